@@ -1,0 +1,47 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard csrc/*)
+
+.PHONY: help install reproduce test test-slow lint types bench docs clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "holdfast needs Python >= 3.11; set PYTHON=..."; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+# the constraints reach the build environment too: without them a package that asks for torch brings CUDA along
+$(STAMP): $(BIN)/python $(SOURCES)
+	PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet -e ".[dev]"
+	@touch $@
+
+install: $(STAMP)  ## make .venv and install holdfast with the tools to test it
+
+reproduce: $(STAMP)  ## show that the installation works, and a first result
+	$(BIN)/holdfast doctor
+	$(BIN)/python examples/power_law_memory.py
+
+lint: $(STAMP)  ## formatting and lint
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(STAMP)  ## static types
+	$(BIN)/mypy
+
+test: lint types  ## lint, types and the test suite
+	$(BIN)/pytest -n 2
+
+test-slow: $(STAMP)  ## the tests that take long
+	$(BIN)/pytest -m slow
+
+bench: $(STAMP)  ## compare the kernels with their rooflines
+	$(BIN)/holdfast bench
+
+docs: $(STAMP)  ## check that the documentation names only what exists
+	$(BIN)/pytest -q tests/test_docs.py
+
+clean:  ## remove everything that make made
+	rm -rf $(VENV) build dist results .pytest_cache .mypy_cache .ruff_cache .hypothesis

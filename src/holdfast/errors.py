@@ -1,0 +1,50 @@
+"""Errors that holdfast raises for a mistake of the caller or of the world; all share one base class."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class HoldfastError(Exception):
+    """Base of every error that holdfast raises on purpose."""
+
+
+class ArgumentError(HoldfastError, ValueError):
+    """An argument has a wrong value; the text says what was expected, what came and what to do."""
+
+
+class ShapeError(ArgumentError):
+    """A tensor has a wrong shape."""
+
+
+class DtypeError(ArgumentError, TypeError):
+    """A tensor has a dtype that the function does not take."""
+
+
+class RangeError(ArgumentError):
+    """A value lies outside the set that a parameterization or a law can represent."""
+
+
+class UnknownNameError(ArgumentError, KeyError):
+    """A name is not in a registry; the text lists the known ones, nearest first."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # KeyError would show the repr of the text
+
+
+class BackendError(HoldfastError, RuntimeError):
+    """A backend that was asked for by name is not there; the text says how to get it."""
+
+
+class DamagedResultError(HoldfastError, OSError):
+    """A saved result was truncated or altered; the text names the file."""
+
+
+def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
+    """Makes the error for `name`, which is none of the `known` names of `kind`."""
+    names = list(known)
+    near = difflib.get_close_matches(str(name).lower(), names, n=len(names), cutoff=0.5)
+    ordered = near + sorted(set(names) - set(near))
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return UnknownNameError(f"unknown {kind} {name!r}.{hint} Known: {', '.join(ordered)}.")

@@ -1,0 +1,1 @@
+"""Recurrence kernels: reference, chunked torch and native C++ versions of each, behind one function."""

@@ -1,0 +1,112 @@
+"""Finds and loads the compiled kernels: one C library for each instruction set, the best that the CPU can run."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import sys
+import sysconfig
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch  # first, so that its OpenMP runtime is in the process when the kernels look for one
+
+from holdfast.errors import BackendError, unknown_name
+
+ABI = 1
+VARIANTS = ("v4", "v3", "portable")
+ENVIRONMENT = "HOLDFAST_NATIVE"  # auto (default), off, or one of VARIANTS
+ENVIRONMENT_FOLDER = "HOLDFAST_NATIVE_FOLDER"  # the only folder to look in, for work on the kernels themselves
+HOW_TO_BUILD = (
+    "install a C++17 compiler (Debian: apt-get install g++; macOS: xcode-select --install) and run "
+    "`pip install --force-reinstall --no-deps holdfast` (from a clone: `make install`)"
+)
+
+
+@dataclass(frozen=True)
+class NativeStatus:
+    """Which native library is in use, or why none is."""
+
+    available: bool
+    variant: str | None
+    path: Path | None
+    reason: str
+
+
+def _folders() -> list[Path]:
+    # an editable install keeps the libraries in site-packages while the Python files stay in the clone
+    beside = Path(__file__).resolve().parent.parent / "_native"
+    installed = Path(sysconfig.get_path("platlib")) / "holdfast" / "_native"
+    chosen = os.environ.get(ENVIRONMENT_FOLDER)
+    return [Path(chosen)] if chosen else [beside, installed]
+
+
+def _find(variant: str) -> Path | None:
+    suffix = {"darwin": ".dylib", "win32": ".dll"}.get(sys.platform, ".so")
+    prefix = "" if sys.platform == "win32" else "lib"
+    for folder in _folders():
+        path = folder / f"{prefix}holdfast_{variant}{suffix}"
+        if path.is_file():
+            return path
+    return None
+
+
+def _open(path: Path) -> ctypes.CDLL:
+    library = ctypes.CDLL(str(path))
+    if library.holdfast_abi() != ABI:
+        raise BackendError(
+            f"{path} was built from other sources (ABI {library.holdfast_abi()}, this package needs {ABI}); "
+            "rebuild it: `make install`, or reinstall holdfast"
+        )
+    library.holdfast_variant.restype = ctypes.c_char_p
+    return library
+
+
+def _cpu_variants(portable: ctypes.CDLL) -> tuple[str, ...]:
+    level = portable.holdfast_cpu_level()
+    return tuple(v for v in VARIANTS if v == "portable" or int(v[1:]) <= level)
+
+
+@functools.cache
+def _load() -> tuple[ctypes.CDLL | None, NativeStatus]:
+    wanted = os.environ.get(ENVIRONMENT, "auto")
+    if wanted not in ("auto", "off", *VARIANTS):
+        raise unknown_name(f"value of {ENVIRONMENT}", wanted, ("auto", "off", *VARIANTS))
+    if wanted == "off":
+        return None, NativeStatus(False, None, None, f"switched off by {ENVIRONMENT}=off")
+    portable = _find("portable")
+    if portable is None:
+        return None, NativeStatus(False, None, None, f"not built; to get it, {HOW_TO_BUILD}")
+    runnable = _cpu_variants(_open(portable))
+    if wanted != "auto" and wanted not in runnable:
+        raise BackendError(f"{ENVIRONMENT}={wanted}, but this CPU can run only {', '.join(runnable)}")
+    for variant in runnable if wanted == "auto" else (wanted,):
+        path = _find(variant)
+        if path is not None:
+            reason = "best for this CPU" if wanted == "auto" else f"asked for by {ENVIRONMENT}"
+            return _open(path), NativeStatus(True, variant, path, reason)
+    raise BackendError(f"the {wanted!r} variant of the native library is not installed; to get it, {HOW_TO_BUILD}")
+
+
+def status() -> NativeStatus:
+    """Tells which native library is in use and why, or why none is."""
+    return _load()[1]
+
+
+def function(name: str, argtypes: Sequence[Any], restype: Any = None) -> Any:
+    """Returns the C function `name` with its prototype set; raises where the native library is not there."""
+    library, state = _load()
+    if library is None:
+        raise BackendError(f"the native kernels are {state.reason}")
+    found = getattr(library, name)
+    found.argtypes = list(argtypes)
+    found.restype = restype
+    return found
+
+
+def threads() -> int:
+    """Threads that a kernel may use: what `torch.set_num_threads` says."""
+    return torch.get_num_threads()
