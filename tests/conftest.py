@@ -1,0 +1,32 @@
+"""Settings shared by all tests."""
+
+import os
+
+import hypothesis
+import jaxtyping
+import pytest
+import torch
+
+# a property test takes as long as it needs on a busy machine, and the same examples every time
+hypothesis.settings.register_profile("holdfast", deadline=None, derandomize=True, max_examples=50, database=None)
+hypothesis.settings.load_profile("holdfast")
+
+# workers of pytest-xdist share the cores: more threads than cores makes everything slower
+if "PYTEST_XDIST_WORKER" in os.environ:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def user_mistakes():
+    """Switches the checking of annotations off, so that a wrong argument meets the library's own checks."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture
+def threads():
+    """Sets torch's thread count for one test and puts it back."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
