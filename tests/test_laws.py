@@ -1,0 +1,126 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.integrate import quad
+
+from cases import LAWS, NOT_INTEGRABLE
+from holdfast import laws
+from holdfast.errors import ArgumentError, RangeError, UnknownNameError
+
+
+def quadrature(f, start, stop, pieces=400):
+    edges = np.linspace(start, stop, pieces + 1)
+    return sum(quad(f, a, b, epsabs=1e-14, limit=200)[0] for a, b in itertools.pairwise(edges))
+
+
+@pytest.mark.parametrize("law", [*LAWS, laws.PowerLaw(0.7), laws.PowerLaw(1.0)], ids=lambda law: law.name)
+@pytest.mark.parametrize("start", [0.0, 0.7, 5.0])
+def test_integral_equals_quadrature(law, start):
+    # a jump or kink inside one of the 400 pieces limits quad to about 1e-8 of that piece
+    assert law.integral(start, 60.0) == pytest.approx(quadrature(law, start, 60.0), abs=2e-9)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
+@pytest.mark.parametrize("start", [0.0, 0.7, 5.0])
+def test_tail_norm_equals_quadrature_of_the_absolute_value(law, start):
+    measured = quadrature(lambda t: abs(law(t)), start, 60.0) + law.tail_norm(60.0)
+    assert law.tail_norm(start) == pytest.approx(measured, abs=2e-9)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
+def test_norm_is_the_whole_tail_and_bounds_the_signed_one(law):
+    assert law.norm == law.tail_norm(0.0)
+    assert law.integrable
+    assert abs(law.tail(0.0)) <= law.norm * (1 + 1e-14)
+
+
+@pytest.mark.parametrize("law", NOT_INTEGRABLE, ids=lambda law: law.name)
+def test_a_law_without_a_finite_integral_says_so(law):
+    assert law.norm == math.inf
+    assert not law.integrable
+    assert 0 < law(3.0) < 1
+
+
+@pytest.mark.parametrize("power", [1, 2])
+@pytest.mark.parametrize("t", [0.0, 0.1, 1.0, 10.0, 1e3, 1e4, 1e6])
+def test_infinite_reciprocal_sum_equals_two_million_terms(power, t):
+    k = np.arange(1, 2_000_001, dtype=np.float64)
+    f = np.exp(-t / k**power) / k**2
+    # past the last term K the sum is the integral over [K + 1/2, inf), up to K^-4; u = 1/k makes it finite
+    rest = quad(lambda u: math.exp(-t * u**power), 0, 1 / (k[-1] + 0.5))[0]
+    assert laws.ReciprocalSum(power)(t) == pytest.approx(np.sort(f).sum() + rest, rel=2e-12)
+
+
+@pytest.mark.parametrize("power", [1, 2])
+def test_reciprocal_sums_decay_like_a_power_law(power):
+    # 1/t and sqrt(pi/t)/2: the exponents -1 and -1/2 of "Inverse Approximation Theory", App. C
+    law = laws.ReciprocalSum(power)
+    slope = math.log(law(1e6) / law(1e4)) / math.log(1e2)
+    assert slope == pytest.approx(-1 / power, abs=1e-6)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
+def test_numbers_arrays_and_tensors_give_the_same_values_in_kind(law):
+    t = np.linspace(0, 7, 12)
+    values = law(t)
+    assert isinstance(values, np.ndarray)
+    assert values.dtype == np.float64
+    tensor = law(torch.from_numpy(t))
+    assert isinstance(tensor, torch.Tensor)
+    assert np.array_equal(values, tensor.numpy())
+    assert isinstance(law(float(t[3])), float)
+    # a vectorised exponential may differ in the last bit from a scalar one
+    assert law(float(t[3])) == pytest.approx(values[3], rel=1e-15)
+    assert law(torch.from_numpy(t).float()).dtype == torch.float32
+
+
+def test_values_and_tails_are_differentiable():
+    t = torch.linspace(0.1, 4, 7, dtype=torch.float64, requires_grad=True)
+    for law in LAWS[:6]:
+        (slope,) = torch.autograd.grad(law.tail(t).sum(), t)
+        torch.testing.assert_close(slope, -law(t).detach(), rtol=1e-10, atol=1e-12)
+
+
+@given(st.floats(0, 1e6), st.floats(1.01, 5))
+def test_power_law_integral_is_additive(t, exponent):
+    law = laws.PowerLaw(exponent)
+    whole = law.integral(0.0, t) + law.integral(t, 2 * t + 1)
+    assert whole == pytest.approx(law.integral(0.0, 2 * t + 1), rel=1e-12)
+
+
+def test_a_box_ends_at_its_support():
+    assert laws.Finite(3.0)(2.999) == 1.0
+    assert laws.Finite(3.0)(3.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: laws.Exponential(-1.0), "rate must be a finite number above 0, came -1.0"),
+        (lambda: laws.PowerLaw(math.nan), "exponent must be"),
+        (lambda: laws.ExponentialMixture((1.0,), (1.0, 2.0)), "one coefficient for each rate"),
+        (lambda: laws.ExponentialMixture((), ()), "at least one"),
+        (lambda: laws.ReciprocalSum(3), "power must be 1 or 2"),
+        (lambda: laws.ReciprocalSum(1, 0), "terms must be a whole number above 0"),
+        (lambda: laws.Finite(1.0, -1.0), "order must be 0"),
+    ],
+)
+def test_wrong_constants_are_refused(build, message):
+    with pytest.raises(ArgumentError, match=message):
+        build()
+
+
+def test_negative_times_are_refused():
+    with pytest.raises(RangeError, match=r"t >= 0; the smallest that came is -1\.0"):
+        laws.PowerLaw(1.5)(np.array([0.0, -1.0]))
+
+
+def test_laws_are_found_by_name_and_unknown_names_list_the_nearest_first():
+    assert laws.get("power", 1.5) == laws.PowerLaw(1.5)
+    with pytest.raises(UnknownNameError, match=r"unknown decay law 'exponental'. Did you mean 'exponential'\?"):
+        laws.get("exponental", 1.0)
