@@ -1,0 +1,108 @@
+"""Stable (and not so stable) parameterizations of recurrent weights: eigenvalues lam = f(w), and dense matrices.
+
+`get(name, time=...)` gives a scalar parameterization, `get_matrix(form, time=...)` one for a dense W, `Custom(f)` makes
+one of a plain function.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast._types import Time
+from holdfast.errors import ArgumentError, unknown_name
+from holdfast.parameterizations.base import AbstractParameterization, Range
+from holdfast.parameterizations.best import Best, DiscreteBest
+from holdfast.parameterizations.clip import Clip, DiscreteClip
+from holdfast.parameterizations.custom import Custom
+from holdfast.parameterizations.direct import Direct, DiscreteDirect
+from holdfast.parameterizations.exp import DiscreteExp, Exp
+from holdfast.parameterizations.inverse import DiscreteInverse, Inverse
+from holdfast.parameterizations.matrix import AbstractMatrixParameterization, Hurwitz, Schur, spectral_margin
+from holdfast.parameterizations.modulus import numerical_modulus
+from holdfast.parameterizations.normal import Normal
+from holdfast.parameterizations.relu import DiscreteReLU, ReLU
+from holdfast.parameterizations.softplus import DiscreteSoftplus, Softplus
+from holdfast.parameterizations.tanh import DiscreteTanh
+
+_CLASSES: tuple[type[AbstractParameterization], ...] = (
+    Direct,
+    ReLU,
+    Exp,
+    Softplus,
+    Best,
+    Inverse,
+    Clip,
+    DiscreteDirect,
+    DiscreteReLU,
+    DiscreteExp,
+    DiscreteSoftplus,
+    DiscreteTanh,
+    DiscreteBest,
+    DiscreteInverse,
+    DiscreteClip,
+)
+_TABLE = {(c.key, c.time): c for c in _CLASSES}
+_FORMS = ("complete", "normal")
+
+
+def names(time: Time = "continuous") -> tuple[str, ...]:
+    """The names that `get` knows for that kind of time."""
+    _check_time(time)
+    return tuple(key for key, t in _TABLE if t == time)
+
+
+def get(
+    name: str | AbstractParameterization, *, time: Time = "continuous", **constants: float
+) -> AbstractParameterization:
+    """The parameterization called `name`; constants such as b of "best" by name. An instance is given back as it is."""
+    _check_time(time)
+    if isinstance(name, AbstractParameterization):
+        if name.time != time or constants:
+            raise ArgumentError(f"{name!r} is already built; it cannot become time={time!r}, constants={constants}")
+        return name
+    if (name, time) not in _TABLE:
+        raise unknown_name(f"{time} parameterization", name, names(time))
+    try:
+        return _TABLE[name, time](**constants)
+    except TypeError as error:
+        raise ArgumentError(f"{time} {name!r} does not take the constants {sorted(constants)}: {error}") from error
+
+
+def get_matrix(
+    form: str = "complete",
+    *,
+    time: Time = "continuous",
+    parameterization: str | AbstractParameterization = "exp",
+    **constants: Any,
+) -> AbstractMatrixParameterization:
+    """The matrix form "complete" (Hurwitz or Schur: any stable W) or "normal" (eigenvalues by `parameterization`)."""
+    _check_time(time)
+    if form == "complete":
+        if parameterization != "exp" or constants:
+            raise ArgumentError("the complete form has no scalar parameterization; leave it out, or use form='normal'")
+        return Hurwitz() if time == "continuous" else Schur()
+    if form == "normal":
+        return Normal(get(parameterization, time=time, **constants))
+    raise unknown_name("matrix form", form, _FORMS)
+
+
+def _check_time(time: str) -> None:
+    if time not in ("continuous", "discrete"):
+        raise unknown_name("kind of time", time, ("continuous", "discrete"))
+
+
+__all__ = [
+    "AbstractMatrixParameterization",
+    "AbstractParameterization",
+    "Custom",
+    "Hurwitz",
+    "Normal",
+    "Range",
+    "Schur",
+    "get",
+    "get_matrix",
+    "names",
+    "numerical_modulus",
+    "spectral_margin",
+    *sorted(c.__name__ for c in _CLASSES),
+]

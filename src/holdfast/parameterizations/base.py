@@ -1,0 +1,154 @@
+"""What every scalar parameterization lam = f(w) of a recurrent eigenvalue offers."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from holdfast._types import Time
+from holdfast.errors import ArgumentError, DtypeError, RangeError
+from holdfast.parameterizations.modulus import numerical_modulus
+
+
+@dataclass(frozen=True)
+class Range:
+    """An interval of real numbers: the values that f takes."""
+
+    low: float
+    high: float
+    low_open: bool = True
+    high_open: bool = True
+
+    def contains(self, values: Float[Tensor, "*any"]) -> Tensor:
+        """True where a value lies inside; NaN lies nowhere."""
+        above = values > self.low if self.low_open else values >= self.low
+        below = values < self.high if self.high_open else values <= self.high
+        return above & below
+
+    def __str__(self) -> str:
+        return f"{'(' if self.low_open else '['}{self.low:g}, {self.high:g}{')' if self.high_open else ']'}"
+
+
+class AbstractParameterization(nn.Module, ABC):
+    """A map lam = f(w) from a free weight to an eigenvalue, elementwise.
+
+    Continuous time: dh/dt = lam h, stable for lam < 0. Discrete time: h+ = lam h, stable for |lam| < 1. For complex
+    eigenvalues f gives the real part (continuous) or the modulus (discrete). An instance has no weights of its own and
+    can be handed to `torch.nn.utils.parametrize.register_parametrization`.
+    """
+
+    key: ClassVar[str]
+    time: Time
+
+    @property
+    @abstractmethod
+    def range(self) -> Range:
+        """The interval of values of f."""
+
+    @abstractmethod
+    def _value(self, w: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def _inverse(self, lam: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def _derivative(self, w: Tensor) -> Tensor: ...
+
+    def _margin(self, w: Tensor) -> Tensor:
+        lam = self._value(w)
+        return -lam if self.time == "continuous" else 1 - lam.abs()
+
+    def _scale(self, w: Tensor) -> Tensor:
+        """The corrected gradient scale; overridden where the quotient loses digits or overflows."""
+        margin = self._margin(w)
+        scale = self._derivative(w).abs() / margin**2
+        return torch.where(margin > 0, scale, torch.full_like(scale, math.inf))
+
+    def _modulus(self, beta: float) -> float:
+        return numerical_modulus(self._value, self.time, beta)
+
+    def forward(self, w: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
+        """lam = f(w)."""
+        return self._value(_floating(w, "w"))
+
+    def inverse(self, lam: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
+        """A weight w with f(w) = lam (the non-negative one where there are two); refuses values outside `range`."""
+        inside = self.range.contains(_floating(lam, "lam"))
+        if not bool(inside.all()):
+            outside = lam.detach()[~inside].flatten()
+            shown = ", ".join(f"{v:.6g}" for v in outside[:8].tolist()) + (", ..." if len(outside) > 8 else "")
+            raise RangeError(
+                f"{self!r} takes values in {self.range}; {len(outside)} of {lam.numel()} eigenvalues lie outside: "
+                f"{shown}. Change them, or choose a parameterization or constants whose range holds them."
+            )
+        return self._inverse(lam)
+
+    def right_inverse(self, lam: Tensor) -> Tensor:
+        """`inverse`, by the name that torch.nn.utils.parametrize looks for."""
+        return self.inverse(lam)
+
+    def derivative(self, w: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
+        """f'(w)."""
+        return self._derivative(_floating(w, "w"))
+
+    def margin(self, w: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
+        """Distance of f(w) to the stability boundary: -f(w), or 1 - |f(w)|; negative where unstable.
+
+        Computed without the cancellation of 1 - |f(w)|, so accurate also where f(w) rounds to 1.
+        """
+        return self._margin(_floating(w, "w"))
+
+    def gradient_scale(
+        self, w: Float[Tensor, "*any"], *, form: Literal["corrected", "printed"] = "corrected"
+    ) -> Float[Tensor, "*any"]:
+        """G_f(w), the factor by which the gradient with respect to w is bounded (StableSSM, Thm 3.4 and Table 1).
+
+        Continuous |f'|/f^2; discrete |f'|/(1 - |f|)^2. The paper prints (1 - f)^2 in discrete time, right only for
+        f >= 0: `form="printed"` gives that. Where the recurrence is unstable G is inf.
+        """
+        w = _floating(w, "w")
+        if form == "corrected":
+            return self._scale(w)
+        if form != "printed":
+            raise ArgumentError(f"form must be 'corrected' or 'printed', came {form!r}")
+        if self.time == "continuous":
+            return self._scale(w)
+        return self._derivative(w).abs() / (1 - self._value(w)) ** 2
+
+    def modulus(self, beta: float) -> float:
+        """g(beta) = sup_w |f(w)| sup_{|v-w|<=beta} int_0^inf |e^{f(v)t} - e^{f(w)t}| dt (StableSSM, Def. 3.2).
+
+        In discrete time the sum over k of |f(v)^k - f(w)^k|, times 1 - |f(w)|. inf where no bound exists: then f is
+        not a stable reparameterization.
+        """
+        if not (math.isfinite(beta) and beta >= 0):
+            raise ArgumentError(f"beta must be a finite number >= 0, came {beta!r}")
+        return 0.0 if beta == 0 else float(self._modulus(float(beta)))
+
+    def __repr__(self) -> str:
+        constants = [f"{name}={value:g}" for name, value in self.__dict__.items() if isinstance(value, float)]
+        return f"{self.key}({', '.join([self.time, *constants])})"
+
+
+def _floating(x: Tensor, name: str) -> Tensor:
+    if not isinstance(x, Tensor) or not x.is_floating_point():
+        came = f"a tensor of {x.dtype}" if isinstance(x, Tensor) else type(x).__name__
+        raise DtypeError(f"{name} must be a real floating-point tensor, came {came}; convert it first")
+    return x
+
+
+def below_one(dtype: torch.dtype) -> float:
+    """The largest number of `dtype` under 1: an eigenvalue that rounds to 1 would never forget."""
+    return 1 - torch.finfo(dtype).eps / 2
+
+
+def exp_limit(dtype: torch.dtype) -> float:
+    """The largest w whose exponential is finite in `dtype`."""
+    # e^w rounds w first: one part in 1/eps less keeps exp(limit) finite
+    return math.log(torch.finfo(dtype).max) * (1 - 2 * torch.finfo(dtype).eps)

@@ -1,0 +1,77 @@
+"""lam = -1/w, or 1 - 1/w, with w held at 1/2 or above: named in "Inverse Approximation Theory", Table 1."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from holdfast._types import Time
+from holdfast.parameterizations.base import AbstractParameterization, Range, below_one
+
+LEAST = 0.5
+
+
+class Inverse(AbstractParameterization):
+    """f(w) = -1/max(w, 1/2); G = 1 for w > 1/2, else 0; g(beta) = 2 beta.
+
+    The paper gives no formula; this is the authors' code (1 - 1/w in discrete time), carried to continuous time.
+    """
+
+    key = "inverse"
+    time: Time = "continuous"
+
+    @property
+    def range(self) -> Range:
+        return Range(-1 / LEAST, 0.0, low_open=False)
+
+    def _value(self, w: Tensor) -> Tensor:
+        return -1 / w.clamp(min=LEAST)
+
+    def _inverse(self, lam: Tensor) -> Tensor:
+        return -1 / lam
+
+    def _derivative(self, w: Tensor) -> Tensor:
+        return torch.where(w >= LEAST, w.clamp(min=LEAST) ** -2, torch.zeros_like(w))
+
+    def _scale(self, w: Tensor) -> Tensor:
+        return (w >= LEAST).to(w.dtype)
+
+    def _modulus(self, beta: float) -> float:
+        return beta / LEAST
+
+
+class DiscreteInverse(AbstractParameterization):
+    """f(w) = 1 - 1/max(w, 1/2); G = 1 for w >= 1, 1/(2w - 1)^2 for 1/2 <= w < 1.
+
+    f(1/2) = -1 lies on the circle, so there is no modulus.
+    """
+
+    key = "inverse"
+    time: Time = "discrete"
+
+    @property
+    def range(self) -> Range:
+        return Range(1 - 1 / LEAST, 1.0, low_open=False)
+
+    def _value(self, w: Tensor) -> Tensor:
+        return (1 - 1 / w.clamp(min=LEAST)).clamp(max=below_one(w.dtype))
+
+    def _inverse(self, lam: Tensor) -> Tensor:
+        return 1 / (1 - lam)
+
+    def _derivative(self, w: Tensor) -> Tensor:
+        return torch.where(w >= LEAST, w.clamp(min=LEAST) ** -2, torch.zeros_like(w))
+
+    def _margin(self, w: Tensor) -> Tensor:
+        m = 1 / w.clamp(min=LEAST)
+        return torch.minimum(m, 2 - m)
+
+    def _scale(self, w: Tensor) -> Tensor:
+        negative = (2 * w - 1) ** -2
+        scale = torch.where(w >= 1, torch.ones_like(w), negative)
+        return torch.where(w >= LEAST, scale, torch.zeros_like(w))
+
+    def _modulus(self, beta: float) -> float:
+        return math.inf

@@ -1,0 +1,96 @@
+"""Normal matrices W = Q g(M) Q': a scalar parameterization on the eigenvalues, Q kept orthogonal."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from holdfast._types import Time
+from holdfast.errors import ArgumentError, RangeError
+from holdfast.parameterizations.base import AbstractParameterization
+from holdfast.parameterizations.matrix import AbstractMatrixParameterization
+
+
+class Normal(AbstractMatrixParameterization):
+    """W = Q D Q', Q orthogonal, D of 1x1 and 2x2 blocks with eigenvalues f(w) +- i b (discrete: f(w) e^{+-i b}).
+
+    Symmetric W are the case without 2x2 blocks. Free weights: an (n, n) matrix A (Q = Q0 exp(A - A')), one w a real
+    eigenvalue or pair, one b a pair. Q0, the number of pairs and the signs of real eigenvalues (discrete time) are
+    taken from the W that was given and stay fixed. "Inverse Approximation Theory", eq. 16.
+    """
+
+    key = "normal"
+    basis: Tensor
+    signs: Tensor
+
+    def __init__(self, parameterization: AbstractParameterization) -> None:
+        super().__init__()
+        if not isinstance(parameterization, AbstractParameterization):
+            raise ArgumentError(
+                f"Normal needs a scalar parameterization, such as get('exp'); came {type(parameterization).__name__}"
+            )
+        self.scalar = parameterization
+        self.register_buffer("basis", torch.empty(0, 0))
+        self.register_buffer("signs", torch.empty(0))
+
+    @property
+    def time(self) -> Time:  # type: ignore[override]
+        return self.scalar.time
+
+    def forward(self, *free: Tensor) -> Float[Tensor, "n n"]:
+        generator, w, angle = free
+        Q = self.basis.to(generator.dtype) @ torch.linalg.matrix_exp(generator - generator.mT)
+        return Q @ self._blocks(w, angle) @ Q.mT
+
+    def _blocks(self, w: Tensor, angle: Tensor) -> Tensor:
+        pairs, reals = len(angle), len(w) - len(angle)
+        size = self.scalar(w)
+        real = size[:reals] * self.signs.to(w.dtype)
+        if self.time == "continuous":
+            same, cross = size[reals:], angle
+        else:
+            same, cross = size[reals:] * torch.cos(angle), size[reals:] * torch.sin(angle)
+        corner = torch.stack([torch.stack([same, cross], -1), torch.stack([-cross, same], -1)], -2)
+        blocks = [value.reshape(1, 1) for value in real.unbind()] + [corner[i] for i in range(pairs)]
+        return torch.block_diag(*blocks)
+
+    def _take_over(self, W: Tensor) -> tuple[Tensor, ...]:
+        from scipy.linalg import schur
+
+        defect = torch.linalg.matrix_norm(W @ W.mT - W.mT @ W)
+        if float(defect) > 1e-6 * float(torch.linalg.matrix_norm(W)) ** 2:
+            raise RangeError(
+                f"W is not normal: |WW' - W'W| = {float(defect):.3g} against |W|^2 = "
+                f"{float(torch.linalg.matrix_norm(W)) ** 2:.3g}. Use the complete form (Hurwitz or Schur) instead."
+            )
+        D, Q = (torch.from_numpy(m) for m in schur(W.cpu().numpy(), output="real"))
+        reals, pairs = _block_starts(D)
+        order = reals + [j for i in pairs for j in (i, i + 1)]
+        real = D[reals, reals]
+        same, cross = _pair_values(D, pairs)
+        if self.time == "continuous":
+            size, angle, signs = torch.cat([real, same]), cross, torch.ones_like(real)
+        else:
+            size, angle = torch.cat([real.abs(), torch.hypot(same, cross)]), torch.atan2(cross, same)
+            signs = torch.where(real < 0, -1.0, 1.0)
+        self.basis, self.signs = Q[:, order].to(W.device), signs.to(W.device)
+        return torch.zeros_like(W), self.scalar.inverse(size).to(W.device), angle.to(W.device)
+
+
+def _block_starts(D: Tensor) -> tuple[list[int], list[int]]:
+    """First rows of the 1x1 and of the 2x2 blocks of a real Schur form."""
+    reals: list[int] = []
+    pairs: list[int] = []
+    i = 0
+    while i < len(D):
+        pair = i + 1 < len(D) and float(D[i + 1, i]) != 0
+        (pairs if pair else reals).append(i)
+        i += 2 if pair else 1
+    return reals, pairs
+
+
+def _pair_values(D: Tensor, pairs: list[int]) -> tuple[Tensor, Tensor]:
+    starts = torch.tensor(pairs, dtype=torch.long)
+    same = (D[starts, starts] + D[starts + 1, starts + 1]) / 2
+    return same, (D[starts, starts + 1] - D[starts + 1, starts]) / 2

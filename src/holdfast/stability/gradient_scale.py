@@ -1,0 +1,35 @@
+"""The gradient scale G_f of a parameterization, by name."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from holdfast._types import Numeric, Time
+from holdfast.parameterizations import AbstractParameterization, get
+
+
+def gradient_scale(
+    parameterization: str | AbstractParameterization,
+    w: Numeric,
+    *,
+    time: Time | None = None,
+    form: Literal["corrected", "printed"] = "corrected",
+    **constants: float,
+) -> Numeric:
+    """G_f(w) = |f'(w)| / f(w)^2 in continuous time, |f'(w)| / (1 - |f(w)|)^2 in discrete time.
+
+    StableSSM, Thm 3.4 and Table 1: the gradient of the loss with respect to w is bounded by a constant times G_f(w).
+    `time` is "continuous" unless an instance says otherwise; `form="printed"` gives the paper's (1 - f)^2. Numbers and
+    numpy arrays are computed in float64 and come back as what they were.
+    """
+    if isinstance(parameterization, AbstractParameterization) and time is None:
+        time = parameterization.time
+    f = get(parameterization, time=time or "continuous", **constants)
+    if isinstance(w, Tensor):
+        return f.gradient_scale(w, form=form)
+    scale = f.gradient_scale(torch.as_tensor(np.asarray(w, dtype=np.float64)), form=form)
+    return scale.numpy() if isinstance(w, np.ndarray) else float(scale)
