@@ -1,1 +1,21 @@
 """holdfast: memory in recurrent sequence models, measured, kept stable and built to last."""
+
+from importlib import metadata
+
+from holdfast import kernels, laws, parameterizations
+from holdfast.errors import HoldfastError
+from holdfast.results import Claim, Provenance, Result
+from holdfast.stability import gradient_scale
+
+__version__ = metadata.version("holdfast")
+
+__all__ = [
+    "Claim",
+    "HoldfastError",
+    "Provenance",
+    "Result",
+    "gradient_scale",
+    "kernels",
+    "laws",
+    "parameterizations",
+]

@@ -1,0 +1,36 @@
+"""The `holdfast` command: one file a subcommand.
+
+Exit codes: 0, it ran; 1, it ran and the answer is bad; 2, it could not run.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from holdfast.cli import doctor
+from holdfast.errors import HoldfastError
+
+app = typer.Typer(
+    name="holdfast",
+    help="Memory in recurrent sequence models: measure it, tell whether it is stable, build layers that keep it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("doctor")(doctor.command)
+
+
+@app.callback()
+def _group() -> None:
+    """Keeps `holdfast` a group of commands while it has only one."""
+
+
+def main() -> None:
+    """Runs the command line; a mistake of the caller ends in one line and exit code 2."""
+    try:
+        app()
+    except HoldfastError as error:
+        typer.echo(f"holdfast: {error}", err=True)
+        sys.exit(2)

@@ -1,0 +1,123 @@
+"""`holdfast doctor`: what is installed, what is fast, what is missing, and a self-test."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from holdfast import laws, parameterizations
+from holdfast.data import data_root, find_sets
+from holdfast.kernels import library, stream
+
+PACKAGES = ("holdfast", "torch", "numpy", "scipy")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the report; `good` is None for a plain fact."""
+
+    name: str
+    value: str
+    good: bool | None = None
+
+
+def command(
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Tell what this installation can do, and test it for a few seconds.
+
+    Example: holdfast doctor
+    """
+    checks = examine()
+    if as_json:
+        typer.echo(json.dumps([asdict(check) for check in checks], indent=1))
+    else:
+        _print(checks)
+    if any(check.good is False for check in checks):
+        raise typer.Exit(1)
+
+
+def examine() -> list[Check]:
+    """Every line of the report, the self-test last."""
+    return [*_versions(), *_native(), *_data(), *_self_test()]
+
+
+def _versions() -> list[Check]:
+    lines = [Check("python", f"{platform.python_version()} on {platform.platform()}")]
+    lines += [Check(name, metadata.version(name)) for name in PACKAGES]
+    return [*lines, Check("cores", f"{os.cpu_count()}, torch uses {torch.get_num_threads()} threads")]
+
+
+def _native() -> list[Check]:
+    status = library.status()
+    if not status.available:
+        # the torch versions of every kernel still work, so this is a fact and not a fault
+        return [Check("native kernels", f"none ({status.reason}); the slower torch versions are used")]
+    return [Check("native kernels", f"variant {status.variant} ({status.reason})", True)]
+
+
+def _data() -> list[Check]:
+    root = data_root()
+    if root is None:
+        return [Check("data", "no data folder; set HOLDFAST_DATA to one where you have or want the data sets")]
+    found = [name for name, there in find_sets().items() if there]
+    return [Check("data", f"{', '.join(found) or 'nothing yet'} in {root}")]
+
+
+def _self_test() -> list[Check]:
+    return [_timed("formulas", _formulas), _timed("native call", _native_call)]
+
+
+def _timed(name: str, test: Callable[[], tuple[bool | None, str]]) -> Check:
+    start = time.perf_counter()
+    good, text = test()
+    return Check(f"self-test: {name}", f"{text} ({time.perf_counter() - start:.1f} s)", good)
+
+
+def _formulas() -> tuple[bool | None, str]:
+    """Every exact modulus against its numerical sup, one law's tail against quadrature."""
+    worst = 0.0
+    for kind in ("exp", "softplus", "best"):
+        f = parameterizations.get(kind)
+        searched = parameterizations.numerical_modulus(f, "continuous", 0.3)
+        worst = max(worst, abs(f.modulus(0.3) - searched))
+    law = laws.PowerLaw(1.5)
+    t = torch.linspace(0, 10, 100_001, dtype=torch.float64)
+    worst = max(worst, abs(float(torch.trapezoid(law(t), t)) - law.integral(0.0, 10.0)))
+    return worst < 1e-8, f"largest difference {worst:.1e}"
+
+
+def _native_call() -> tuple[bool | None, str]:
+    if not library.status().available:
+        return None, "skipped, no native kernels"
+    n = 1 << 24
+    x, y, out = torch.rand(n), torch.rand(n), torch.empty(n)
+    stream.triad(out, x, y, 2.0)
+    error = float((out - (x + 2 * y)).abs().max())
+    start = time.perf_counter()
+    for _ in range(5):
+        stream.triad(out, x, y, 2.0)
+    bandwidth = 5 * 12 * n / (time.perf_counter() - start) / 1e9
+    # one fused multiply-add may differ from multiply then add by one rounding of a number below 4
+    return error <= 2.4e-7, f"memory bandwidth {bandwidth:.0f} GB/s, error {error:.1e}"
+
+
+def _print(checks: list[Check]) -> None:
+    table = Table(box=None, show_header=False, pad_edge=False)
+    marks = {None: " ", True: "[green]ok[/]", False: "[red]BAD[/]"}
+    for check in checks:
+        table.add_row(marks[check.good], check.name, check.value)
+    # a report that goes into a file or an issue is not folded at 80 columns
+    Console(width=None if sys.stdout.isatty() else 200).print(table)

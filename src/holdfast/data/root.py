@@ -1,0 +1,44 @@
+"""The folder that holds the data sets, and which sets are in it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from holdfast.errors import ArgumentError
+
+ENVIRONMENT = "HOLDFAST_DATA"
+
+# a set is there when every one of its files is
+SETS: dict[str, tuple[str, ...]] = {
+    "mnist": (
+        "train-images-idx3-ubyte.gz",
+        "train-labels-idx1-ubyte.gz",
+        "t10k-images-idx3-ubyte.gz",
+        "t10k-labels-idx1-ubyte.gz",
+    ),
+    "cifar10": ("data_batch_1.bin", "test_batch.bin"),
+    "wikitext-2": ("wiki.valid.tokens", "wiki.test.tokens"),
+    "shakespeare": ("input.txt",),
+    "movie-reviews": ("rt-polarity.pos", "rt-polarity.neg"),
+}
+
+
+def data_root() -> Path | None:
+    """The folder named by HOLDFAST_DATA, else ../shared/data beside the clone where it exists, else None."""
+    named = os.environ.get(ENVIRONMENT)
+    if named:
+        if not Path(named).is_dir():
+            raise ArgumentError(f"{ENVIRONMENT}={named} is not a folder; create it or unset the variable")
+        return Path(named)
+    for clone in (Path.cwd(), Path(__file__).resolve().parents[3]):
+        beside = clone.parent / "shared" / "data"
+        if beside.is_dir():
+            return beside
+    return None
+
+
+def find_sets() -> dict[str, bool]:
+    """For each known set, whether all of its files are in the data root."""
+    root = data_root()
+    return {name: root is not None and all((root / name / f).is_file() for f in files) for name, files in SETS.items()}

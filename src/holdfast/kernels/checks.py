@@ -1,0 +1,123 @@
+"""Checks of arguments that the kernels share: each error says what was expected, what came and what to do.
+
+Every check takes the name of the public function first (`"scan"`), then the name of the argument (`"b"`).
+Checks of shapes, dtypes and devices read no data and so are safe under `torch.compile`; those that read
+values (`lengths`, `finite`) skip the values while a graph is being traced, where there are none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+from torch._subclasses.fake_tensor import is_fake
+
+from holdfast.errors import ArgumentError, DtypeError, ShapeError, unknown_name
+
+REAL = (torch.float32, torch.float64)
+HALF = (torch.bfloat16, torch.float16)
+COMPLEX = (torch.complex64, torch.complex128)
+BACKENDS = ("auto", "reference", "chunked", "native")
+LARGEST = 2**62  # bytes: products of sizes and strides below this cannot wrap around in int64
+
+
+def describe(value: object) -> str:
+    """What came, in the words of the errors: dtype, shape and device of a tensor, else type and value."""
+    if isinstance(value, Tensor):
+        kind = str(value.dtype).removeprefix("torch.")
+        return f"a {kind} tensor of shape {tuple(value.shape)} on {value.device}"
+    return f"{type(value).__name__} {value!r:.80}"
+
+
+def tensor(function: str, name: str, value: object, dtypes: Sequence[torch.dtype]) -> Tensor:
+    """Refuses what is not a dense tensor of one of `dtypes`; returns the value, now known to be a tensor."""
+    if not isinstance(value, Tensor):
+        raise DtypeError(f"{function}: expected {name} to be a torch.Tensor, came {describe(value)}")
+    if value.layout is not torch.strided:
+        raise DtypeError(f"{function}: expected {name} to be dense, came {value.layout}; call {name}.to_dense()")
+    if value.dtype not in dtypes:
+        names = ", ".join(str(d).removeprefix("torch.") for d in dtypes)
+        raise DtypeError(f"{function}: expected {name} in one of {names}, came {describe(value)}; convert it")
+    return value
+
+
+def shape(function: str, name: str, value: Tensor, expected: Sequence[int], why: str) -> None:
+    """Refuses a tensor whose shape is not `expected`; `why` says where that shape comes from."""
+    if tuple(value.shape) != tuple(expected):
+        raise ShapeError(f"{function}: expected {name} of shape {tuple(expected)} ({why}), came {tuple(value.shape)}")
+
+
+def ndim(function: str, name: str, value: Tensor, dims: str) -> None:
+    """Refuses a tensor that has not as many dimensions as `dims` has words ("batch time features")."""
+    if value.ndim != len(dims.split()):
+        raise ShapeError(f"{function}: expected {name} of shape ({dims}), came {tuple(value.shape)}")
+
+
+def same_device(function: str, **tensors: Tensor | None) -> None:
+    """Refuses tensors on different devices; None is passed over."""
+    present = {name: t.device for name, t in tensors.items() if t is not None}
+    if len(set(present.values())) > 1:
+        came = ", ".join(f"{name} on {device}" for name, device in present.items())
+        raise ArgumentError(f"{function}: expected all tensors on one device, came {came}; move them with .to(device)")
+
+
+def same_dtype(function: str, **tensors: Tensor | None) -> None:
+    """Refuses tensors of different dtypes; None is passed over."""
+    present = {name: t.dtype for name, t in tensors.items() if t is not None}
+    if len(set(present.values())) > 1:
+        came = ", ".join(f"{name} {str(dtype).removeprefix('torch.')}" for name, dtype in present.items())
+        raise DtypeError(f"{function}: expected all tensors in one dtype, came {came}; convert them with .to(dtype)")
+
+
+def addressable(function: str, name: str, sizes: Sequence[int], itemsize: int) -> None:
+    """Refuses sizes whose bytes cannot be counted in 63 bits; memory itself runs out long before."""
+    if math.prod(sizes) * itemsize >= LARGEST:
+        raise ShapeError(f"{function}: {name} of shape {tuple(sizes)} has more bytes than can be addressed; use less")
+
+
+def lengths(function: str, value: object, batch: Sequence[int], time: int, device: torch.device) -> None:
+    """Refuses lengths that are not an int64 tensor of the batch's shape with values from 0 to `time`."""
+    found: Int64[Tensor, "*batch"] = tensor(function, "lengths", value, (torch.int64,))
+    shape(function, "lengths", found, batch, "one length for each row of the batch")
+    if found.device != device:
+        raise ArgumentError(f"{function}: expected lengths on {device}, came {found.device}; move it with .to(device)")
+    if not readable(found) or found.numel() == 0:
+        return
+    low, high = (int(x) for x in found.aminmax())
+    if low < 0 or high > time:
+        raise ArgumentError(
+            f"{function}: expected 0 <= lengths <= {time} (the time steps), came values from {low} to {high};"
+            " clamp them, or pad the time dimension"
+        )
+
+
+def finite(function: str, **tensors: Tensor | None) -> None:
+    """Refuses NaN and infinity in any of the tensors; None is passed over."""
+    for name, value in tensors.items():
+        if value is None or not readable(value):
+            continue
+        bad = value.numel() - int(torch.isfinite(value).sum())
+        if bad:
+            raise ArgumentError(
+                f"{function}: expected finite values, came {name} with {bad} of {value.numel()} not finite; "
+                "find where they arise, e.g. with torch.autograd.set_detect_anomaly(True)"
+            )
+
+
+def backend(function: str, value: object, known: Sequence[str] = BACKENDS) -> None:
+    """Refuses a backend that this kernel does not have."""
+    if value not in known:
+        raise unknown_name(f"backend of {function}", value, known)
+
+
+def readable(value: Tensor) -> bool:
+    """True where values can be read: not on the meta device, not traced by a compiler, not mapped by vmap."""
+    return (
+        not torch.compiler.is_compiling()
+        and value.device.type != "meta"
+        and not is_fake(value)
+        and not torch._C._functorch.is_batchedtensor(value)
+    )

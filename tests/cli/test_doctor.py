@@ -1,0 +1,56 @@
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from holdfast.cli import app
+from holdfast.kernels import library
+
+
+def holdfast(*arguments, **environment):
+    command = [sys.executable, "-c", "from holdfast.cli import main; main()", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=120)
+
+
+def test_doctor_reports_versions_kernels_data_and_a_passing_self_test():
+    done = CliRunner().invoke(app, ["doctor", "--json"])
+    assert done.exit_code == 0, done.output
+    report = {check["name"]: check for check in json.loads(done.output)}
+    assert {"python", "holdfast", "torch", "cores", "native kernels", "data"} <= set(report)
+    assert report["self-test: formulas"]["good"] is True
+
+
+def test_doctor_prints_a_table_for_people():
+    done = holdfast("doctor")
+    assert done.returncode == 0, done.stderr
+    assert "self-test: formulas" in done.stdout
+
+
+def test_without_native_kernels_doctor_says_so_and_still_passes(tmp_path):
+    done = holdfast("doctor", HOLDFAST_NATIVE_FOLDER=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "install a C++17 compiler" in done.stdout
+    assert "slower torch versions" in done.stdout
+
+
+def test_a_wrong_setting_ends_in_one_line_and_exit_code_2():
+    done = holdfast("doctor", HOLDFAST_NATIVE="v5")
+    assert done.returncode == 2
+    assert done.stderr.startswith("holdfast: unknown value of HOLDFAST_NATIVE 'v5'.")
+    assert "Traceback" not in done.stderr
+
+
+def test_help_of_every_command_has_an_example():
+    for command in app.registered_commands:
+        done = CliRunner().invoke(app, [command.name, "--help"])
+        assert done.exit_code == 0
+        assert f"Example: holdfast {command.name}" in done.output
+
+
+@pytest.mark.skipif(not library.status().available, reason="the native library is not built")
+def test_doctor_names_the_variant_in_use():
+    done = CliRunner().invoke(app, ["doctor"])
+    assert f"variant {library.status().variant}" in done.output

@@ -1,0 +1,125 @@
+import ctypes
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from holdfast.errors import BackendError, ShapeError
+from holdfast.kernels import library, stream
+
+native = pytest.mark.skipif(not library.status().available, reason="the native library is not built")
+
+
+def run(code, **environment):
+    environment = {**os.environ, **environment}
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=120)
+
+
+def team(threads):
+    return library.function("holdfast_team_size", [ctypes.c_int], ctypes.c_int)(threads)
+
+
+@native
+@pytest.mark.parametrize("variant", library.VARIANTS)
+def test_every_variant_that_the_cpu_can_run_loads_and_computes(variant):
+    code = """
+import torch
+from holdfast.kernels import library, stream
+x, y, out = torch.rand(1003), torch.rand(1003), torch.full((1003,), float("nan"))
+stream.triad(out, x, y, 3.0)
+# one fused multiply-add against two roundings of numbers below 4
+assert float((out - (x + 3 * y)).abs().max()) <= 4.8e-7
+print(library.status().variant)
+"""
+    done = run(code, HOLDFAST_NATIVE=variant)
+    if "can run only" in done.stderr:
+        pytest.skip(done.stderr.strip().splitlines()[-1])
+    assert done.stdout.strip() == variant, done.stderr
+
+
+@native
+def test_threads_are_those_that_torch_was_given(threads):
+    for count in (1, 2):
+        threads(count)
+        assert team(library.threads()) == count
+
+
+@native
+def test_only_one_openmp_runtime_is_in_the_process():
+    code = """
+import re, torch
+from holdfast.kernels import stream
+stream.triad(*torch.rand(3, 8).unbind(), 1.0)
+maps = open("/proc/self/maps").read()
+print(len({line.split()[-1] for line in maps.splitlines() if re.search(r"lib(gomp|omp|iomp5)[.-]", line)}))
+"""
+    assert run(code).stdout.strip() == "1"
+
+
+def _in_child(queue):
+    queue.put(team(2))
+
+
+@native
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_child_runs_on_one_thread_instead_of_hanging(threads):
+    threads(2)
+    assert team(2) == 2  # the parent has used the pool, which does not survive the fork
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=_in_child, args=(queue,))
+    child.start()
+    assert queue.get(timeout=60) == 1
+    child.join(timeout=60)
+    assert child.exitcode == 0
+
+
+@native
+def test_flush_to_zero_is_put_back_after_a_call():
+    tiny = torch.full((8,), 1e-40)
+    stream.triad(torch.empty(8), tiny, tiny, 1.0)
+    assert float((tiny * 0.5).max()) > 0
+
+
+def test_switched_off_library_raises_with_the_reason():
+    code = """
+from holdfast.kernels import library
+library.function("holdfast_triad", [])
+"""
+    assert (
+        "BackendError: the native kernels are switched off by HOLDFAST_NATIVE=off"
+        in run(code, HOLDFAST_NATIVE="off").stderr
+    )
+
+
+@native
+def test_a_library_of_other_sources_is_refused(tmp_path):
+    if shutil.which("g++") is None:
+        pytest.skip("needs a compiler to build a library with another ABI number")
+    source = tmp_path / "old.cpp"
+    source.write_text('extern "C" int holdfast_abi() { return -1; }')
+    built = subprocess.run(
+        ["g++", "-shared", "-fPIC", "-o", str(tmp_path / "libholdfast_portable.so"), str(source)], check=False
+    )
+    assert built.returncode == 0
+    done = run("from holdfast.kernels import library; library.status()", HOLDFAST_NATIVE_FOLDER=str(tmp_path))
+    assert "was built from other sources (ABI -1" in done.stderr
+
+
+@native
+def test_triad_refuses_what_it_cannot_read():
+    x = torch.rand(8)
+    with pytest.raises(ShapeError, match=r"expected x contiguous float32 of shape \(8,\), came torch.float32 \(4,\)"):
+        stream.triad(x, x[:4], x, 1.0)
+    with pytest.raises(ShapeError, match=r"torch\.float64"):
+        stream.triad(x, x.double(), x, 1.0)
+    with pytest.raises(ShapeError, match="contiguous=False"):
+        stream.triad(x, torch.rand(16)[::2], x, 1.0)
+
+
+def test_backend_error_is_a_runtime_error():
+    assert issubclass(BackendError, RuntimeError)
