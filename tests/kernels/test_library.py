@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -123,3 +124,14 @@ def test_triad_refuses_what_it_cannot_read():
 
 def test_backend_error_is_a_runtime_error():
     assert issubclass(BackendError, RuntimeError)
+
+
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not on the path")
+def test_without_a_working_compiler_the_build_leaves_the_kernels_out(tmp_path):
+    root = Path(__file__).parents[2]
+    command = ["cmake", "-S", str(root), "-B", str(tmp_path)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "CXX": "/nowhere/c++"}, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert "no C++ compiler found; installing without the native kernels" in done.stderr

@@ -22,7 +22,7 @@ ENVIRONMENT = "HOLDFAST_NATIVE"  # auto (default), off, or one of VARIANTS
 ENVIRONMENT_FOLDER = "HOLDFAST_NATIVE_FOLDER"  # the only folder to look in, for work on the kernels themselves
 HOW_TO_BUILD = (
     "install a C++17 compiler (Debian: apt-get install g++; macOS: xcode-select --install) and run "
-    "`pip install --force-reinstall --no-deps holdfast` (from a clone: `make install`)"
+    "`pip install --force-reinstall --no-deps holdfast` (from a clone: `make clean install`)"
 )
 
 
