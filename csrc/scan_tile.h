@@ -1,0 +1,208 @@
+// The recurrence itself over one row: h_k = a_k h_{k-1} + b_k and its adjoint, up to four units of channels at a time
+// with their states in registers. Direction is only the sign of the time strides.
+#pragma once
+
+#include <type_traits>
+
+#include "scan_lanes.h"
+
+namespace holdfast::scan {
+
+constexpr int64_t group_units = 4;
+constexpr int64_t tile_steps = 4;
+
+// Step k of a row begins at data + k * time.
+template <typename T>
+struct Strip {
+  T *data;
+  int64_t time;
+  T *at(int64_t k) const { return data + k * time; }
+};
+
+// Where the units of channels lie within a step, in numbers. A last unit that is not full is moved back so that it
+// overlaps the one before it: both compute the same values there, and no masked store is needed.
+struct Layout {
+  int64_t begin, full, step;
+  int64_t tail;  // begin of the overlapping unit, or -1
+  int64_t im;    // from real to imaginary parts of planar numbers
+
+  int64_t units() const { return full + (tail >= 0); }
+  int64_t at(int64_t unit) const { return unit < full ? begin + unit * step : tail; }
+};
+
+// States are kept unit by unit, whole vectors, whatever the arrays' order is.
+template <typename K>
+inline typename K::Value get(const double *states, int64_t unit) {
+  return K::read(states + unit * K::parts * width, width);
+}
+template <typename K>
+inline void put(double *states, int64_t unit, typename K::Value x) {
+  K::template write<false>(states + unit * K::parts * width, width, x);
+}
+
+// Fetches the units at `at` of a step into the second cache. A block of channels jumps from step to step, which
+// the hardware does not foresee: with two blocks to a row it reached 0.3-0.5 of the triad, so fetched 0.8-1.1.
+template <int M, typename T>
+inline void prefetch(const T *step, const int64_t *at) {
+  for (int m = 0; m < M; m += static_cast<int>(sizeof(double) / sizeof(T))) __builtin_prefetch(step + at[m], 0, 2);
+}
+
+enum class Output { none, keep, stream };
+
+template <typename T>
+struct Forward {
+  Strip<const T> a, b;
+  Strip<T> h;
+  int64_t ahead;  // steps to fetch beforehand, or 0
+};
+
+// Runs steps [from, to) of `M` units. With Output::none nothing is written, and where a is dense the product of a is
+// formed beside the state: a summary of the steps as the map h -> product h + state.
+template <typename K, bool Dense, Output Out, int M, typename T>
+inline void forward_group(const Forward<T> &run, const Layout &layout, int64_t unit, int64_t from, int64_t to,
+                          double *states, double *products) {
+  using Value = typename K::Value;
+  constexpr bool multiply = Dense && Out == Output::none;
+  int64_t at[M];
+  Value h[M], b[M], product[M];
+  typename K::Factor a[M];
+  for (int m = 0; m < M; ++m) {
+    at[m] = layout.at(unit + m);
+    h[m] = get<K>(states, unit + m);
+    if constexpr (multiply) product[m] = get<K>(products, unit + m);
+    if constexpr (!Dense) a[m] = K::factor(K::read(run.a.data + at[m], layout.im));
+  }
+  for (int64_t k = from; k < to; ++k) {
+    const T *const ak = run.a.at(k);
+    const T *const bk = run.b.at(k);
+    if (run.ahead) {
+      prefetch<M>(run.b.at(k + run.ahead), at);
+      if constexpr (Dense) prefetch<M>(run.a.at(k + run.ahead), at);
+    }
+    for (int m = 0; m < M; ++m) {
+      b[m] = K::read(bk + at[m], layout.im);
+      if constexpr (Dense) a[m] = K::factor(K::read(ak + at[m], layout.im));
+    }
+    for (int m = 0; m < M; ++m) {
+      h[m] = K::fma(a[m], h[m], b[m]);
+      if constexpr (multiply) product[m] = K::fma(a[m], product[m], Value{});
+    }
+    if constexpr (Out != Output::none) {
+      T *const hk = run.h.at(k);
+      for (int m = 0; m < M; ++m) K::template write<Out == Output::stream>(hk + at[m], layout.im, h[m]);
+    }
+  }
+  for (int m = 0; m < M; ++m) {
+    put<K>(states, unit + m, h[m]);
+    if constexpr (multiply) put<K>(products, unit + m, product[m]);
+  }
+}
+
+// The adjoint. With c the gradient that reaches the state after step k: g = grad_h_k + c, grad_b_k = g,
+// grad_a_k = g conj(h_{k-1}), and conj(a_k) g goes on to step k - 1.
+template <typename T>
+struct Backward {
+  Strip<const T> a, grad_h, h;
+  const T *before;  // h_{-1}, or null: 0
+  Strip<T> grad_b;  // data may be null, or grad_h's own
+  Strip<T> grad_a;  // data may be null; used where a is dense
+  bool want_a;
+  int64_t ahead;
+};
+
+// Runs steps [from, to) downwards. Where a is constant its gradient is summed in `sums`. With Output::none only the
+// state (and the product) is followed.
+template <typename K, bool Dense, Output Out, int M, typename T>
+inline void backward_group(const Backward<T> &run, const Layout &layout, int64_t unit, int64_t from, int64_t to,
+                           double *states, double *sums) {
+  using Value = typename K::Value;
+  constexpr bool write = Out != Output::none;
+  constexpr bool streams = Out == Output::stream;
+  int64_t at[M];
+  Value c[M], g[M], sum[M];
+  typename K::Factor a[M], h[M];
+  for (int m = 0; m < M; ++m) {
+    at[m] = layout.at(unit + m);
+    c[m] = get<K>(states, unit + m);
+    sum[m] = get<K>(sums, unit + m);
+    if constexpr (!Dense) a[m] = K::conjugate(K::factor(K::read(run.a.data + at[m], layout.im)));
+  }
+  for (int64_t k = to; k-- > from;) {
+    const T *const ak = run.a.at(k);
+    const T *const gk = run.grad_h.at(k);
+    if (run.ahead) {
+      prefetch<M>(run.grad_h.at(k - run.ahead), at);
+      if constexpr (Dense) prefetch<M>(run.a.at(k - run.ahead), at);
+      if (write && run.want_a) prefetch<M>(run.h.at(k - 1 - run.ahead), at);
+    }
+    for (int m = 0; m < M; ++m) {
+      g[m] = K::add(K::read(gk + at[m], layout.im), c[m]);
+      if constexpr (Dense) a[m] = K::conjugate(K::factor(K::read(ak + at[m], layout.im)));
+    }
+    for (int m = 0; m < M; ++m) c[m] = K::fma(a[m], g[m], Value{});
+    if constexpr (!write) {
+      if constexpr (Dense)
+        for (int m = 0; m < M; ++m) sum[m] = K::fma(a[m], sum[m], Value{});
+      continue;
+    }
+    if (run.want_a) {
+      const T *const hk = k > 0 ? run.h.at(k - 1) : run.before;
+      for (int m = 0; m < M; ++m) {
+        h[m] = K::conjugate(K::factor(hk ? K::read(hk + at[m], layout.im) : Value{}));
+      }
+      for (int m = 0; m < M; ++m) {
+        if constexpr (Dense) {
+          K::template write<streams>(run.grad_a.at(k) + at[m], layout.im, K::fma(h[m], g[m], Value{}));
+        } else {
+          sum[m] = K::fma(h[m], g[m], sum[m]);
+        }
+      }
+    }
+    if (run.grad_b.data) {
+      for (int m = 0; m < M; ++m) K::template write<streams>(run.grad_b.at(k) + at[m], layout.im, g[m]);
+    }
+  }
+  for (int m = 0; m < M; ++m) {
+    put<K>(states, unit + m, c[m]);
+    put<K>(sums, unit + m, sum[m]);
+  }
+}
+
+// Calls group(std::integral_constant<int, M>, unit, from, to) so that all steps of all units are covered, in the order of
+// memory where the units are many. Groups are of even size, so that an overlapping unit is never alone in its group:
+// in place it has to be read before the one that it overlaps is written.
+template <bool Down, typename Group>
+inline void sweep(const Layout &layout, int64_t steps, Group &&group) {
+  const int64_t units = layout.units(), groups = (units + group_units - 1) / group_units;
+  const int64_t size = units / groups, larger = units % groups;
+  const int64_t tile = groups == 1 ? steps : tile_steps;
+  for (int64_t done = 0; done < steps; done += tile) {
+    const int64_t count = done + tile < steps ? tile : steps - done;
+    const int64_t from = Down ? steps - done - count : done;
+    for (int64_t i = 0; i < groups; ++i) {
+      const int64_t unit = i * size + (i < larger ? i : larger);
+      switch (size + (i < larger)) {
+        case 1: group(std::integral_constant<int, 1>{}, unit, from, from + count); break;
+        case 2: group(std::integral_constant<int, 2>{}, unit, from, from + count); break;
+        case 3: group(std::integral_constant<int, 3>{}, unit, from, from + count); break;
+        default: group(std::integral_constant<int, 4>{}, unit, from, from + count); break;
+      }
+    }
+  }
+}
+
+template <typename K, bool Dense, Output Out, typename T>
+void forward(const Forward<T> &run, const Layout &layout, int64_t steps, double *states, double *products) {
+  sweep<false>(layout, steps, [&](auto m, int64_t unit, int64_t from, int64_t to) {
+    forward_group<K, Dense, Out, m()>(run, layout, unit, from, to, states, products);
+  });
+}
+
+template <typename K, bool Dense, Output Out, typename T>
+void backward(const Backward<T> &run, const Layout &layout, int64_t steps, double *states, double *sums) {
+  sweep<true>(layout, steps, [&](auto m, int64_t unit, int64_t from, int64_t to) {
+    backward_group<K, Dense, Out, m()>(run, layout, unit, from, to, states, sums);
+  });
+}
+
+}  // namespace holdfast::scan

@@ -1,0 +1,8 @@
+"""The linear recurrent unit: a planar complex scan between two matrix products."""
+
+from __future__ import annotations
+
+from holdfast.kernels.lru.op import choose, lru
+from holdfast.kernels.lru.reference import lru_reference
+
+__all__ = ["choose", "lru", "lru_reference"]

@@ -1,0 +1,188 @@
+"""The linear recurrent unit with its scan in C++: one matrix product into a buffer, the planar scan in place, one out.
+
+Backward is the same the other way round, and reads only the states and the inputs. The matrix products are torch's;
+they write into given memory, which also keeps them out of autocast's reach.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from holdfast.kernels import checks, library
+from holdfast.kernels.memory import empty
+
+_SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
+
+_LIBRARY = torch.library.Library("holdfast", "FRAGMENT")
+_ARGUMENTS = (
+    "Tensor u, Tensor lam_re, Tensor? lam_im, Tensor b, Tensor c, Tensor? d, Tensor? h0, Tensor? lengths, bool reverse"
+)
+_LIBRARY.define(f"lru_forward({_ARGUMENTS}) -> (Tensor, Tensor, Tensor)")
+_LIBRARY.define(
+    f"lru_backward({_ARGUMENTS}, Tensor h, Tensor? grad_y, Tensor? grad_last, bool[] wanted) "
+    "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
+)
+
+
+@functools.cache
+def _function(name: str, dtype: torch.dtype) -> Any:
+    flag, size, pointer = ctypes.c_int, ctypes.c_int64, ctypes.c_void_p
+    pointers = {"forward": 5, "backward": 8}[name]
+    return library.function(
+        f"holdfast_lru_{name}_{_SUFFIX[dtype]}", [flag, flag, size, size, size, *[pointer] * pointers, flag]
+    )
+
+
+def _pointer(value: Tensor | None) -> int | None:
+    return None if value is None else value.data_ptr()
+
+
+def _dense(value: Tensor | None) -> Tensor | None:
+    return None if value is None else value.contiguous()
+
+
+def _inside(lengths: Tensor, time: int) -> Tensor:
+    """True at (row, t) before the row's end, as (batch, time, 1)."""
+    return (torch.arange(time) < lengths.unsqueeze(-1)).unsqueeze(-1)
+
+
+def _product(x: Tensor, y: Tensor) -> Tensor:
+    return torch.mm(x, y, out=empty((x.shape[0], y.shape[1]), x.dtype))
+
+
+def _eigenvalues(lam_re: Tensor, lam_im: Tensor | None) -> Tensor:
+    return lam_re.contiguous() if lam_im is None else torch.cat((lam_re, lam_im))
+
+
+def lru_forward(
+    u: Float[Tensor, "batch time inputs"],
+    lam_re: Float[Tensor, " states"],
+    lam_im: Float[Tensor, " states"] | None,
+    b: Float[Tensor, "planar inputs"],
+    c: Float[Tensor, "outputs planar"],
+    d: Float[Tensor, " outputs"] | None,
+    h0: Float[Tensor, "batch planar"] | None,
+    lengths: Int64[Tensor, " batch"] | None,
+    reverse: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """y (batch, time, outputs), all states (batch, time, planar) and the final ones (batch, planar)."""
+    batch, time, inputs = u.shape
+    planar, dtype = b.shape[0], u.dtype
+    if lengths is not None:
+        checks.lengths("lru", lengths, (batch,), time, lengths.device)
+    lengths, h0, lam = _dense(lengths), _dense(h0), _eigenvalues(lam_re, lam_im)
+    flat = u.reshape(batch * time, inputs)
+    h = _product(flat, b.T)
+    last = torch.empty((batch, planar), dtype=dtype)
+    _function("forward", dtype)(
+        lam_im is not None, reverse, batch, time, planar,
+        lam.data_ptr(), _pointer(h0), _pointer(lengths), h.data_ptr(), last.data_ptr(), library.threads(),
+    )  # fmt: skip
+    y = _product(h, c.T)
+    if d is not None:
+        y.addcmul_(flat, d)
+    y = y.view(batch, time, c.shape[0])
+    if d is not None and lengths is not None:
+        y.masked_fill_(_inside(lengths, time).logical_not_(), 0)
+    return y, h.view(batch, time, planar), last
+
+
+def lru_backward(
+    u: Float[Tensor, "batch time inputs"],
+    lam_re: Float[Tensor, " states"],
+    lam_im: Float[Tensor, " states"] | None,
+    b: Float[Tensor, "planar inputs"],
+    c: Float[Tensor, "outputs planar"],
+    d: Float[Tensor, " outputs"] | None,
+    h0: Float[Tensor, "batch planar"] | None,
+    lengths: Int64[Tensor, " batch"] | None,
+    reverse: bool,
+    h: Float[Tensor, "batch time planar"],
+    grad_y: Float[Tensor, "batch time outputs"] | None,
+    grad_last: Float[Tensor, "batch planar"] | None,
+    wanted: Sequence[bool],
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of u, lam (planar), b, c, d and h0 where `wanted` says so; empty tensors elsewhere."""
+    want_u, want_lam, want_b, want_c, want_d, _ = wanted
+    batch, time, inputs = u.shape
+    planar, outputs, dtype = b.shape[0], c.shape[0], u.dtype
+    nothing = u.new_empty(0)
+    if lengths is not None:
+        checks.lengths("lru", lengths, (batch,), time, lengths.device)
+        if d is not None and grad_y is not None:
+            grad_y = grad_y * _inside(lengths, time)
+    lengths, h0, grad_last = _dense(lengths), _dense(h0), _dense(grad_last)
+    lam, h = _eigenvalues(lam_re, lam_im), h.contiguous()
+    flat_u, flat_h = u.reshape(batch * time, inputs), h.view(batch * time, planar)
+    flat_y = None if grad_y is None else grad_y.reshape(batch * time, outputs)
+    g = u.new_zeros((batch * time, planar)) if flat_y is None else _product(flat_y, c)
+    grad_lam = u.new_empty((batch, planar) if want_lam else 0)
+    grad_h0 = u.new_empty((batch, planar))
+    _function("backward", dtype)(
+        lam_im is not None, reverse, batch, time, planar,
+        lam.data_ptr(), h.data_ptr(), _pointer(h0), _pointer(grad_last), _pointer(lengths), g.data_ptr(),
+        _pointer(grad_lam if want_lam else None), grad_h0.data_ptr(), library.threads(),
+    )  # fmt: skip
+    grad_u = _product(g, b).view(u.shape) if want_u else nothing
+    grad_b = _product(g.T, flat_u) if want_b else nothing
+    grad_c, grad_d = c.new_zeros(c.shape if want_c else 0), nothing
+    if flat_y is not None and want_c:
+        torch.mm(flat_y.T, flat_h, out=grad_c)
+    if d is not None and want_d:
+        grad_d = torch.zeros_like(d) if flat_y is None else (flat_y * flat_u).sum(0)
+    if d is not None and grad_y is not None and want_u:
+        grad_u.addcmul_(grad_y, d)
+    return grad_u, grad_lam.sum(0) if want_lam else nothing, grad_b, grad_c, grad_d, grad_h0
+
+
+def _forward_meta(
+    u: Tensor,
+    lam_re: Tensor,
+    lam_im: Tensor | None,
+    b: Tensor,
+    c: Tensor,
+    d: Tensor | None,
+    h0: Tensor | None,
+    lengths: Tensor | None,
+    reverse: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    batch, time, _ = u.shape
+    planar = b.shape[0]
+    return (
+        u.new_empty((batch, time, c.shape[0])),
+        u.new_empty((batch, time, planar)),
+        u.new_empty((batch, planar)),
+    )
+
+
+def _backward_meta(
+    u: Tensor,
+    lam_re: Tensor,
+    lam_im: Tensor | None,
+    b: Tensor,
+    c: Tensor,
+    d: Tensor | None,
+    h0: Tensor | None,
+    lengths: Tensor | None,
+    reverse: bool,
+    h: Tensor,
+    grad_y: Tensor | None,
+    grad_last: Tensor | None,
+    wanted: Sequence[bool],
+) -> tuple[Tensor, ...]:
+    shapes = (u.shape, (b.shape[0],), b.shape, c.shape, (c.shape[0],), (u.shape[0], b.shape[0]))
+    there = (*wanted[:4], wanted[4] and d is not None, True)
+    return tuple(u.new_empty(shape if want else 0) for shape, want in zip(shapes, there, strict=True))
+
+
+_LIBRARY.impl("lru_forward", lru_forward, "CPU")
+_LIBRARY.impl("lru_backward", lru_backward, "CPU")
+_LIBRARY.impl("lru_forward", _forward_meta, "Meta")
+_LIBRARY.impl("lru_backward", _backward_meta, "Meta")

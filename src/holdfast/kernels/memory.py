@@ -1,0 +1,33 @@
+"""Fresh memory for large results: 2 MB pages where the system has them.
+
+malloc maps a tensor above 32 MB anew at every call, and first touch of 4 KB pages is the slowest part of such a
+call (8 GB/s, against 24 GB/s with 2 MB pages and 30 GB/s of warm memory).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from holdfast.kernels import library
+
+FRESH_BYTES = 32 << 20
+
+
+@functools.cache
+def _advise() -> Any:
+    return library.function("holdfast_advise_large", [ctypes.c_void_p, ctypes.c_int64])
+
+
+def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """An uninitialised CPU tensor; needs the native library."""
+    result = torch.empty(shape, dtype=dtype)
+    size = result.numel() * result.element_size()
+    if size >= FRESH_BYTES:
+        _advise()(result.data_ptr(), size)
+    return result

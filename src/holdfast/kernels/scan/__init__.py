@@ -1,0 +1,8 @@
+"""The linear scan h_t = a_t h_{t-1} + b_t."""
+
+from __future__ import annotations
+
+from holdfast.kernels.scan.op import choose, scan
+from holdfast.kernels.scan.reference import scan_reference
+
+__all__ = ["choose", "scan", "scan_reference"]

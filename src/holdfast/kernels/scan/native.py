@@ -1,0 +1,144 @@
+"""The linear scan in C++: torch.library ops over (rows, time, channels), the shape that op.py brings arguments to.
+
+`a` is (1 or rows, 1 or time, channels), `h0` and the final state (rows, channels), `lengths` (rows,). The C side
+reads a and b where they lie as long as channels are adjacent; other strides are copied first.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+import torch
+from jaxtyping import Int64, Shaped
+from torch import Tensor
+
+from holdfast.kernels import checks, library
+
+Rows = Shaped[Tensor, "rows channels"]
+Steps = Shaped[Tensor, "rows time channels"]
+Factors = Shaped[Tensor, "#rows #time channels"]
+
+_PART = {torch.complex64: torch.float32, torch.complex128: torch.float64}
+_SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
+
+_LIBRARY = torch.library.Library("holdfast", "FRAGMENT")
+_LIBRARY.define("scan_forward(Tensor a, Tensor b, Tensor? h0, Tensor? lengths, bool reverse) -> (Tensor, Tensor)")
+_LIBRARY.define(
+    "scan_backward(Tensor a, Tensor h, Tensor? h0, Tensor? lengths, Tensor? grad_h, Tensor? grad_last, "
+    "bool reverse, bool want_a, bool want_b) -> (Tensor, Tensor, Tensor)"
+)
+
+
+@functools.cache
+def _function(name: str, dtype: torch.dtype) -> Any:
+    flag, size, pointer = ctypes.c_int, ctypes.c_int64, ctypes.c_void_p
+    shape = [flag] * 3 + [size] * 3 + [pointer, size, size] * 2
+    pointers = {"forward": 4, "backward": 7}[name]
+    return library.function(f"holdfast_scan_{name}_{_SUFFIX[dtype]}", [*shape, *[pointer] * pointers, flag])
+
+
+def _pointer(value: Tensor | None) -> int | None:
+    return None if value is None else value.data_ptr()
+
+
+def _plain(value: Tensor) -> Tensor:
+    """The values as they stand in memory, channels adjacent."""
+    if value.is_conj() or value.is_neg():
+        value = value.resolve_conj().resolve_neg()
+    return value if value.stride(-1) == 1 or value.shape[-1] == 1 else value.contiguous()
+
+
+def _place(value: Tensor, parts: int) -> tuple[int, int, int]:
+    """Pointer, row stride and time stride in numbers; a dimension of size 1 is read again and again."""
+    rows, time, _ = value.shape
+    row_stride, time_stride, _ = value.stride()
+    return value.data_ptr(), row_stride * parts if rows > 1 else 0, time_stride * parts if time > 1 else 0
+
+
+def _ends(lengths: Int64[Tensor, " rows"] | None, rows: int, time: int) -> Int64[Tensor, " rows"] | None:
+    if lengths is None:
+        return None
+    checks.lengths("scan", lengths, (rows,), time, lengths.device)
+    return lengths.contiguous()
+
+
+def scan_forward(
+    a: Factors, b: Steps, h0: Rows | None, lengths: Int64[Tensor, " rows"] | None, reverse: bool
+) -> tuple[Steps, Rows]:
+    """The states of every step and the final ones, by the C library."""
+    rows, time, channels = b.shape
+    dtype, parts = _PART.get(b.dtype, b.dtype), 2 if b.dtype in _PART else 1
+    a, b = _plain(a), _plain(b)
+    h0 = None if h0 is None else _plain(h0).contiguous()
+    lengths = _ends(lengths, rows, time)
+    h = torch.empty((rows, time, channels), dtype=b.dtype)
+    last = torch.empty((rows, channels), dtype=b.dtype)
+    dense = a.shape[1] != 1
+    _function("forward", dtype)(
+        parts == 2, dense, reverse, rows, time, channels * parts, *_place(a, parts), *_place(b, parts),
+        _pointer(h0), _pointer(lengths), h.data_ptr(), last.data_ptr(), library.threads(),
+    )  # fmt: skip
+    return h, last
+
+
+def scan_backward(
+    a: Factors,
+    h: Steps,
+    h0: Rows | None,
+    lengths: Int64[Tensor, " rows"] | None,
+    grad_h: Steps | None,
+    grad_last: Rows | None,
+    reverse: bool,
+    want_a: bool,
+    want_b: bool,
+) -> tuple[Tensor, Tensor, Rows]:
+    """Gradients of a, b and h0; a's is (rows, time or 1, channels), not summed over rows. Unwanted ones are empty."""
+    rows, time, channels = h.shape
+    dtype, parts = _PART.get(h.dtype, h.dtype), 2 if h.dtype in _PART else 1
+    a, h = _plain(a), _plain(h).contiguous()
+    g = h.new_zeros((1, 1, channels)) if grad_h is None else _plain(grad_h)
+    h0 = None if h0 is None else _plain(h0).contiguous()
+    grad_last = None if grad_last is None else _plain(grad_last).contiguous()
+    lengths = _ends(lengths, rows, time)
+    dense = a.shape[1] != 1
+    grad_a = h.new_empty((rows, time if dense else 1, channels) if want_a else 0)
+    grad_b = h.new_empty(h.shape if want_b else 0)
+    grad_h0 = h.new_empty((rows, channels))
+    _function("backward", dtype)(
+        parts == 2, dense, reverse, rows, time, channels * parts, *_place(a, parts), *_place(g, parts),
+        h.data_ptr(), _pointer(h0), _pointer(grad_last), _pointer(lengths),
+        _pointer(grad_a if want_a else None), _pointer(grad_b if want_b else None), grad_h0.data_ptr(),
+        library.threads(),
+    )  # fmt: skip
+    return grad_a, grad_b, grad_h0
+
+
+def _forward_meta(
+    a: Tensor, b: Tensor, h0: Tensor | None, lengths: Tensor | None, reverse: bool
+) -> tuple[Tensor, Tensor]:
+    rows, time, channels = b.shape
+    return b.new_empty((rows, time, channels)), b.new_empty((rows, channels))
+
+
+def _backward_meta(
+    a: Tensor,
+    h: Tensor,
+    h0: Tensor | None,
+    lengths: Tensor | None,
+    grad_h: Tensor | None,
+    grad_last: Tensor | None,
+    reverse: bool,
+    want_a: bool,
+    want_b: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    rows, time, channels = h.shape
+    grad_a = h.new_empty((rows, time if a.shape[1] != 1 else 1, channels) if want_a else 0)
+    return grad_a, h.new_empty(h.shape if want_b else 0), h.new_empty((rows, channels))
+
+
+_LIBRARY.impl("scan_forward", scan_forward, "CPU")
+_LIBRARY.impl("scan_backward", scan_backward, "CPU")
+_LIBRARY.impl("scan_forward", _forward_meta, "Meta")
+_LIBRARY.impl("scan_backward", _backward_meta, "Meta")

@@ -1,0 +1,37 @@
+"""The linear scan as a plain loop: slow, any dtype and device, differentiable by autograd, the truth of the tests."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Int64, Shaped
+from torch import Tensor
+
+
+def scan_reference(
+    a: Shaped[Tensor, "*broadcast"],
+    b: Shaped[Tensor, "*batch time channels"],
+    h0: Shaped[Tensor, "*batch channels"] | None = None,
+    *,
+    reverse: bool = False,
+    lengths: Int64[Tensor, "*batch"] | None = None,
+) -> tuple[Shaped[Tensor, "*batch time channels"], Shaped[Tensor, "*batch channels"]]:
+    """The states h_t = a_t h_{t-1} + b_t and the final one, in the dtype of a and b together.
+
+    `a` broadcasts to b's shape. In reverse h_t = a_t h_{t+1} + b_t. A row ends (in reverse: begins) at its
+    length: after it the outputs are 0, and the final state is the one at the end of the run.
+    """
+    dtype = torch.promote_types(a.dtype, b.dtype)
+    time = b.shape[-2]
+    # unbound once: selecting step by step would make backward quadratic in time
+    factors, inputs = a.expand(b.shape).unbind(-2), b.unbind(-2)
+    state = b.new_zeros(b.shape[:-2] + b.shape[-1:], dtype=dtype) if h0 is None else h0.to(dtype)
+    states = [state] * time
+    for t in reversed(range(time)) if reverse else range(time):
+        after = factors[t] * state + inputs[t]
+        if lengths is None:
+            state = states[t] = after
+        else:
+            inside = (t < lengths).unsqueeze(-1)
+            state = torch.where(inside, after, state)
+            states[t] = torch.where(inside, state, torch.zeros_like(state))
+    return torch.stack(states, -2) if time else b.to(dtype), state
