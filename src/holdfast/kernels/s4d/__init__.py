@@ -1,0 +1,9 @@
+"""The fused S4D layer: diagonal state-space modes from continuous eigenvalues to outputs."""
+
+from __future__ import annotations
+
+from holdfast.kernels.s4d.choice import Choice, choose
+from holdfast.kernels.s4d.op import s4d
+from holdfast.kernels.s4d.reference import s4d_reference
+
+__all__ = ["Choice", "choose", "s4d", "s4d_reference"]

@@ -1,0 +1,82 @@
+"""Which backend and which native algorithm serve a call, and why."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+
+from holdfast.errors import ArgumentError, BackendError, unknown_name
+from holdfast.kernels import checks, library
+
+Backend = Literal["auto", "reference", "chunked", "native"]
+Algorithm = Literal["auto", "scan", "fft"]
+ALGORITHMS = ("auto", "scan", "fft")
+
+
+class Choice(NamedTuple):
+    """A backend, the algorithm of the native one (empty for the others), and the reason."""
+
+    backend: str
+    algorithm: str
+    reason: str
+
+
+@torch.compiler.assume_constant_result
+def _native_missing() -> str:
+    """Why there is no native library, or an empty text."""
+    status = library.status()
+    return "" if status.available else status.reason
+
+
+def _scan_cost(batch: int, modes: int, pairs: bool) -> float:
+    return batch * modes * (1.0 if pairs else 0.35)
+
+
+def _fft_cost(batch: int, time: int, modes: int, state: bool) -> float:
+    return 0.0
+
+
+def algorithm_for(batch: int, time: int, features: int, modes: int, pairs: bool, state: bool) -> tuple[str, str]:
+    """The faster native algorithm for these sizes, from times measured with AVX-512 (docs/benchmarks.md)."""
+    scan = _scan_cost(batch, modes, pairs)
+    fft = _fft_cost(batch, time, modes, state)
+    if fft < scan:
+        return "fft", f"transforms over {time} steps cost less than {modes} modes at every step"
+    return "scan", f"{modes} modes at every step cost less than transforms over {time} steps"
+
+
+def choose(
+    batch: int,
+    time: int,
+    features: int,
+    modes: int,
+    *,
+    complex_modes: bool = True,
+    initial_state: bool = False,
+    return_state: bool = True,
+    device: torch.device | str = "cpu",
+    algorithm: Algorithm = "auto",
+    backend: Backend = "auto",
+) -> Choice:
+    """Tells what `s4d` runs for a call of these sizes: backend, native algorithm, and why."""
+    checks.backend("s4d", backend)
+    if algorithm not in ALGORITHMS:
+        raise unknown_name("algorithm of s4d", algorithm, ALGORITHMS)
+    if backend in ("reference", "chunked"):
+        if algorithm != "auto":
+            raise ArgumentError(f"s4d: algorithm={algorithm!r} is for the native backend, came backend={backend!r}")
+        return Choice(backend, "", "asked for by name")
+    kind = torch.device(device).type
+    missing = _native_missing() if kind in ("cpu", "meta") else f"for the CPU, and the tensors are on {kind}"
+    if missing:
+        if backend == "native" or algorithm != "auto":
+            raise BackendError(f"s4d: the native kernels are {missing}; or use backend='chunked'")
+        return Choice("chunked", "", f"the native kernels are {missing}")
+    if algorithm == "fft" and initial_state:
+        raise ArgumentError("s4d: algorithm='fft' takes no h0, which costs as much as the scan; use 'scan' or 'auto'")
+    if algorithm != "auto":
+        return Choice("native", algorithm, "asked for by name")
+    if initial_state:
+        return Choice("native", "scan", "an initial state costs as much as the scan")
+    return Choice("native", *algorithm_for(batch, time, features, modes, complex_modes, return_state))

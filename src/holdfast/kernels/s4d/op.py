@@ -1,0 +1,172 @@
+"""The public S4D layer: checks its arguments, chooses a backend and an algorithm, and owns the gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from holdfast.errors import ArgumentError, DtypeError, ShapeError, unknown_name
+from holdfast.kernels import autograd, checks
+from holdfast.kernels.s4d import native  # noqa: F401  (defines torch.ops.holdfast.s4d_*)
+from holdfast.kernels.s4d.choice import Algorithm, Backend, choose
+from holdfast.kernels.s4d.chunked import s4d_chunked
+from holdfast.kernels.s4d.discretize import DISCRETIZATIONS, Discretization
+from holdfast.kernels.s4d.reference import s4d_reference
+
+_DTYPES = (*checks.REAL, *checks.HALF)
+_WEIGHTS = 7  # u, dt, lam_re, lam_im, c_re, c_im, d
+_TENSORS = 9  # these, lengths and h0
+
+
+class _S4D(torch.autograd.Function):
+    """Saves, beside its arguments, the discrete modes and the states at tiles (scan) or the impulse response (fft)."""
+
+    @staticmethod
+    def forward(
+        u: Tensor, dt: Tensor, lam_re: Tensor, lam_im: Tensor | None, c_re: Tensor, c_im: Tensor | None,
+        d: Tensor | None, lengths: Tensor | None, h0: Tensor | None,
+        algorithm: str, bilinear: bool, reverse: bool, state: bool,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+        inputs = (u, dt, lam_re, lam_im, c_re, c_im, d, lengths)
+        if algorithm == "fft":
+            return torch.ops.holdfast.s4d_fft_forward(*inputs, bilinear, reverse, state, True)
+        return torch.ops.holdfast.s4d_scan_forward(*inputs, h0, bilinear, reverse, state, True)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        _, last, modes, saved = output
+        ctx.algorithm, ctx.bilinear, ctx.reverse, state = inputs[_TENSORS:]
+        ctx.mark_non_differentiable(*((modes, saved) if state else (last, modes, saved)))
+        ctx.save_for_backward(*inputs[:_TENSORS], modes, saved)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(
+        ctx: Any, grad_y: Tensor | None, grad_last: Tensor | None, *_: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        *inputs, modes, saved = ctx.saved_tensors
+        need, choices = ctx.needs_input_grad, (ctx.bilinear, ctx.reverse)
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # a second backward is to follow
+            grads = _differentiable_backward(inputs, *choices, grad_y, grad_last, need)
+        elif ctx.algorithm == "fft" and grad_last is None and grad_y is not None:
+            grads = torch.ops.holdfast.s4d_fft_backward(*inputs[:-1], *choices, modes, saved, grad_y)
+        else:
+            if ctx.algorithm == "fft":
+                _, _, modes, saved = torch.ops.holdfast.s4d_scan_forward(*inputs, *choices, False, True)
+            grads = torch.ops.holdfast.s4d_scan_backward(*inputs, *choices, modes, saved, grad_y, grad_last)
+        of_weights = [g if n else None for g, n in zip(grads[:_WEIGHTS], need[:_WEIGHTS], strict=True)]
+        return (*of_weights, None, grads[-1] if need[_WEIGHTS + 1] else None, None, None, None, None)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Any, tuple[int, ...]]:
+        """Runs mapped calls one after another; what is saved has the size of each."""
+        runs = []
+        for i in range(info.batch_size):
+            own = [x if dim is None else x.select(dim, i) for x, dim in zip(arguments, in_dims, strict=True)]
+            runs.append(_S4D.apply(*own))
+        return tuple(torch.stack(parts) for parts in zip(*runs, strict=True)), (0, 0, 0, 0)
+
+
+def _differentiable_backward(
+    inputs: list[Tensor | None], bilinear: bool, reverse: bool, grad_y: Tensor | None, grad_last: Tensor | None,
+    need: tuple[bool, ...],
+) -> tuple[Tensor | None, ...]:  # fmt: skip
+    """The gradients as functions that can be differentiated again, by way of the chunked backend."""
+    *weights, lengths, h0 = inputs
+    kind = "bilinear" if bilinear else "zoh"
+    wanted = [x for x, n in zip(inputs, need, strict=False) if n]
+    outputs = s4d_chunked(*weights, h0, discretization=kind, lengths=lengths, reverse=reverse)  # type: ignore[arg-type]
+    pairs = [(y, g) for y, g in zip(outputs, (grad_y, grad_last), strict=True) if g is not None]
+    ys, gs = zip(*pairs, strict=True)
+    found = iter(torch.autograd.grad(ys, wanted, gs, create_graph=True, allow_unused=True))
+    return tuple(next(found) if n else None for n in need[:_TENSORS])
+
+
+def _check_shapes(
+    u: Tensor, dt: Tensor, lam_re: Tensor, lam_im: Tensor | None, c_re: Tensor, c_im: Tensor | None,
+    d: Tensor | None, h0: Tensor | None,
+) -> None:  # fmt: skip
+    checks.ndim("s4d", "u", u, "batch time features")
+    checks.ndim("s4d", "lam_re", lam_re, "features modes")
+    batch, _, features = u.shape
+    modes = lam_re.shape[1]
+    checks.shape("s4d", "dt", dt, (features,), "u's features")
+    checks.shape("s4d", "lam_re", lam_re, (features, modes), "u's features by modes")
+    if modes == 0:
+        raise ShapeError(f"s4d: expected at least one mode, came lam_re of shape {tuple(lam_re.shape)}")
+    if (lam_im is None) != (c_im is None):
+        given, missing = ("c_im", "lam_im") if lam_im is None else ("lam_im", "c_im")
+        raise ArgumentError(f"s4d: came {given} without {missing}; give both (complex modes) or neither (real ones)")
+    for name, value in (("lam_im", lam_im), ("c_re", c_re), ("c_im", c_im)):
+        if value is not None:
+            checks.shape("s4d", name, value, lam_re.shape, "lam_re's")
+    if d is not None:
+        checks.shape("s4d", "d", d, (features,), "u's features")
+    if h0 is not None:
+        pair = () if lam_im is None else (2,)
+        why = "batch, features, modes" + ("" if lam_im is None else ", real and imaginary part")
+        checks.shape("s4d", "h0", h0, (batch, features, modes, *pair), why)
+    checks.addressable("s4d", "u", u.shape, 64)
+    checks.addressable("s4d", "the states of all tiles", (*u.shape, modes), 64)
+
+
+def _check_dtypes(dtype: torch.dtype, **tensors: object) -> None:
+    """Weights and states come in u's precision, or below float32 with a u that is computed in float32."""
+    allowed = (torch.float64,) if dtype == torch.float64 else (torch.float32, *checks.HALF)
+    for name, value in tensors.items():
+        if value is None:
+            continue
+        found = checks.tensor("s4d", name, value, _DTYPES)
+        if found.dtype not in allowed:
+            raise DtypeError(
+                f"s4d: expected {name} in {dtype}, the precision that u is computed in, "
+                f"came {checks.describe(value)}; convert {name}, or u"
+            )
+
+
+def s4d(
+    u: Float[Tensor, "batch time features"],
+    dt: Float[Tensor, " features"],
+    lam_re: Float[Tensor, "features modes"],
+    lam_im: Float[Tensor, "features modes"] | None,
+    c_re: Float[Tensor, "features modes"],
+    c_im: Float[Tensor, "features modes"] | None,
+    d: Float[Tensor, " features"] | None = None,
+    h0: Float[Tensor, "batch features modes *pair"] | None = None,
+    *,
+    discretization: Discretization = "zoh",
+    lengths: Int64[Tensor, " batch"] | None = None,
+    reverse: bool = False,
+    return_state: bool = True,
+    algorithm: Algorithm = "auto",
+    backend: Backend = "auto",
+) -> tuple[Float[Tensor, "batch time features"], Float[Tensor, "batch features modes *pair"] | None]:
+    """S4D."""
+    value = checks.tensor("s4d", "u", u, _DTYPES)
+    dtype = torch.float64 if value.dtype == torch.float64 else torch.float32
+    weights = {"dt": dt, "lam_re": lam_re, "lam_im": lam_im, "c_re": c_re, "c_im": c_im, "d": d, "h0": h0}
+    _check_dtypes(dtype, **weights)
+    _check_shapes(u, **weights)  # type: ignore[arg-type]
+    checks.same_device("s4d", u=u, **weights)
+    if lengths is not None:
+        checks.lengths("s4d", lengths, u.shape[:1], u.shape[1], u.device)
+    if discretization not in DISCRETIZATIONS:
+        raise unknown_name("discretization", discretization, DISCRETIZATIONS)
+    chosen = choose(
+        *u.shape, lam_re.shape[1], complex_modes=lam_im is not None, initial_state=h0 is not None,
+        return_state=return_state, device=u.device, algorithm=algorithm, backend=backend,
+    )  # fmt: skip
+    given = [u, dt, lam_re, lam_im, c_re, c_im, d]
+    tensors = [x if x is None or x.dtype == dtype else x.to(dtype) for x in given]
+    state = h0 if h0 is None or h0.dtype == dtype else h0.to(dtype)
+    if chosen.backend == "native":
+        y, last, *_ = autograd.apply(
+            _S4D, *tensors, lengths, state, chosen.algorithm, discretization == "bilinear", reverse, return_state
+        )
+    else:
+        run = s4d_reference if chosen.backend == "reference" else s4d_chunked
+        y, last = run(*tensors, state, discretization=discretization, lengths=lengths, reverse=reverse)  # type: ignore[arg-type]
+    return y if y.dtype == u.dtype else y.to(u.dtype), last if return_state else None

@@ -1,0 +1,47 @@
+"""S4D as a plain loop over time, in the dtype of the input; autograd differentiates it."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from holdfast.kernels.s4d.discretize import Discretization, discretize
+
+
+def s4d_reference(
+    u: Float[Tensor, "batch time features"],
+    dt: Float[Tensor, " features"],
+    lam_re: Float[Tensor, "features modes"],
+    lam_im: Float[Tensor, "features modes"] | None,
+    c_re: Float[Tensor, "features modes"],
+    c_im: Float[Tensor, "features modes"] | None,
+    d: Float[Tensor, " features"] | None = None,
+    h0: Float[Tensor, "batch features modes *pair"] | None = None,
+    *,
+    discretization: Discretization = "zoh",
+    lengths: Int64[Tensor, " batch"] | None = None,
+    reverse: bool = False,
+) -> tuple[Float[Tensor, "batch time features"], Float[Tensor, "batch features modes *pair"]]:
+    """The layer of `holdfast.kernels.s4d`, one step of all rows at a time."""
+    batch, time, features = u.shape
+    pairs = lam_im is not None
+    lam = torch.complex(lam_re, lam_im) if lam_im is not None else lam_re
+    c = 2 * torch.complex(c_re, c_im) if c_im is not None else c_re
+    a, b = discretize(dt, lam, discretization)
+    if h0 is None:
+        h = torch.zeros(batch, features, lam.shape[1], dtype=lam.dtype, device=u.device)
+    else:
+        h = torch.view_as_complex(h0.contiguous()) if pairs else h0
+    ends = torch.full((batch,), time, device=u.device) if lengths is None else lengths
+    outputs: list[Tensor] = [torch.zeros_like(u[:, 0])] * time if time else []
+    for t in reversed(range(time)) if reverse else range(time):
+        inside = (t < ends)[:, None]
+        moved = a * h + b * u[:, t, :, None]
+        h = torch.where(inside[..., None], moved, h)
+        y = (c * moved).sum(-1)
+        y = y.real if pairs else y
+        y = y if d is None else y + d * u[:, t]
+        outputs[t] = torch.where(inside, y, torch.zeros_like(y))
+    out = torch.stack(outputs, 1) if time else u.new_zeros(u.shape)
+    return out, torch.view_as_real(h) if pairs else h
