@@ -25,6 +25,7 @@ LEVELS = {
     "training": 6,
     "experiments": 7,
     "execution": 8,
+    "benchmarks": 8,
     "report": 8,
     "cli": 9,
 }

@@ -2,10 +2,11 @@
 
 from importlib import metadata
 
-from holdfast import kernels, laws, parameterizations
+from holdfast import kernels, laws, nn, parameterizations
 from holdfast.errors import HoldfastError
+from holdfast.nn.recurrent import parameter_groups
 from holdfast.results import Claim, Provenance, Result
-from holdfast.stability import gradient_scale
+from holdfast.stability import gradient_scale, stabilize
 
 __version__ = metadata.version("holdfast")
 
@@ -17,5 +18,8 @@ __all__ = [
     "gradient_scale",
     "kernels",
     "laws",
+    "nn",
+    "parameter_groups",
     "parameterizations",
+    "stabilize",
 ]

@@ -16,6 +16,7 @@ from holdfast.parameterizations.clip import Clip, DiscreteClip
 from holdfast.parameterizations.custom import Custom
 from holdfast.parameterizations.direct import Direct, DiscreteDirect
 from holdfast.parameterizations.exp import DiscreteExp, Exp
+from holdfast.parameterizations.fitting import fit_constants
 from holdfast.parameterizations.inverse import DiscreteInverse, Inverse
 from holdfast.parameterizations.matrix import AbstractMatrixParameterization, Hurwitz, Schur, spectral_margin
 from holdfast.parameterizations.modulus import numerical_modulus
@@ -99,6 +100,7 @@ __all__ = [
     "Normal",
     "Range",
     "Schur",
+    "fit_constants",
     "get",
     "get_matrix",
     "names",

@@ -74,7 +74,7 @@ class Normal(AbstractMatrixParameterization):
         else:
             size, angle = torch.cat([real.abs(), torch.hypot(same, cross)]), torch.atan2(cross, same)
             signs = torch.where(real < 0, -1.0, 1.0)
-        self.basis, self.signs = Q[:, order].to(W.device), signs.to(W.device)
+        self.basis, self.signs = Q[:, order].contiguous().to(W.device), signs.to(W.device)
         return torch.zeros_like(W), self.scalar.inverse(size).to(W.device), angle.to(W.device)
 
 

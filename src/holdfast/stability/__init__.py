@@ -1,5 +1,6 @@
-"""Whether memory survives perturbation: gradient scales, error curves, certificates."""
+"""Whether memory survives perturbation: gradient scales, error curves, certificates, stable reparameterization."""
 
 from holdfast.stability.gradient_scale import gradient_scale
+from holdfast.stability.stabilize import Stabilized, stabilize
 
-__all__ = ["gradient_scale"]
+__all__ = ["Stabilized", "gradient_scale", "stabilize"]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from holdfast.errors import BackendError, HoldfastError
+from holdfast.errors import BackendError, HoldfastError, ShapeError
 from holdfast.kernels import checks, library
 from holdfast.kernels.rnn.reference import state_dtype
 
@@ -77,6 +77,21 @@ _LIBRARY.define(
 )
 
 
+def _verify(x: Tensor, w: Tensor, lengths: Tensor | None, *others: tuple[Tensor | None, tuple[int, ...]]) -> None:
+    """Checks again what the C side trusts, should somebody call an op directly; lengths now have values to check, which
+    they have not while a graph is traced."""
+    if lengths is not None:
+        checks.lengths("rnn", lengths, (x.shape[0],), x.shape[1], x.device)
+    state = w.shape[0]
+    expected = ((w, (state,) if w.ndim == 1 else (state, state)), *others)
+    for value, shape in expected:
+        if value is not None and (value.shape != shape or value.dtype != x.dtype or value.device != x.device):
+            raise ShapeError(
+                f"rnn: expected tensors of {x.dtype} on {x.device} and the shapes that go with x {tuple(x.shape)} and w "
+                f"{tuple(w.shape)}, came {checks.describe(value)} for {shape}; call holdfast.kernels.rnn"
+            )
+
+
 def _forward_meta(
     x: Tensor, w: Tensor, u: Tensor, b: Tensor | None, h0: Tensor | None, dts: Tensor | None, lengths: Tensor | None,
     activation: str, dt: float | None, reverse: bool, backend: str, keep: bool,
@@ -90,10 +105,11 @@ def _forward(
     x: Tensor, w: Tensor, u: Tensor, b: Tensor | None, h0: Tensor | None, dts: Tensor | None, lengths: Tensor | None,
     activation: str, dt: float | None, reverse: bool, backend: str, keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    if lengths is not None:  # again, now with values: a compiled graph has none when it is traced
-        checks.lengths("rnn", lengths, (x.shape[0],), x.shape[1], x.device)
+    (batch, time, features), state = x.shape, w.shape[0]
+    steps, rows = (batch, time), (batch, state)
+    _verify(x, w, lengths, (u, (state, features)), (b, (state,)), (h0, rows), (dts, steps))
     chosen = _BACKENDS[choose(x.device, backend)[0]]
-    if x.shape[0] * x.shape[1] * u.shape[0] == 0:  # no step: sizes without memory behind them end here
+    if batch * time * state == 0:  # no step: sizes without memory behind them end here
         h, last, y = _forward_meta(x, w, u, b, h0, dts, lengths, activation, dt, reverse, backend, keep)
         return h, last.zero_() if h0 is None else last.copy_(h0), y
     return chosen.forward(x, w, u, b, h0, dts, lengths, Settings(activation, dt, reverse), keep)
@@ -114,6 +130,13 @@ def _backward(
     y: Tensor, grad_h: Tensor | None, grad_last: Tensor | None,
     activation: str, dt: float | None, reverse: bool, backend: str, wanted: Sequence[bool],
 ) -> tuple[Tensor, ...]:  # fmt: skip
+    (batch, time, features), state = x.shape, w.shape[0]
+    steps, rows, states = (batch, time), (batch, state), (batch, time, state)
+    saved_y = (0,) if dt is None else states
+    _verify(
+        x, w, lengths, (u, (state, features)), (h0, rows), (dts, steps), (h, states), (y, saved_y), (grad_h, states),
+        (grad_last, rows),
+    )  # fmt: skip
     chosen = _BACKENDS[choose(x.device, backend)[0]]
     if h.numel() == 0:
         shapes = _backward_meta(

@@ -53,7 +53,7 @@ def _run_blocks(
     u: Float[Tensor, "batch time features"], h: Shaped[Tensor, "batch features modes"], tables: _Tables, steps: int
 ) -> tuple[Float[Tensor, "batch time features"], list[Shaped[Tensor, "batch features modes"]]]:
     """Outputs without the skip, and the states before each block and after the last."""
-    batch, time, features = u.shape
+    batch, time, _ = u.shape
     blocks = time // steps
     rows = u.permute(2, 0, 1).reshape(features, batch * blocks, steps)
     gained = torch.bmm(rows, tables.gather).view(features, batch, blocks, -1).permute(2, 1, 0, 3).to(h.real.dtype)
@@ -113,7 +113,7 @@ def s4d_chunked(
     Modes, powers and carried states are in double (not on devices without it), so that long memory does not drift;
     autograd keeps modes / 16 + 4 numbers for each one of u.
     """
-    batch, time, features = u.shape
+    batch, time, _ = u.shape
     wide = torch.float64 if _wide(u.device) else u.dtype
     if reverse:
         u = _turned(u, lengths)

@@ -1,0 +1,89 @@
+"""The continuous-time gated recurrent unit of "Inverse Approximation Theory", App. J."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from holdfast._types import Time
+from holdfast.errors import ArgumentError
+from holdfast.nn.base import AbstractRecurrent, uniform
+
+
+class ContinuousGRU(AbstractRecurrent):
+    """dh/dt = z o (tanh(W_h x + U_h (r o h) + b_h) - h), z and r = sigmoid(W x + U h + b), y = C h (iat, eq. 138).
+
+    Euler steps of size dt; dt = 1 is the classical GRU. W, U and b hold the rows of z, r, h in this order. The
+    recurrence is a plain loop over time in torch. The state is h, (batch, state_size).
+    """
+
+    recurrent_names = ("U",)
+    time: Time = "continuous"
+
+    def __init__(
+        self,
+        features: int,
+        state_size: int,
+        *,
+        dt: float = 1.0,
+        bias: bool = True,
+        out_features: int | None = None,
+        bidirectional: bool = False,
+    ) -> None:
+        choices: dict[str, Any] = dict(dt=dt, bias=bias, out_features=out_features)
+        super().__init__(features, state_size, bidirectional=bidirectional, **choices)
+        if not dt > 0:
+            raise ArgumentError(f"dt must be above 0, came {dt!r}")
+        self.dt = float(dt)
+        self.W = uniform(3 * state_size, features, fan_in=state_size)
+        self.U = uniform(3 * state_size, state_size, fan_in=state_size)
+        self.b = nn.Parameter(torch.zeros(3 * state_size)) if bias else None
+        self.C = uniform(out_features or features, state_size, fan_in=state_size)
+
+    @property
+    def state_shape(self) -> tuple[int, ...]:
+        return (self.state_size,)
+
+    def eigenvalues(self) -> Tensor:
+        """Eigenvalues at the equilibrium h = 0 of zero input, exact where b_h = 0 (iat, App. J).
+
+        Those of Diag(sigmoid(b_z)) (U_h Diag(sigmoid(b_r)) - I).
+        """
+        n = self.state_size
+        b = torch.zeros(3 * n, dtype=self.U.dtype, device=self.U.device) if self.b is None else self.b
+        z, r = torch.sigmoid(b[:n]), torch.sigmoid(b[n : 2 * n])
+        eye = torch.eye(n, dtype=self.U.dtype, device=self.U.device)
+        return torch.linalg.eigvals(z.unsqueeze(-1) * (self.U[2 * n :] * r - eye))
+
+    def _advance(self, drive: Tensor, h: Tensor, step: Tensor | float) -> Tensor:
+        n = self.state_size
+        gates = torch.sigmoid(drive[..., : 2 * n] + functional.linear(h, self.U[: 2 * n]))
+        z, r = gates.chunk(2, dim=-1)
+        candidate = torch.tanh(drive[..., 2 * n :] + functional.linear(r * h, self.U[2 * n :]))
+        return h + step * z * (candidate - h)
+
+    def _run(
+        self, x: Tensor, state: Tensor, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
+    ) -> tuple[Tensor, Tensor]:
+        drive = functional.linear(x, self.W, self.b)
+        steps = x.shape[1]
+        outputs: list[Tensor] = [state] * steps
+        for t in reversed(range(steps)) if reverse else range(steps):
+            step = dt[:, t, None] if isinstance(dt, Tensor) else self.dt if dt is None else dt
+            moved = self._advance(drive[:, t], state, step)
+            if lengths is None:
+                state = outputs[t] = moved
+            else:
+                running = (t < lengths).unsqueeze(-1)
+                state = torch.where(running, moved, state)
+                outputs[t] = torch.where(running, moved, moved.new_zeros(()))
+        h = torch.stack(outputs, dim=1) if steps else x.new_zeros(len(x), 0, self.state_size)
+        return functional.linear(h, self.C), state
+
+    def _step(self, x: Tensor, state: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor]:
+        step = dt.unsqueeze(-1) if isinstance(dt, Tensor) else self.dt if dt is None else dt
+        h = self._advance(functional.linear(x, self.W, self.b), state, step)
+        return functional.linear(h, self.C), h

@@ -1,0 +1,94 @@
+"""The nonlinear recurrent network of "Inverse Approximation Theory", eq. 1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from holdfast._types import Time
+from holdfast.errors import ArgumentError, unknown_name
+from holdfast.kernels import rnn
+from holdfast.nn.base import AbstractRecurrent, uniform
+from holdfast.nn.recurrence import Recurrence, Structure
+from holdfast.parameterizations import AbstractMatrixParameterization, AbstractParameterization
+
+SIGMA = {
+    "tanh": torch.tanh,
+    "hardtanh": functional.hardtanh,
+    "relu": torch.relu,
+    "sigmoid": torch.sigmoid,
+    "linear": lambda z: z,
+}
+
+
+class ContinuousRNN(AbstractRecurrent):
+    """dh/dt = sigma(W h + U x + b), y = C h, by Euler steps h+ = h + dt sigma(W h + U x + b) (iat, eq. 1).
+
+    Euler is stable only while |1 + dt lam| < 1 for the eigenvalues lam of W: a negative real part is not enough at a
+    large dt. W is dense or diagonal, through any parameterization (see Recurrence). The state is h,
+    (batch, state_size).
+    Memory of a training step, in numbers: x, y, their gradients, and 2 T state_size a sequence.
+    """
+
+    recurrent_names = ("recurrence",)
+    time: Time = "continuous"
+
+    def __init__(
+        self,
+        features: int,
+        state_size: int,
+        *,
+        activation: str = "tanh",
+        structure: Structure = "dense",
+        parameterization: str | AbstractParameterization | AbstractMatrixParameterization = "complete",
+        dt: float = 0.1,
+        bias: bool = True,
+        out_features: int | None = None,
+        W: Tensor | None = None,
+        bidirectional: bool = False,
+    ) -> None:
+        if structure == "diagonal" and parameterization == "complete":
+            parameterization = "best"
+        choices: dict[str, Any] = dict(
+            activation=activation, structure=structure, parameterization=parameterization, dt=dt, bias=bias,
+            out_features=out_features, W=W,
+        )  # fmt: skip
+        super().__init__(features, state_size, bidirectional=bidirectional, **choices)
+        if activation not in SIGMA:
+            raise unknown_name("activation", activation, SIGMA)
+        if not dt > 0:
+            raise ArgumentError(f"dt must be above 0, came {dt!r}")
+        self.activation = activation
+        self.dt = float(dt)
+        self.recurrence = Recurrence(state_size, structure, parameterization, "continuous", W)
+        self.U = uniform(state_size, features, fan_in=features)
+        self.b = nn.Parameter(torch.zeros(state_size)) if bias else None
+        self.C = uniform(out_features or features, state_size, fan_in=state_size)
+
+    @property
+    def state_shape(self) -> tuple[int, ...]:
+        return (self.state_size,)
+
+    def eigenvalues(self) -> Tensor:
+        return self.recurrence.eigenvalues()
+
+    def _run(
+        self, x: Tensor, state: Tensor, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
+    ) -> tuple[Tensor, Tensor]:
+        step = self.dt if dt is None else dt
+        h, last = rnn(
+            x, self.recurrence(), self.U, self.b, state,
+            dt=step, activation=self.activation, lengths=lengths, reverse=reverse,
+        )  # fmt: skip
+        return functional.linear(h, self.C), last
+
+    def _step(self, x: Tensor, state: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor]:
+        W = self._keep("W", tuple(self.recurrence.free), self.recurrence)
+        drive = functional.linear(x, self.U, self.b)
+        z = drive + (W * state if W.ndim == 1 else functional.linear(state, W))
+        step: Tensor | float = self.dt if dt is None else dt
+        h = state + (step.unsqueeze(-1) if isinstance(step, Tensor) else step) * SIGMA[self.activation](z)
+        return functional.linear(h, self.C), h

@@ -1,0 +1,132 @@
+"""The real diagonal state-space model of StableSSM, eq. 2-3."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from holdfast._types import Time
+from holdfast.errors import ArgumentError, unknown_name
+from holdfast.kernels import scan
+from holdfast.nn.base import AbstractRecurrent, as_eigenvalues, uniform, zero_after
+from holdfast.nn.discretize import Discretization, discretize
+from holdfast.parameterizations import AbstractParameterization, fit_constants, get
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "identity": lambda h: h,
+    "tanh": torch.tanh,
+    "relu": torch.relu,
+    "gelu": functional.gelu,
+    "sigmoid": torch.sigmoid,
+}
+
+
+class DiagonalSSM(AbstractRecurrent):
+    """dh/dt = Lam h + U x + b, y = C sigma(h), Lam real diagonal with eigenvalues f(w) (StableSSM, eq. 2-3).
+
+    Continuous time is discretised exactly for inputs held over each step ("zoh") unless "euler" is asked for; in
+    discrete time h+ = Lam h + U x + b. By default the rates are geometric on [0.001, 0.5] per unit of time;
+    `eigenvalues` starts from others, the same for every parameterization. The state is h, (batch, state_size).
+
+    Memory of a training step, in numbers: x, y, their gradients, and 3 T state_size a sequence for U x, h and sigma(h).
+    """
+
+    recurrent_names = ("w",)
+
+    def __init__(
+        self,
+        features: int,
+        state_size: int,
+        *,
+        parameterization: str | AbstractParameterization = "best",
+        time: Time = "continuous",
+        discretization: Discretization = "zoh",
+        activation: str = "tanh",
+        dt: float = 1.0,
+        bias: bool = True,
+        out_features: int | None = None,
+        eigenvalues: Float[Tensor, " state"] | None = None,
+        bidirectional: bool = False,
+    ) -> None:
+        choices: dict[str, Any] = dict(
+            parameterization=parameterization, time=time, discretization=discretization, activation=activation, dt=dt,
+            bias=bias, out_features=out_features, eigenvalues=eigenvalues,
+        )  # fmt: skip
+        super().__init__(features, state_size, bidirectional=bidirectional, **choices)
+        if activation not in ACTIVATIONS:
+            raise unknown_name("activation", activation, ACTIVATIONS)
+        if discretization not in ("zoh", "euler"):
+            raise unknown_name("discretization", discretization, ("zoh", "euler"))
+        if not dt > 0:
+            raise ArgumentError(f"dt must be above 0, came {dt!r}")
+        if time == "discrete" and (dt != 1.0 or discretization != "zoh"):
+            raise ArgumentError("in discrete time there is nothing to discretise; leave dt and discretization out")
+        self.time = time
+        self.dt = float(dt)
+        self.discretization: Discretization = discretization
+        self.activation = activation
+        lam = _default_eigenvalues(state_size, time) if eigenvalues is None else eigenvalues
+        lam = as_eigenvalues(lam, (state_size,), real=True, layer="DiagonalSSM")
+        self.parameterization = fit_constants(get(parameterization, time=time), lam)
+        self.w = nn.Parameter(self.parameterization.inverse(lam.to(torch.get_default_dtype())))
+        self.U = uniform(state_size, features, fan_in=features)
+        self.b = nn.Parameter(torch.zeros(state_size)) if bias else None
+        self.C = uniform(out_features or features, state_size, fan_in=state_size)
+
+    @property
+    def state_shape(self) -> tuple[int, ...]:
+        return (self.state_size,)
+
+    def eigenvalues(self) -> Float[Tensor, " state"]:
+        return self.parameterization(self.w)
+
+    @torch.no_grad()
+    def set_eigenvalues_(self, lam: Float[Tensor, " state"]) -> None:
+        """Moves the free weights so that the eigenvalues are `lam`."""
+        given = as_eigenvalues(lam, (self.state_size,), real=True, layer="DiagonalSSM")
+        self.w.copy_(self.parameterization.inverse(given.to(self.w)))
+
+    def _factors(self, dt: Tensor | float | None) -> tuple[Tensor, Tensor | None]:
+        """Factor and input gain of one step; no gain in discrete time."""
+        lam = self.eigenvalues()
+        if self.time == "discrete":
+            return lam, None
+        step = self.dt if dt is None else dt
+        if isinstance(step, Tensor):
+            step = step.unsqueeze(-1)
+        return discretize(lam, step, self.discretization)
+
+    def _run(
+        self, x: Tensor, state: Tensor, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
+    ) -> tuple[Tensor, Tensor]:
+        factor, gain = self._factors(dt)
+        if gain is not None and gain.ndim == 1:
+            # one gain for all steps goes into the small weight instead of the long sequence
+            bias = None if self.b is None else gain * self.b
+            v = functional.linear(x, gain.unsqueeze(-1) * self.U, bias)
+        else:
+            v = functional.linear(x, self.U, self.b)
+            v = v if gain is None else gain * v
+        h, last = scan(factor, v, state, reverse=reverse, lengths=lengths)
+        y = functional.linear(ACTIVATIONS[self.activation](h), self.C)
+        # past the end the scan leaves h = 0, which only sigmoid does not map to 0
+        return zero_after(y, lengths if self.activation == "sigmoid" else None), last
+
+    def _step(self, x: Tensor, state: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor]:
+        if isinstance(dt, Tensor):
+            factor, gain = self._factors(dt)
+        else:
+            factor, gain = self._keep(f"factors {dt}", (self.w,), lambda: self._factors(dt))
+        v = functional.linear(x, self.U, self.b)
+        h = torch.addcmul(v if gain is None else gain * v, factor.expand_as(state), state)
+        return functional.linear(ACTIVATIONS[self.activation](h), self.C), h
+
+
+def _default_eigenvalues(state_size: int, time: Time) -> Tensor:
+    rates = torch.logspace(-3, -0.30103, state_size, dtype=torch.float64) if state_size > 1 else torch.tensor([0.05])
+    return -rates if time == "continuous" else torch.exp(-rates)

@@ -1,0 +1,146 @@
+"""The linear recurrent network with a dense or diagonal recurrent matrix."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from holdfast._types import Time
+from holdfast.errors import ArgumentError, unknown_name
+from holdfast.kernels import rnn, scan
+from holdfast.nn.base import AbstractRecurrent, uniform
+from holdfast.nn.discretize import Discretization, discretize
+from holdfast.nn.recurrence import Recurrence, Structure
+from holdfast.parameterizations import AbstractMatrixParameterization, AbstractParameterization
+
+
+class LinearRNN(AbstractRecurrent):
+    """h+ = W h + U x + b, y = C h, or dh/dt = W h + U x + b discretised exactly (iat, Sec. 2; "euler" on request).
+
+    W is dense or diagonal, through any parameterization (see Recurrence); `W` is taken over where given. The state is
+    h, (batch, state_size). Memory of a training step, in numbers: x, y, their gradients, and 2 T state_size a sequence.
+    """
+
+    recurrent_names = ("recurrence",)
+
+    def __init__(
+        self,
+        features: int,
+        state_size: int,
+        *,
+        structure: Structure = "dense",
+        parameterization: str | AbstractParameterization | AbstractMatrixParameterization = "complete",
+        time: Time = "discrete",
+        discretization: Discretization = "zoh",
+        dt: float = 1.0,
+        bias: bool = False,
+        out_features: int | None = None,
+        W: Tensor | None = None,
+        bidirectional: bool = False,
+    ) -> None:
+        if structure == "diagonal" and parameterization == "complete":
+            parameterization = "best"
+        choices: dict[str, Any] = dict(
+            structure=structure, parameterization=parameterization, time=time, discretization=discretization, dt=dt,
+            bias=bias, out_features=out_features, W=W,
+        )  # fmt: skip
+        super().__init__(features, state_size, bidirectional=bidirectional, **choices)
+        if discretization not in ("zoh", "euler"):
+            raise unknown_name("discretization", discretization, ("zoh", "euler"))
+        if time == "discrete" and (dt != 1.0 or discretization != "zoh"):
+            raise ArgumentError("in discrete time there is nothing to discretise; leave dt and discretization out")
+        if not dt > 0:
+            raise ArgumentError(f"dt must be above 0, came {dt!r}")
+        self.time = time
+        self.dt = float(dt)
+        self.discretization: Discretization = discretization
+        self.recurrence = Recurrence(state_size, structure, parameterization, time, W)
+        self.U = uniform(state_size, features, fan_in=features)
+        self.b = nn.Parameter(torch.zeros(state_size)) if bias else None
+        self.C = uniform(out_features or features, state_size, fan_in=state_size)
+
+    @property
+    def state_shape(self) -> tuple[int, ...]:
+        return (self.state_size,)
+
+    def eigenvalues(self) -> Tensor:
+        return self.recurrence.eigenvalues()
+
+    def _factors(self, dt: Tensor | float | None) -> tuple[Tensor, Tensor | None]:
+        """Factor and input gain of one step: vectors for a diagonal W, matrices for a dense one."""
+        W = self.recurrence()
+        if self.time == "discrete":
+            return W, None
+        step = self.dt if dt is None else dt
+        if W.ndim == 1:
+            return discretize(W, step.unsqueeze(-1) if isinstance(step, Tensor) else step, self.discretization)
+        return _discretize_dense(W, step, self.discretization)
+
+    def _run(
+        self, x: Tensor, state: Tensor, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
+    ) -> tuple[Tensor, Tensor]:
+        factor, gain = self._factors(dt)
+        if self.recurrence.structure == "diagonal":
+            v = functional.linear(x, self.U, self.b)
+            h, last = scan(factor, v if gain is None else gain * v, state, reverse=reverse, lengths=lengths)
+        elif isinstance(dt, Tensor):
+            assert gain is not None
+            v = (gain @ functional.linear(x, self.U, self.b).unsqueeze(-1)).squeeze(-1)
+            h, last = _varying(factor, v, state, lengths, reverse)
+        else:
+            U = self.U if gain is None else gain @ self.U
+            b = self.b if gain is None or self.b is None else gain @ self.b
+            h, last = rnn(x, factor, U, b, state, activation="linear", lengths=lengths, reverse=reverse)
+        return functional.linear(h, self.C), last
+
+    def _step(self, x: Tensor, state: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor]:
+        if isinstance(dt, Tensor):
+            factor, gain = self._factors(dt)
+        else:
+            factor, gain = self._keep(f"factors {dt}", tuple(self.recurrence.free), lambda: self._factors(dt))
+        v = functional.linear(x, self.U, self.b)
+        if self.recurrence.structure == "diagonal":
+            h = factor * state + (v if gain is None else gain * v)
+        else:
+            h = _apply(factor, state) + (v if gain is None else _apply(gain, v))
+        return functional.linear(h, self.C), h
+
+
+def _apply(matrix: Tensor, vectors: Tensor) -> Tensor:
+    """One matrix for all rows, or one a row."""
+    if matrix.ndim == 2:
+        return functional.linear(vectors, matrix)
+    return (matrix @ vectors.unsqueeze(-1)).squeeze(-1)
+
+
+def _discretize_dense(W: Tensor, dt: Tensor | float, method: Discretization) -> tuple[Tensor, Tensor]:
+    """e^{W dt} and int_0^dt e^{W s} ds, as the two upper blocks of exp([[W, I], [0, 0]] dt); W may be singular."""
+    n = len(W)
+    eye = torch.eye(n, dtype=W.dtype, device=W.device)
+    if method == "euler":
+        step = dt[..., None, None] if isinstance(dt, Tensor) else dt
+        return eye + W * step, eye * step
+    upper = torch.cat([W, eye], dim=1)
+    generator = torch.cat([upper, torch.zeros_like(upper)], dim=0)
+    if not isinstance(dt, Tensor):
+        whole = torch.linalg.matrix_exp(generator * dt)
+        return whole[:n, :n], whole[:n, n:]
+    # equal step sizes share one exponential; a gradient to dt needs each its own
+    values, index = (dt.flatten(), None) if dt.requires_grad else torch.unique(dt, return_inverse=True)
+    whole = torch.linalg.matrix_exp(generator * values[:, None, None])
+    whole = whole.reshape(*dt.shape, 2 * n, 2 * n) if index is None else whole[index]
+    return whole[..., :n, :n], whole[..., :n, n:]
+
+
+def _varying(factor: Tensor, v: Tensor, state: Tensor, lengths: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
+    """The plain loop for a matrix that changes in time."""
+    steps = v.shape[1]
+    outputs: list[Tensor] = [state] * steps
+    for t in reversed(range(steps)) if reverse else range(steps):
+        moved = _apply(factor[:, t], state) + v[:, t]
+        state = moved if lengths is None else torch.where((t < lengths).unsqueeze(-1), moved, state)
+        outputs[t] = moved if lengths is None else torch.where((t < lengths).unsqueeze(-1), moved, moved.new_zeros(()))
+    return torch.stack(outputs, dim=1) if steps else torch.zeros_like(v), state

@@ -1,0 +1,123 @@
+"""The linear recurrent unit: a complex diagonal recurrence between two projections."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from jaxtyping import Complex, Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from holdfast._types import Time
+from holdfast.errors import ArgumentError
+from holdfast.kernels import lru
+from holdfast.nn.base import AbstractRecurrent, as_eigenvalues, uniform
+from holdfast.parameterizations import AbstractParameterization, fit_constants, get
+
+
+class LRU(AbstractRecurrent):
+    """h+ = lam h + gamma B u, y = Re[C h] + D u with complex lam = f(w) e^{i phase} (linrec, eq. 2).
+
+    Ring initialisation (linrec, Lemma 6): lam uniform in area between r_min and r_max with phases up to max_phase.
+    gamma starts at sqrt(1 - |lam|^2), so that white noise in gives a state of unit size, and is learned. Weights are
+    stored as real pairs, B as (2 state_size, features) with the imaginary rows last. The state is
+    (batch, 2 state_size).
+
+    Memory of a training step, in numbers: x, y, their gradients, and 2 T state_size a sequence for h.
+    """
+
+    recurrent_names = ("w", "phase")
+    time: Time = "discrete"
+
+    def __init__(
+        self,
+        features: int,
+        state_size: int,
+        *,
+        parameterization: str | AbstractParameterization = "exp",
+        r_min: float = 0.9,
+        r_max: float = 0.999,
+        max_phase: float = 2 * math.pi,
+        normalize: bool = True,
+        eigenvalues: Complex[Tensor, " state"] | None = None,
+        bidirectional: bool = False,
+    ) -> None:
+        choices: dict[str, Any] = dict(
+            parameterization=parameterization, r_min=r_min, r_max=r_max, max_phase=max_phase, normalize=normalize,
+            eigenvalues=eigenvalues,
+        )  # fmt: skip
+        super().__init__(features, state_size, bidirectional=bidirectional, **choices)
+        if not 0 <= r_min < r_max <= 1:
+            raise ArgumentError(f"the ring needs 0 <= r_min < r_max <= 1, came r_min={r_min!r}, r_max={r_max!r}")
+        if eigenvalues is None:
+            eigenvalues = ring(state_size, r_min, r_max, max_phase)
+        lam = as_eigenvalues(eigenvalues, (state_size,), real=False, layer="LRU")
+        dtype = torch.get_default_dtype()
+        modulus = lam.abs()
+        self.parameterization = fit_constants(get(parameterization, time="discrete"), modulus)
+        self.w = nn.Parameter(self.parameterization.inverse(modulus.to(dtype)))
+        self.phase = nn.Parameter(lam.angle().to(dtype))
+        self.log_gamma = nn.Parameter(0.5 * torch.log1p(-(modulus**2)).to(dtype)) if normalize else None
+        # variances 1/(2 features) and 1/state_size of the complex Glorot rule
+        self.B = nn.Parameter(torch.randn(2 * state_size, features) / math.sqrt(2 * features))
+        self.C = nn.Parameter(torch.randn(features, 2 * state_size) / math.sqrt(state_size))
+        self.D = uniform(features, fan_in=1)
+
+    @property
+    def state_shape(self) -> tuple[int, ...]:
+        return (2 * self.state_size,)
+
+    def _pair(self) -> tuple[Tensor, Tensor]:
+        modulus = self.parameterization(self.w)
+        return modulus * torch.cos(self.phase), modulus * torch.sin(self.phase)
+
+    def eigenvalues(self) -> Complex[Tensor, " state"]:
+        return torch.complex(*self._pair())
+
+    @torch.no_grad()
+    def set_eigenvalues_(self, lam: Complex[Tensor, " state"] | Float[Tensor, " state"]) -> None:
+        """Moves the free weights so that the eigenvalues are `lam`; the input normalisation follows."""
+        given = as_eigenvalues(lam, (self.state_size,), real=False, layer="LRU")
+        self.w.copy_(self.parameterization.inverse(given.abs().to(self.w)))
+        self.phase.copy_(given.angle())
+        if self.log_gamma is not None:
+            self.log_gamma.copy_(0.5 * torch.log1p(-(given.abs() ** 2)))
+
+    def _input_matrix(self) -> Tensor:
+        if self.log_gamma is None:
+            return self.B
+        gamma = torch.exp(self.log_gamma)
+        return torch.cat([gamma, gamma]).unsqueeze(-1) * self.B
+
+    def _output_matrix(self) -> Tensor:
+        # Re[(C_re + i C_im)(h_re + i h_im)]: the imaginary half enters with a minus
+        re, im = self.C.chunk(2, dim=1)
+        return torch.cat([re, -im], dim=1)
+
+    def _run(
+        self, x: Tensor, state: Tensor, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
+    ) -> tuple[Tensor, Tensor]:
+        re, im = self._pair()
+        return lru(
+            x, re, im, self._input_matrix(), self._output_matrix(), self.D, state, lengths=lengths, reverse=reverse
+        )
+
+    def _step(self, x: Tensor, state: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor]:
+        re, im = self._keep("pair", (self.w, self.phase), self._pair)
+        sources = (self.B,) if self.log_gamma is None else (self.B, self.log_gamma)
+        b = self._keep("input", sources, self._input_matrix)
+        c = self._keep("output", (self.C,), self._output_matrix)
+        h_re, h_im = state.chunk(2, dim=-1)
+        turned = torch.cat([re * h_re - im * h_im, re * h_im + im * h_re], dim=-1)
+        h = turned + functional.linear(x, b)
+        return torch.addcmul(functional.linear(h, c), self.D.expand_as(x), x), h
+
+
+def ring(state_size: int, r_min: float, r_max: float, max_phase: float = 2 * math.pi) -> Complex[Tensor, " state"]:
+    """Eigenvalues uniform in area on the ring r_min <= |lam| <= r_max, phases uniform on [0, max_phase)."""
+    square = torch.rand(state_size, dtype=torch.float64) * (r_max**2 - r_min**2) + r_min**2
+    # |lam| = 1 has probability 0 but rounding can reach it
+    radius = square.sqrt().clamp(max=1 - 1e-7)
+    return torch.polar(radius, max_phase * torch.rand(state_size, dtype=torch.float64))

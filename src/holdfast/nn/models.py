@@ -1,0 +1,216 @@
+"""Whole models: a stack of blocks with projections, for regression, classification and language."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from holdfast.errors import ArgumentError, ShapeError, unknown_name
+from holdfast.nn.base import AbstractRecurrent, zero_after
+from holdfast.nn.blocks import GatedBlock, HyenaBlock, NaiveBlock
+from holdfast.nn.continuous_gru import ContinuousGRU
+from holdfast.nn.continuous_rnn import ContinuousRNN
+from holdfast.nn.diagonal_ssm import DiagonalSSM
+from holdfast.nn.linear_rnn import LinearRNN
+from holdfast.nn.lru import LRU
+from holdfast.nn.s4d import S4D
+from holdfast.nn.selective_ssm import SelectiveSSM
+
+LAYERS: dict[str, type[AbstractRecurrent]] = {
+    "diagonal": DiagonalSSM,
+    "lru": LRU,
+    "s4d": S4D,
+    "selective": SelectiveSSM,
+    "linear": LinearRNN,
+    "rnn": ContinuousRNN,
+    "gru": ContinuousGRU,
+}
+LayerChoice = str | Callable[[int], AbstractRecurrent]
+
+
+class SequenceModel(nn.Module):
+    """encode, `depth` blocks around a recurrent layer, decode: (batch, time, features) -> (batch, time, out_features).
+
+    block "gated": x + dropout(gated MLP(gelu(layer(norm(x))))); "naive": tanh(layer(x)), the stack of the ssm paper.
+    `layer` is a name (diagonal, lru, s4d, selective, linear, rnn, gru) with its choices as `options`, or a function
+    from the width to a layer. States are a tuple with one entry a block.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        width: int,
+        *,
+        out_features: int | None = None,
+        depth: int = 4,
+        layer: LayerChoice = "s4d",
+        state_size: int = 64,
+        block: Literal["gated", "naive"] = "gated",
+        expansion: int = 1,
+        dropout: float = 0.0,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        if block not in ("gated", "naive"):
+            raise unknown_name("block", block, ("gated", "naive"))
+        if block == "naive" and (expansion != 1 or dropout):
+            raise ArgumentError("a naive block is tanh alone; leave expansion and dropout out")
+        self.features = features
+        self.encoder = nn.Linear(features, width)
+        self.blocks = nn.ModuleList()
+        for _ in range(depth):
+            mixer = _build(layer, width, state_size, options)
+            made = GatedBlock(mixer, expansion=expansion, dropout=dropout) if block == "gated" else NaiveBlock(mixer)
+            self.blocks.append(made)
+        self.norm = nn.LayerNorm(width) if block == "gated" else nn.Identity()
+        self.decoder = nn.Linear(width, out_features or features)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch time features"],
+        state: tuple[Any, ...] | None = None,
+        *,
+        lengths: Int[Tensor, " batch"] | None = None,
+        dt: Any = None,
+    ) -> tuple[Float[Tensor, "batch time out"], tuple[Any, ...]]:
+        """Outputs at every position and the states at the end; past a sequence's length the outputs are 0."""
+        h, states = self.hidden(x, state, lengths=lengths, dt=dt)
+        return zero_after(self.decoder(h), lengths), states
+
+    def hidden(
+        self, x: Tensor, state: tuple[Any, ...] | None = None, *, lengths: Tensor | None = None, dt: Any = None
+    ) -> tuple[Tensor, tuple[Any, ...]]:
+        """The normalised hidden sequence before the decoder."""
+        h, states = _through(self.blocks, self.encoder(x), state, lengths=lengths, dt=dt)
+        return self.norm(h), states
+
+    def step(
+        self, x: Float[Tensor, "batch features"], state: tuple[Any, ...] | None = None, *, dt: Any = None
+    ) -> tuple[Float[Tensor, "batch out"], tuple[Any, ...]]:
+        """One step: equal to `forward` on a sequence of length 1."""
+        h, states = _step_through(self.blocks, self.encoder(x), state, dt=dt)
+        return self.decoder(self.norm(h)), states
+
+
+class SequenceClassifier(nn.Module):
+    """A SequenceModel whose outputs are pooled over time: mean, or the last position of each sequence."""
+
+    def __init__(
+        self, features: int, classes: int, width: int, *, pool: Literal["mean", "last"] = "mean", **options: Any
+    ) -> None:
+        super().__init__()
+        if pool not in ("mean", "last"):
+            raise unknown_name("pool", pool, ("mean", "last"))
+        self.pool = pool
+        self.model = SequenceModel(features, width, out_features=classes, **options)
+
+    def forward(
+        self, x: Float[Tensor, "batch time features"], *, lengths: Int[Tensor, " batch"] | None = None, dt: Any = None
+    ) -> Float[Tensor, "batch classes"]:
+        """Class scores of each sequence."""
+        if x.shape[1] == 0:
+            raise ShapeError(f"a classifier needs at least one time step, came x of shape {tuple(x.shape)}")
+        h, _ = self.model.hidden(x, lengths=lengths, dt=dt)
+        return self.model.decoder(_pool(h, lengths, self.pool))
+
+
+class LanguageModel(nn.Module):
+    """Hyena-type blocks with a real diagonal state-space model as the mixer (StableSSM, Sec. 4.2 and App. C).
+
+    Tokens (batch, time) to scores (batch, time, vocabulary); the output shares the embedding's weight.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        width: int,
+        *,
+        depth: int = 12,
+        state_size: int = 128,
+        layer: LayerChoice = "s4d",
+        expansion: int = 4,
+        dropout: float = 0.0,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        if layer == "s4d":
+            options = {"initialization": "real", "parameterization": "best", **options}
+        self.embedding = nn.Embedding(vocabulary, width)
+        nn.init.normal_(self.embedding.weight, std=width**-0.5)
+        self.blocks = nn.ModuleList(
+            HyenaBlock(_build(layer, width, state_size, options), expansion=expansion, dropout=dropout)
+            for _ in range(depth)
+        )
+        self.norm = nn.LayerNorm(width)
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "batch time"],
+        state: tuple[Any, ...] | None = None,
+        *,
+        lengths: Int[Tensor, " batch"] | None = None,
+    ) -> tuple[Float[Tensor, "batch time vocabulary"], tuple[Any, ...]]:
+        """Scores of the next token at every position, and the states at the end."""
+        h, states = _through(self.blocks, self.embedding(tokens), state, lengths=lengths, dt=None)
+        return zero_after(self._scores(h), lengths), states
+
+    def step(
+        self, tokens: Int[Tensor, " batch"], state: tuple[Any, ...] | None = None
+    ) -> tuple[Float[Tensor, "batch vocabulary"], tuple[Any, ...]]:
+        """Scores of the next token after one more."""
+        h, states = _step_through(self.blocks, self.embedding(tokens), state, dt=None)
+        return self._scores(h), states
+
+    def _scores(self, h: Tensor) -> Tensor:
+        return nn.functional.linear(self.norm(h), self.embedding.weight)
+
+
+def _build(layer: LayerChoice, width: int, state_size: int, options: dict[str, Any]) -> AbstractRecurrent:
+    if not isinstance(layer, str):
+        if options:
+            raise ArgumentError(f"a layer given as a function takes no options, came {sorted(options)}")
+        return layer(width)
+    if layer not in LAYERS:
+        raise unknown_name("layer", layer, LAYERS)
+    return LAYERS[layer](width, state_size, **options)
+
+
+def _through(
+    blocks: nn.ModuleList, x: Tensor, state: tuple[Any, ...] | None, *, lengths: Tensor | None, dt: Any
+) -> tuple[Tensor, tuple[Any, ...]]:
+    states = []
+    for block, before in zip(blocks, _states(blocks, state), strict=True):
+        x, after = block(x, before, lengths=lengths, dt=dt)
+        states.append(after)
+    return x, tuple(states)
+
+
+def _step_through(
+    blocks: nn.ModuleList, x: Tensor, state: tuple[Any, ...] | None, *, dt: Any
+) -> tuple[Tensor, tuple[Any, ...]]:
+    states = []
+    for block, before in zip(blocks, _states(blocks, state), strict=True):
+        x, after = block.step(x, before, dt=dt)  # type: ignore[operator]
+        states.append(after)
+    return x, tuple(states)
+
+
+def _states(blocks: nn.ModuleList, state: tuple[Any, ...] | None) -> tuple[Any, ...]:
+    if state is None:
+        return (None,) * len(blocks)
+    if len(state) != len(blocks):
+        raise ShapeError(f"expected a state with one entry for each of the {len(blocks)} blocks, came {len(state)}")
+    return state
+
+
+def _pool(h: Tensor, lengths: Tensor | None, how: str) -> Tensor:
+    if lengths is None:
+        return h.mean(1) if how == "mean" else h[:, -1]
+    if how == "last":
+        index = (lengths - 1).clamp(min=0)
+        return h[torch.arange(len(h), device=h.device), index]
+    return zero_after(h, lengths).sum(1) / lengths.clamp(min=1).unsqueeze(-1)

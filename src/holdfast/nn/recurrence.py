@@ -1,0 +1,107 @@
+"""A recurrent weight, dense or diagonal, through any parameterization."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from holdfast._types import Time
+from holdfast.errors import ShapeError, unknown_name
+from holdfast.parameterizations import (
+    AbstractMatrixParameterization,
+    AbstractParameterization,
+    Normal,
+    fit_constants,
+    get,
+    get_matrix,
+    names,
+)
+
+Structure = Literal["dense", "diagonal"]
+
+
+class Recurrence(nn.Module):
+    """W = f(free weights): called without arguments it gives W, (n, n), or its diagonal, (n,).
+
+    dense: "direct" (W itself), "complete" (any stable W), or a scalar name such as "best" (normal W with such
+    eigenvalues). diagonal: a scalar name. `initial` is taken over; by default a normal matrix well inside the stable
+    region: -1/2 I plus a skew matrix, or 0.95 times a rotation.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        structure: Structure,
+        parameterization: str | AbstractParameterization | AbstractMatrixParameterization,
+        time: Time,
+        initial: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        if structure not in ("dense", "diagonal"):
+            raise unknown_name("structure", structure, ("dense", "diagonal"))
+        self.time: Time = time
+        self.structure = structure
+        W = _default(size, structure, time) if initial is None else initial.detach()
+        expected = (size, size) if structure == "dense" else (size,)
+        if tuple(W.shape) != expected:
+            raise ShapeError(f"expected a {structure} recurrent weight of shape {expected}, came {tuple(W.shape)}")
+        self.parameterization = self._choose(parameterization, W)
+        self.free = nn.ParameterList()
+        self._store(W.to(torch.get_default_dtype()))
+
+    def _choose(self, wanted: str | nn.Module, W: Tensor) -> AbstractParameterization | AbstractMatrixParameterization:
+        if isinstance(wanted, AbstractMatrixParameterization):
+            return wanted
+        if self.structure == "diagonal":
+            return fit_constants(get(wanted, time=self.time), W)  # type: ignore[arg-type]
+        if wanted == "direct":
+            return get("direct", time=self.time)
+        if wanted == "complete":
+            return get_matrix("complete", time=self.time)
+        if isinstance(wanted, str) and wanted not in names(self.time):
+            raise unknown_name("parameterization of a dense weight", wanted, ("complete", *names(self.time)))
+        eigenvalues = torch.linalg.eigvals(W.double())
+        size = eigenvalues.real if self.time == "continuous" else eigenvalues.abs()
+        return Normal(fit_constants(get(wanted, time=self.time), size))  # type: ignore[arg-type]
+
+    def _store(self, W: Tensor) -> None:
+        free = self.parameterization.right_inverse(W)
+        for weight in free if isinstance(free, tuple) else (free,):
+            self.free.append(nn.Parameter(weight.clone(memory_format=torch.contiguous_format)))
+
+    def forward(self) -> Tensor:
+        """W of the present free weights."""
+        return self.parameterization(*self.free)
+
+    def eigenvalues(self) -> Tensor:
+        """Eigenvalues of W: real for a diagonal one, complex for a dense one."""
+        W = self()
+        return W if W.ndim == 1 else torch.linalg.eigvals(W)
+
+    @torch.no_grad()
+    def switch_(self, parameterization: AbstractParameterization | AbstractMatrixParameterization) -> None:
+        """Changes the parameterization; W stays as it is."""
+        W = self()
+        self.parameterization = parameterization
+        self.free = nn.ParameterList()
+        self._store(W)
+
+    @torch.no_grad()
+    def set_(self, W: Tensor) -> None:
+        """Moves the free weights so that the recurrent weight is `W`."""
+        free = self.parameterization.right_inverse(W.to(self.free[0]))
+        for weight, value in zip(self.free, free if isinstance(free, tuple) else (free,), strict=True):
+            weight.copy_(value)
+
+
+def _default(size: int, structure: Structure, time: Time) -> Tensor:
+    if structure == "diagonal":
+        rates = torch.logspace(-2, 0, size, dtype=torch.float64)
+        return -rates if time == "continuous" else torch.exp(-rates)
+    A = torch.randn(size, size, dtype=torch.float64)
+    if time == "discrete":
+        # a rotation: its eigenvalues come in pairs, so that layers of one size have weights of one shape
+        return 0.95 * torch.linalg.matrix_exp(A - A.mT)
+    return (A - A.mT) / (2 * size) ** 0.5 - 0.5 * torch.eye(size, dtype=torch.float64)

@@ -1,0 +1,96 @@
+"""Which weights of a model are recurrent: those of our layers, of torch's, and of common state-space layers by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import nn
+
+from holdfast.errors import ArgumentError
+from holdfast.nn.base import AbstractRecurrent
+
+# how a foreign weight stores its eigenvalue: as itself, or as log(-lam)
+Storage = Literal["value", "log_negative"]
+_KNOWN_NAMES: dict[str, Storage] = {
+    "A_log": "log_negative",
+    "A_logs": "log_negative",
+    "log_A_real": "log_negative",
+    "Lambda_re": "value",
+    "Lambda_real": "value",
+}
+_TORCH_WEIGHT = re.compile(r"weight_hh_l\d+(_reverse)?")
+
+
+@dataclass(frozen=True)
+class RecurrentWeight:
+    """A recurrent weight found in a model: `module.name`, called `path` from the model's root."""
+
+    path: str
+    module: nn.Module
+    name: str
+    kind: Literal["layer", "torch", "named"]
+    storage: Storage = "value"
+
+
+def find_recurrent(model: nn.Module) -> list[RecurrentWeight]:
+    """Every weight of `model` that a recurrence multiplies by, in the order of its modules."""
+    return list(_walk(model))
+
+
+def _walk(model: nn.Module) -> Iterator[RecurrentWeight]:
+    for prefix, module in model.named_modules():
+        dot = f"{prefix}." if prefix else ""
+        if isinstance(module, AbstractRecurrent):
+            yield from (RecurrentWeight(dot + n, module, n, "layer") for n in module.recurrent_names if _has(module, n))
+            continue
+        for name in _own_names(module):
+            if isinstance(module, nn.RNNBase) and _TORCH_WEIGHT.fullmatch(name):
+                yield RecurrentWeight(dot + name, module, name, "torch")
+            elif name in _KNOWN_NAMES:
+                yield RecurrentWeight(dot + name, module, name, "named", _KNOWN_NAMES[name])
+
+
+def _has(module: nn.Module, name: str) -> bool:
+    return getattr(module, name, None) is not None
+
+
+def _own_names(module: nn.Module) -> list[str]:
+    """Names of the module's own weights, those behind a parametrization included."""
+    behind = getattr(module, "parametrizations", None)
+    return [name for name, _ in module.named_parameters(recurse=False)] + list(behind or ())
+
+
+def parameter_groups(
+    model: nn.Module,
+    *,
+    lr: float,
+    recurrent_lr: float | None = None,
+    weight_decay: float = 0.0,
+    names: tuple[str, ...] = (),
+) -> list[dict[str, Any]]:
+    """Two groups for an optimizer: recurrent weights with their own learning rate and no weight decay, and the rest.
+
+    Weight decay pulls a free weight towards 0, and with it the eigenvalue to wherever f(0) lies: it would change the
+    memory and not the size of the model. `names` adds weights (or prefixes) that are recurrent in your model.
+    """
+    prefixes = {found.path for found in find_recurrent(model)} | set(names)
+    every = dict(model.named_parameters())
+    unknown = [n for n in names if not any(_belongs(path, n) for path in every)]
+    if unknown:
+        raise ArgumentError(f"the model has no weight called {', '.join(unknown)}; its weights: {', '.join(every)}")
+    recurrent = [p for path, p in every.items() if any(_belongs(path, prefix) for prefix in prefixes)]
+    chosen = {id(p) for p in recurrent}
+    rest = [p for p in every.values() if id(p) not in chosen]
+    return [
+        {"params": rest, "lr": lr, "weight_decay": weight_decay},
+        {"params": recurrent, "lr": lr if recurrent_lr is None else recurrent_lr, "weight_decay": 0.0},
+    ]
+
+
+def _belongs(path: str, prefix: str) -> bool:
+    """Whether the weight at `path` is `prefix`, lies below it, or stands behind its parametrization."""
+    plain = re.sub(r"(^|\.)parametrizations\.(\w+)\.original\d*$", r"\1\2", path)
+    return plain == prefix or plain.startswith(prefix + ".") or path.startswith(prefix + ".")

@@ -1,0 +1,176 @@
+"""S4D: a diagonal state-space model with its own modes and time scale for every feature."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Complex, Float
+from torch import Tensor, nn
+
+from holdfast._types import Time
+from holdfast.errors import ArgumentError, unknown_name
+from holdfast.kernels import s4d, scan
+from holdfast.nn.base import AbstractRecurrent, as_eigenvalues, zero_after
+from holdfast.nn.discretize import discretize
+from holdfast.parameterizations import AbstractParameterization, fit_constants, get
+
+Initialization = Literal["lin", "inv", "legs", "real"]
+INITIALIZATIONS = ("lin", "inv", "legs", "real")
+
+
+class S4D(AbstractRecurrent):
+    """dh/dt = lam h + u, y = 2 Re[C h] + D u for each feature, discretised with the feature's own step exp(log_dt).
+
+    lam = f(w) + i frequency; modes come in conjugate pairs, so that state_size real numbers are state_size/2 complex
+    modes ("real": state_size real modes, y = C h + D u). Initialisations of the S4D paper: lin -1/2 + i pi n,
+    inv -1/2 + i (N/pi)(N/(2n+1) - 1) with N modes, legs the normal part of HiPPO-LegS, real -(n+1). `dt` of forward
+    and step multiplies exp(log_dt). State: (batch, features, modes, 2) real pairs, or (batch, features, state_size).
+
+    Memory of a training step, in numbers: x, y, their gradients, and state_size features T/128 for checkpoints of the
+    state (native kernel); with per-step `dt` also 3 T features state_size.
+    """
+
+    recurrent_names = ("w", "frequency", "log_dt")
+    time: Time = "continuous"
+
+    def __init__(
+        self,
+        features: int,
+        state_size: int,
+        *,
+        initialization: Initialization = "lin",
+        discretization: Literal["zoh", "bilinear"] = "zoh",
+        parameterization: str | AbstractParameterization = "exp",
+        dt_min: float = 1e-3,
+        dt_max: float = 1e-1,
+        eigenvalues: Complex[Tensor, "features modes"] | Float[Tensor, "features modes"] | None = None,
+        bidirectional: bool = False,
+    ) -> None:
+        choices: dict[str, Any] = dict(
+            initialization=initialization, discretization=discretization, parameterization=parameterization,
+            dt_min=dt_min, dt_max=dt_max, eigenvalues=eigenvalues,
+        )  # fmt: skip
+        super().__init__(features, state_size, bidirectional=bidirectional, **choices)
+        if initialization not in INITIALIZATIONS:
+            raise unknown_name("initialization", initialization, INITIALIZATIONS)
+        if discretization not in ("zoh", "bilinear"):
+            raise unknown_name("discretization", discretization, ("zoh", "bilinear"))
+        if initialization != "real" and state_size % 2:
+            raise ArgumentError(f"complex modes come in pairs: state_size must be even, came {state_size}")
+        if not 0 < dt_min <= dt_max:
+            raise ArgumentError(f"expected 0 < dt_min <= dt_max, came {dt_min!r}, {dt_max!r}")
+        self.discretization: Literal["zoh", "bilinear"] = discretization
+        self.modes = state_size if initialization == "real" else state_size // 2
+        if eigenvalues is None:
+            eigenvalues = initial_modes(initialization, self.modes).expand(features, self.modes)
+        lam = as_eigenvalues(eigenvalues, (features, self.modes), real=initialization == "real", layer="S4D")
+        dtype = torch.get_default_dtype()
+        self.parameterization = fit_constants(get(parameterization, time="continuous"), lam.real)
+        self.w = nn.Parameter(self.parameterization.inverse(lam.real.to(dtype)))
+        self.frequency = nn.Parameter(lam.imag.to(dtype).clone()) if lam.is_complex() else None
+        spread = torch.rand(features) * (math.log(dt_max) - math.log(dt_min)) + math.log(dt_min)
+        self.log_dt = nn.Parameter(spread)
+        pair = (2,) if lam.is_complex() else ()
+        self.C = nn.Parameter(torch.randn(features, self.modes, *pair) * math.sqrt(0.5))
+        self.D = nn.Parameter(torch.randn(features))
+
+    @property
+    def state_shape(self) -> tuple[int, ...]:
+        pair = () if self.frequency is None else (2,)
+        return (self.features, self.modes, *pair)
+
+    def eigenvalues(self) -> Tensor:
+        real = self.parameterization(self.w)
+        return real if self.frequency is None else torch.complex(real, self.frequency)
+
+    @torch.no_grad()
+    def set_eigenvalues_(self, lam: Tensor) -> None:
+        """Moves the free weights so that the eigenvalues are `lam`, (features, modes)."""
+        given = as_eigenvalues(lam, (self.features, self.modes), real=self.frequency is None, layer="S4D")
+        self.w.copy_(self.parameterization.inverse(given.real.to(self.w)))
+        if self.frequency is not None:
+            self.frequency.copy_(given.imag if given.is_complex() else torch.zeros_like(given))
+
+    def _run(
+        self, x: Tensor, state: Tensor, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
+    ) -> tuple[Tensor, Tensor]:
+        if isinstance(dt, Tensor):
+            return self._run_irregular(x, state, lengths, dt, reverse)
+        step = torch.exp(self.log_dt) if dt is None else torch.exp(self.log_dt) * dt
+        c_re, c_im = (self.C, None) if self.frequency is None else self.C.unbind(-1)
+        return s4d(
+            x, step, self.parameterization(self.w), self.frequency, c_re, c_im, self.D, state,
+            discretization=self.discretization, lengths=lengths, reverse=reverse,
+        )  # fmt: skip
+
+    def _run_irregular(
+        self, x: Tensor, state: Tensor, lengths: Tensor | None, dt: Tensor, reverse: bool
+    ) -> tuple[Tensor, Tensor]:
+        """A step size for every step: the factors change in time, so the general scan runs over all modes."""
+        factor, gain = self._factors(dt[..., None, None])
+        batch, steps = x.shape[:2]
+        v = (gain * x.unsqueeze(-1)).reshape(batch, steps, self.features * self.modes)
+        h0 = state if self.frequency is None else torch.view_as_complex(state.contiguous())
+        h, last = scan(factor.reshape_as(v), v, h0.flatten(1), reverse=reverse, lengths=lengths)
+        y = self._read(h.reshape(batch, steps, self.features, self.modes), x)
+        return zero_after(y, lengths), self._stored(last.reshape(batch, self.features, self.modes))
+
+    def _factors(self, scale: Tensor | float) -> tuple[Tensor, Tensor]:
+        """Factor and input gain of one step, (..., features, modes)."""
+        lam, step = self.eigenvalues(), torch.exp(self.log_dt).unsqueeze(-1) * scale
+        if self.discretization == "zoh":
+            return discretize(lam, step, "zoh")
+        half = lam * step / 2
+        return (1 + half) / (1 - half), step / (1 - half)
+
+    def _step(self, x: Tensor, state: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor]:
+        if isinstance(dt, Tensor):
+            factor, gain = self._factors(dt[:, None, None])
+        else:
+            sources = (self.w, self.log_dt) if self.frequency is None else (self.w, self.log_dt, self.frequency)
+            scale = 1.0 if dt is None else dt
+            factor, gain = self._keep(f"factors {dt}", sources, lambda: self._factors(scale))
+        if self.frequency is None:
+            h = factor * state + gain * x.unsqueeze(-1)
+            return self._read(h, x), h
+        # real arithmetic on the pairs: complex tensors cannot be exported to ONNX
+        (a, b), (p, q) = (torch.view_as_real(z).unbind(-1) for z in (factor, gain))
+        re, im = state.unbind(-1)
+        u = x.unsqueeze(-1)
+        h_re, h_im = a * re - b * im + p * u, a * im + b * re + q * u
+        c_re, c_im = self.C.unbind(-1)
+        y = 2 * (c_re * h_re - c_im * h_im).sum(-1) + self.D * x
+        return y, torch.stack([h_re, h_im], dim=-1)
+
+    def _read(self, h: Tensor, x: Tensor) -> Tensor:
+        if self.frequency is None:
+            return (h * self.C).sum(-1) + self.D * x
+        return 2 * (h * torch.view_as_complex(self.C)).sum(-1).real + self.D * x
+
+    def _stored(self, h: Tensor) -> Tensor:
+        return h if self.frequency is None else torch.view_as_real(h)
+
+
+def initial_modes(kind: Initialization, modes: int) -> Tensor:
+    """Eigenvalues of one feature by the S4D paper's rules, the half with non-negative frequency."""
+    n = torch.arange(modes, dtype=torch.float64)
+    if kind == "real":
+        return -(n + 1)
+    if kind == "legs":
+        return _legs(modes)
+    size = 2 * modes
+    frequency = math.pi * n if kind == "lin" else size / math.pi * (size / (2 * n + 1) - 1)
+    return torch.complex(torch.full_like(n, -0.5), frequency)
+
+
+def _legs(modes: int) -> Tensor:
+    """Eigenvalues of the normal part of HiPPO-LegS: -1/2 I + a skew matrix of rank one entries."""
+    n = torch.arange(2 * modes, dtype=torch.float64)
+    root = torch.sqrt(2 * n + 1)
+    lower = torch.tril(torch.outer(root, root), diagonal=-1) / 2
+    skew = lower.mT - lower
+    # the skew matrix S has eigenvalues i s; i S is Hermitian and gives the s exactly real
+    frequency = torch.linalg.eigvalsh(1j * skew)
+    return torch.complex(torch.full((modes,), -0.5, dtype=torch.float64), frequency[modes:])

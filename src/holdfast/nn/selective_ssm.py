@@ -1,0 +1,96 @@
+"""The selective state-space model: step size, input and output maps that depend on the input (Mamba's S6)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from holdfast._types import Time
+from holdfast.kernels import scan
+from holdfast.nn.base import AbstractRecurrent, as_eigenvalues, uniform, zero_after
+from holdfast.nn.s4d import initial_modes
+from holdfast.parameterizations import AbstractParameterization, fit_constants, get
+
+
+class SelectiveSSM(AbstractRecurrent):
+    """h+ = exp(Delta A) h + Delta B u, y = C h + D u; Delta, B, C depend on u, A = f(w) is real.
+
+    A is (features, state_size) and starts at -(n+1); B and C are linear in u, Delta = softplus(W_dt u + bias) with
+    W_dt of rank `rank`. A is discretised exactly and B by Euler's rule, as Mamba does. `dt` of forward and step
+    multiplies Delta. State: (batch, features, state_size).
+
+    Memory of a training step, in numbers: x, y, their gradients, and 3 T features state_size a sequence for factors,
+    inputs and states of the scan.
+    """
+
+    recurrent_names = ("w",)
+    time: Time = "continuous"
+
+    def __init__(
+        self,
+        features: int,
+        state_size: int,
+        *,
+        rank: int | None = None,
+        parameterization: str | AbstractParameterization = "exp",
+        dt_min: float = 1e-3,
+        dt_max: float = 1e-1,
+        eigenvalues: Float[Tensor, "features state"] | None = None,
+        bidirectional: bool = False,
+    ) -> None:
+        choices: dict[str, Any] = dict(
+            rank=rank, parameterization=parameterization, dt_min=dt_min, dt_max=dt_max, eigenvalues=eigenvalues
+        )
+        super().__init__(features, state_size, bidirectional=bidirectional, **choices)
+        self.rank = rank or math.ceil(features / 16)
+        if eigenvalues is None:
+            eigenvalues = initial_modes("real", state_size).expand(features, state_size)
+        lam = as_eigenvalues(eigenvalues, (features, state_size), real=True, layer="SelectiveSSM")
+        self.parameterization = fit_constants(get(parameterization, time="continuous"), lam)
+        self.w = nn.Parameter(self.parameterization.inverse(lam.to(torch.get_default_dtype())))
+        self.project = uniform(self.rank + 2 * state_size, features, fan_in=features)
+        self.step_weight = uniform(features, self.rank, fan_in=self.rank)
+        target = torch.exp(torch.rand(features) * math.log(dt_max / dt_min) + math.log(dt_min))
+        self.step_bias = nn.Parameter(target + torch.log(-torch.expm1(-target)))  # softplus of it is the target
+        self.D = nn.Parameter(torch.ones(features))
+
+    @property
+    def state_shape(self) -> tuple[int, ...]:
+        return (self.features, self.state_size)
+
+    def eigenvalues(self) -> Float[Tensor, "features state"]:
+        return self.parameterization(self.w)
+
+    @torch.no_grad()
+    def set_eigenvalues_(self, lam: Float[Tensor, "features state"]) -> None:
+        """Moves the free weights so that A is `lam`."""
+        given = as_eigenvalues(lam, self.state_shape, real=True, layer="SelectiveSSM")
+        self.w.copy_(self.parameterization.inverse(given.to(self.w)))
+
+    def _select(self, x: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Factors and inputs of the scan, (..., features, state_size), and C, (..., state_size)."""
+        low, b, c = functional.linear(x, self.project).split([self.rank, self.state_size, self.state_size], dim=-1)
+        delta = functional.softplus(functional.linear(low, self.step_weight, self.step_bias))
+        if dt is not None:
+            delta = delta * (dt.unsqueeze(-1) if isinstance(dt, Tensor) else dt)
+        factor = torch.exp(delta.unsqueeze(-1) * self.eigenvalues())
+        return factor, (delta * x).unsqueeze(-1) * b.unsqueeze(-2), c
+
+    def _run(
+        self, x: Tensor, state: Tensor, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
+    ) -> tuple[Tensor, Tensor]:
+        factor, v, c = self._select(x, dt)
+        flat = (*x.shape[:2], self.features * self.state_size)
+        h, last = scan(factor.reshape(flat), v.reshape(flat), state.flatten(1), reverse=reverse, lengths=lengths)
+        y = (h.reshape(v.shape) @ c.unsqueeze(-1)).squeeze(-1) + self.D * x
+        return zero_after(y, lengths), last.reshape(state.shape)
+
+    def _step(self, x: Tensor, state: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor]:
+        factor, v, c = self._select(x, dt)
+        h = factor * state + v
+        return (h @ c.unsqueeze(-1)).squeeze(-1) + self.D * x, h

@@ -1,0 +1,35 @@
+"""Constants of a parameterization chosen so that given eigenvalues lie inside its range, with room."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor
+
+from holdfast._types import Time
+from holdfast.parameterizations.base import AbstractParameterization
+from holdfast.parameterizations.best import Best, DiscreteBest
+from holdfast.parameterizations.clip import Clip, DiscreteClip
+
+ROOM = 2.0  # the range reaches at least this many times past the outermost eigenvalue
+
+
+def fit_constants(f: AbstractParameterization, lam: Float[Tensor, "*any"]) -> AbstractParameterization:
+    """`f` itself where its range holds `lam` with room, else the same form with other constants where some do.
+
+    best: b shrinks until -1/b is at least twice the fastest rate (a Mamba's A reaches -16; b = 0.5 ends at -2). clip:
+    the edge moves to half the slowest rate. Values that no constant can hold are left to `f.inverse`, which lists them.
+    """
+    if lam.numel() == 0:
+        return f
+    low, high = float(lam.min()), float(lam.max())
+    if isinstance(f, Best) and low < 0 and -low * ROOM > 1 / f.b:
+        return Best(a=f.a, b=1 / (ROOM * -low))
+    if isinstance(f, DiscreteBest) and -1 < low < 1 - 1 / f.b:
+        return DiscreteBest(b=1 / (1 - (low - 1) / 2))  # reaches half-way from the lowest eigenvalue to -1
+    if isinstance(f, Clip) and -f.edge < high < 0:
+        return Clip(edge=-high / ROOM)
+    if isinstance(f, DiscreteClip) and max(-low, high) > 1 - f.edge and max(-low, high) < 1:
+        return DiscreteClip(edge=(1 - max(-low, high)) / ROOM)
+    return f
+
+

@@ -1,0 +1,100 @@
+"""torch.compile, ONNX, DDP and copies: the layers where users put them."""
+
+import copy
+import os
+import pickle
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from layer_cases import BATCH, FEATURES, LAYERS, build, sequence
+
+COMPILED = ["DiagonalSSM", "LRU", "S4D lin", "S4D real", "SelectiveSSM", "LinearRNN", "ContinuousRNN", "ContinuousGRU"]
+
+
+# dynamo instantiates the class of a custom gradient, which torch itself warns about
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+@pytest.mark.parametrize("name", COMPILED)
+def test_compiled_layer_has_no_graph_break_and_equal_outputs_and_gradients(name):
+    layer, x = build(name).float(), sequence().float()
+    compiled = torch.compile(copy.deepcopy(layer), fullgraph=True, backend="aot_eager")
+    expected, last = layer(x)
+    found, end = compiled(x)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(end, last)
+    (expected.sum() + last.square().sum()).backward()
+    (found.sum() + end.square().sum()).backward()
+    for (path, a), b in zip(layer.named_parameters(), compiled.parameters(), strict=True):
+        torch.testing.assert_close(b.grad, a.grad, msg=lambda m, path=path: f"{path}: {m}")
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_exported_step_runs_in_onnxruntime(name, tmp_path):
+    import onnxruntime
+
+    layer = build(name).float().eval()
+    x = torch.randn(BATCH, FEATURES)
+    state = torch.randn_like(layer.initial_state(BATCH))
+    path = tmp_path / "step.onnx"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter's own deprecations
+        torch.onnx.export(layer.stepper(), (x, state), str(path), dynamo=True, verbose=False)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    feeds = {i.name: v.numpy() for i, v in zip(session.get_inputs(), (x, state), strict=True)}
+    y, after = session.run(None, feeds)
+    with torch.no_grad():
+        expected, end = layer.step(x, state)
+    # two float32 runtimes, sums of a few terms
+    np.testing.assert_allclose(y, expected.numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(after, end.numpy(), rtol=1e-5, atol=1e-6)
+
+
+DDP = """
+import os, sys, torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel
+sys.path.insert(0, os.environ["TESTS"])
+from layer_cases import LAYERS, build, sequence
+
+def work(rank, store):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    x = torch.cat([sequence(seed=1), sequence(seed=2)])
+    for name in LAYERS:
+        model = DistributedDataParallel(build(name))
+        y, state = model(x[rank::2])
+        (y.square().mean() + state.square().mean()).backward()
+        if rank == 0:
+            alone = build(name)
+            y, state = alone(x)
+            (y.square().mean() + state.square().mean()).backward()
+            for (path, a), b in zip(alone.named_parameters(), model.parameters()):
+                torch.testing.assert_close(b.grad, a.grad, rtol=1e-9, atol=1e-11, msg=lambda m: f"{name} {path}: {m}")
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    mp.spawn(work, args=(sys.argv[1],), nprocs=2)
+    print("equal")
+"""
+
+
+def test_two_ddp_processes_give_the_gradients_of_one(tmp_path):
+    script = tmp_path / "ddp.py"
+    script.write_text(DDP)
+    environment = {**os.environ, "TESTS": os.path.dirname(__file__)}
+    command = [sys.executable, str(script), str(tmp_path / "store")]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240)
+    assert done.stdout.strip().endswith("equal"), done.stderr[-3000:]
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_can_be_copied_and_pickled_after_streaming(name):
+    layer, x = build(name), sequence()
+    with torch.no_grad():
+        layer.step(x[:, 0])
+    for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert torch.equal(other(x)[0], layer(x)[0])

@@ -1,0 +1,211 @@
+import pytest
+import torch
+from torch import nn
+
+import holdfast
+from holdfast.errors import ArgumentError, RangeError
+from holdfast.nn import LRU, S4D, ContinuousRNN, DiagonalSSM, LinearRNN, SelectiveSSM, SequenceModel
+from holdfast.nn.recurrent import find_recurrent
+from holdfast.parameterizations import spectral_margin
+
+DRAWS = 1000
+
+
+def perturbed(parameters, generator):
+    """Moves every free weight to a random point at distance 1 (spectral norm for matrices, 2-norm else)."""
+    for p in parameters:
+        noise = torch.randn(p.shape, dtype=p.dtype, generator=generator)
+        size = torch.linalg.matrix_norm(noise, 2) if noise.ndim == 2 else noise.norm()
+        p.data.add_(noise / size)
+
+
+def assert_stays_stable(parameters, margin):
+    before = [p.detach().clone() for p in parameters]
+    generator = torch.Generator().manual_seed(0)
+    worst = float("inf")
+    for _ in range(DRAWS):
+        perturbed(parameters, generator)
+        worst = min(worst, margin())
+        for p, value in zip(parameters, before, strict=True):
+            p.data.copy_(value)
+    assert worst > 0
+
+
+def margin_of(lam, time):
+    lam = lam.detach()
+    return float(-lam.real.max()) if time == "continuous" else float(1 - lam.abs().max())
+
+
+LAYERS = {
+    "DiagonalSSM": lambda: DiagonalSSM(2, 6, parameterization="direct"),
+    "DiagonalSSM discrete": lambda: DiagonalSSM(2, 6, parameterization="direct", time="discrete"),
+    "LRU": lambda: LRU(2, 6, parameterization="direct"),
+    "S4D": lambda: S4D(2, 8, parameterization="direct"),
+    "S4D real": lambda: S4D(2, 8, parameterization="relu", initialization="real"),
+    "SelectiveSSM": lambda: SelectiveSSM(2, 16, parameterization="direct"),
+    "LinearRNN": lambda: LinearRNN(2, 6, parameterization="direct"),
+    "LinearRNN continuous": lambda: LinearRNN(2, 6, parameterization="direct", time="continuous"),
+    "ContinuousRNN": lambda: ContinuousRNN(2, 6, parameterization="direct"),
+    "ContinuousRNN diagonal": lambda: ContinuousRNN(2, 6, parameterization="direct", structure="diagonal"),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("parameterization", ["best", "exp"])
+def test_our_layers_keep_their_function_and_then_stay_stable(name, parameterization):
+    torch.manual_seed(0)
+    layer = LAYERS[name]().double()
+    x = torch.randn(2, 20, 2, dtype=torch.float64)
+    before = layer(x)[0].detach()
+    holdfast.stabilize(layer, parameterization)
+    # the inverse of f is exact to a few roundings of the eigenvalue, which 20 steps carry on
+    torch.testing.assert_close(layer(x)[0], before, rtol=1e-11, atol=1e-12)
+    free = [p for path, p in layer.named_parameters() if path.startswith(layer.recurrent_names)]
+    assert_stays_stable(free, lambda: margin_of(layer.eigenvalues(), layer.time))
+
+
+def test_undo_puts_the_former_parameterization_back_with_the_present_values():
+    layer = LinearRNN(2, 4, parameterization="direct").double()
+    x = torch.randn(1, 5, 2, dtype=torch.float64)
+    done = holdfast.stabilize(layer)
+    assert list(done.changed) == ["recurrence"]
+    with torch.no_grad():
+        layer.recurrence.free[0].mul_(0.5)
+    trained = layer(x)[0]
+    done.undo()
+    assert layer.recurrence.parameterization.key == "direct"
+    torch.testing.assert_close(layer(x)[0], trained, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize(("layers", "bidirectional"), [(1, False), (2, True)])
+def test_torch_rnn_keeps_its_function_trains_and_stays_stable(layers, bidirectional):
+    torch.manual_seed(0)
+    model = nn.RNN(3, 8, layers, batch_first=True, bidirectional=bidirectional, dtype=torch.float64)
+    x = torch.randn(2, 12, 3, dtype=torch.float64)
+    before = model(x)[0].detach()
+    done = holdfast.stabilize(model)
+    names = [
+        n
+        for n in dict(nn.RNN(3, 8, layers, bidirectional=bidirectional).named_parameters())
+        if "hh" in n and "weight" in n
+    ]
+    assert sorted(done.changed) == sorted(names)
+    torch.testing.assert_close(model(x)[0], before, rtol=1e-11, atol=1e-12)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    for _ in range(3):
+        optimizer.zero_grad()
+        (-model(x)[0].square().mean()).backward()
+        optimizer.step()
+    assert float((model(x)[0] - before).detach().abs().max()) > 1e-4, "the forward pass does not see the new weights"
+    free = [p for path, p in model.named_parameters() if path.startswith("parametrizations")]
+    assert_stays_stable(free, lambda: min(spectral_margin(getattr(model, n), "discrete") for n in names))
+    trained = model(x)[0].detach()
+    done.undo()
+    torch.testing.assert_close(model(x)[0], trained)
+    assert set(dict(model.named_parameters())) == set(
+        dict(nn.RNN(3, 8, layers, bidirectional=bidirectional).named_parameters())
+    )
+
+
+def test_a_transformers_mamba_keeps_its_function_and_stays_stable():
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.MambaConfig(vocab_size=50, hidden_size=16, state_size=16, num_hidden_layers=2)
+    model = transformers.MambaForCausalLM(config).eval()
+    tokens = torch.randint(50, (2, 11))
+    with torch.no_grad():
+        before = model(tokens).logits
+    done = holdfast.stabilize(model, "best")
+    assert [path.split(".")[-1] for path in done.changed] == ["A_log", "A_log"]
+    with torch.no_grad():
+        # float32 weights through log, sqrt and back: a few roundings of A, up to 16 times the step size
+        torch.testing.assert_close(model(tokens).logits, before, rtol=1e-4, atol=1e-5)
+    blocks = [m for m in model.modules() if isinstance(getattr(m, "A_log", None), torch.Tensor)]
+    assert all(float(torch.exp(b.A_log.detach()).max()) > 15.9 for b in blocks)
+    free = [p for path, p in model.named_parameters() if "parametrizations" in path]
+    assert len(free) == 2
+    assert_stays_stable(free, lambda: min(float(torch.exp(b.A_log).min().detach()) for b in blocks))
+    with torch.no_grad():
+        final = model(tokens).logits
+        done.undo()
+        torch.testing.assert_close(model(tokens).logits, final)
+
+
+def test_named_weights_are_taken_as_matrices_or_eigenvalues():
+    class Mine(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.decay = nn.Parameter(-torch.tensor([0.5, 3.0, 40.0]))
+            self.inner = nn.Linear(2, 2)
+            self.inner.weight = nn.Parameter(torch.tensor([[0.0, 0.9], [-0.9, 0.0]]))  # modulus 0.9, real part 0
+
+    model = Mine()
+    done = holdfast.stabilize(model, "best", names=["decay", "inner.weight"], time=None)
+    torch.testing.assert_close(model.decay, -torch.tensor([0.5, 3.0, 40.0]))
+    assert done.changed["decay"].range.low <= -80
+    assert done.changed["inner.weight"].key == "complete"
+
+
+@pytest.mark.usefixtures("user_mistakes")
+class TestMistakes:
+    def test_unstable_weights_are_refused_with_their_eigenvalues_and_nothing_is_changed(self):
+        good, bad = (
+            DiagonalSSM(1, 2),
+            DiagonalSSM(1, 2, parameterization="direct", eigenvalues=torch.tensor([-1.0, 0.25])),
+        )
+        model = nn.ModuleList([good, bad])
+        before = good.parameterization
+        with pytest.raises(RangeError, match=r"1 of 2 eigenvalues lie outside: 0\.25"):
+            holdfast.stabilize(model, "exp")
+        assert good.parameterization is before
+        rnn = nn.RNN(1, 3)
+        with torch.no_grad():
+            rnn.weight_hh_l0.copy_(1.5 * torch.eye(3))
+        with pytest.raises(RangeError, match=r"modulus < 1; 3 of 3 have not: 1\.5"):
+            holdfast.stabilize(rnn)
+
+    def test_what_cannot_be_stabilized_says_why(self):
+        with pytest.raises(ArgumentError, match=r"no recurrent weight was found.*The model's weights: weight, bias"):
+            holdfast.stabilize(nn.Linear(2, 2))
+        with pytest.raises(ArgumentError, match="belongs to a gated LSTM"):
+            holdfast.stabilize(nn.LSTM(2, 2))
+        with pytest.raises(ArgumentError, match="no weight called 'wight'; its weights: weight, bias"):
+            holdfast.stabilize(nn.Linear(2, 2), names=["wight"])
+        layer = nn.Linear(2, 2)
+        with torch.no_grad():
+            layer.weight.copy_(-0.5 * torch.eye(2))
+        with pytest.raises(ArgumentError, match="fit continuous and discrete time; say which"):
+            holdfast.stabilize(layer, names=["weight"])
+
+
+class TestParameterGroups:
+    def test_recurrent_weights_get_their_own_rate_and_no_decay(self):
+        model = SequenceModel(2, 4, depth=2, state_size=4, layer="lru")
+        rest, recurrent = holdfast.parameter_groups(model, lr=1e-3, recurrent_lr=5e-4, weight_decay=0.1)
+        found = {id(p) for p in recurrent["params"]}
+        expected = [p for path, p in model.named_parameters() if path.endswith((".w", ".phase"))]
+        assert found == {id(p) for p in expected}
+        assert recurrent["lr"] == 5e-4
+        assert recurrent["weight_decay"] == 0.0
+        assert rest["weight_decay"] == 0.1
+        assert len(rest["params"]) + len(recurrent["params"]) == len(list(model.parameters()))
+        torch.optim.AdamW([rest, recurrent])
+
+    def test_parametrized_and_foreign_weights_are_found(self):
+        model = nn.ModuleList([nn.RNN(2, 3), nn.GRU(2, 3), LinearRNN(2, 3)])
+        holdfast.stabilize(model, names=["0.weight_hh_l0"])
+        _, recurrent = holdfast.parameter_groups(model, lr=1.0)
+        names = {path for path, p in model.named_parameters() if any(p is q for q in recurrent["params"])}
+        assert names == {
+            "0.parametrizations.weight_hh_l0.original0",
+            "0.parametrizations.weight_hh_l0.original1",
+            "1.weight_hh_l0",
+            "2.recurrence.free.0",
+            "2.recurrence.free.1",
+        }
+        assert {w.path for w in find_recurrent(model)} == {"0.weight_hh_l0", "1.weight_hh_l0", "2.recurrence"}
+
+    @pytest.mark.usefixtures("user_mistakes")
+    def test_names_that_are_not_there_are_refused(self):
+        with pytest.raises(ArgumentError, match="no weight called decay; its weights: weight, bias"):
+            holdfast.parameter_groups(nn.Linear(1, 1), lr=1.0, names=("decay",))
