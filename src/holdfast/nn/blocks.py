@@ -103,6 +103,7 @@ class HyenaBlock(nn.Module):
         z = self.project(self.norm(x)).unsqueeze(1)
         past, inner = self._split(z, state)
         seen = torch.cat([past, z], dim=1)
+        assert self.short.bias is not None
         short = (seen * self.short.weight.squeeze(1).mT).sum(1) + self.short.bias
         v, p, q = short.chunk(3, dim=-1)
         y, inner = self.mixer.step(p * v, inner, **how)

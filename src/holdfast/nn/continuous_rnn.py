@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,11 +12,12 @@ from torch.nn import functional
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.kernels import rnn
+from holdfast.kernels.rnn import Activation
 from holdfast.nn.base import AbstractRecurrent, uniform
 from holdfast.nn.recurrence import Recurrence, Structure
 from holdfast.parameterizations import AbstractMatrixParameterization, AbstractParameterization
 
-SIGMA = {
+SIGMA: dict[Activation, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
     "hardtanh": functional.hardtanh,
     "relu": torch.relu,
@@ -41,7 +43,7 @@ class ContinuousRNN(AbstractRecurrent):
         features: int,
         state_size: int,
         *,
-        activation: str = "tanh",
+        activation: Activation = "tanh",
         structure: Structure = "dense",
         parameterization: str | AbstractParameterization | AbstractMatrixParameterization = "complete",
         dt: float = 0.1,
@@ -61,7 +63,7 @@ class ContinuousRNN(AbstractRecurrent):
             raise unknown_name("activation", activation, SIGMA)
         if not dt > 0:
             raise ArgumentError(f"dt must be above 0, came {dt!r}")
-        self.activation = activation
+        self.activation: Activation = activation
         self.dt = float(dt)
         self.recurrence = Recurrence(state_size, structure, parameterization, "continuous", W)
         self.U = uniform(state_size, features, fan_in=features)

@@ -100,10 +100,12 @@ class S4D(AbstractRecurrent):
             return self._run_irregular(x, state, lengths, dt, reverse)
         step = torch.exp(self.log_dt) if dt is None else torch.exp(self.log_dt) * dt
         c_re, c_im = (self.C, None) if self.frequency is None else self.C.unbind(-1)
-        return s4d(
+        y, last = s4d(
             x, step, self.parameterization(self.w), self.frequency, c_re, c_im, self.D, state,
             discretization=self.discretization, lengths=lengths, reverse=reverse,
         )  # fmt: skip
+        assert last is not None
+        return y, last
 
     def _run_irregular(
         self, x: Tensor, state: Tensor, lengths: Tensor | None, dt: Tensor, reverse: bool

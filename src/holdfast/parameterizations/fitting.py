@@ -5,7 +5,6 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor
 
-from holdfast._types import Time
 from holdfast.parameterizations.base import AbstractParameterization
 from holdfast.parameterizations.best import Best, DiscreteBest
 from holdfast.parameterizations.clip import Clip, DiscreteClip

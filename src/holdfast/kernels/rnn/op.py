@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from typing import Literal
 
 import torch
@@ -116,5 +116,5 @@ def _check_dt(x: Tensor, dt: object, dtypes: tuple[torch.dtype, ...]) -> None:
         checks.shape("rnn", "dt", dt, x.shape[:2], "(batch, time), or give one number")
     elif dt is not None and (isinstance(dt, bool) or not isinstance(dt, int | float)):
         raise DtypeError(f"rnn: expected dt to be None, a number or a (batch, time) tensor, came {checks.describe(dt)}")
-    elif dt is not None and not abs(dt) < math.inf:
+    elif dt is not None and not abs(dt) <= sys.float_info.max:
         raise ArgumentError(f"rnn: expected a finite dt, came {dt!r}")

@@ -54,15 +54,16 @@ def _run_blocks(
 ) -> tuple[Float[Tensor, "batch time features"], list[Shaped[Tensor, "batch features modes"]]]:
     """Outputs without the skip, and the states before each block and after the last."""
     batch, time, _ = u.shape
-    blocks = time // steps
+    blocks, numbers = time // steps, tables.gather.shape[2]
     rows = u.permute(2, 0, 1).reshape(features, batch * blocks, steps)
-    gained = torch.bmm(rows, tables.gather).view(features, batch, blocks, -1).permute(2, 1, 0, 3).to(h.real.dtype)
+    gained = torch.bmm(rows, tables.gather).view(features, batch, blocks, numbers).permute(2, 1, 0, 3).to(h.real.dtype)
     if h.is_complex():
         gained = torch.complex(*gained.chunk(2, -1))
     states = [h]
     for k in range(blocks):
         states.append(tables.leap * states[-1] + gained[k])
-    before = _planar(torch.stack(states[:-1]), 1).to(u.dtype).permute(2, 1, 0, 3).reshape(features, batch * blocks, -1)
+    before = _planar(torch.stack(states[:-1]), 1).to(u.dtype).permute(2, 1, 0, 3)
+    before = before.reshape(features, batch * blocks, numbers)
     y = torch.baddbmm(torch.bmm(rows, tables.inside), before, tables.emit)
     return y.view(features, batch, time).permute(1, 2, 0), states
 

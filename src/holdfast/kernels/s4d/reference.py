@@ -34,14 +34,15 @@ def s4d_reference(
     else:
         h = torch.view_as_complex(h0.contiguous()) if pairs else h0
     ends = torch.full((batch,), time, device=u.device) if lengths is None else lengths
-    outputs: list[Tensor] = [torch.zeros_like(u[:, 0])] * time if time else []
+    steps = u.unbind(1)  # the gradient of u[:, t] would fill an array of u's size at every step
+    outputs: list[Tensor] = list(steps)
     for t in reversed(range(time)) if reverse else range(time):
         inside = (t < ends)[:, None]
-        moved = a * h + b * u[:, t, :, None]
+        moved = a * h + b * steps[t].unsqueeze(-1)
         h = torch.where(inside[..., None], moved, h)
         y = (c * moved).sum(-1)
         y = y.real if pairs else y
-        y = y if d is None else y + d * u[:, t]
+        y = y if d is None else y + d * steps[t]
         outputs[t] = torch.where(inside, y, torch.zeros_like(y))
-    out = torch.stack(outputs, 1) if time else u.new_zeros(u.shape)
+    out = torch.stack(outputs, 1) if time else u.clone()
     return out, torch.view_as_real(h) if pairs else h
