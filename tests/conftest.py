@@ -18,7 +18,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 @pytest.fixture
 def user_mistakes():
-    """Switches the checking of annotations off, so that a wrong argument meets the library's own checks."""
+    """Switches the checking of annotations off: a wrong argument then meets the library's own checks."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)

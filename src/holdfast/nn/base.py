@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -67,7 +68,7 @@ class AbstractRecurrent(nn.Module, ABC):
         self, batch: int, *, dtype: torch.dtype | None = None, device: torch.device | None = None
     ) -> Tensor:
         """Zeros of the state's shape, in the dtype of the weights unless said otherwise."""
-        weight = next(self.parameters())
+        weight = self._weight()
         kind = dtype or _state_dtype(weight.dtype)
         directions = (2,) if self.backward_layer is not None else ()
         return torch.zeros(*directions, batch, *self.state_shape, dtype=kind, device=device or weight.device)
@@ -86,7 +87,7 @@ class AbstractRecurrent(nn.Module, ABC):
         dt = self._ready_dt(x, dt)
         if lengths is not None:
             checks.lengths(type(self).__name__, lengths, x.shape[:1], x.shape[1], x.device)
-        inner = x.to(_state_dtype(x.dtype))
+        inner = _widened(x)
         with _exact(x):
             if self.backward_layer is None:
                 y, state = self._run(inner, state, lengths, dt, False)
@@ -111,12 +112,16 @@ class AbstractRecurrent(nn.Module, ABC):
         state = self._ready_state(x, state)
         dt = self._ready_dt(x, dt)
         with _exact(x):
-            y, state = self._step(x.to(_state_dtype(x.dtype)), state, dt)
-        return y.to(x.dtype), state
+            y, state = self._step(_widened(x), state, dt)
+        return y if y.dtype is x.dtype else y.to(x.dtype), state
 
     def stepper(self) -> Stepper:
         """`step` as a module of its own, to be exported: its coefficients are constants, discretised already."""
         return Stepper(self)
+
+    def _weight(self) -> Tensor:
+        """One of the layer's own weights; `parameters()` walks all submodules, 10 us at every step of a stream."""
+        return next(p for p in self._parameters.values() if p is not None)
 
     def _check_input(self, x: Tensor, dims: tuple[str, ...]) -> None:
         name = type(self).__name__
@@ -126,8 +131,8 @@ class AbstractRecurrent(nn.Module, ABC):
             raise ShapeError(f"{name}: expected x of shape ({', '.join(dims)}), came {tuple(x.shape)}")
         if x.shape[-1] != self.features:
             raise ShapeError(f"{name}: expected {self.features} features (last dimension of x), came {tuple(x.shape)}")
-        weight = next(self.parameters())
-        if _state_dtype(x.dtype) != _state_dtype(weight.dtype):
+        weight = self._weight()
+        if x.dtype is not weight.dtype and _state_dtype(x.dtype) != _state_dtype(weight.dtype):
             raise DtypeError(
                 f"{name}: x is {x.dtype} and the weights are {weight.dtype}; convert one: x.to(...) or layer.to(...)"
             )
@@ -211,13 +216,18 @@ def _state_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
 
 
+def _widened(x: Tensor) -> Tensor:
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+
+
 def _same(a: Tensor, b: Tensor) -> bool:
     return a.dtype == b.dtype and a.device == b.device and torch.equal(a, b)
 
 
-def _exact(x: Tensor) -> torch.autocast:
+def _exact(x: Tensor) -> AbstractContextManager[Any]:
     # under autocast a recurrence would run on rounded coefficients: 1 - 2^-9 is the nearest bfloat16 below 1
-    return torch.autocast(device_type=x.device.type, enabled=False)
+    kind = x.device.type
+    return torch.autocast(device_type=kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
 def zero_after(y: Float[Tensor, "batch time *any"], lengths: Int[Tensor, " batch"] | None) -> Tensor:

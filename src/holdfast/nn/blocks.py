@@ -39,12 +39,17 @@ class GatedBlock(nn.Module):
     def forward(self, x: Tensor, state: Any = None, **how: Any) -> tuple[Tensor, Any]:
         """A whole sequence."""
         y, state = self.mixer(self.norm(x), state, **how)
-        return x + self.dropout(self.mlp(functional.gelu(y))), state
+        return x + self.dropout(self.mlp(_gelu(y))), state
 
     def step(self, x: Tensor, state: Any = None, **how: Any) -> tuple[Tensor, Any]:
         """One step."""
         y, state = self.mixer.step(self.norm(x), state, **how)
-        return x + self.dropout(self.mlp(functional.gelu(y))), state
+        return x + self.dropout(self.mlp(_gelu(y))), state
+
+
+def _gelu(y: Tensor) -> Tensor:
+    # the tanh form: torch hands the exact one to oneDNN, 18 us for the 64 numbers of one streamed step
+    return functional.gelu(y, approximate="tanh")
 
 
 class NaiveBlock(nn.Module):

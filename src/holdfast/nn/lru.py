@@ -104,15 +104,18 @@ class LRU(AbstractRecurrent):
             x, re, im, self._input_matrix(), self._output_matrix(), self.D, state, lengths=lengths, reverse=reverse
         )
 
+    def _coefficients(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What one step multiplies with: h+ = same o h + cross o (h with its halves swapped) + b u, y = c h + D u."""
+        re, im = self._pair()
+        return torch.cat([re, re]), torch.cat([-im, im]), self._input_matrix(), self._output_matrix()
+
     def _step(self, x: Tensor, state: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor]:
-        re, im = self._keep("pair", (self.w, self.phase), self._pair)
-        sources = (self.B,) if self.log_gamma is None else (self.B, self.log_gamma)
-        b = self._keep("input", sources, self._input_matrix)
-        c = self._keep("output", (self.C,), self._output_matrix)
+        sources = tuple(p for p in (self.w, self.phase, self.log_gamma, self.B, self.C) if p is not None)
+        same, cross, b, c = self._keep("coefficients", sources, self._coefficients)
         h_re, h_im = state.chunk(2, dim=-1)
-        turned = torch.cat([re * h_re - im * h_im, re * h_im + im * h_re], dim=-1)
-        h = turned + functional.linear(x, b)
-        return torch.addcmul(functional.linear(h, c), self.D.expand_as(x), x), h
+        h = torch.addcmul(functional.linear(x, b), same, state)
+        h = torch.addcmul(h, cross, torch.cat([h_im, h_re], dim=-1))
+        return torch.addcmul(functional.linear(h, c), self.D, x), h
 
 
 def ring(state_size: int, r_min: float, r_max: float, max_phase: float = 2 * math.pi) -> Complex[Tensor, " state"]:

@@ -137,7 +137,10 @@ class S4D(AbstractRecurrent):
         if self.frequency is None:
             h = factor * state + gain * x.unsqueeze(-1)
             return self._read(h, x), h
-        # real arithmetic on the pairs: complex tensors cannot be exported to ONNX
+        if not torch.compiler.is_exporting():
+            h = torch.addcmul(gain * x.unsqueeze(-1), factor, torch.view_as_complex(state.contiguous()))
+            return self._read(h, x), torch.view_as_real(h)
+        # the same in real arithmetic: complex tensors cannot be exported to ONNX
         (a, b), (p, q) = (torch.view_as_real(z).unbind(-1) for z in (factor, gain))
         re, im = state.unbind(-1)
         u = x.unsqueeze(-1)
@@ -149,7 +152,7 @@ class S4D(AbstractRecurrent):
     def _read(self, h: Tensor, x: Tensor) -> Tensor:
         if self.frequency is None:
             return (h * self.C).sum(-1) + self.D * x
-        return 2 * (h * torch.view_as_complex(self.C)).sum(-1).real + self.D * x
+        return torch.addcmul(2 * (h * torch.view_as_complex(self.C)).sum(-1).real, self.D, x)
 
     def _stored(self, h: Tensor) -> Tensor:
         return h if self.frequency is None else torch.view_as_real(h)

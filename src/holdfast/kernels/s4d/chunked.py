@@ -53,7 +53,7 @@ def _run_blocks(
     u: Float[Tensor, "batch time features"], h: Shaped[Tensor, "batch features modes"], tables: _Tables, steps: int
 ) -> tuple[Float[Tensor, "batch time features"], list[Shaped[Tensor, "batch features modes"]]]:
     """Outputs without the skip, and the states before each block and after the last."""
-    batch, time, _ = u.shape
+    batch, time, features = u.shape
     blocks, numbers = time // steps, tables.gather.shape[2]
     rows = u.permute(2, 0, 1).reshape(features, batch * blocks, steps)
     gained = torch.bmm(rows, tables.gather).view(features, batch, blocks, numbers).permute(2, 1, 0, 3).to(h.real.dtype)
