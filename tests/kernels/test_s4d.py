@@ -486,7 +486,7 @@ def test_wrong_choices_are_refused_with_what_was_expected(user_mistakes, monkeyp
         s4d(*inputs, discretization="euler")
     with pytest.raises(UnknownNameError, match="unknown backend of s4d 'cuda'"):
         s4d(*inputs, backend="cuda")
-    with pytest.raises(UnknownNameError, match="unknown algorithm of s4d 'dft'. Did you mean 'fft'"):
+    with pytest.raises(UnknownNameError, match=r"unknown algorithm of s4d 'dft'\. Did you mean 'fft'"):
         s4d(*inputs, algorithm="dft")
     with pytest.raises(ArgumentError, match="algorithm='scan' is for the native backend"):
         s4d(*inputs, algorithm="scan", backend="chunked")

@@ -15,8 +15,6 @@ from layer_cases import BATCH, FEATURES, LAYERS, build, sequence
 COMPILED = ["DiagonalSSM", "LRU", "S4D lin", "S4D real", "SelectiveSSM", "LinearRNN", "ContinuousRNN", "ContinuousGRU"]
 
 
-# dynamo instantiates the class of a custom gradient, which torch itself warns about
-@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 @pytest.mark.usefixtures("user_mistakes")  # what checks annotations while testing cannot be traced
 @pytest.mark.parametrize("name", COMPILED)
 def test_compiled_layer_has_no_graph_break_and_equal_outputs_and_gradients(name):

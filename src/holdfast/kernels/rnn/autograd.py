@@ -255,7 +255,7 @@ def run(
     dtype = state_dtype(x)
     dts = dt if isinstance(dt, Tensor) else None
     tensors = [t if t is None or t.dtype == dtype else t.to(dtype) for t in (x, w, u, b, h0, dts)]
-    size = None if dt is None else 1.0 if dts is not None else float(dt)  # type: ignore[arg-type]
+    size = None if dt is None else 1.0 if dts is not None else float(dt)
     settings = (activation, size, reverse, backend)
     transformed = torch._C._are_functorch_transforms_active()
     differentiable = transformed or (

@@ -77,8 +77,8 @@ def _differentiable_backward(
     """The gradients as functions that can be differentiated again, by way of the chunked backend."""
     *weights, lengths, h0 = inputs
     kind = "bilinear" if bilinear else "zoh"
-    wanted = [x for x, n in zip(inputs, need, strict=False) if n]
-    outputs = s4d_chunked(*weights, h0, discretization=kind, lengths=lengths, reverse=reverse)  # type: ignore[arg-type]
+    wanted = [x for x, n in zip(inputs, need, strict=False) if n and x is not None]
+    outputs = s4d_chunked(*weights, h0, discretization=kind, lengths=lengths, reverse=reverse)  # type: ignore[arg-type, misc]
     pairs = [(y, g) for y, g in zip(outputs, (grad_y, grad_last), strict=True) if g is not None]
     ys, gs = zip(*pairs, strict=True)
     found = iter(torch.autograd.grad(ys, wanted, gs, create_graph=True, allow_unused=True))
@@ -155,8 +155,9 @@ def s4d(
         checks.lengths("s4d", lengths, u.shape[:1], u.shape[1], u.device)
     if discretization not in DISCRETIZATIONS:
         raise unknown_name("discretization", discretization, DISCRETIZATIONS)
+    batch, time, features = u.shape
     chosen = choose(
-        *u.shape, lam_re.shape[1], complex_modes=lam_im is not None, initial_state=h0 is not None,
+        batch, time, features, lam_re.shape[1], complex_modes=lam_im is not None, initial_state=h0 is not None,
         return_state=return_state, device=u.device, algorithm=algorithm, backend=backend,
     )  # fmt: skip
     given = [u, dt, lam_re, lam_im, c_re, c_im, d]
@@ -168,5 +169,5 @@ def s4d(
         )
     else:
         run = s4d_reference if chosen.backend == "reference" else s4d_chunked
-        y, last = run(*tensors, state, discretization=discretization, lengths=lengths, reverse=reverse)  # type: ignore[arg-type]
+        y, last = run(*tensors, state, discretization=discretization, lengths=lengths, reverse=reverse)  # type: ignore[arg-type, misc]
     return y if y.dtype == u.dtype else y.to(u.dtype), last if return_state else None
