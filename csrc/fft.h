@@ -17,16 +17,18 @@ namespace holdfast::fft {
 constexpr int kMaxStages = 24;
 
 struct Plan {
-  int64_t size = 0;                 // points of the transform, 8 * radix[0] * radix[1] * ...
-  int64_t inner = 0;                // size / 8, what is left after the first stage
-  int stages = 0;                   // after the first
-  int radix[kMaxStages] = {};       // of each of these
-  int64_t table[kMaxStages] = {};   // where the twiddles of each begin; those of the first stage are at 0
-  int64_t twiddles = 0;             // numbers in the table
+  int64_t size = 0;                // points of the transform, 8 * radix[0] * radix[1] * ...
+  int64_t inner = 0;               // size / 8, what is left after the first stage
+  int stages = 0;                  // after the first
+  int radix[kMaxStages] = {};      // of each of these
+  int64_t table[kMaxStages] = {};  // where the twiddles of each begin; those of the first stage are at 0
+  int64_t twiddles = 0;            // numbers in the table
 };
 
 // Relative time of a stage per point, measured on data in the first-level cache.
-inline double stage_cost(int radix) { return radix == 8 ? 1.6 : radix == 5 ? 1.5 : radix == 3 ? 1.2 : radix == 4 ? 1.1 : 0.9; }
+inline double stage_cost(int radix) {
+  return radix == 8 ? 1.6 : radix == 5 ? 1.5 : radix == 3 ? 1.2 : radix == 4 ? 1.1 : 0.9;
+}
 
 inline void set_radices(Plan &plan, int threes, int fives, int twos) {
   int n = 0;
@@ -92,10 +94,9 @@ void make_twiddles(T *out, const Plan &plan) {
 template <typename T>
 constexpr int64_t kPoint = 2 * lanes<T>;  // numbers in a point
 
-// One stage over `n` points in place, towards the spectrum or (Inverse) back.
+// One stage over R * m points in place, towards the spectrum or (Inverse) back.
 template <int R, bool Inverse, typename T>
-void stage(T *data, int64_t n, const T *w) {
-  const int64_t m = n / R;
+HOLDFAST_INLINE void stage(T *data, int64_t m, const T *w) {
   for (int64_t j = 0; j < m; ++j, data += kPoint<T>, w += 2 * (R - 1)) {
     Point<T> x[R];
     for (int q = 0; q < R; ++q) x[q] = get<Inverse>(data + q * m * kPoint<T>);
@@ -110,11 +111,11 @@ template <bool Inverse, typename T>
 void run_stage(const Plan &plan, int s, T *data, int64_t n, const T *twiddles) {
   const T *w = twiddles + plan.table[s];
   switch (plan.radix[s]) {
-    case 2: return stage<2, Inverse>(data, n, w);
-    case 3: return stage<3, Inverse>(data, n, w);
-    case 4: return stage<4, Inverse>(data, n, w);
-    case 5: return stage<5, Inverse>(data, n, w);
-    default: return stage<8, Inverse>(data, n, w);
+    case 2: return stage<2, Inverse>(data, n / 2, w);
+    case 3: return stage<3, Inverse>(data, n / 3, w);
+    case 4: return stage<4, Inverse>(data, n / 4, w);
+    case 5: return stage<5, Inverse>(data, n / 5, w);
+    default: return stage<8, Inverse>(data, n / 8, w);
   }
 }
 
@@ -144,18 +145,39 @@ void last_stage(const Plan &plan, const T *w, const T *data, Sink &&sink) {
   }
 }
 
-// Walks the inner stages depth first: work.down(s, offset, n), the parts, work.up(s, offset, n); at the last
-// stage work.leaf<R>(offset) has R points that are next to each other.
+// The last stage has R points next to each other.
+template <typename Work>
+void run_leaf(int radix, int64_t offset, Work &work) {
+  switch (radix) {
+    case 2: return work.template leaf<2>(offset);
+    case 3: return work.template leaf<3>(offset);
+    case 4: return work.template leaf<4>(offset);
+    case 5: return work.template leaf<5>(offset);
+    default: return work.template leaf<8>(offset);
+  }
+}
+
+// The last two stages, of radix R and 8, at once.
+template <int R, typename Work>
+void run_twig(int s, int64_t offset, Work &work) {
+  work.template short_down<R, 8>(s, offset);
+  for (int q = 0; q < R; ++q) work.template leaf<8>(offset + q * 8);
+  work.template short_up<R, 8>(s, offset);
+}
+
+// Walks the inner stages depth first: work.down(s, offset, n), the parts, work.up(s, offset, n), and at the last stage
+// work.leaf<R>(offset).
 template <typename Work>
 void descend(const Plan &plan, int s, int64_t offset, int64_t n, Work &work) {
   const int radix = plan.radix[s];
-  if (s == plan.stages - 1) {
+  if (s == plan.stages - 1) return run_leaf(radix, offset, work);
+  if (s == plan.stages - 2 && plan.radix[s + 1] == 8) {
     switch (radix) {
-      case 2: return work.template leaf<2>(offset);
-      case 3: return work.template leaf<3>(offset);
-      case 4: return work.template leaf<4>(offset);
-      case 5: return work.template leaf<5>(offset);
-      default: return work.template leaf<8>(offset);
+      case 2: return run_twig<2>(s, offset, work);
+      case 3: return run_twig<3>(s, offset, work);
+      case 4: return run_twig<4>(s, offset, work);
+      case 5: return run_twig<5>(s, offset, work);
+      default: return run_twig<8>(s, offset, work);
     }
   }
   work.down(s, offset, n);

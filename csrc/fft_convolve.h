@@ -5,41 +5,60 @@
 
 namespace holdfast::fft {
 
-// The spectrum of what first_stage left in `data`, in place.
-template <typename T>
-struct ToSpectrum {
+// A walk that transforms on the way down (Down), on the way back (Up), or both.
+template <typename T, bool Down, bool Up>
+struct Walk {
   const Plan &plan;
   const T *twiddles;
   T *data;
 
-  void down(int s, int64_t offset, int64_t n) { run_stage<false>(plan, s, data + offset * kPoint<T>, n, twiddles); }
-  void up(int, int64_t, int64_t) {}
+  T *at(int64_t offset) const { return data + offset * kPoint<T>; }
+  void down(int s, int64_t offset, int64_t n) {
+    if constexpr (Down) run_stage<false>(plan, s, at(offset), n, twiddles);
+  }
+  void up(int s, int64_t offset, int64_t n) {
+    if constexpr (Up) run_stage<true>(plan, s, at(offset), n, twiddles);
+  }
+  template <int R, int M>
+  HOLDFAST_INLINE void short_down(int s, int64_t offset) {
+    if constexpr (Down) stage<R, false>(at(offset), M, twiddles + plan.table[s]);
+  }
+  template <int R, int M>
+  HOLDFAST_INLINE void short_up(int s, int64_t offset) {
+    if constexpr (Up) stage<R, true>(at(offset), M, twiddles + plan.table[s]);
+  }
+};
+
+template <bool Swapped, int R, typename T>
+HOLDFAST_INLINE void get_all(const T *p, Point<T> (&x)[R]) {
+  for (int q = 0; q < R; ++q) x[q] = get<Swapped>(p + q * kPoint<T>);
+}
+template <bool Swapped, int R, typename T>
+HOLDFAST_INLINE void put_all(T *p, const Point<T> (&x)[R]) {
+  for (int q = 0; q < R; ++q) put<Swapped>(p + q * kPoint<T>, x[q]);
+}
+
+// The spectrum of what first_stage left in `data`, in place.
+template <typename T>
+struct ToSpectrum : Walk<T, true, false> {
   template <int R>
-  void leaf(int64_t offset) {
-    T *p = data + offset * kPoint<T>;
+  HOLDFAST_INLINE void leaf(int64_t offset) {
     Point<T> x[R];
-    for (int q = 0; q < R; ++q) x[q] = get<false>(p + q * kPoint<T>);
+    get_all<false>(this->at(offset), x);
     dft(x);
-    for (int q = 0; q < R; ++q) put<false>(p + q * kPoint<T>, x[q]);
+    put_all<false>(this->at(offset), x);
   }
 };
 
 // The way back from a spectrum to what last_stage takes, in place.
 template <typename T>
-struct FromSpectrum {
-  const Plan &plan;
-  const T *twiddles;
-  T *data;
-
-  void down(int, int64_t, int64_t) {}
-  void up(int s, int64_t offset, int64_t n) { run_stage<true>(plan, s, data + offset * kPoint<T>, n, twiddles); }
+struct FromSpectrum : Walk<T, false, true> {
   template <int R>
-  void leaf(int64_t offset) {
-    T *p = data + offset * kPoint<T>;
+  HOLDFAST_INLINE void leaf(int64_t offset) {
     Point<T> x[R];
-    for (int q = 0; q < R; ++q) x[q] = get<true>(p + q * kPoint<T>);
+    get_all<true>(this->at(offset), x);
     dft(x);
-    for (int q = 0; q < R; ++q) put<true>(p + q * kPoint<T>, x[q]);
+    put_all<true>(this->at(offset), x);
   }
 };
 
@@ -54,53 +73,51 @@ template <int R, typename T>
 HOLDFAST_INLINE void back(T *p, Point<T> (&x)[R]) {
   for (int q = 0; q < R; ++q) x[q] = {x[q].im, x[q].re};
   dft(x);
-  for (int q = 0; q < R; ++q) put<true>(p + q * kPoint<T>, x[q]);
+  put_all<true>(p, x);
 }
 
 // data becomes its convolution (or correlation) with the kernel whose spectrum is given.
 template <typename T, bool Conjugate>
-struct Convolve {
-  const Plan &plan;
-  const T *twiddles;
-  T *data;
+struct Convolve : Walk<T, true, true> {
   const T *kernel;
 
-  void down(int s, int64_t offset, int64_t n) { run_stage<false>(plan, s, data + offset * kPoint<T>, n, twiddles); }
-  void up(int s, int64_t offset, int64_t n) { run_stage<true>(plan, s, data + offset * kPoint<T>, n, twiddles); }
   template <int R>
-  void leaf(int64_t offset) {
-    T *p = data + offset * kPoint<T>;
+  HOLDFAST_INLINE void leaf(int64_t offset) {
     const T *k = kernel + offset * kPoint<T>;
     Point<T> x[R];
-    for (int q = 0; q < R; ++q) x[q] = get<false>(p + q * kPoint<T>);
+    get_all<false>(this->at(offset), x);
     dft(x);
     for (int q = 0; q < R; ++q) x[q] = product<Conjugate>(x[q], get<false>(k + q * kPoint<T>));
-    back(p, x);
+    back(this->at(offset), x);
   }
 };
 
-// grad becomes the gradient of the convolution's input; `sum` gains the spectrum of the kernel's gradient. Two
+// data, a gradient, becomes that of the convolution's input; `sum` gains the spectrum of the kernel's gradient. Two
 // real rows travel as real and imaginary part: the wanted sum of their correlations is the real part in time.
 template <typename T, bool Conjugate>
-struct ConvolveBackward {
-  const Plan &plan;
-  const T *twiddles;
-  T *input, *grad;
+struct ConvolveBackward : Walk<T, true, true> {
+  using Both = Walk<T, true, true>;
+  T *input;
   const T *kernel;
   T *sum;
 
+  ToSpectrum<T> other() const { return {{this->plan, this->twiddles, input}}; }
   void down(int s, int64_t offset, int64_t n) {
-    run_stage<false>(plan, s, input + offset * kPoint<T>, n, twiddles);
-    run_stage<false>(plan, s, grad + offset * kPoint<T>, n, twiddles);
+    other().down(s, offset, n);
+    Both::down(s, offset, n);
   }
-  void up(int s, int64_t offset, int64_t n) { run_stage<true>(plan, s, grad + offset * kPoint<T>, n, twiddles); }
+  template <int R, int M>
+  HOLDFAST_INLINE void short_down(int s, int64_t offset) {
+    other().template short_down<R, M>(s, offset);
+    Both::template short_down<R, M>(s, offset);
+  }
   template <int R>
-  void leaf(int64_t offset) {
-    ToSpectrum<T>{plan, twiddles, input}.template leaf<R>(offset);
+  HOLDFAST_INLINE void leaf(int64_t offset) {
+    other().template leaf<R>(offset);
     const T *u = input + offset * kPoint<T>, *k = kernel + offset * kPoint<T>;
-    T *p = grad + offset * kPoint<T>, *total = sum + offset * kPoint<T>;
+    T *total = sum + offset * kPoint<T>;
     Point<T> x[R];
-    for (int q = 0; q < R; ++q) x[q] = get<false>(p + q * kPoint<T>);
+    get_all<false>(this->at(offset), x);
     dft(x);
     for (int q = 0; q < R; ++q) {
       const auto in = get<false>(u + q * kPoint<T>);
@@ -109,7 +126,7 @@ struct ConvolveBackward {
       put<false>(total + q * kPoint<T>, get<false>(total + q * kPoint<T>) + gained);
       x[q] = product<!Conjugate>(x[q], get<false>(k + q * kPoint<T>));
     }
-    back(p, x);
+    back(this->at(offset), x);
   }
 };
 

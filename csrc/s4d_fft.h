@@ -182,7 +182,7 @@ struct FftLayer {
         fft::first_stage(transform, twiddles, to, [&](int64_t t) {
           return fft::Point<T>{t < shape.time ? scale * load(from + t * lanes<T>) : Vector<T>{}, Vector<T>{}};
         });
-        fft::ToSpectrum<T> work{transform, twiddles, to};
+        fft::ToSpectrum<T> work{{transform, twiddles, to}};
         fft::descend(transform, work);
       }
     });

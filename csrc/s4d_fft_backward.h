@@ -67,10 +67,10 @@ struct FftBackward : FftLayer<T, Real> {
     this->enter(stage, input);
     this->enter(grad_stage, grad);
     if (shape.reverse) {
-      fft::ConvolveBackward<T, true> work{transform, twiddles, input, grad, kernel, sum};
+      fft::ConvolveBackward<T, true> work{{transform, twiddles, grad}, input, kernel, sum};
       fft::descend(transform, work);
     } else {
-      fft::ConvolveBackward<T, false> work{transform, twiddles, input, grad, kernel, sum};
+      fft::ConvolveBackward<T, false> work{{transform, twiddles, grad}, input, kernel, sum};
       fft::descend(transform, work);
     }
     this->leave(grad, grad_stage);
@@ -86,7 +86,7 @@ struct FftBackward : FftLayer<T, Real> {
           const T *other = sum + p * this->points();
           for (int64_t i = 0; i < this->points(); ++i) sum[i] += other[i];
         }
-        fft::FromSpectrum<T> work{transform, twiddles, sum};
+        fft::FromSpectrum<T> work{{transform, twiddles, sum}};
         fft::descend(transform, work);
         std::memset(out + shape.time * lanes<T>, 0, static_cast<size_t>((rows() - shape.time) * lanes<T>) * sizeof(T));
         fft::last_stage(transform, twiddles, sum, [&](int64_t t, fft::Point<T> x) {

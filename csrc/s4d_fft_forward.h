@@ -50,10 +50,10 @@ struct FftForward : FftLayer<T, Real> {
     const T *kernel = this->spectrum + block * this->points();
     this->enter(stage, data);
     if (shape.reverse) {
-      fft::Convolve<T, true> work{transform, twiddles, data, kernel};
+      fft::Convolve<T, true> work{{transform, twiddles, data}, kernel};
       fft::descend(transform, work);
     } else {
-      fft::Convolve<T, false> work{transform, twiddles, data, kernel};
+      fft::Convolve<T, false> work{{transform, twiddles, data}, kernel};
       fft::descend(transform, work);
     }
     this->leave(data, stage);

@@ -20,6 +20,12 @@ BACKENDS = [pytest.param("native", marks=native), "chunked"]
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 
 
+@pytest.fixture(autouse=True)
+def one_thread(threads):
+    """One thread unless a test asks for more: the reference is a loop over small tensors."""
+    threads(1)
+
+
 @pytest.fixture
 def poisoned():
     """Fills every fresh tensor with NaN, so that an element that is never written shows."""
@@ -68,8 +74,7 @@ SHAPES = list(itertools.product((0, 1, 2, 63, 64, 65, 1000), (1, 3, 16, 17, 130)
 
 
 @pytest.mark.parametrize(("time", "states"), SHAPES)
-def test_values_and_gradients_agree_with_the_reference(time, states, poisoned, threads):
-    threads(1)  # a loop over small matrices; more threads are tested below
+def test_values_and_gradients_agree_with_the_reference(time, states, poisoned):
     index = SHAPES.index((time, states))
     for planar in (True, False):
         choice = 2 * index + planar
@@ -277,7 +282,7 @@ print(library.status().variant)
 @native
 @pytest.mark.parametrize("variant", ["v3", "portable"])
 def test_other_builds_are_right_too(variant):
-    environment = {**os.environ, library.ENVIRONMENT: variant}
+    environment = {**os.environ, library.ENVIRONMENT: variant, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", VARIANT_CHECK, os.path.dirname(__file__)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=200)
     if "can run only" in done.stderr:

@@ -20,6 +20,13 @@ FAST = [pytest.param("native", marks=needs_native), "chunked"]
 # torch makes an object of a class that it calls deprecated itself, while it traces any autograd function
 compiles = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 
+
+@pytest.fixture(autouse=True)
+def _one_thread(threads):
+    """One thread unless a test asks for more: the plain loop's small products only slow each other down."""
+    threads(1)
+
+
 # Float64 results differ by the order of sums only: 1e-12 of the largest entry is 4500 ulp, for 1000 steps in a row.
 FLOAT64 = 1e-12
 
@@ -251,6 +258,33 @@ def test_empty_sizes_work(backend, shape):
     assert all(torch.isfinite(t).all() for t in found)
 
 
+@pytest.mark.parametrize("backend", [*FAST])
+def test_sizes_without_memory_behind_them_cost_nothing(backend):
+    x = torch.zeros(()).expand(2**40, 0, 3)
+    h, last = rnn(x, torch.zeros(0, 0), torch.zeros(0, 3), backend=backend)
+    assert (h.shape, last.shape) == ((2**40, 0, 0), (2**40, 0))
+    h, last = rnn(torch.zeros(()).expand(0, 2**40, 3), torch.zeros(2, 2), torch.zeros(2, 3), backend=backend)
+    assert (h.shape, last.shape) == ((0, 2**40, 2), (0, 2))
+
+
+@needs_native
+def test_the_op_itself_refuses_what_the_c_side_could_not_read():
+    x, w, u, b, h0 = problem(2, 3, 4, 5)
+    options = (None, None, "tanh", None, False, "native", False)
+    with pytest.raises(
+        ShapeError, match=r"came a float64 tensor of shape \(4, 5\).*for \(5, 4\); call holdfast.kernels.rnn"
+    ):
+        torch.ops.holdfast.rnn_forward(x, w, u.T, b, h0, *options)
+    with pytest.raises(ShapeError, match=r"came a float32 tensor"):
+        torch.ops.holdfast.rnn_forward(x, w, u, b.float(), h0, *options)
+    h, _, y = torch.ops.holdfast.rnn_forward(x, w, u, b, h0, *options)
+    settings = ("tanh", None, False, "native", [True] * 6)
+    with pytest.raises(ShapeError, match=r"of shape \(2, 2, 5\).*for \(2, 3, 5\)"):
+        torch.ops.holdfast.rnn_backward(x, w, u, h0, None, None, h, y, h[:, :2], None, *settings)
+    with pytest.raises(ArgumentError, match=r"came values from 1 to 4"):
+        torch.ops.holdfast.rnn_backward(x, w, u, h0, None, torch.tensor([1, 4]), h, y, h, None, *settings)
+
+
 @needs_native
 @pytest.mark.parametrize("dt", [None, 0.1])
 def test_every_entry_of_the_outputs_is_written(monkeypatch, dt):
@@ -267,20 +301,23 @@ def test_every_entry_of_the_outputs_is_written(monkeypatch, dt):
 
 
 @needs_native
+@pytest.mark.parametrize("count", [1, 2, 3])
 @pytest.mark.parametrize("options", [{}, {"dt": 0.1, "reverse": True}])
-def test_results_are_bit_equal_run_to_run_and_agree_between_thread_counts(threads, options):
-    tensors = problem(13, 60, 9, 33, dtype=torch.float32)
-    options = {**options, "lengths": torch.arange(13) * 5, "backend": "native"}
-    results = {}
-    for count in (1, 2):
-        threads(count)
-        results[count] = outputs_and_gradients(rnn, tensors, **options)
-        for _ in range(3):
-            again = outputs_and_gradients(rnn, tensors, **options)
-            assert all(torch.equal(a, b) for a, b in zip(results[count], again, strict=True))
-    for one, two in zip(results[1], results[2], strict=True):
-        # weight gradients are summed in another order: a few float32 ulp of the largest entry
-        assert error(two, one.double()) <= 2e-6
+@pytest.mark.parametrize(
+    ("batch", "state", "diagonal"), [(13, 33, False), (40, 6, False), (2, 130, False), (13, 33, True)]
+)
+def test_any_number_of_threads_agrees_with_the_reference_and_is_bit_equal_run_to_run(
+    threads, count, options, batch, state, diagonal
+):
+    tensors = problem(batch, 60, 9, state, diagonal=diagonal)
+    options = {**options, "lengths": 60 - torch.arange(batch) % 7 * 9}
+    exact = outputs_and_gradients(rnn_reference, tensors, **options)
+    threads(count)
+    found = outputs_and_gradients(rnn, tensors, backend="native", **options)
+    assert_agree(found, exact, FLOAT64)
+    for _ in range(3):
+        again = outputs_and_gradients(rnn, tensors, backend="native", **options)
+        assert all(torch.equal(f, a) for f, a in zip(found, again, strict=True))
 
 
 @needs_native

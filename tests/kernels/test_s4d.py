@@ -172,9 +172,10 @@ def test_float32_errors_are_within_twice_those_of_the_float32_reference(batch, t
     if not state:
         del exact[1], plain[1]
     for x, loop, truth in zip(got, plain, exact, strict=True):
-        # the floor is 4 roundings of the largest element: the loop's error can be small by luck, and a transform
-        # spreads the rounding of its largest output over all
-        assert relative_error(x, truth) <= 2 * relative_error(loop, truth) + 2.4e-7
+        # the loop's error can be small by luck: the floor is 4 roundings of the largest element, which a transform
+        # spreads over all, and for gradients of weights those of a sum of batch * time terms of both signs
+        terms = 16 if x.numel() == inputs[0].numel() else max(16, batch * time)
+        assert relative_error(x, truth) <= 2 * relative_error(loop, truth) + 6e-8 * terms**0.5
 
 
 @native
@@ -292,6 +293,7 @@ def test_one_and_two_threads_agree_and_runs_repeat_bit_for_bit(shape, threads):
 
 
 @native
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch's own, while tracing
 @pytest.mark.parametrize("algorithm", ["scan", "fft"])
 def test_works_under_compile_without_graph_breaks(algorithm):
     inputs, gradients = problem(2, 20, 5, 3, initial=algorithm == "scan")

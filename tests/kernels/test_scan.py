@@ -23,6 +23,12 @@ WIDE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 EXACT = {"rtol": 1e-11, "atol": 1e-11}
 
 
+@pytest.fixture(autouse=True)
+def one_thread(threads):
+    """One thread unless a test asks for more: the reference is a loop over small tensors."""
+    threads(1)
+
+
 @pytest.fixture
 def poisoned():
     """Fills every fresh tensor with NaN, so that an element that is never written shows."""
@@ -76,8 +82,7 @@ SHAPES = list(itertools.product(TIMES, CHANNELS))
 
 
 @pytest.mark.parametrize(("time", "channels"), SHAPES)
-def test_values_and_gradients_agree_with_the_reference(time, channels, poisoned, threads):
-    threads(1)  # a loop over small tensors; more threads are tested below
+def test_values_and_gradients_agree_with_the_reference(time, channels, poisoned):
     index = SHAPES.index((time, channels))
     # each shape meets a real and a complex case; the other choices go round as the bits of its number
     for dtype in (torch.float64, torch.complex128):
@@ -350,7 +355,7 @@ print(library.status().variant)
 @native
 @pytest.mark.parametrize("variant", ["v3", "portable"])
 def test_other_builds_are_right_too(variant):
-    environment = {**os.environ, library.ENVIRONMENT: variant}
+    environment = {**os.environ, library.ENVIRONMENT: variant, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", VARIANT_CHECK, os.path.dirname(__file__)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=200)
     if "can run only" in done.stderr:

@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from holdfast.cli import doctor
+from holdfast.cli import bench, doctor
 from holdfast.errors import HoldfastError
 
 app = typer.Typer(
@@ -20,11 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("doctor")(doctor.command)
-
-
-@app.callback()
-def _group() -> None:
-    """Keeps `holdfast` a group of commands while it has only one."""
+app.command("bench")(bench.command)
 
 
 def main() -> None:

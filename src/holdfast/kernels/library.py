@@ -110,3 +110,13 @@ def function(name: str, argtypes: Sequence[Any], restype: Any = None) -> Any:
 def threads() -> int:
     """Threads that a kernel may use: what `torch.set_num_threads` says."""
     return torch.get_num_threads()
+
+
+def missing() -> str:
+    """Why there is no native library, or an empty text; a constant to `torch.compile`, which cannot trace the search."""
+    state = status()
+    return "" if state.available else state.reason
+
+
+# what torch.compiler.assume_constant_result does; calling that imports all of dynamo, 3 s at `import holdfast`
+missing._dynamo_marked_constant = True  # type: ignore[attr-defined]

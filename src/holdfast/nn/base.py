@@ -52,9 +52,9 @@ class AbstractRecurrent(nn.Module, ABC):
 
     @abstractmethod
     def _run(
-        self, x: Tensor, state: Tensor, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
     ) -> tuple[Tensor, Tensor]:
-        """The whole sequence, arguments checked and in the dtype of the state."""
+        """The whole sequence, arguments checked and in the dtype of the state; None starts from zeros, at no cost."""
 
     @abstractmethod
     def _step(self, x: Tensor, state: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor]:
@@ -83,7 +83,8 @@ class AbstractRecurrent(nn.Module, ABC):
     ) -> tuple[Float[Tensor, "batch time out"], Tensor]:
         """Outputs and the state after each sequence's last step; past its length a sequence's outputs are 0."""
         self._check_input(x, ("batch", "time", "features"))
-        state = self._ready_state(x, state)
+        if state is not None:
+            state = self._ready_state(x, state)
         dt = self._ready_dt(x, dt)
         if lengths is not None:
             checks.lengths(type(self).__name__, lengths, x.shape[:1], x.shape[1], x.device)
@@ -92,8 +93,9 @@ class AbstractRecurrent(nn.Module, ABC):
             if self.backward_layer is None:
                 y, state = self._run(inner, state, lengths, dt, False)
             else:
-                y, ahead = self._run(inner, state[0], lengths, dt, False)
-                z, behind = self.backward_layer._run(inner, state[1], lengths, dt, True)
+                starts = (None, None) if state is None else (state[0], state[1])
+                y, ahead = self._run(inner, starts[0], lengths, dt, False)
+                z, behind = self.backward_layer._run(inner, starts[1], lengths, dt, True)
                 y, state = y + z, torch.stack([ahead, behind])
         return y.to(x.dtype), state
 

@@ -66,10 +66,11 @@ class ContinuousGRU(AbstractRecurrent):
         return h + step * z * (candidate - h)
 
     def _run(
-        self, x: Tensor, state: Tensor, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
     ) -> tuple[Tensor, Tensor]:
         drive = functional.linear(x, self.W, self.b)
         steps = x.shape[1]
+        state = x.new_zeros(len(x), self.state_size) if state is None else state
         outputs: list[Tensor] = [state] * steps
         for t in reversed(range(steps)) if reverse else range(steps):
             step = dt[:, t, None] if isinstance(dt, Tensor) else self.dt if dt is None else dt

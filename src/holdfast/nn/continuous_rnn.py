@@ -78,7 +78,7 @@ class ContinuousRNN(AbstractRecurrent):
         return self.recurrence.eigenvalues()
 
     def _run(
-        self, x: Tensor, state: Tensor, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
     ) -> tuple[Tensor, Tensor]:
         step = self.dt if dt is None else dt
         h, last = rnn(

@@ -102,7 +102,7 @@ class DiagonalSSM(AbstractRecurrent):
         return discretize(lam, step, self.discretization)
 
     def _run(
-        self, x: Tensor, state: Tensor, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
     ) -> tuple[Tensor, Tensor]:
         factor, gain = self._factors(dt)
         if gain is not None and gain.ndim == 1:

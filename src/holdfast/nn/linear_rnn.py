@@ -80,7 +80,7 @@ class LinearRNN(AbstractRecurrent):
         return _discretize_dense(W, step, self.discretization)
 
     def _run(
-        self, x: Tensor, state: Tensor, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
     ) -> tuple[Tensor, Tensor]:
         factor, gain = self._factors(dt)
         if self.recurrence.structure == "diagonal":
@@ -89,7 +89,8 @@ class LinearRNN(AbstractRecurrent):
         elif isinstance(dt, Tensor):
             assert gain is not None
             v = (gain @ functional.linear(x, self.U, self.b).unsqueeze(-1)).squeeze(-1)
-            h, last = _varying(factor, v, state, lengths, reverse)
+            h0 = x.new_zeros(len(x), self.state_size) if state is None else state
+            h, last = _varying(factor, v, h0, lengths, reverse)
         else:
             U = self.U if gain is None else gain @ self.U
             b = self.b if gain is None or self.b is None else gain @ self.b

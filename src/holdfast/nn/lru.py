@@ -97,7 +97,7 @@ class LRU(AbstractRecurrent):
         return torch.cat([re, -im], dim=1)
 
     def _run(
-        self, x: Tensor, state: Tensor, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
     ) -> tuple[Tensor, Tensor]:
         re, im = self._pair()
         return lru(

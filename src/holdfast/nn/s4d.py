@@ -94,7 +94,7 @@ class S4D(AbstractRecurrent):
             self.frequency.copy_(given.imag if given.is_complex() else torch.zeros_like(given))
 
     def _run(
-        self, x: Tensor, state: Tensor, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
     ) -> tuple[Tensor, Tensor]:
         if isinstance(dt, Tensor):
             return self._run_irregular(x, state, lengths, dt, reverse)
@@ -108,14 +108,16 @@ class S4D(AbstractRecurrent):
         return y, last
 
     def _run_irregular(
-        self, x: Tensor, state: Tensor, lengths: Tensor | None, dt: Tensor, reverse: bool
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor, reverse: bool
     ) -> tuple[Tensor, Tensor]:
         """A step size for every step: the factors change in time, so the general scan runs over all modes."""
         factor, gain = self._factors(dt[..., None, None])
         batch, steps = x.shape[:2]
         v = (gain * x.unsqueeze(-1)).reshape(batch, steps, self.features * self.modes)
-        h0 = state if self.frequency is None else torch.view_as_complex(state.contiguous())
-        h, last = scan(factor.reshape_as(v), v, h0.flatten(1), reverse=reverse, lengths=lengths)
+        h0 = None if state is None else state.flatten(1, 2)
+        if h0 is not None and self.frequency is not None:
+            h0 = torch.view_as_complex(h0.contiguous())
+        h, last = scan(factor.reshape_as(v), v, h0, reverse=reverse, lengths=lengths)
         y = self._read(h.reshape(batch, steps, self.features, self.modes), x)
         return zero_after(y, lengths), self._stored(last.reshape(batch, self.features, self.modes))
 

@@ -82,13 +82,14 @@ class SelectiveSSM(AbstractRecurrent):
         return factor, (delta * x).unsqueeze(-1) * b.unsqueeze(-2), c
 
     def _run(
-        self, x: Tensor, state: Tensor, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
     ) -> tuple[Tensor, Tensor]:
         factor, v, c = self._select(x, dt)
+        h0 = None if state is None else state.flatten(1)
         flat = (*x.shape[:2], self.features * self.state_size)
-        h, last = scan(factor.reshape(flat), v.reshape(flat), state.flatten(1), reverse=reverse, lengths=lengths)
+        h, last = scan(factor.reshape(flat), v.reshape(flat), h0, reverse=reverse, lengths=lengths)
         y = (h.reshape(v.shape) @ c.unsqueeze(-1)).squeeze(-1) + self.D * x
-        return zero_after(y, lengths), last.reshape(state.shape)
+        return zero_after(y, lengths), last.reshape(len(x), *self.state_shape)
 
     def _step(self, x: Tensor, state: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor]:
         factor, v, c = self._select(x, dt)

@@ -21,13 +21,6 @@ Backend = Literal["auto", "reference", "chunked", "native"]
 _DTYPES = (*checks.REAL, *checks.HALF, *checks.COMPLEX)
 
 
-@torch.compiler.assume_constant_result
-def _native_missing() -> str:
-    """Why there is no native library, or an empty text."""
-    status = library.status()
-    return "" if status.available else status.reason
-
-
 def choose(device: torch.device | str = "cpu", backend: Backend = "auto", *, function: str = "scan") -> tuple[str, str]:
     """Tells which backend `scan` takes for tensors on `device`, and why; `function` is the name for errors."""
     checks.backend(function, backend)
@@ -41,7 +34,7 @@ def choose(device: torch.device | str = "cpu", backend: Backend = "auto", *, fun
                 "move them with .cpu(), or use backend='chunked'"
             )
         return "chunked", f"the native kernels do not run on {kind}"
-    missing = _native_missing()
+    missing = library.missing()
     if missing and backend == "native":
         raise BackendError(f"{function}: the native kernels are {missing}; or use backend='chunked'")
     if missing:

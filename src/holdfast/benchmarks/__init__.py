@@ -1,0 +1,27 @@
+"""Benchmarks of the kernels: nothing is timed before its outputs and gradients were checked in float64.
+
+`run(select(), budget, announce)` measures; `holdfast bench` is the same from the command line. A new row is a `Match`
+in one of `cases/`, a new kernel a file there and its name in `registry.MODULES`.
+"""
+
+from holdfast.benchmarks.case import Case, Contender, Kernel, Match, Runner
+from holdfast.benchmarks.markdown import render, write_page
+from holdfast.benchmarks.registry import Plan, names, select
+from holdfast.benchmarks.report import Report, Row
+from holdfast.benchmarks.run import run
+
+__all__ = [
+    "Case",
+    "Contender",
+    "Kernel",
+    "Match",
+    "Plan",
+    "Report",
+    "Row",
+    "Runner",
+    "names",
+    "render",
+    "run",
+    "select",
+    "write_page",
+]

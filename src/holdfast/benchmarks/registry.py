@@ -1,0 +1,72 @@
+"""Everything that can be measured, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from holdfast.benchmarks.case import Case, Kernel
+from holdfast.benchmarks.cases import lru, rnn, s4d, scan, stack
+from holdfast.errors import unknown_name
+
+KERNELS = (scan, s4d, lru, rnn)
+MODULES = (*KERNELS, stack)
+GROWTH, MEMORY = "growth", "memory"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run will measure."""
+
+    cases: tuple[Case, ...]
+    growth: tuple[Kernel, ...]
+    memory: tuple[Kernel, ...]
+
+
+def cases() -> list[Case]:
+    """Every case of every kernel, in the order of the speed table."""
+    return [case for module in MODULES for case in module.cases()]
+
+
+def kernels() -> list[Kernel]:
+    """Our kernels, for growth and memory."""
+    return [module.KERNEL for module in KERNELS]
+
+
+def names() -> list[str]:
+    """What `select` knows: kernels, the stack, growth and memory (each also of one kernel), and single cases."""
+    groups = [kernel.name for kernel in kernels()]
+    own = [f"{what}-{group}" for what in (GROWTH, MEMORY) for group in groups]
+    return [*groups, stack.GROUP, GROWTH, MEMORY, *own, *(case.name for case in cases())]
+
+
+def select(only: Sequence[str] = (), *, peers: bool = False, quick: bool = False) -> Plan:
+    """The plan for the given names (all where there are none); raises UnknownNameError, nearest names first.
+
+    Without `peers`, only rooflines and what torch itself can do is measured against. `quick` keeps the small shapes and
+    leaves growth and memory out unless they are asked for.
+    """
+    known = names()
+    for name in only:
+        if name not in known:
+            raise unknown_name("benchmark", name, known)
+    small = {(module.GROUP, shape) for module in MODULES for shape in module.QUICK}
+    chosen = [
+        case
+        for case in cases()
+        if (case.name in only)
+        or (
+            (not only or case.group in only or case.group.split("-")[0] in only)
+            and (not quick or (case.group, case.shape) in small)
+        )
+    ]
+    extra = not only and not quick
+    return Plan(
+        cases=tuple(case if peers else _without_peers(case) for case in chosen),
+        growth=tuple(k for k in kernels() if extra or GROWTH in only or f"{GROWTH}-{k.name}" in only),
+        memory=tuple(k for k in kernels() if extra or MEMORY in only or f"{MEMORY}-{k.name}" in only),
+    )
+
+
+def _without_peers(case: Case) -> Case:
+    return replace(case, matches=tuple(m for m in case.matches if m.against.kind != "peer"))

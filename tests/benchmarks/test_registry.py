@@ -1,0 +1,90 @@
+import pytest
+
+from holdfast.benchmarks import registry
+from holdfast.errors import UnknownNameError
+
+# every row of the design's speed table with its goal, but for the perturbed evaluations, which need the stability part
+GOALS = {
+    "raw scan, share of a STREAM triad over the same arrays": 0.9,
+    "raw scan against mamba.py pscan": 4,
+    "raw scan against JAX lax.scan": 4,
+    "raw scan against JAX associative_scan": 9,
+    "S4D against FFT S4D, T >= 784": 15,
+    "S4D against FFT S4D, T = 32": 4,
+    "LRU against s5-pytorch": 8,
+    "LRU against a JAX LRU": 8,
+    "LRU over its own bare GEMMs": 1.15,
+    "LRU against torch.nn.LSTM of equal width": 5,
+    "RNN against torch.nn.RNN, m <= 64": 6,
+    "RNN against torch.nn.RNN, m = 256": 2,
+    "4-layer stack, T = 784: LRU against s5-pytorch's layer": 3.5,
+    "4-layer stack, T = 784: S4D against an FFT S4D layer": 2,
+    "4-layer stack, T = 8192: LRU against s5-pytorch's layer": 5,
+    "4-layer stack, T = 8192: S4D against an FFT S4D layer": 8,
+}
+
+
+def matches(plan):
+    return [match for case in plan.cases for match in case.matches]
+
+
+def test_every_row_of_the_speed_table_is_measured_against_its_goal():
+    found = {match.row: match.goal for match in matches(registry.select(peers=True)) if match.goal is not None}
+    assert found == GOALS
+
+
+def test_only_the_bare_gemms_are_an_upper_bound():
+    upper = {match.row for match in matches(registry.select(peers=True)) if match.sense == "at most"}
+    assert upper == {"LRU over its own bare GEMMs"}
+
+
+def test_names_are_unique():
+    assert len(set(registry.names())) == len(registry.names())
+
+
+def test_without_peers_nothing_but_torch_is_needed():
+    plan = registry.select()
+    assert all(not match.against.modules for match in matches(plan))
+    groups = {case.group for case in plan.cases if case.matches}
+    assert groups == {"scan", "s4d", "lru", "rnn", "stack-lru", "stack-s4d"}
+    assert len(matches(registry.select(peers=True))) > len(matches(plan))
+
+
+def test_only_takes_kernels_cases_growth_and_memory():
+    assert {case.group for case in registry.select(["lru"]).cases} == {"lru"}
+    assert [case.name for case in registry.select(["rnn-128x32x1x64"]).cases] == ["rnn-128x32x1x64"]
+    plan = registry.select(["growth-s4d", "memory"])
+    assert plan.cases == ()
+    assert [kernel.name for kernel in plan.growth] == ["s4d"]
+    assert len(plan.memory) == 4
+
+
+def test_quick_keeps_small_shapes_of_every_kernel():
+    plan = registry.select(quick=True)
+    assert {case.group for case in plan.cases} == {"scan", "s4d", "lru", "rnn"}
+    assert len(plan.cases) < len(registry.cases())
+    assert plan.growth == plan.memory == ()
+    # a case asked for by its name is run, however large
+    assert len(registry.select(["scan-1x131072x64"], quick=True).cases) == 1
+
+
+def test_an_unknown_name_lists_the_known_ones_nearest_first():
+    with pytest.raises(UnknownNameError, match=r"unknown benchmark 'growth-s4'\. Did you mean 'growth-s4d'\?"):
+        registry.select(["growth-s4"])
+
+
+@pytest.mark.parametrize("kernel", registry.kernels(), ids=lambda k: k.name)
+def test_sweeps_vary_sizes_that_the_kernel_has(kernel):
+    assert set(kernel.sweeps) == set(kernel.bounds) == {"B", "T", "N"}
+    assert len(kernel.dims) == len(kernel.base) == len(kernel.memory_shape)
+    for size, values in kernel.sweeps.items():
+        assert kernel.base[kernel.dims.index(size)] in values
+
+
+@pytest.mark.parametrize("kernel", registry.kernels(), ids=lambda k: k.name)
+def test_stated_memory_counts_at_least_inputs_and_gradients(kernel):
+    shape = tuple(min(n, 256) for n in kernel.memory_shape)
+    inputs = kernel.make_inputs(shape)
+    # every input but the cotangent has a gradient of its size; weights are left out of the statement, being small
+    sequences = [x for x in inputs.values() if x.ndim == 3]
+    assert kernel.stated_bytes(shape) >= sum(4 * x.numel() for x in sequences)
