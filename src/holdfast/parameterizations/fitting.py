@@ -30,5 +30,3 @@ def fit_constants(f: AbstractParameterization, lam: Float[Tensor, "*any"]) -> Ab
     if isinstance(f, DiscreteClip) and max(-low, high) > 1 - f.edge and max(-low, high) < 1:
         return DiscreteClip(edge=(1 - max(-low, high)) / ROOM)
     return f
-
-
