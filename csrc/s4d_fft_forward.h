@@ -11,7 +11,7 @@ struct FftForward : FftLayer<T, Real> {
   using Base::shape, Base::layout, Base::transform, Base::twiddles, Base::threads, Base::weights;
   const T *u = nullptr;
   T *y = nullptr, *h_last = nullptr;  // h_last may be null
-  int64_t together = kTogether;
+  int64_t together = 1;
   T *tile_memory = nullptr;
   double *finals = nullptr, *leaps = nullptr;
 
@@ -19,7 +19,7 @@ struct FftForward : FftLayer<T, Real> {
 
   void take(Arena &arena) {
     Base::take(arena, 1);
-    while (together > 1 && sets() * layout.groups < 4 * threads) together /= 2;
+    together = blocks_together(layout.blocks, layout.groups, threads);
     tile_memory = arena.take<T>(threads * together * Tiles<T>::kSize);
     finals = arena.take<double>(threads * together * this->state());
     leaps = arena.take<double>(layout.blocks * this->state());

@@ -28,8 +28,14 @@ class Arena {
   int64_t used_ = 0;
 };
 
-// Most blocks of features whose tiles are copied together.
-constexpr int64_t kTogether = 8;
+// Blocks of features whose tiles are copied together: many, unless threads would get uneven shares.
+inline int64_t blocks_together(int64_t blocks, int64_t groups, int threads) {
+  for (int64_t together = blocks < 8 ? blocks : 8; together > 1; --together) {
+    const int64_t items = ceil_div(blocks, together) * groups;
+    if (items >= 4 * threads || (items % threads == 0 && blocks % together == 0)) return together;
+  }
+  return 1;
+}
 
 // Items are rows of one vector with some blocks of features. Items go to threads whole, one tile after the other; or,
 // where they are too few, tile by tile: then the states between tiles come first, from what each tile alone leaves.
@@ -47,8 +53,7 @@ struct ScanPlan {
     tiles = ceil_div(shape.time, kTile) + (breaks ? layout.fold : 0);
     by_tiles = !breaks && tiles > 1 && layout.blocks * layout.groups < threads;
     exact = by_tiles || (!breaks && sizeof(T) == 4 && shape.time >= kLong);
-    together = layout.blocks < kTogether ? layout.blocks : kTogether;
-    while (!by_tiles && together > 1 && ceil_div(layout.blocks, together) * layout.groups < 4 * threads) together /= 2;
+    together = blocks_together(layout.blocks, layout.groups, by_tiles ? 1 : threads);
     sets = ceil_div(layout.blocks, together);
     items = sets * layout.groups;
   }

@@ -106,7 +106,7 @@ inline Layout block_layout(int64_t extent, int64_t im, int64_t index, int64_t bl
 template <typename T>
 inline int64_t steps_ahead(const Shape &shape) {
   const int64_t bytes = shape.rows * shape.steps * shape.numbers * static_cast<int64_t>(sizeof(T));
-  return bytes < (int64_t{1} << 20) ? 0 : 2 * tile_steps;
+  return bytes < (int64_t{1} << 20) ? 0 : 8;
 }
 
 // Writes 0 after the end of the rows of `rank`.

@@ -2,14 +2,24 @@
 // with their states in registers. Direction is only the sign of the time strides.
 #pragma once
 
+#include <algorithm>
 #include <type_traits>
 
 #include "scan_lanes.h"
 
 namespace holdfast::scan {
 
-constexpr int64_t group_units = 4;
-constexpr int64_t tile_steps = 4;
+// Groups whose units are in registers at a time: up to four real units, two or three complex ones (in backward a unit
+// takes five vectors for each of its parts, of 32). No group but the only one has one unit: one that overlaps another has
+// to be read, in place, before that one is written.
+template <typename K>
+constexpr int64_t group_count(int64_t units) {
+  return K::parts == 1 ? (units + 3) / 4 : std::max<int64_t>(units / 2, 1);
+}
+// Where the units do not all fit, they take turns, each for a tile of steps: long enough to pay for the change, short
+// enough that the whole width of the tile stays in the first cache until the next units read their part of its lines.
+constexpr int64_t tile_bytes = 16 << 10;
+constexpr int64_t tile_least = 4;
 
 // Step k of a row begins at data + k * time.
 template <typename T>
@@ -169,13 +179,13 @@ inline void backward_group(const Backward<T> &run, const Layout &layout, int64_t
 }
 
 // Calls group(std::integral_constant<int, M>, unit, from, to) so that all steps of all units are covered, in the order of
-// memory where the units are many. Groups are of even size, so that an overlapping unit is never alone in its group:
-// in place it has to be read before the one that it overlaps is written.
-template <bool Down, typename Group>
+// memory where the units are many.
+template <typename K, typename T, bool Down, typename Group>
 inline void sweep(const Layout &layout, int64_t steps, Group &&group) {
-  const int64_t units = layout.units(), groups = (units + group_units - 1) / group_units;
+  constexpr int64_t unit_bytes = K::parts * width * static_cast<int64_t>(sizeof(T));
+  const int64_t units = layout.units(), groups = group_count<K>(units);
   const int64_t size = units / groups, larger = units % groups;
-  const int64_t tile = groups == 1 ? steps : tile_steps;
+  const int64_t tile = groups == 1 ? steps : std::max(tile_least, tile_bytes / (units * unit_bytes));
   for (int64_t done = 0; done < steps; done += tile) {
     const int64_t count = done + tile < steps ? tile : steps - done;
     const int64_t from = Down ? steps - done - count : done;
@@ -185,7 +195,8 @@ inline void sweep(const Layout &layout, int64_t steps, Group &&group) {
         case 1: group(std::integral_constant<int, 1>{}, unit, from, from + count); break;
         case 2: group(std::integral_constant<int, 2>{}, unit, from, from + count); break;
         case 3: group(std::integral_constant<int, 3>{}, unit, from, from + count); break;
-        default: group(std::integral_constant<int, 4>{}, unit, from, from + count); break;
+        default:
+          if constexpr (K::parts == 1) group(std::integral_constant<int, 4>{}, unit, from, from + count);
       }
     }
   }
@@ -193,14 +204,14 @@ inline void sweep(const Layout &layout, int64_t steps, Group &&group) {
 
 template <typename K, bool Dense, Output Out, typename T>
 void forward(const Forward<T> &run, const Layout &layout, int64_t steps, double *states, double *products) {
-  sweep<false>(layout, steps, [&](auto m, int64_t unit, int64_t from, int64_t to) {
+  sweep<K, T, false>(layout, steps, [&](auto m, int64_t unit, int64_t from, int64_t to) {
     forward_group<K, Dense, Out, m()>(run, layout, unit, from, to, states, products);
   });
 }
 
 template <typename K, bool Dense, Output Out, typename T>
 void backward(const Backward<T> &run, const Layout &layout, int64_t steps, double *states, double *sums) {
-  sweep<true>(layout, steps, [&](auto m, int64_t unit, int64_t from, int64_t to) {
+  sweep<K, T, true>(layout, steps, [&](auto m, int64_t unit, int64_t from, int64_t to) {
     backward_group<K, Dense, Out, m()>(run, layout, unit, from, to, states, sums);
   });
 }
