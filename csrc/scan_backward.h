@@ -34,7 +34,7 @@ void backward_block(const BackwardProblem<T> &p, const Span &span, const Layout 
                         strip(p.grad_b, p.shape, span),
                         strip(p.grad_a, p.shape, span),
                         p.want_a(),
-                        steps_ahead<T>(p.shape)};
+                        steps_ahead<K, T>(p.shape, layout)};
   backward<K, Dense, Out>(run, layout, span.count, states, sums);
   if constexpr (Out == Output::stream) finish_streams();
   write_states<K>(layout, states, grad_init);

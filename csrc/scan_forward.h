@@ -22,7 +22,7 @@ void forward_block(const ForwardProblem<T> &p, const Span &span, const Layout &l
   read_states<K>(layout, init, states);
   set_states<K>(layout, products, K::one());
   const Forward<T> run{strip(p.a, p.shape, span), strip(p.b, p.shape, span), strip(p.h, p.shape, span),
-                       steps_ahead<T>(p.shape)};
+                       steps_ahead<K, T>(p.shape, layout)};
   forward<K, Dense, Out>(run, layout, span.count, states, products);
   if constexpr (Out == Output::stream) finish_streams();
   write_states<K>(layout, states, last);

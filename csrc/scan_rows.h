@@ -102,11 +102,13 @@ inline Layout block_layout(int64_t extent, int64_t im, int64_t index, int64_t bl
   return {begin, full, width, (end - begin) % width ? end - width : -1, im};
 }
 
-// How many steps ahead to fetch: none where all of an array stays in the second cache.
-template <typename T>
-inline int64_t steps_ahead(const Shape &shape) {
+// How many steps ahead to fetch: none where all of an array stays in the second cache, or where the addresses only rise
+// or only fall, which the hardware foresees.
+template <typename K, typename T>
+inline int64_t steps_ahead(const Shape &shape, const Layout &layout) {
   const int64_t bytes = shape.rows * shape.steps * shape.numbers * static_cast<int64_t>(sizeof(T));
-  return bytes < (int64_t{1} << 20) ? 0 : 8;
+  const bool whole = layout.full * width * K::parts == shape.numbers && group_count<K>(layout) == 1;
+  return bytes < (int64_t{1} << 20) || (whole && !shape.reverse) ? 0 : 8;
 }
 
 // Writes 0 after the end of the rows of `rank`.
