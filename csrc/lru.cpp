@@ -1,6 +1,7 @@
 // The C ABI of kernels.lru: the scan between its two matrix products, in place on planar states [re | im], or on real
 // states where the eigenvalues are real. `lam` and every row hold `numbers` numbers: 2N planar, N real.
 #include "export.h"
+#include "lru_fused.h"
 #include "scan_backward.h"
 #include "scan_forward.h"
 
@@ -36,7 +37,43 @@ void lru_backward(int planar, int reverse, int64_t rows, int64_t steps, int64_t 
   planar ? run_backward<Planar, false>(problem, threads) : run_backward<Real, false>(problem, threads);
 }
 
+// sizes: rows, steps, inputs, numbers, outputs; inputs: u, lam, b, c, d, h0
+template <typename T>
+holdfast::lru::Layer<T> layer_of(int reverse, const int64_t *sizes, const int64_t *lengths, const T *const *inputs,
+                                 int threads) {
+  const Shape shape{sizes[0], sizes[1], sizes[3], lengths, reverse != 0};
+  const int64_t tiles = sizes[0] * sizes[1] / holdfast::lru::kTileSteps;  // below two, a second thread only waits
+  const int team = static_cast<int>(std::clamp<int64_t>(tiles, 1, threads));
+  return {shape, sizes[2], sizes[4], inputs[0], inputs[1], inputs[2], inputs[3], inputs[4], inputs[5], team};
+}
+
 }  // namespace
+
+// The layer tile by tile, for sizes that are multiples of a vector; d and h0 of the inputs may be null. Gives 0 where there
+// was no memory.
+#define HOLDFAST_LRU_FUSED_FORWARD(NAME, T)                                                                         \
+  HOLDFAST_EXPORT int NAME(int planar, int reverse, const int64_t *sizes, const int64_t *lengths,                   \
+                           const T *const *inputs, T *h, T *y, T *last, int threads) {                              \
+    const auto layer = layer_of<T>(reverse, sizes, lengths, inputs, threads);                                       \
+    return planar ? holdfast::lru::run_forward_tiles<Planar>(layer, h, y, last)                                         \
+                  : holdfast::lru::run_forward_tiles<Real>(layer, h, y, last);                                          \
+  }
+
+// grads: of u, lam, b, c, d, h0; each may be null but the last. lam's is (rows, numbers), a summand for each row.
+#define HOLDFAST_LRU_FUSED_BACKWARD(NAME, T)                                                                        \
+  HOLDFAST_EXPORT int NAME(int planar, int reverse, const int64_t *sizes, const int64_t *lengths,                   \
+                           const T *const *inputs, const T *h, const T *grad_y, const T *grad_last, T *const *g,    \
+                           int threads) {                                                                           \
+    const auto layer = layer_of<T>(reverse, sizes, lengths, inputs, threads);                                       \
+    const holdfast::lru::Gradients<T> grads{g[0], g[1], g[2], g[3], g[4], g[5]};                                    \
+    return planar ? holdfast::lru::run_backward_tiles<Planar>(layer, h, grad_y, grad_last, grads)                       \
+                  : holdfast::lru::run_backward_tiles<Real>(layer, h, grad_y, grad_last, grads);                        \
+  }
+
+HOLDFAST_LRU_FUSED_FORWARD(holdfast_lru_fused_forward_f32, float)
+HOLDFAST_LRU_FUSED_FORWARD(holdfast_lru_fused_forward_f64, double)
+HOLDFAST_LRU_FUSED_BACKWARD(holdfast_lru_fused_backward_f32, float)
+HOLDFAST_LRU_FUSED_BACKWARD(holdfast_lru_fused_backward_f64, double)
 
 // Turns x (rows, steps, numbers) from inputs into states; writes the state at each row's end.
 #define HOLDFAST_LRU_FORWARD(NAME, T)                                                                              \

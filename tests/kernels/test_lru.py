@@ -12,7 +12,7 @@ import torch
 
 from holdfast.errors import ArgumentError, DtypeError, ShapeError, UnknownNameError
 from holdfast.kernels import library
-from holdfast.kernels.lru import lru, lru_reference
+from holdfast.kernels.lru import fused, lru, lru_reference
 
 native = pytest.mark.skipif(not library.status().available, reason="the native library is not built")
 BACKENDS = [pytest.param("native", marks=native), "chunked"]
@@ -92,10 +92,38 @@ def test_values_and_gradients_agree_with_the_reference(time, states, poisoned):
                 torch.testing.assert_close(x, y, **EXACT)
 
 
+# tiles of 96 steps, products in blocks of 12 (or 6) rows and 32 columns: ends of each, and rows cut between threads
+TILED = list(itertools.product((1, 11, 96, 97, 500), ((16, 8), (48, 16), (32, 40))))
+
+
 @native
-@pytest.mark.parametrize(("batch", "time", "states"), [(9, 65, 3), (3, 1000, 17), (2, 64, 130)])
-def test_float32_errors_are_within_twice_those_of_the_float32_reference(batch, time, states):
-    arguments, gradients = problem(batch, time, states, torch.float32, inputs=5)
+@pytest.mark.parametrize(("time", "sizes"), TILED)
+def test_the_layer_by_tiles_agrees_with_the_reference(time, sizes, threads, poisoned):
+    inputs, states = sizes
+    for choice in range(8):
+        planar, reverse, padded = (bool(choice >> bit & 1) for bit in range(3))
+        states_here = states if planar else 2 * states
+        batch = (1, 3, 4)[(choice + TILED.index((time, sizes))) % 3]
+        arguments, gradients = problem(batch, time, states_here, inputs=inputs, planar=planar, seed=choice)
+        assert fused.suits(inputs, 2 * states, inputs)
+        lengths = torch.tensor([time, time // 2, 0, 1])[:batch] if padded else None
+        options = {"reverse": reverse, "lengths": lengths}
+        expected = outputs_and_gradients(lru_reference, arguments, gradients, **options)
+        for count in (1, 3):
+            threads(count)
+            got = outputs_and_gradients(lru, arguments, gradients, backend="native", **options)
+            again = outputs_and_gradients(lru, arguments, gradients, backend="native", **options)
+            for x, y, z in zip(got, expected, again, strict=True):
+                torch.testing.assert_close(x, y, **EXACT)
+                assert torch.equal(x, z)  # bit-equal run to run
+
+
+@native
+@pytest.mark.parametrize(
+    ("batch", "time", "states", "inputs"), [(9, 65, 3, 5), (3, 1000, 17, 5), (2, 64, 130, 5), (1, 1000, 16, 32)]
+)
+def test_float32_errors_are_within_twice_those_of_the_float32_reference(batch, time, states, inputs):
+    arguments, gradients = problem(batch, time, states, torch.float32, inputs=inputs)
     exact = outputs_and_gradients(lru_reference, widened(arguments), widened(gradients))
     plain = outputs_and_gradients(lru_reference, arguments, gradients)
     for got, loop, truth in zip(outputs_and_gradients(lru, arguments, gradients), plain, exact, strict=True):
@@ -104,8 +132,9 @@ def test_float32_errors_are_within_twice_those_of_the_float32_reference(batch, t
 
 
 @native
-def test_a_long_float32_run_with_eigenvalues_near_1_does_not_drift():
-    arguments, _ = problem(1, 131072, 4, torch.float32, least=1 - 1e-5, skip=False)
+@pytest.mark.parametrize("inputs", [3, 16])
+def test_a_long_float32_run_with_eigenvalues_near_1_does_not_drift(inputs):
+    arguments, _ = problem(1, 131072, 8, torch.float32, inputs=inputs, least=1 - 1e-5, skip=inputs == 16)
     y, last = lru(*arguments)
     exact, exact_last = lru(*widened(arguments))
     # the states round once, but their float32 inputs u @ b were rounded too, 131072 errors of 3e-8 at random
@@ -267,9 +296,10 @@ import sys
 sys.path.insert(0, sys.argv[1])
 import torch, test_lru as t
 from holdfast.kernels import library
-for i, (time, states) in enumerate([(0, 3), (1, 1), (2, 16), (63, 3), (65, 17), (64, 130), (65, 1)]):
+shapes = [(0, 3, 3), (1, 1, 3), (2, 16, 3), (63, 3, 3), (65, 17, 3), (64, 130, 3), (65, 1, 3), (99, 16, 32), (200, 48, 16)]
+for i, (time, states, inputs) in enumerate(shapes):
     for planar in (True, False):
-        arguments, gradients = t.problem(5, time, states, planar=planar, seed=i)
+        arguments, gradients = t.problem(5, time, states, planar=planar, inputs=inputs, seed=i)
         options = dict(reverse=i % 2 == 1, lengths=torch.tensor([0, 1, 2, 3, 4]).clamp(max=time) if i > 3 else None)
         want = t.outputs_and_gradients(t.lru_reference, arguments, gradients, **options)
         got = t.outputs_and_gradients(t.lru, arguments, gradients, backend="native", **options)

@@ -1,7 +1,8 @@
-"""The linear recurrent unit with its scan in C++: one matrix product into a buffer, the planar scan in place, one out.
+"""The linear recurrent unit in C++: tile by tile where its sizes suit, else as a scan between torch's products.
 
-Backward is the same the other way round, and reads only the states and the inputs. The matrix products are torch's;
-they write into given memory, which also keeps them out of autocast's reach.
+There it is one matrix product into a buffer, the planar scan in place, one out; backward is the same the other way
+round, and reads only the states and the inputs. The products write into given memory, which also keeps them out of
+autocast's reach.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from holdfast.kernels import checks, library
+from holdfast.kernels.lru import fused
 from holdfast.kernels.memory import empty
 
 _SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
@@ -78,6 +80,9 @@ def lru_forward(
     if lengths is not None:
         checks.lengths("lru", lengths, (batch,), time, lengths.device)
     lengths, h0, lam = _dense(lengths), _dense(h0), _eigenvalues(lam_re, lam_im)
+    if fused.suits(inputs, planar, c.shape[0]):
+        weights = (b.contiguous(), c.contiguous(), _dense(d))
+        return fused.forward(u.contiguous(), lam, lam_im is not None, *weights, h0, lengths, reverse)
     flat = u.reshape(batch * time, inputs)
     h = _product(flat, b.T)
     last = torch.empty((batch, planar), dtype=dtype)
@@ -120,6 +125,13 @@ def lru_backward(
             grad_y = grad_y * _inside(lengths, time)
     lengths, h0, grad_last = _dense(lengths), _dense(h0), _dense(grad_last)
     lam, h = _eigenvalues(lam_re, lam_im), h.contiguous()
+    if grad_y is not None and fused.suits(inputs, planar, outputs):
+        weights = (b.contiguous(), c.contiguous(), _dense(d))
+        grads = fused.backward(
+            u.contiguous(), lam, lam_im is not None, *weights, h0, lengths, reverse,
+            h, grad_y.contiguous(), grad_last, list(wanted),
+        )  # fmt: skip
+        return grads[0], grads[1].sum(0) if want_lam else nothing, *grads[2:]
     flat_u, flat_h = u.reshape(batch * time, inputs), h.view(batch * time, planar)
     flat_y = None if grad_y is None else grad_y.reshape(batch * time, outputs)
     g = u.new_zeros((batch * time, planar)) if flat_y is None else _product(flat_y, c)

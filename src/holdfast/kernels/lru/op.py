@@ -169,10 +169,10 @@ def lru(
     `backend` as in `scan`, and so is `choose`. Everything is differentiable, the final state included, twice if
     need be.
 
-    Memory of a training step: the arguments, y, their gradients, the states (batch, time, 2N) and one buffer of the
-    states' size in backward.
+    Memory of a training step: the arguments, y, their gradients and the states (batch, time, 2N); where inputs,
+    outputs or 2N is no multiple of 16, one more buffer of the states' size in backward.
 
-    Accuracy: the scan is float64 inside (see `scan`); the matrix products are torch's.
+    Accuracy: the scan is float64 inside (see `scan`); matrix products round in the dtype, as torch's do.
     """
     _check(u, lam_re, lam_im, b, c, d, h0, lengths)
     name, _ = choose(u.device, backend, function="lru")
