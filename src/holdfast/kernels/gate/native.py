@@ -1,0 +1,69 @@
+"""The gated residual in C++ as torch operators; the caller has checked sizes and dtypes."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from holdfast.kernels import library
+from holdfast.kernels.memory import empty
+
+_SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
+
+_LIBRARY = torch.library.Library("holdfast", "FRAGMENT")
+_LIBRARY.define("gate_forward(Tensor y, Tensor x, Tensor weight, Tensor bias, bool keep) -> (Tensor, Tensor)")
+_LIBRARY.define(
+    "gate_backward(Tensor y, Tensor weight, Tensor bias, Tensor z, Tensor grad) -> (Tensor, Tensor, Tensor)"
+)
+
+
+@functools.cache
+def _function(name: str, dtype: torch.dtype, pointers: int) -> Any:
+    size, pointer = ctypes.c_int64, ctypes.c_void_p
+    return library.function(
+        f"holdfast_gate_{name}_{_SUFFIX[dtype]}", [size, size, *[pointer] * pointers, ctypes.c_int], ctypes.c_int
+    )
+
+
+def _run(name: str, tensors: tuple[Tensor | None, ...]) -> None:
+    y = tensors[0]
+    assert y is not None
+    width = y.shape[-1]
+    places = (None if x is None else x.data_ptr() for x in tensors)
+    function = _function(name, y.dtype, len(tensors))
+    if not function(y.numel() // width, width, *places, library.threads()):
+        raise MemoryError(f"gate: no memory for the tiles of {name}")
+
+
+def gate_forward(y: Tensor, x: Tensor, weight: Tensor, bias: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
+    """The result, and gelu(y) weight' where it is to be kept for backward."""
+    out = empty(y.shape, y.dtype)
+    z = empty((*y.shape[:-1], weight.shape[0]) if keep else (0,), y.dtype)
+    inputs = (y.contiguous(), weight.contiguous(), bias.contiguous(), x.contiguous())
+    _run("forward", (*inputs, out, z if keep else None))
+    return out, z
+
+
+def gate_backward(y: Tensor, weight: Tensor, bias: Tensor, z: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of y, weight and bias; that of x is `grad` itself."""
+    grads = (empty(y.shape, y.dtype), torch.empty_like(weight), torch.empty_like(bias))
+    _run("backward", (y.contiguous(), weight.contiguous(), bias.contiguous(), z, grad.contiguous(), *grads))
+    return grads
+
+
+def _forward_meta(y: Tensor, x: Tensor, weight: Tensor, bias: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
+    return y.new_empty(y.shape), y.new_empty((*y.shape[:-1], weight.shape[0]) if keep else (0,))
+
+
+def _backward_meta(y: Tensor, weight: Tensor, bias: Tensor, z: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return y.new_empty(y.shape), weight.new_empty(weight.shape), bias.new_empty(bias.shape)
+
+
+_LIBRARY.impl("gate_forward", gate_forward, "CPU")
+_LIBRARY.impl("gate_backward", gate_backward, "CPU")
+_LIBRARY.impl("gate_forward", _forward_meta, "Meta")
+_LIBRARY.impl("gate_backward", _backward_meta, "Meta")

@@ -1,0 +1,98 @@
+"""The public gated residual: checks its arguments, takes the native kernel where it can, and owns the gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from holdfast.kernels import autograd, checks, library
+from holdfast.kernels.gate import native  # noqa: F401  (defines torch.ops.holdfast.gate_*)
+from holdfast.kernels.gate.reference import gate_reference
+
+# the widest vector of float32: a width that is no multiple would need masks
+_GRAIN = 16
+# a weight of (512, 256), 512 KB, still stays in the second cache; beyond, torch's products are as good
+_WIDEST = 256
+
+
+class _Gate(torch.autograd.Function):
+    """Saves y and gelu(y) weight' beside the weights."""
+
+    @staticmethod
+    def forward(y: Tensor, x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.ops.holdfast.gate_forward(y, x, weight, bias, True)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
+        y, _, weight, bias = inputs
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(y, weight, bias, output[1])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
+        y, weight, bias, z = ctx.saved_tensors
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # a second backward is to follow
+            out = gate_reference(y, torch.zeros_like(y), weight, bias)
+            wanted = [x for x in (y, weight, bias) if x.requires_grad]
+            grads = iter(torch.autograd.grad(out, wanted, grad, create_graph=True))
+            of_y, of_weight, of_bias = (next(grads) if x.requires_grad else None for x in (y, weight, bias))
+            return of_y, grad, of_weight, of_bias
+        of_y, of_weight, of_bias = torch.ops.holdfast.gate_backward(y, weight, bias, z, grad)
+        return of_y, grad, of_weight, of_bias
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *tensors: Tensor) -> tuple[Any, tuple[int, int]]:
+        """Mapped tokens are more tokens; mapped weights are run one after another."""
+        size = info.batch_size
+        moved = [t if d is None else t.movedim(d, 0) for t, d in zip(tensors, in_dims, strict=True)]
+        if in_dims[2] is None and in_dims[3] is None:
+            y, x = (t.expand(size, *t.shape) if d is None else t for t, d in zip(moved[:2], in_dims[:2], strict=True))
+            return _Gate.apply(y, x, *moved[2:]), (0, 0)
+        runs = [
+            _Gate.apply(*(t if d is None else t[i] for t, d in zip(moved, in_dims, strict=True))) for i in range(size)
+        ]
+        return tuple(torch.stack(parts) for parts in zip(*runs, strict=True)), (0, 0)
+
+
+def gate(
+    y: Float[Tensor, "*batch width"],
+    x: Float[Tensor, "*batch width"],
+    weight: Float[Tensor, "double width"],
+    bias: Float[Tensor, " double"],
+) -> Float[Tensor, "*batch width"]:
+    """A gated residual: x + p o sigmoid(q) with [p | q] = gelu(y) weight' + bias, gelu in its tanh form.
+
+    The mixing step of S4's blocks ("Efficiently modeling long sequences with structured state spaces", App. B): after
+    it, all that a block does beside its recurrence and its norm is done. In C++ for float32 and float64 on a CPU, for
+    widths that are multiples of 16 up to 256, where gelu(y), the gate and the gradients stay in the cache; in torch's
+    operators elsewhere, under autocast too.
+
+    Memory of a training step: the arguments, the result, their gradients, and 2 width numbers a token kept for backward.
+    """
+    width = y.shape[-1] if y.ndim else 0
+    checks.shape("gate", "x", x, y.shape, "y's")
+    checks.shape("gate", "weight", weight, (2 * width, width), "twice y's width, by y's width")
+    checks.shape("gate", "bias", bias, (2 * width,), "twice y's width")
+    checks.same_device("gate", y=y, x=x, weight=weight, bias=bias)
+    if not _suits(y, x, weight, bias):
+        return gate_reference(y, x, weight, bias)
+    if (torch.is_grad_enabled() and any(t.requires_grad for t in (y, x, weight, bias))) or _transformed():
+        return autograd.apply(_Gate, y, x, weight, bias)[0]
+    return torch.ops.holdfast.gate_forward(y, x, weight, bias, False)[0]
+
+
+def _suits(*tensors: Tensor) -> bool:
+    y = tensors[0]
+    width = y.shape[-1]
+    if y.device.type != "cpu" or y.numel() == 0 or width % _GRAIN or width > _WIDEST or y.dtype not in checks.REAL:
+        return False
+    if any(t.dtype is not y.dtype for t in tensors) or torch.is_autocast_enabled("cpu"):
+        return False
+    return not library.missing() and not torch.compiler.is_exporting()
+
+
+def _transformed() -> bool:
+    return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
