@@ -14,8 +14,6 @@ using namespace holdfast;
 
 // Tokens of a tile: a multiple of the products' block of rows. At width 128 a tile of [p | q] is 96 KB.
 constexpr int64_t kTile = 96;
-// Tokens up to which a stream's step takes the weights as they are: a packed copy alone costs some 10 us.
-constexpr int64_t kFew = 4;
 
 template <typename T>
 inline Vector<T> sigmoid(Vector<T> x) {
@@ -56,29 +54,17 @@ std::unique_ptr<T[]> zeros(int64_t count) {
   return std::unique_ptr<T[]>(new (std::nothrow) T[static_cast<size_t>(count)]());
 }
 
-// c = a W' for a few rows: not worth a packed copy of W.
-template <typename T>
-void product_few(const T *a, const T *weight, T *c, int64_t rows, int64_t columns, int64_t depth) {
-  for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = 0; j < columns; ++j) {
-      Vector<T> part{};
-      for (int64_t k = 0; k < depth; k += lanes<T>) part += load(a + i * depth + k) * load(weight + j * depth + k);
-      c[i * columns + j] = sum<T>(part);
-    }
-}
-
 // `z` (tokens, 2 width) keeps gelu(y) W' for backward, or is null.
 template <typename T>
 int gate_forward(const Gate<T> &gate, const T *x, T *out, T *z) {
   const int64_t d = gate.width, own = (gate.tokens < kTile ? gate.tokens : kTile) * 3 * d;
-  const bool few = gate.tokens <= kFew;
-  const auto packed = zeros<T>(few ? 0 : packed_size<T>(2 * d, d)), memory = zeros<T>(gate.threads * own);
+  const auto packed = zeros<T>(packed_size<T>(2 * d, d)), memory = zeros<T>(gate.threads * own);
   if (!packed || !memory) return 0;
-  const Right<T> weight = few ? Right<T>{} : pack(gate.weight, 1, d, 2 * d, d, packed.get());
+  const Right<T> weight = pack(gate.weight, 1, d, 2 * d, d, packed.get());
   gate.tiles([&](int rank, int64_t at, int64_t n) {
     T *const a = memory.get() + rank * own, *const pq = z ? z + at * 2 * d : a + own / 3;
     for (int64_t i = 0; i < n * d; i += lanes<T>) store(a + i, Gelu<T>(load(gate.y + at * d + i)).value);
-    few ? product_few(a, gate.weight, pq, n, 2 * d, d) : product<false>(Left<T>{a, d, 1}, weight, pq, 2 * d, n, 2 * d, d);
+    product<false>(Left<T>{a, d, 1}, weight, pq, 2 * d, n, 2 * d, d);
     for (int64_t t = 0; t < n; ++t)
       for (int64_t j = 0; j < d; j += lanes<T>) {
         const Vector<T> p = load(pq + t * 2 * d + j) + load(gate.bias + j);

@@ -39,7 +39,7 @@ FlushDenormals::~FlushDenormals() { (void)saved_; }
 }  // namespace holdfast
 
 // Raised by one whenever a function of the C ABI changes, so that Python refuses a stale library.
-HOLDFAST_EXPORT int holdfast_abi() { return 1; }
+HOLDFAST_EXPORT int holdfast_abi() { return 2; }
 
 HOLDFAST_EXPORT const char *holdfast_variant() { return HOLDFAST_VARIANT; }
 

@@ -16,7 +16,7 @@ import torch  # first, so that its OpenMP runtime is in the process when the ker
 
 from holdfast.errors import BackendError, unknown_name
 
-ABI = 1
+ABI = 2
 VARIANTS = ("v4", "v3", "portable")
 ENVIRONMENT = "HOLDFAST_NATIVE"  # auto (default), off, or one of VARIANTS
 ENVIRONMENT_FOLDER = "HOLDFAST_NATIVE_FOLDER"  # the only folder to look in, for work on the kernels themselves

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, DtypeError, ShapeError
-from holdfast.kernels import checks
+from holdfast.kernels import checks, memory
 
 Kept = TypeVar("Kept")
 StepSize = float | Float[Tensor, " time"] | Float[Tensor, "batch time"]
@@ -186,10 +186,10 @@ class AbstractRecurrent(nn.Module, ABC):
             return make()
         if name in kept:
             before, value = kept[name]
-            if all(_same(a, b) for a, b in zip(before, sources, strict=True)):
+            if before.equal(sources):
                 return value
         value = make()
-        kept[name] = (tuple(s.detach().clone() for s in sources), value)
+        kept[name] = (memory.Copies(sources), value)
         return value
 
     def __getstate__(self) -> dict[str, Any]:
@@ -220,10 +220,6 @@ def _state_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def _widened(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
-
-
-def _same(a: Tensor, b: Tensor) -> bool:
-    return a.dtype == b.dtype and a.device == b.device and torch.equal(a, b)
 
 
 def _exact(x: Tensor) -> AbstractContextManager[Any]:

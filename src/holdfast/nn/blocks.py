@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from holdfast.kernels import gate
+from holdfast.kernels.gate import gate, gate_reference
 from holdfast.nn.base import AbstractRecurrent
 
 
@@ -41,17 +42,18 @@ class GatedBlock(nn.Module):
     def forward(self, x: Tensor, state: Any = None, **how: Any) -> tuple[Tensor, Any]:
         """A whole sequence."""
         y, state = self.mixer(self.norm(x), state, **how)
-        return self._add(x, y), state
+        return self._add(x, y, gate), state
 
     def step(self, x: Tensor, state: Any = None, **how: Any) -> tuple[Tensor, Any]:
         """One step."""
         y, state = self.mixer.step(self.norm(x), state, **how)
-        return self._add(x, y), state
+        return self._add(x, y, gate_reference), state
 
-    def _add(self, x: Tensor, y: Tensor) -> Tensor:
-        if self.mlp.down is None and not (self.training and self.dropout.p):
-            return gate(y, x, self.mlp.up.weight, self.mlp.up.bias)
-        return x + self.dropout(self.mlp(y))
+    def _add(self, x: Tensor, y: Tensor, gated: Callable[..., Tensor]) -> Tensor:
+        mlp = self.mlp
+        if mlp.down is None and not (self.training and self.dropout.p):
+            return gated(y, x, mlp.up.weight, mlp.up.bias)
+        return x + self.dropout(mlp(y))
 
 
 class NaiveBlock(nn.Module):

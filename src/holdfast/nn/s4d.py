@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.kernels import s4d, scan
+from holdfast.kernels.s4d import s4d_step
 from holdfast.nn.base import AbstractRecurrent, as_eigenvalues, zero_after
 from holdfast.nn.discretize import discretize
 from holdfast.parameterizations import AbstractParameterization, fit_constants, get
@@ -136,20 +137,7 @@ class S4D(AbstractRecurrent):
             sources = (self.w, self.log_dt) if self.frequency is None else (self.w, self.log_dt, self.frequency)
             scale = 1.0 if dt is None else dt
             factor, gain = self._keep(f"factors {dt}", sources, lambda: self._factors(scale))
-        if self.frequency is None:
-            h = factor * state + gain * x.unsqueeze(-1)
-            return self._read(h, x), h
-        if not torch.compiler.is_exporting():
-            h = torch.addcmul(gain * x.unsqueeze(-1), factor, torch.view_as_complex(state.contiguous()))
-            return self._read(h, x), torch.view_as_real(h)
-        # the same in real arithmetic: complex tensors cannot be exported to ONNX
-        (a, b), (p, q) = (torch.view_as_real(z).unbind(-1) for z in (factor, gain))
-        re, im = state.unbind(-1)
-        u = x.unsqueeze(-1)
-        h_re, h_im = a * re - b * im + p * u, a * im + b * re + q * u
-        c_re, c_im = self.C.unbind(-1)
-        y = 2 * (c_re * h_re - c_im * h_im).sum(-1) + self.D * x
-        return y, torch.stack([h_re, h_im], dim=-1)
+        return s4d_step(x, state, factor, gain, self.C, self.D)
 
     def _read(self, h: Tensor, x: Tensor) -> Tensor:
         if self.frequency is None:

@@ -55,15 +55,15 @@ def _at(shape: Shape, goal_s5: float, goal_fft: float) -> tuple[Case, Case]:
 
 
 def make_inputs(shape: Shape) -> Inputs:
-    """White noise in and a target of the same shape."""
-    batch, time, width, _ = shape
-    x, target = torch.randn(2, batch, time, width, generator=generator())
+    """White noise in, one number a step as in sequential MNIST, and a target of the same shape."""
+    batch, time, _, _ = shape
+    x, target = torch.randn(2, batch, time, 1, generator=generator())
     return {"x": x, "target": target}
 
 
 def _model(layer: Callable[[], nn.Module], width: int) -> SequenceModel:
     torch.manual_seed(0)
-    return SequenceModel(width, width, depth=DEPTH, layer=lambda _: layer())  # type: ignore[arg-type, return-value]
+    return SequenceModel(1, width, depth=DEPTH, layer=lambda _: layer())  # type: ignore[arg-type, return-value]
 
 
 def _widened(model: nn.Module) -> nn.Module:

@@ -9,13 +9,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from holdfast.kernels import autograd, checks, library
-from holdfast.kernels.gate import native  # noqa: F401  (defines torch.ops.holdfast.gate_*)
+from holdfast.kernels.gate import native
 from holdfast.kernels.gate.reference import gate_reference
 
 # the widest vector of float32: a width that is no multiple would need masks
 _GRAIN = 16
 # a weight of (512, 256), 512 KB, still stays in the second cache; beyond, torch's products are as good
 _WIDEST = 256
+# a stream's step: four operators of torch take 9 us, packing the weight alone takes more
+_FEWEST = 16
 
 
 class _Gate(torch.autograd.Function):
@@ -79,20 +81,18 @@ def gate(
     checks.same_device("gate", y=y, x=x, weight=weight, bias=bias)
     if not _suits(y, x, weight, bias):
         return gate_reference(y, x, weight, bias)
-    if (torch.is_grad_enabled() and any(t.requires_grad for t in (y, x, weight, bias))) or _transformed():
-        return autograd.apply(_Gate, y, x, weight, bias)[0]
-    return torch.ops.holdfast.gate_forward(y, x, weight, bias, False)[0]
+    if autograd.untracked(y):
+        return native.gate_forward(y, x, weight, bias, False)[0]
+    return autograd.apply(_Gate, y, x, weight, bias)[0]
 
 
 def _suits(*tensors: Tensor) -> bool:
     y = tensors[0]
     width = y.shape[-1]
-    if y.device.type != "cpu" or y.numel() == 0 or width % _GRAIN or width > _WIDEST or y.dtype not in checks.REAL:
+    if y.numel() < _FEWEST * width or width % _GRAIN or not 0 < width <= _WIDEST:
+        return False
+    if y.device.type != "cpu" or y.dtype not in checks.REAL:
         return False
     if any(t.dtype is not y.dtype for t in tensors) or torch.is_autocast_enabled("cpu"):
         return False
     return not library.missing() and not torch.compiler.is_exporting()
-
-
-def _transformed() -> bool:
-    return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()

@@ -5,5 +5,6 @@ from __future__ import annotations
 from holdfast.kernels.s4d.choice import Choice, choose
 from holdfast.kernels.s4d.op import s4d
 from holdfast.kernels.s4d.reference import s4d_reference
+from holdfast.kernels.s4d.step import s4d_step
 
-__all__ = ["Choice", "choose", "s4d", "s4d_reference"]
+__all__ = ["Choice", "choose", "s4d", "s4d_reference", "s4d_step"]
