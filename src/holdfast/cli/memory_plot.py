@@ -1,0 +1,81 @@
+"""Memory curves as characters in a terminal, and as a figure."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from holdfast.decay import DecayFit, envelope
+from holdfast.errors import ArgumentError, BackendError
+from holdfast.memory import MemoryCurve
+
+WIDTH, HEIGHT = 72, 14
+
+
+def terminal_plot(curve: MemoryCurve, width: int = WIDTH, height: int = HEIGHT) -> str:
+    """log10 of the curve over time: a column is the largest and smallest value in its stretch of time."""
+    values = np.where(np.isfinite(curve.values), curve.values, np.nan)
+    positive = values[np.isfinite(values) & (values > 0)]
+    if len(positive) == 0:
+        return "  (nothing above zero to plot)"
+    top = math.ceil(math.log10(positive.max()))
+    bottom = max(math.floor(math.log10(positive.min())), top - 20)
+    bottom = min(bottom, top - 1)
+    grid = [[" "] * width for _ in range(height)]
+    for column, part in enumerate(np.array_split(values, width)):
+        part = part[np.isfinite(part) & (part > 0)]
+        if len(part) == 0:
+            continue
+        high, low = (_row(value, top, bottom, height) for value in (part.max(), part.min()))
+        for row in range(high, low + 1):
+            grid[row][column] = ":"
+        grid[high][column] = "*"
+    lines = []
+    for row in range(height):
+        power = top - (top - bottom) * row / (height - 1)
+        lines.append(f"{10**power:8.1e} |" + "".join(grid[row]).rstrip())
+    lines.append(" " * 9 + "+" + "-" * width)
+    lines.append(f"{'t =':>9} {curve.time[0]:<g}" + f"{curve.time[-1]:>{width - 1}g}")
+    return "\n".join(lines)
+
+
+def _row(value: float, top: int, bottom: int, height: int) -> int:
+    share = (top - math.log10(value)) / (top - bottom)
+    return min(max(round(share * (height - 1)), 0), height - 1)
+
+
+def check_figure(path: Path) -> Any:
+    """An empty figure that can be written to `path`; an error where that is not possible, before anything is measured."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise BackendError("--plot needs matplotlib: pip install matplotlib") from error
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    if path.suffix.lstrip(".").lower() not in figure.canvas.get_supported_filetypes():
+        raise ArgumentError(f"unknown kind of figure {path.suffix!r}; use .png, .pdf or .svg")
+    return figure
+
+
+def draw(curves: dict[str, MemoryCurve], fits: dict[str, DecayFit], path: Path, *, title: str) -> None:
+    """Writes the curves and their envelopes as a figure; the format follows the file's ending."""
+    figure = check_figure(path)
+    axes = figure.add_subplot()
+    for name, curve in curves.items():
+        finite = np.isfinite(curve.values) & (curve.values > 0)
+        (line,) = axes.semilogy(curve.time[finite], curve.values[finite], label=_label(name, fits[name]), linewidth=1)
+        axes.semilogy(curve.time, envelope(curve), color=line.get_color(), linewidth=2.5, alpha=0.3)
+    axes.set(xlabel="t", ylabel="M(t)")
+    axes.set_title(title, parse_math=False)  # a name may hold a dollar sign
+    axes.legend()
+    axes.grid(alpha=0.3)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+
+
+def _label(name: str, fit: DecayFit) -> str:
+    constant = {"exponential": fit.rate, "polynomial": fit.exponent, "finite": fit.support, "periodic": fit.period}
+    value = constant.get(fit.law)
+    return f"{name}: {fit.law}" + (f", {value:.3g}" if value is not None else "")

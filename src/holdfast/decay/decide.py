@@ -1,0 +1,139 @@
+"""fit_decay: which law a memory curve follows, with what constant, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Complex, Float
+from torch import Tensor
+
+from holdfast._types import Time
+from holdfast.decay import choice
+from holdfast.decay.choice import Setting
+from holdfast.decay.envelope import envelope
+from holdfast.decay.fit import DecayFit, Law
+from holdfast.decay.shape import ShapeFit
+from holdfast.decay.spectrum import asymptotic_law
+from holdfast.memory import MemoryCurve
+
+TESTS = (choice.finite, choice.repeating, choice.irregular, choice.level)
+SHAPES = (choice.finite_shape, choice.exponential, choice.polynomial)
+
+
+def fit_decay(
+    curve: MemoryCurve,
+    *,
+    eigenvalues: Float[Tensor, " modes"] | Complex[Tensor, " modes"] | None = None,
+    time: Time = "discrete",
+) -> DecayFit:
+    """The decay law of a memory curve: exponential, polynomial, finite, periodic, non-decaying, zero, or undecided.
+
+    The curve is cut where it sinks into noise: the rounding floor that the curve carries, or a stationary white end, or
+    multiples of one rounding unit. An oscillating curve is replaced by its peaks over blocks of several oscillations.
+    Then A (1 + kappa r s)^(-1/kappa) is fitted to windows [t1, end], s = t - t1, t1 from the peak to half of the time:
+    kappa = 0 is an exponential, 1/p a power law, -1/n a curve that ends. With N the e-folds over the window, z = kappa
+    N is the change of the log rate. The criterion, with standard errors scaled by the misfit:
+
+    - exponential: N >= 3 and |z| < 0.12, and with 2.5 standard errors below N/15 (0.2 to 0.33), for some t1;
+    - polynomial: z > log 100 by 2.5 standard errors (two decades of time from the law's own origin; 500-fold growth
+      where it does not hold from the peak on, 8-fold for the peaks of an oscillating curve), kappa known to 10%,
+      residuals as small as the noise, and the best sum of 3 exponentials at least 4 times worse in chi^2;
+    - finite: clear signal that stops in one step twice as large as any before, or z < -0.5 with a good fit and nothing
+      after its end;
+    - non-decaying: level to 1% over the second half, or growing by an e-fold, or fluctuating without a trend;
+    - periodic: repeats itself after a lag, shrinking by less than 2% over the whole window;
+    - zero: nothing above the curve's floor.
+
+    Anything else is undecided: so is a sum of exponentials whose slowest rate the window does not resolve. The verdict
+    is about the window: a slower mode below the noise or beyond the horizon cannot be seen, and a sum of so many
+    exponentials that it equals a power law to within the noise is called polynomial. `eigenvalues` of a linear
+    recurrence (of e^{W t} in continuous `time`) settle what happens for t -> inf; see `DecayFit.asymptotic`. A curve of
+    a holdfast layer brings them along.
+    """
+    t = curve.time
+    peak = float(np.where(np.isfinite(curve.values), curve.values, 0.0).max())
+    common: dict[str, Any] = {"time": t, "envelope": envelope(curve)}
+    if eigenvalues is not None:
+        common["asymptotic"] = asymptotic_law(eigenvalues, time, dt=curve.dt)
+    elif curve.eigenvalues is not None:
+        common["asymptotic"] = asymptotic_law(torch.from_numpy(curve.eigenvalues), "discrete", dt=curve.dt)
+    whole = (float(t[0]), float(t[-1]))
+    if not np.isfinite(curve.values).all():
+        return DecayFit(*_not_finite(curve), whole, **common)
+    if peak == 0 or (curve.floor is not None and bool((curve.values <= curve.floor).all())):
+        return DecayFit("zero", "decided", "nothing above the rounding floor", whole, **common)
+    found, noise = _decide(t, curve.values / peak, None if curve.floor is None else curve.floor / peak)
+    fit = DecayFit(**found, noise=noise * peak, **common)
+    return _with_spectrum(fit) if fit.asymptotic is not None else fit
+
+
+def _decide(t: np.ndarray, values: np.ndarray, floor: np.ndarray | None) -> tuple[dict[str, Any], float]:
+    s = choice.prepare(t, values, floor)
+    found = choice.growing(s, values)
+    for test in TESTS:
+        found = found or test(s)
+    fits: list[ShapeFit] = []
+    if found is None and s.points is not None and len(s.points.t) >= choice.POINTS:
+        fits = choice.shape_fits(s.points)
+        for law in SHAPES:
+            found = found or law(s, fits)
+    return found or _undecided(s, fits), s.level
+
+
+def _undecided(s: Setting, fits: list[ShapeFit]) -> dict[str, Any]:
+    window = (float(s.t[0]), float(s.t[max(s.last, 0)]))
+    rate = None
+    if s.points is None:
+        text = "it oscillates too few times before it ends or sinks into the noise"
+    elif not fits:
+        text = f"only {len(s.points.t)} points stand clear of the noise, or they do not fall"
+    else:
+        last = choice.loose_fits(s.points, fits)[-1]
+        rate = last.end_rate
+        if fits[0].folds < choice.FOLDS:
+            text = f"it falls by {fits[0].folds:.2g} e-folds only; an exponential needs {choice.FOLDS:g} to be told"
+        elif (power := choice.power_like(fits)) is not None:
+            text = (
+                f"a power law of exponent {1 / power.kappa:.3g} fits while the time grows {math.exp(power.z):.3g}-fold; "
+                f"sums of exponentials do that too, it takes {math.exp(choice.DECADES):.0f}-fold growth to be named"
+            )
+        elif abs(last.z) < choice.STEADY:
+            text = f"the rate may be steady, but scatters too much to tell (change {last.z:.2g} +- {last.z_error:.2g})"
+        else:
+            text = (
+                f"the rate still {_change(last.z)} over the second half: a sum of exponentials that is not resolved "
+                "yet, or no law known here"
+            )
+    return {"law": "undecided", "status": "undecided", "explanation": text, "window": window, "rate": rate}
+
+
+def _change(z: float) -> str:
+    """In words, what a rate does that ends e^-z times as large as it began."""
+    if abs(z) > 2.3:
+        return f"{'falls' if z > 0 else 'grows'} more than tenfold"
+    return f"{'falls' if z > 0 else 'grows'} by {100 * abs(math.expm1(-z)):.0f}%"
+
+
+def _not_finite(curve: MemoryCurve) -> tuple[Law, Literal["decided", "undecided"], str]:
+    first = int(np.argmax(~np.isfinite(curve.values)))
+    text = f"the curve is infinite from t = {curve.time[first]:g} on"
+    before = curve.values[:first]
+    if first >= 16 and before.max() > 0 and choice.growth(before) >= 1:
+        return "non-decaying", "decided", f"{text}, after growing by e^{choice.growth(before):.2g}"
+    return "undecided", "undecided", f"{text}: the model diverged or returned NaN"
+
+
+def _with_spectrum(fit: DecayFit) -> DecayFit:
+    """Adds to the explanation what the eigenvalues say, where the window did not show it."""
+    known = fit.asymptotic
+    assert known is not None
+    if fit.law == known.law:
+        return fit
+    text = f"{fit.explanation}; by its eigenvalues it is {known.law} for t -> inf"
+    if known.law == "exponential":
+        text += f" with rate {known.rate:.3g}, seen from a horizon of {choice.FOLDS / known.rate:.3g} on"
+    return replace(fit, explanation=text)

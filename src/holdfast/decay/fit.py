@@ -1,0 +1,112 @@
+"""DecayFit: the law of a memory curve, with its constant, its interval and how sure it is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float64
+
+from holdfast.errors import ArgumentError, HoldfastError
+
+Law = Literal["exponential", "polynomial", "finite", "periodic", "non-decaying", "zero", "undecided"]
+
+
+class UndecidedError(HoldfastError, ValueError):
+    """A question that the measured part of a curve does not answer; the text says what to measure instead."""
+
+
+@dataclass(frozen=True)
+class AsymptoticLaw:
+    """What the eigenvalues of a linear recurrence say about t -> inf: the law and the rate of its slowest mode."""
+
+    law: Law
+    rate: float
+    slowest: complex
+
+
+@dataclass(frozen=True, eq=False)
+class DecayFit:
+    """The law of a curve over `window`, by the criterion described at `fit_decay`.
+
+    `rate` is set for exponential decay, `exponent` for polynomial, `support` for finite, `period` for periodic; their
+    95% `interval` goes with them. For an undecided curve `rate` is the local rate at the window's end, if it falls.
+    `margin` is how far inside its criterion the verdict lies: in standard errors (exponential, finite by shape), as the
+    root of the chi^2 ratio to three exponentials (polynomial), as a multiple of the limit (the others).
+    `asymptotic` is what known eigenvalues say about t -> inf.
+    """
+
+    law: Law
+    status: Literal["decided", "undecided"]
+    explanation: str
+    window: tuple[float, float]
+    margin: float = 0.0
+    rate: float | None = None
+    exponent: float | None = None
+    support: float | None = None
+    period: float | None = None
+    interval: tuple[float, float] | None = None
+    noise: float = 0.0
+    asymptotic: AsymptoticLaw | None = None
+    time: Float64[np.ndarray, " time"] = field(default_factory=lambda: np.zeros(1), repr=False)
+    envelope: Float64[np.ndarray, " time"] = field(default_factory=lambda: np.zeros(1), repr=False)
+    offset: float = field(default=0.0, repr=False)
+
+    def horizon(self, fraction: float = 0.01) -> float:
+        """The time from which less than `fraction` of the curve's first envelope value is ever left.
+
+        Read off the envelope where the measured part shows it, else extended by the law; inf where the memory does not
+        decay. UndecidedError where neither can tell.
+        """
+        if not 0 < fraction < 1:
+            raise ArgumentError(f"fraction must lie between 0 and 1, came {fraction}")
+        if self.law == "zero":
+            return float(self.time[0])
+        if not np.isfinite(self.envelope).all():
+            raise UndecidedError("the curve is not finite everywhere: the model diverged or returned NaN")
+        wanted = fraction * float(self.envelope[0])
+        below = np.flatnonzero(self.envelope <= max(wanted, 0.0))
+        last = self.window[1]
+        if len(below) and (self.time[below[0]] <= last or wanted > 8 * self.noise):
+            return float(self.time[below[0]])
+        if self.law in ("non-decaying", "periodic"):
+            return math.inf
+        if self.law == "finite" and self.support is not None:
+            return self.support
+        at_last = float(self.envelope[np.searchsorted(self.time, last)])
+        e_folds = math.log(max(at_last, 1e-300) / wanted)
+        if self.law == "exponential" and self.rate is not None:
+            return last + e_folds / self.rate
+        if self.law == "polynomial" and self.exponent is not None:
+            return (last + self.offset) * math.exp(e_folds / self.exponent) - self.offset
+        raise UndecidedError(
+            f"{float(self.envelope[-1] / self.envelope[0]):.2g} of the memory is left at the last time "
+            f"{self.time[-1]:g} and its law is undecided; measure a longer horizon"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything but the arrays, for JSON; an infinite number becomes None."""
+        names = (
+            "law",
+            "status",
+            "explanation",
+            "window",
+            "margin",
+            "rate",
+            "exponent",
+            "support",
+            "period",
+            "interval",
+        )
+        plain = {name: _finite(getattr(self, name)) for name in (*names, "noise")}
+        if self.asymptotic is not None:
+            plain["asymptotic"] = {"law": self.asymptotic.law, "rate": _finite(self.asymptotic.rate)}
+        return plain
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,81 @@
+"""What must hold before a curve means anything: shapes, finite and repeatable outputs, separate rows, causality."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from holdfast.memory.curve import ModelError
+from holdfast.memory.state import learn_state
+from holdfast.memory.subject import Subject, tolerance
+
+STEPS = 12  # length of the short runs; each check is a run or two of this length
+
+
+def examine(subject: Subject, generator: torch.Generator, *, causal: bool = True) -> None:
+    """Raises ModelError, naming the fix, where the model cannot be measured; sets the subject's output size and state.
+
+    Everything is judged on short runs of random inputs, so that it costs little next to the measurement.
+    """
+    _learn_shape(subject)
+    x = subject.normal(3, STEPS, generator)
+    y = subject(x)
+    if not bool(torch.isfinite(y).all()):
+        return  # a status of the curve, where it is seen when and for which input it began
+    _check_repeatable(subject, x, y)
+    _check_rows(subject, x, y)
+    if causal:
+        _check_causal(subject, x, y, generator)
+        learn_state(subject, x, y)
+
+
+def _learn_shape(subject: Subject) -> None:
+    shapes = [tuple(subject.raw(subject.zeros(2, steps))[0].shape) for steps in (STEPS, STEPS - 3)]
+    long, short = shapes
+    if len(long) == 3 and long[:2] == (2, STEPS) and short == (2, STEPS - 3, long[2]):
+        subject.outputs, subject.flat = long[2], False
+    elif long == (2, STEPS) and short == (2, STEPS - 3):
+        subject.outputs, subject.flat = 1, True
+    elif long == short:
+        raise ModelError(
+            f"the output has shape {long} for inputs of {STEPS} and of {STEPS - 3} steps: one answer a sequence, not "
+            "one a step. Give the model without its pooling, or use repeated_input_memory."
+        )
+    else:
+        raise ModelError(
+            f"expected outputs (batch, time, outputs) as long as the input; inputs of 2 rows and {STEPS} and "
+            f"{STEPS - 3} steps gave {long} and {short}. Wrap the model in a function that returns one output a step."
+        )
+
+
+def _check_repeatable(subject: Subject, x: Tensor, y: Tensor) -> None:
+    again = subject(x)
+    difference = float((again - y).abs().max())
+    if not difference <= tolerance(y):
+        raise ModelError(
+            f"the same input gave outputs that differ by {difference:.3g}: dropout or noise is on, or the model keeps "
+            "a state between calls. Use mode='eval', switch the noise off, or reset the state inside the function."
+        )
+
+
+def _check_rows(subject: Subject, x: Tensor, y: Tensor) -> None:
+    alone = torch.cat([subject(row.unsqueeze(0)) for row in x])
+    difference = float((alone - y).abs().max())
+    if not difference <= tolerance(y):
+        raise ModelError(
+            f"rows of a batch influence each other: alone they differ by {difference:.3g}. The model may take (time, "
+            "batch, features), as torch.nn.RNN does without batch_first=True: pass layout='time_first'."
+        )
+
+
+def _check_causal(subject: Subject, x: Tensor, y: Tensor, generator: torch.Generator) -> None:
+    half = STEPS // 2
+    changed = torch.cat([x[:, :half], subject.normal(len(x), STEPS - half, generator)], 1)
+    ahead = float((subject(changed) - y)[:, :half].abs().max())
+    shorter = float((subject(x[:, :half]) - y[:, :half]).abs().max())
+    if not max(ahead, shorter) <= tolerance(y):
+        what = "later inputs change earlier outputs" if ahead > tolerance(y) else "outputs depend on the total length"
+        raise ModelError(
+            f"the model is not causal: {what} (by {max(ahead, shorter):.3g}). This probe needs a causal model: add the "
+            "causal mask, drop the backward direction, or use repeated_input_memory."
+        )

@@ -1,0 +1,241 @@
+"""Exact memory of linear models from their weights: rho(t), and M(t) = |rho(t)|_1.
+
+Each function returns a Kernel, rho at the times asked for, in float64. Continuous time: y(t) = int rho(s) x(t - s) ds;
+discrete time: y_k = sum_j rho_j x_{k-j}, times being whole numbers of steps.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Complex, Float, Float64
+from torch import Tensor
+
+from holdfast._types import Time
+from holdfast.errors import ArgumentError, ShapeError
+from holdfast.kernels.s4d.discretize import Discretization, discretize, phi
+from holdfast.memory.curve import MemoryCurve
+
+Weights = Float[Tensor, "..."] | Complex[Tensor, "..."]
+Times = Sequence[float] | Sequence[int] | range | np.ndarray | Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """rho(t) as (times, outputs, inputs), and the eigenvalues that govern it for t -> inf.
+
+    `kind` is the time of the eigenvalues: those of e^{W t}, or of one step, which takes the time `dt`.
+    """
+
+    time: Float64[Tensor, " times"]
+    rho: Float64[Tensor, "times outputs inputs"]
+    eigenvalues: Float64[Tensor, " modes"] | Complex[Tensor, " modes"]
+    kind: Time
+    dt: float = 1.0
+
+    def memory(self, norm: float = math.inf) -> Float64[Tensor, " times"]:
+        """sup over |x|_inf <= 1 of |rho(t) x| in the norm over outputs; for norm inf the largest row sum |rho_o(t)|_1.
+
+        Any other norm is convex in x, so that a sign vector reaches the sup: all 2^inputs are tried, up to 12 inputs.
+        """
+        if math.isinf(norm) or self.rho.shape[2] == 1:
+            return torch.linalg.vector_norm(self.rho.abs().sum(-1), norm, dim=-1)
+        inputs = self.rho.shape[2]
+        if inputs > 12:
+            raise ArgumentError(f"norm={norm:g} needs all sign vectors: at most 12 inputs, came {inputs}; use norm=inf")
+        # x and -x give the same size: the first sign is fixed
+        signs = torch.tensor([(1.0, *rest) for rest in itertools.product((1.0, -1.0), repeat=inputs - 1)]).double()
+        return torch.linalg.vector_norm(self.rho @ signs.T, norm, dim=1).amax(-1)
+
+    def curve(self, norm: float = math.inf) -> MemoryCurve:
+        """The memory as a curve, as memory_function would return it; it carries the eigenvalues of one step."""
+        lam = self.eigenvalues if self.kind == "discrete" else torch.exp(self.eigenvalues * self.dt)
+        return MemoryCurve(
+            time=self.time.numpy(),
+            values=self.memory(norm).numpy(),
+            probe="closed form",
+            norm=norm,
+            dt=self.dt,
+            eigenvalues=lam.numpy(),
+        )
+
+
+def diagonal(
+    eigenvalues: Weights,
+    B: Weights,
+    C: Weights,
+    times: Times,
+    *,
+    time: Time = "continuous",
+    D: Float[Tensor, "outputs inputs"] | None = None,
+    step: float | None = None,
+) -> Kernel:
+    """rho(t) = Re[C e^{lam t} B] (continuous) or Re[C lam^k B] (discrete), B (modes, inputs), C (outputs, modes).
+
+    Vectors B and C mean one input and one output. D, the direct path, adds to rho_0 in discrete time. `step` gives the
+    mean of rho over [t, t + step] instead, which is what a zero-order-hold model with that step shows to the probes.
+    """
+    lam, b, c = (_wide(w) for w in (eigenvalues, _columns(B), _rows(C)))
+    if lam.ndim != 1 or b.shape[0] != len(lam) or c.shape[1] != len(lam):
+        raise ShapeError(
+            f"expected {len(lam)} modes in B (modes, inputs) and C (outputs, modes); {b.shape=}, {c.shape=}"
+        )
+    t = _times(times, time)
+    if time == "continuous":
+        modes = torch.exp(t.unsqueeze(-1) * lam)
+        if step is not None:
+            modes = modes * phi(step * lam.unsqueeze(0))
+        if D is not None:
+            raise ArgumentError("a direct path has no kernel in continuous time (it is a delta at 0); leave D out")
+    else:
+        if step is not None:
+            raise ArgumentError("step averages a continuous-time kernel; a discrete one has values at steps only")
+        modes = lam ** t.to(torch.int64).unsqueeze(-1)
+    rho = _real(torch.einsum("om,tm,mi->toi", *_alike(c, modes, b)))
+    return Kernel(t, _with_direct(rho, t, D), lam, time)
+
+
+def dense(
+    W: Float[Tensor, "n n"],
+    U: Float[Tensor, "n ..."],
+    c: Float[Tensor, "... n"],
+    times: Times,
+    *,
+    time: Time = "continuous",
+) -> Kernel:
+    """rho(t) = c' e^{W t} U (continuous) or c' W^k U (discrete), for any square W, diagonalizable or not."""
+    w, u, out = _wide(W), _wide(_columns(U)), _wide(_rows(c))
+    t = _times(times, time)
+    if time == "continuous":
+        # one matrix exponential a time: powers of one e^{W dt} would add up rounding errors
+        parts = [torch.linalg.matrix_exp(part.view(-1, 1, 1) * w) for part in t.split(max(1, (1 << 22) // w.numel()))]
+        rho = out @ torch.cat(parts) @ u
+    else:
+        powers, state = [], u
+        for _ in range(int(t.max()) + 1):
+            powers.append(out @ state)
+            state = w @ state
+        rho = torch.stack(powers)[t.to(torch.int64)]
+    return Kernel(t, rho, torch.linalg.eigvals(w), time)
+
+
+def two_layer(
+    lam1: Weights,
+    lam2: Weights,
+    C: Weights,
+    U1: Weights,
+    U2: Weights,
+    times: Times,
+    *,
+    time: Time = "continuous",
+) -> Kernel:
+    """Memory of y = C h1, h1' = lam1 h1 + U1 h2, h2' = lam2 h2 + U2 x, both recurrences diagonal.
+
+    rho(t) = sum_ij C_i U1_ij U2_j (e^{lam2_j t} - e^{lam1_i t}) / (lam2_j - lam1_i), t e^{lam t} where the rates meet.
+    "State-space Models ...", eq. 38, prints U1_ij C U2 for the weights of a pair: i belongs to C and j to U2. The
+    quotient is t e^{a t} phi((b - a) t), phi(z) = (e^z - 1)/z, with a the rate of larger real part: no cancellation
+    where the rates are near and no overflow where they are not. Discrete: sum over p + q = k of lam1^p lam2^q.
+    """
+    first, second, c, u1, u2 = (_wide(w) for w in (lam1, lam2, _rows(C), U1, _columns(U2)))
+    if u1.shape != (len(first), len(second)):
+        raise ShapeError(f"U1 must be ({len(first)}, {len(second)}), lam1 by lam2; came {tuple(u1.shape)}")
+    t = _times(times, time)
+    first, second = _alike(first, second)
+    a, b = torch.broadcast_tensors(first.unsqueeze(1), second.unsqueeze(0))
+    if time == "continuous":
+        swap = b.real > a.real if a.is_complex() else b > a
+        slow, fast = torch.where(swap, b, a), torch.where(swap, a, b)
+        s = t.view(-1, 1, 1)
+        quotient = phi(((fast - slow) * s).flatten(1)).reshape(len(t), *a.shape)
+        pairs = s * torch.exp(slow * s) * quotient
+    else:
+        sums, power = [torch.ones_like(a)], torch.ones_like(a)
+        for _ in range(int(t.max())):
+            power = power * b
+            sums.append(a * sums[-1] + power)
+        pairs = torch.stack(sums)[t.to(torch.int64)]
+    rho = torch.einsum("oi,tij,ij,jd->tod", *_alike(c, pairs, u1, u2))
+    return Kernel(t, _real(rho), torch.cat([first, second]), time)
+
+
+def s4d(
+    dt: Float[Tensor, " features"],
+    lam: Weights,
+    C: Weights,
+    times: Times,
+    *,
+    D: Float[Tensor, " features"] | None = None,
+    discretization: Discretization = "zoh",
+) -> Kernel:
+    """S4D: feature h has its own modes lam_h, C_h and step dt_h; rho_k = 2 Re sum_n C_hn Bbar_hn Abar_hn^k.
+
+    lam, C are (features, modes); of complex modes only one of each conjugate pair is given, hence the 2; real modes
+    count once. Features do not mix, so rho is diagonal over them.
+    """
+    rates, c, steps = _wide(lam), _wide(C), _wide(dt)
+    a, b = discretize(steps, rates, discretization)
+    t = _times(times, "discrete")
+    k = t.to(torch.int64).view(-1, 1, 1)
+    kernel = torch.einsum("thn,hn->th", *_alike(a**k, c * b))
+    kernel = 2 * kernel.real if kernel.is_complex() else kernel
+    direct = None if D is None else torch.diag(_wide(D))
+    return Kernel(t, _with_direct(torch.diag_embed(kernel), t, direct), a.flatten(), "discrete")
+
+
+def lru(
+    lam: Weights,
+    B: Weights,
+    C: Weights,
+    times: Times,
+    *,
+    gamma: Float[Tensor, " modes"] | None = None,
+    D: Float[Tensor, " outputs"] | Float[Tensor, "outputs inputs"] | None = None,
+) -> Kernel:
+    """LRU: h_k = lam h_{k-1} + gamma B x_k, y_k = Re[C h_k] + D x_k ("On the Universality ...", eq. 2)."""
+    b = _columns(B) if gamma is None else gamma.unsqueeze(-1) * _columns(B)
+    direct = torch.diag(D) if D is not None and D.ndim == 1 else D
+    return diagonal(lam, b, C, times, time="discrete", D=direct)
+
+
+def _wide(w: Tensor) -> Tensor:
+    return w.detach().cpu().to(torch.complex128 if w.is_complex() else torch.float64)
+
+
+def _alike(*tensors: Tensor) -> list[Tensor]:
+    dtype = torch.complex128 if any(x.is_complex() for x in tensors) else torch.float64
+    return [x.to(dtype) for x in tensors]
+
+
+def _columns(w: Tensor) -> Tensor:
+    return w.unsqueeze(-1) if w.ndim == 1 else w
+
+
+def _rows(w: Tensor) -> Tensor:
+    return w.unsqueeze(0) if w.ndim == 1 else w
+
+
+def _real(rho: Tensor) -> Tensor:
+    return rho.real.contiguous() if rho.is_complex() else rho
+
+
+def _with_direct(rho: Tensor, t: Tensor, D: Tensor | None) -> Tensor:
+    return rho if D is None else rho + (t == 0).view(-1, 1, 1) * _wide(D)
+
+
+def _times(times: Times, kind: Time) -> Float64[Tensor, " times"]:
+    # a list of floats would become float32 in torch
+    t = (
+        times.detach().cpu().double()
+        if isinstance(times, Tensor)
+        else torch.from_numpy(np.array(times, dtype=np.float64))
+    )
+    if t.ndim != 1 or len(t) == 0 or bool((t < 0).any()):
+        raise ArgumentError("times must be a list of numbers that are not negative, at least one")
+    if kind == "discrete" and bool((t != t.round()).any()):
+        raise ArgumentError("in discrete time the times are whole numbers of steps")
+    return t

@@ -1,0 +1,102 @@
+"""MemoryCurve: M(t) on a grid of times, with what was probed and how far it can be trusted."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Complex128, Float64
+
+from holdfast.errors import ArgumentError, HoldfastError, ShapeError
+
+Probe = Literal["heaviside", "impulse", "reversed", "repeated", "closed form", "given"]
+Normalization = Literal["x", "x+1"]
+CurveStatus = Literal["ok", "unsettled", "not finite"]
+
+
+class ModelError(HoldfastError, ValueError):
+    """A model cannot be measured as it was given; the text names what was seen and what to do."""
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryCurve:
+    """M(t_k) for k = 0, 1, ... ("Inverse Approximation Theory", Def. 3.1, App. F, G; "StableSSM", Def. 2.2).
+
+    `time` increases; `values` are not negative, +inf where the model's output was not finite. `maximiser[k]` is the
+    input x that reached the sup at t_k. `floor[k]` is the size of rounding errors in `values[k]`: values below it say
+    nothing. `status` is "ok"; "unsettled" where the response to the constant input before the probe still moved when
+    the probe began; "not finite" where some outputs were NaN or infinite. `notes` say so in words. `eigenvalues` are
+    those of one step dt of the recurrence, where the model is a layer that tells them.
+    """
+
+    time: Float64[np.ndarray, " time"]
+    values: Float64[np.ndarray, " time"]
+    probe: Probe = "given"
+    normalization: Normalization = "x"
+    norm: float = math.inf
+    dt: float = 1.0
+    maximiser: Float64[np.ndarray, "time inputs"] | None = None
+    floor: Float64[np.ndarray, " time"] | None = None
+    status: CurveStatus = "ok"
+    notes: tuple[str, ...] = ()
+    burn_in: int = 0
+    zero_input: Float64[np.ndarray, " outputs"] | None = None
+    eigenvalues: Float64[np.ndarray, " modes"] | Complex128[np.ndarray, " modes"] | None = field(
+        default=None, repr=False
+    )
+    tried: int = field(default=0, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("time", "values", "maximiser", "floor", "zero_input"):
+            value = getattr(self, name)
+            if value is not None:
+                # as numpy, so that a tensor, a list or an array may be given by hand
+                object.__setattr__(self, name, np.array(_plain(value), dtype=np.float64))
+        if self.time.ndim != 1 or self.time.shape != self.values.shape or len(self.time) == 0:
+            raise ShapeError(
+                f"a curve needs as many times as values, at least one of each; came {self.time.shape=} and "
+                f"{self.values.shape=}"
+            )
+        if not (np.isfinite(self.time).all() and (np.diff(self.time) > 0).all()):
+            raise ArgumentError("the times of a curve must be finite and increase")
+        if np.isnan(self.values).any() or (self.values < 0).any():
+            raise ArgumentError("the values of a curve are sizes: not negative and not NaN (+inf where it diverged)")
+
+    @property
+    def jump(self) -> float:
+        """M at the first time: the jump at t = 0, which holds what passes straight through the model."""
+        return float(self.values[0])
+
+    def until(self, time: float) -> MemoryCurve:
+        """The part of the curve up to `time`: every shorter horizon is already in a measured curve."""
+        keep = self.time <= time
+        if not keep.any():
+            raise ArgumentError(f"the curve begins at {self.time[0]:g}, after {time=:g}")
+        maximiser = None if self.maximiser is None else self.maximiser[keep]
+        floor = None if self.floor is None else self.floor[keep]
+        return replace(self, time=self.time[keep], values=self.values[keep], maximiser=maximiser, floor=floor)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain numbers and lists, for JSON; infinite values become None."""
+        plain: dict[str, Any] = {"probe": self.probe, "normalization": self.normalization, "dt": self.dt}
+        plain["norm"] = "inf" if math.isinf(self.norm) else self.norm
+        plain |= {"status": self.status, "notes": list(self.notes), "burn_in": self.burn_in, "tried": self.tried}
+        plain["time"] = self.time.tolist()
+        plain["values"] = [v if math.isfinite(v) else None for v in self.values.tolist()]
+        for name in ("floor", "zero_input"):
+            value = getattr(self, name)
+            plain[name] = None if value is None else value.tolist()
+        return plain
+
+    def __repr__(self) -> str:
+        """A line, whatever the length."""
+        return (
+            f"MemoryCurve({self.probe}, {len(self.time)} times to {self.time[-1]:g}, first {self.values[0]:.3g}, "
+            f"last {self.values[-1]:.3g}, status {self.status!r})"
+        )
+
+
+def _plain(value: Any) -> Any:
+    return value.detach().cpu().numpy() if hasattr(value, "detach") else value

@@ -1,0 +1,163 @@
+"""Transformers models as models to measure: embeddings in for causal ones, repeated tokens for the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from holdfast.errors import ArgumentError, BackendError, unknown_name
+
+VOCABULARIES = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "vocab.txt",
+    "vocab.json",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+)
+Reading = Literal["pooled", "first", "last", "logits"]
+
+
+def require_transformers() -> Any:
+    """The transformers package, or an error that says how to get it."""
+    try:
+        import transformers
+    except ImportError as error:
+        raise BackendError("this needs transformers: pip install 'holdfast[hf]'") from error
+    return transformers
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model from a name or a folder; `tokenizer` is None where there is none, `random` if there were no weights."""
+
+    model: nn.Module
+    tokenizer: Any | None
+    random: bool
+
+
+def load(name: str) -> Loaded:
+    """The transformers model called `name`, or the one in the folder of that name.
+
+    A folder with a config.json and no weights gives random weights. No code from the repository is run; weights are
+    safetensors, or files that torch.load reads with weights_only.
+    """
+    transformers = require_transformers()
+    folder = Path(name).expanduser()
+    source = folder if folder.is_dir() else name
+    try:
+        if folder.is_dir() and not any(list(folder.glob(f"*.{ending}*")) for ending in ("safetensors", "bin")):
+            config = transformers.AutoConfig.from_pretrained(folder)
+            model, random = transformers.AutoModel.from_config(config), True
+        else:
+            model, random = transformers.AutoModel.from_pretrained(source, weights_only=True), False
+    except (OSError, ValueError) as error:
+        raise ArgumentError(f"transformers could not load {name!r}: {str(error).strip().splitlines()[0]}") from error
+    return Loaded(model.eval(), _tokenizer(transformers, source), random)
+
+
+def _tokenizer(transformers: Any, source: str | Path) -> Any | None:
+    # without a vocabulary transformers makes a tokenizer that knows no word and reads every text as unknown
+    if isinstance(source, Path) and not any((source / file).exists() for file in VOCABULARIES):
+        return None
+    try:
+        return transformers.AutoTokenizer.from_pretrained(source)
+    except (OSError, ValueError, KeyError):
+        return None  # a bare config has no vocabulary; token ids still work
+
+
+class FromEmbeddings(nn.Module):
+    """A transformers model as (batch, time, hidden) -> (batch, time, hidden): inputs are embeddings, no cache."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    @property
+    def input_size(self) -> int:
+        embeddings: Any = self.model.get_input_embeddings
+        return int(embeddings().embedding_dim)
+
+    @property
+    def longest_input(self) -> int | None:
+        """The number of positions that the model has embeddings for; None where it has none."""
+        return getattr(self.model.config, "max_position_embeddings", None)
+
+    def forward(self, x: Float[Tensor, "batch time features"]) -> Float[Tensor, "batch time outputs"]:
+        out = self.model(inputs_embeds=x, **({"use_cache": False} if hasattr(self.model.config, "use_cache") else {}))
+        return out.last_hidden_state if hasattr(out, "last_hidden_state") else out[0]
+
+
+class TokenScore(nn.Module):
+    """Scores lists of token ids or texts: the mean over positions, the first, the last position, or the logits.
+
+    Right-padded with an attention mask, so that a causal model's last real position does not see the padding; `pooled`
+    is the mean over real positions, as sentence encoders have it, then scaled to length 1 if `normalize`.
+    """
+
+    batched = True
+
+    def __init__(
+        self,
+        model: nn.Module,
+        tokenizer: Any | None = None,
+        *,
+        output: Reading = "pooled",
+        normalize: bool = False,
+        add_special_tokens: bool = True,
+    ) -> None:
+        super().__init__()
+        if output not in ("pooled", "first", "last", "logits"):
+            raise unknown_name("output", output, ("pooled", "first", "last", "logits"))
+        self.model, self.tokenizer = model, tokenizer
+        self.output, self.normalize, self.special = output, normalize, add_special_tokens
+
+    def forward(self, inputs: list[Any]) -> Float[Tensor, "rows outputs"]:
+        rows = [self.ids(item) for item in inputs]
+        width = max(len(row) for row in rows)
+        limit = getattr(self.model.config, "max_position_embeddings", None)
+        if limit is not None and width > limit:
+            raise ArgumentError(
+                f"{width} tokens are more than the model's {limit} positions; repeat the item less often"
+            )
+        device = next(self.model.parameters()).device
+        ids = torch.tensor([row + [self._padding()] * (width - len(row)) for row in rows], device=device)
+        mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows], device=device)
+        out = self.model(input_ids=ids, attention_mask=mask)
+        read = self._read(out, mask)
+        return nn.functional.normalize(read, dim=-1) if self.normalize else read
+
+    def _read(self, out: Any, mask: Tensor) -> Tensor:
+        if self.output == "logits":
+            if not hasattr(out, "logits"):
+                raise ArgumentError("this model has no logits; use output='pooled', 'first' or 'last'")
+            return out.logits if out.logits.ndim == 2 else self._at_end(out.logits, mask)
+        hidden = out.last_hidden_state if hasattr(out, "last_hidden_state") else out[0]
+        if self.output == "first":
+            return hidden[:, 0]
+        if self.output == "last":
+            return self._at_end(hidden, mask)
+        weight = mask.unsqueeze(-1).to(hidden)
+        return (hidden * weight).sum(1) / weight.sum(1)
+
+    @staticmethod
+    def _at_end(hidden: Tensor, mask: Tensor) -> Tensor:
+        return hidden[torch.arange(len(hidden), device=hidden.device), mask.sum(1) - 1]
+
+    def ids(self, item: Any) -> list[int]:
+        """The token ids of a text, with the special tokens, or the ids themselves."""
+        if isinstance(item, str):
+            if self.tokenizer is None:
+                raise ArgumentError("text needs a tokenizer; give one, or token ids instead of text")
+            return list(self.tokenizer(item, add_special_tokens=self.special)["input_ids"])
+        return [int(i) for i in item]
+
+    def _padding(self) -> int:
+        token = getattr(self.tokenizer, "pad_token_id", None)
+        token = getattr(self.model.config, "pad_token_id", None) if token is None else token
+        return 0 if token is None else int(token)

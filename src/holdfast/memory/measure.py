@@ -1,0 +1,240 @@
+"""memory_function: the memory of any causal sequence model, from its outputs alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from holdfast.errors import ArgumentError, ShapeError, unknown_name
+from holdfast.memory import closed_form
+from holdfast.memory.checks import examine
+from holdfast.memory.curve import CurveStatus, MemoryCurve, ModelError, Normalization
+from holdfast.memory.preserve import undisturbed
+from holdfast.memory.probes import Measured, Plan, ProbeName
+from holdfast.memory.search import Best, ascend, at_amplitudes, directions, run_all, sign_patterns
+from holdfast.memory.settle import SHORTEST, Settling, check_burn_in, longest_settling, settle
+from holdfast.memory.subject import Layout, Subject
+from holdfast.memory.window import WINDOWED, measure_window
+
+Search = Literal["auto", "grid", "ascent"]
+Form = Literal["auto", "stream", "window"]
+
+
+def memory_function(
+    model: Callable[..., Any],
+    *,
+    input_size: int = 1,
+    horizon: int = 1000,
+    probe: ProbeName = "heaviside",
+    normalization: Normalization = "x",
+    norm: float = math.inf,
+    dt: float = 1.0,
+    search: Search = "auto",
+    candidates: Float[Tensor, "rows inputs"] | None = None,
+    amplitudes: Sequence[float] = (0.1, 1.0, 10.0),
+    budget: int = 64,
+    burn_in: int | None = None,
+    longest_burn_in: int | None = None,
+    reversed_form: Form = "auto",
+    layout: Layout = "batch_first",
+    mode: Literal["eval", "as is"] = "eval",
+    double: bool = False,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    seed: int | torch.Generator = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> MemoryCurve:
+    """The memory function M(t) of a causal sequence model, at t = 0, dt, ..., horizon dt.
+
+    Heaviside: M(t) = sup_x |d/dt H_t(u^x)| / |x|_inf with u^x = x from t = 0 on, 0 before ("Inverse Approximation
+    Theory", Def. 3.1). Impulse: sup_x |H_t(i^x)| / |x|_inf, x at t = 0 only (App. F). Reversed: sup_x |d/dt H_t(r^x)| /
+    |x|_inf, x before t = 0, 0 from then on (App. G). For a linear model all three are |rho(t)|_1. `normalization="x+1"`
+    divides by |x|_inf + 1 ("StableSSM", Def. 2.2). d/dt is the forward difference over dt; M(0) holds the jump. `norm`
+    is the norm over several outputs.
+
+    `model` maps (batch, time, features) to (batch, time, outputs), or to a tuple that begins with that. H is the output
+    minus the response to zero input; the model first runs `burn_in` steps on zeros (by default until it settles, at
+    most `longest_burn_in`: 4096, or 65536 for a model that goes on from a state, `model(x, state) -> (y, state)`, whose
+    past is run once for all probes). The sup is searched over `amplitudes` times sign and unit vectors ("grid"), and sign
+    vectors found from the unit responses ("auto"), and gradient ascent from the best of them ("ascent"); at most
+    `budget` directions a round, or exactly the rows of `candidates`. So the values are lower bounds, exact for linear
+    models with one output or 2^input_size <= budget.
+
+    The reversed probe runs x until the output stands still and then zeros, in one pass ("stream"); where it never
+    stands still the paper's own form, horizon + 2 inputs that end at the same moment ("window", O(horizon^2) steps),
+    answers up to horizon 256, or further when asked for; `progress(done, total)` is called as it goes.
+
+    Assumed unchecked: the model is time-homogeneous, and a settled output means a settled state. Checked, with a
+    ModelError that names the fix: shapes, repeatability, separate rows, causality. Outputs that are not finite or do
+    not settle are a status of the curve. `double=True` measures a float64 copy, which lowers the rounding floor from
+    about 1e-7 to 1e-16 of the output. The model, its modes, gradients and the random states are left as they were.
+    """
+    _check_arguments(probe, normalization, search, reversed_form, horizon, budget, dt, norm, amplitudes, mode)
+    generator = seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(seed)
+    with undisturbed(model, evaluate=mode == "eval"), torch.no_grad():
+        subject = Subject(model, input_size, layout=layout, dtype=dtype, device=device, double=double)
+        examine(subject, generator)
+        chosen = _check_candidates(candidates, input_size)
+        first = chosen if chosen is not None else _first_round(input_size, budget, amplitudes, generator)
+        settling, form = _lead(subject, probe, first, burn_in, longest_burn_in, reversed_form, horizon)
+        plan = Plan(probe, settling.steps, horizon, dt, norm, normalization)
+        if settling.state is not None:
+            plan = replace(plan, lead=0, start=settling.state)
+        best = Best(horizon + 1, input_size)
+        notes: tuple[str, ...] = ()
+        if form == "window":
+            parts = measure_window(subject, plan, first, best, progress)
+        else:
+            follow_up = None if chosen is not None or search == "grid" else amplitudes
+            parts = _search(subject, plan, first, best, follow_up, budget)
+            if search == "ascent":
+                found = ascend(subject, plan, best, amplitudes)
+                notes = () if found is not None else ("the output has no gradient by x: no ascent was made",)
+                parts += [] if found is None else run_all(subject, plan, found, best)
+    return replace(_curve(plan, best, parts, settling, notes), eigenvalues=_eigenvalues(model))
+
+
+def _eigenvalues(model: Callable[..., Any]) -> np.ndarray | None:
+    known = closed_form.step_eigenvalues(model)
+    return None if known is None else known.cpu().numpy()
+
+
+def _check_arguments(
+    probe: str,
+    normalization: str,
+    search: str,
+    form: str,
+    horizon: int,
+    budget: int,
+    dt: float,
+    norm: float,
+    amplitudes: Sequence[float],
+    mode: str,
+) -> None:
+    choices = {
+        "probe": (probe, ("heaviside", "impulse", "reversed")),
+        "normalization": (normalization, ("x", "x+1")),
+        "search": (search, ("auto", "grid", "ascent")),
+        "reversed_form": (form, ("auto", "stream", "window")),
+        "mode": (mode, ("eval", "as is")),
+    }
+    for kind, (value, known) in choices.items():
+        if value not in known:
+            raise unknown_name(kind, value, known)
+    if form != "auto" and probe != "reversed":
+        raise ArgumentError(f"reversed_form is for probe='reversed', came {probe=}")
+    if horizon < 1 or budget < 1 or not dt > 0 or not norm >= 1:
+        raise ArgumentError(
+            f"needs horizon >= 1, budget >= 1, dt > 0, norm >= 1; came {horizon=} {budget=} {dt=} {norm=}"
+        )
+    if not amplitudes or not all(math.isfinite(a) and a > 0 for a in amplitudes):
+        raise ArgumentError(f"amplitudes must be finite numbers above 0, came {tuple(amplitudes)}")
+
+
+def _check_candidates(candidates: Tensor | None, input_size: int) -> Tensor | None:
+    if candidates is None:
+        return None
+    if candidates.ndim != 2 or candidates.shape[1] != input_size or len(candidates) == 0:
+        raise ShapeError(f"candidates must be (rows, {input_size}), one x a row; came {tuple(candidates.shape)}")
+    if not bool((candidates.abs().amax(-1) > 0).all()):
+        raise ArgumentError("a candidate x must not be 0")
+    return candidates.detach().double().cpu()
+
+
+def _first_round(inputs: int, budget: int, amplitudes: Sequence[float], generator: torch.Generator) -> Tensor:
+    tried = directions(inputs, budget, generator)
+    if 2**inputs <= budget:
+        return at_amplitudes(tried, amplitudes)
+    return sorted(amplitudes)[len(amplitudes) // 2] * tried  # the other amplitudes follow for the best directions
+
+
+def _lead(
+    subject: Subject, probe: str, x: Tensor, burn_in: int | None, longest: int | None, form: Form, horizon: int
+) -> tuple[Settling, Form]:
+    if form == "window":
+        return Settling(0, True, 0.0), "window"
+    constant = x if probe == "reversed" else torch.zeros(1, subject.input_size)
+    if burn_in is not None:
+        if burn_in < (1 if probe == "reversed" else 0):
+            raise ArgumentError(f"burn_in must not be negative, and at least 1 for the reversed probe; came {burn_in}")
+        return check_burn_in(subject, constant, burn_in), "stream"
+    wait = longest or longest_settling(subject, len(constant))
+    if subject.longest is not None:
+        wait = min(wait, subject.longest - horizon - 1)
+        if wait < SHORTEST:
+            raise ArgumentError(
+                f"the model takes {subject.longest} steps and {SHORTEST} are needed before a probe: {horizon=} may be at "
+                f"most {subject.longest - SHORTEST - 1}"
+            )
+    settling = settle(subject, constant, wait, keep_state=probe != "reversed")
+    if probe == "reversed" and form == "auto" and not settling.settled and horizon <= WINDOWED:
+        return Settling(0, True, 0.0), "window"
+    return settling, "stream"
+
+
+def _search(
+    subject: Subject, plan: Plan, first: Tensor, best: Best, amplitudes: Sequence[float] | None, budget: int
+) -> list[Measured]:
+    inputs = first.shape[1]
+    guided = amplitudes is not None and 2**inputs > budget >= inputs
+    parts = run_all(subject, plan, first, best, keep=guided)
+    if amplitudes is None or 2**inputs <= budget:
+        return parts
+    if guided:
+        responses = torch.cat([part.responses for part in parts if part.responses is not None])
+        patterns = sign_patterns(responses.cpu(), budget)
+        middle = sorted(amplitudes)[len(amplitudes) // 2]
+        parts = [_light(part) for part in parts] + run_all(subject, plan, middle * patterns, best)
+    # the directions that reach the sup at most times, at the other amplitudes
+    winners, count = np.unique(np.sign(best.maximiser), axis=0, return_counts=True)
+    top = torch.from_numpy(winners[np.argsort(-count)][: max(budget // (2 * len(amplitudes)), 1)])
+    return parts + run_all(subject, plan, at_amplitudes(torch.cat([top, -top]), amplitudes), best)
+
+
+def _light(part: Measured) -> Measured:
+    return Measured(part.values, part.floors, part.rest, part.leak)
+
+
+def _curve(plan: Plan, best: Best, parts: list[Measured], settling: Settling, notes: tuple[str, ...]) -> MemoryCurve:
+    rest = parts[0].rest
+    leak = max(part.leak for part in parts)
+    if leak > 1:
+        raise ModelError(
+            f"the model is not causal: outputs before the probe moved because of it, {leak:.3g} times more than "
+            "rounding may do. Use repeated_input_memory for models that see the whole input."
+        )
+    status: CurveStatus = "ok"
+    finite = bool(np.isfinite(best.values).all())
+    if not settling.settled and (finite or math.isfinite(settling.remaining)):
+        status = "unsettled"
+        what = "x" if plan.probe == "reversed" else "0"
+        notes += (
+            f"on constant input {what} the output still moved by {settling.remaining:.3g} after {settling.steps} "
+            "steps: set burn_in or longest_burn_in higher, or read the curve with that in mind",
+        )
+    if not finite:
+        status = "not finite"
+        first = int(np.argmax(~np.isfinite(best.values)))
+        notes += (f"outputs are NaN or infinite from t = {first * plan.dt:g} on; there the curve is inf",)
+    return MemoryCurve(
+        time=np.arange(plan.horizon + 1) * plan.dt,
+        values=best.values,
+        probe=plan.probe,
+        normalization=plan.normalization,
+        norm=plan.norm,
+        dt=plan.dt,
+        maximiser=best.maximiser,
+        floor=np.where(np.isfinite(best.floor), best.floor, 0.0),
+        status=status,
+        notes=notes,
+        burn_in=settling.steps,
+        zero_input=rest.double().cpu().numpy(),
+        tried=best.tried,
+    )

@@ -1,0 +1,129 @@
+"""The sup over x: which inputs to try, and the best value found at each time.
+
+For a linear model with one output the maximiser at time t over |x|_inf = a is a times a sign vector, sign rho(t); so
+sign vectors come first, all of them while they are few, else those that the responses to the unit vectors point to.
+For a nonlinear model the size of x matters: each direction is tried at a grid of amplitudes, and gradient ascent can
+move on from the best. What is found is a lower bound of the sup; for linear models with few inputs it is the sup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from holdfast.memory.probes import Measured, Plan, difference, measure, output_size
+from holdfast.memory.subject import Subject
+
+
+class Best:
+    """The largest value at each time so far, the x that gave it, and the rounding floor of that value.
+
+    At a small amplitude a, rounding errors of the output are divided by a: at late times the smallest amplitude sets
+    the floor, since below it the sup is not known.
+    """
+
+    def __init__(self, times: int, inputs: int) -> None:
+        self.values = np.full(times, -1.0)
+        self.floor = np.zeros(times)
+        self.maximiser = np.zeros((times, inputs))
+        self.tried = 0
+
+    def add(self, x: Float[Tensor, "rows inputs"], measured: Measured) -> None:
+        tried = x.detach().cpu().double().numpy()
+        values, floors = measured.values.cpu().numpy(), measured.floors.cpu().numpy()
+        top = values.argmax(0)
+        at = np.arange(values.shape[1])
+        better = values[top, at] > self.values
+        self.values = np.where(better, values[top, at], self.values)
+        self.floor = np.where(better, floors[top, at], self.floor)
+        self.maximiser[better] = tried[top[better]]
+        self.tried += len(tried)
+
+
+def directions(inputs: int, budget: int, generator: torch.Generator) -> Float[Tensor, "rows inputs"]:
+    """All sign vectors and signed unit vectors if they are at most `budget`; else unit vectors; else random signs."""
+    unit = torch.eye(inputs, dtype=torch.float64)
+    if 2**inputs <= budget:
+        signs = torch.cartesian_prod(*[torch.tensor([1.0, -1.0], dtype=torch.float64)] * inputs).reshape(-1, inputs)
+        return signs if inputs == 1 else torch.cat([signs, unit, -unit])[:budget]
+    if inputs <= budget:
+        return unit
+    return torch.randint(0, 2, (budget, inputs), generator=generator).double() * 2 - 1
+
+
+def at_amplitudes(
+    directions: Float[Tensor, "rows inputs"], amplitudes: Sequence[float]
+) -> Float[Tensor, "scaled inputs"]:
+    """Every direction at every amplitude."""
+    return torch.cat([a * directions for a in amplitudes])
+
+
+def sign_patterns(responses: Float[Tensor, "inputs times outputs"], most: int) -> Float[Tensor, "patterns inputs"]:
+    """The sign vectors that a linear model with these unit responses would need, those needed most often first.
+
+    At each time the output with the largest |rho|_1 counts.
+    """
+    strongest = responses.abs().sum(0).argmax(-1)
+    index = strongest.view(1, -1, 1).expand(len(responses), -1, 1)
+    signs = torch.where(responses.gather(-1, index).squeeze(-1) < 0, -1.0, 1.0).T.double()
+    patterns, count = signs.unique(dim=0, return_counts=True)
+    return patterns[count.argsort(descending=True)[:most]]
+
+
+def run_all(
+    subject: Subject, plan: Plan, x: Float[Tensor, "rows inputs"], best: Best, *, keep: bool = False
+) -> list[Measured]:
+    """Measures every row of x in batches that fit in memory and adds them to `best`."""
+    at_once = max(subject.rows_at_once(plan.steps) - 1, 1)
+    parts = []
+    with torch.no_grad():
+        for part in x.split(at_once):
+            measured = measure(subject, plan, part, keep=keep)
+            best.add(part, measured)
+            parts.append(measured)
+    return parts
+
+
+def ascend(
+    subject: Subject, plan: Plan, best: Best, amplitudes: Sequence[float], *, steps: int = 20, anchors: int = 8
+) -> Float[Tensor, "anchors inputs"] | None:
+    """Gradient ascent on log(value / |x|) at a few times, from the maximiser there; None if x has no gradient.
+
+    Steps go along the sign of the gradient (steepest ascent in the sup norm) and shrink; |x|_inf stays between the
+    smallest and the largest amplitude. The probe is shortened to 1000 steps, since every step is kept for the gradient.
+    """
+    short = replace(plan, horizon=min(plan.horizon, 1000))
+    times = np.unique(np.geomspace(1, short.horizon + 1, anchors).astype(int) - 1)
+    x = torch.from_numpy(best.maximiser[times]).clone()
+    low, high = min(amplitudes), max(amplitudes)
+    rows = torch.arange(len(times))
+    columns = torch.from_numpy(times)
+    for step in range(steps):
+        with torch.enable_grad():
+            x.requires_grad_(True)
+            values = _sizes(subject, short, x)[rows, columns]
+            if not values.requires_grad:
+                return None
+            objective = torch.log(values.clamp_min(torch.finfo(torch.float64).tiny)).sum()
+            (by_output,) = torch.autograd.grad(objective, x, allow_unused=True)
+            (by_size,) = torch.autograd.grad(torch.log(short.divisor(x)).sum(), x)
+        if by_output is None:
+            return None
+        gradient = by_output - by_size
+        with torch.no_grad():
+            size = x.abs().amax(-1, keepdim=True)
+            moved = x + 0.5 * (1 - step / steps) * size * torch.sign(torch.nan_to_num(gradient))
+            reach = moved.abs().amax(-1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
+            x = moved * reach.clamp(low, high) / reach
+    return x.detach()
+
+
+def _sizes(subject: Subject, plan: Plan, x: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows times"]:
+    y = plan.outputs(subject, x)
+    response = difference((y[:-1] - y[-1:].detach())[:, max(plan.lead - 1, 0) :], plan)
+    return output_size(response, plan.norm).double().cpu()

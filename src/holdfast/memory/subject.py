@@ -1,0 +1,153 @@
+"""Subject: one face for every model that can be measured, (batch, time, features) in, (batch, time, outputs) out."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from holdfast.errors import ArgumentError
+from holdfast.memory.curve import ModelError
+from holdfast.memory.preserve import modules_of
+
+Layout = Literal["batch_first", "time_first"]
+# what models raise on an input that they do not take
+MISTAKES = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)
+ELEMENTS = 1 << 26  # numbers in one batch of inputs or outputs: 256 MB in float32
+
+
+class Subject:
+    """A model with its layout, dtype and device; a call runs it and returns the output as (batch, time, outputs).
+
+    Of a tuple, list or transformers output the first element counts. A model with one output may return (batch, time).
+    """
+
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        input_size: int,
+        *,
+        layout: Layout = "batch_first",
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+        double: bool = False,
+    ) -> None:
+        if not callable(model):
+            raise ArgumentError(f"model must be an nn.Module or a function, came {type(model).__name__}")
+        if layout not in ("batch_first", "time_first"):
+            raise ArgumentError(f"layout is 'batch_first' or 'time_first', came {layout!r}")
+        if input_size < 1:
+            raise ArgumentError(f"input_size must be at least 1, came {input_size}")
+        if double and not isinstance(model, nn.Module):
+            raise ArgumentError("double=True needs an nn.Module; give a function the dtype with dtype=torch.float64")
+        self.model = _widened(model) if double and isinstance(model, nn.Module) else model
+        self.input_size = input_size
+        self.time_first = layout == "time_first"
+        reference = _first_float(self.model)
+        self.dtype = dtype or (reference.dtype if reference is not None else torch.get_default_dtype())
+        self.device = torch.device(device or (reference.device if reference is not None else "cpu"))
+        if not self.dtype.is_floating_point:
+            raise ArgumentError(f"dtype must be a floating type, came {self.dtype}")
+        # a model may say how many steps it can take, as the transformers adapter does for position embeddings
+        self.longest: int | None = getattr(self.model, "longest_input", None)
+        self.outputs = 0
+        self.flat = False
+        self.row_axes: Any = None  # where rows stand in the state, if the model goes on from one; see state.py
+        _refuse_time_first(self.model, self.time_first)
+
+    def zeros(self, rows: int, steps: int) -> Float[Tensor, "rows steps inputs"]:
+        return torch.zeros(rows, steps, self.input_size, dtype=self.dtype, device=self.device)
+
+    def normal(self, rows: int, steps: int, generator: torch.Generator) -> Float[Tensor, "rows steps inputs"]:
+        """Standard normal inputs, drawn on the CPU so that they are the same on every device."""
+        drawn = torch.randn(rows, steps, self.input_size, generator=generator, dtype=torch.float64)
+        return drawn.to(self.device, self.dtype)
+
+    def raw(self, x: Float[Tensor, "rows steps inputs"], state: Any = None) -> tuple[Tensor, Any]:
+        """The model's first output, batch first, of whatever shape it is, and its second, if it gives two."""
+        given = x.transpose(0, 1).contiguous() if self.time_first else x
+        try:
+            out = self.model(given) if state is None else self.model(given, state)
+        except MISTAKES as error:
+            raise ModelError(
+                f"the model failed on an input of shape {tuple(given.shape)} "
+                f"({'time, batch' if self.time_first else 'batch, time'}, features): {type(error).__name__}: {error}. "
+                "Check input_size, dtype, layout, and that the model takes sequences of this length."
+            ) from error
+        y = _first_tensor(out)
+        after = out[1] if isinstance(out, tuple) and len(out) == 2 else None
+        return y.transpose(0, 1) if self.time_first and y.ndim >= 2 else y, after
+
+    def advance(
+        self, x: Float[Tensor, "rows steps inputs"], state: Any = None
+    ) -> tuple[Float[Tensor, "rows steps outputs"], Any]:
+        """The output from `state` on (None: from the model's own start), and the state after it."""
+        y, after = self.raw(x, state)
+        y = y.unsqueeze(-1) if self.flat else y
+        if y.shape != (x.shape[0], x.shape[1], self.outputs):
+            raise ModelError(
+                f"the output's shape changes with the length: {tuple(y.shape)} for an input of {x.shape[1]} steps, "
+                f"expected ({x.shape[0]}, {x.shape[1]}, {self.outputs})"
+            )
+        return y, after
+
+    def __call__(self, x: Float[Tensor, "rows steps inputs"], state: Any = None) -> Float[Tensor, "rows steps outputs"]:
+        return self.advance(x, state)[0]
+
+    def rows_at_once(self, steps: int) -> int:
+        """How many rows of `steps` steps fit one batch."""
+        return max(1, ELEMENTS // (steps * max(self.input_size, self.outputs, 1)))
+
+
+def tolerance(y: Tensor) -> float:
+    """What rounding may change in outputs like `y`: different batch shapes take different summation orders."""
+    # 2000 eps is 2e-4 in float32 and 4e-13 in float64; real dependence is of the order of y itself
+    return 2000 * torch.finfo(y.dtype).eps * max(float(y.abs().max()), torch.finfo(y.dtype).tiny)
+
+
+def _widened(model: nn.Module) -> nn.Module:
+    """A float64 copy; Module.double() leaves complex weights as they are."""
+    wide = copy.deepcopy(model).double()
+    for tensor in (*wide.parameters(), *wide.buffers()):
+        if tensor.is_complex():
+            tensor.data = tensor.data.to(torch.complex128)
+    return wide
+
+
+def _first_float(model: Any) -> Tensor | None:
+    for module in modules_of(model):
+        for tensor in (*module.parameters(), *module.buffers()):
+            if tensor.is_floating_point():
+                return tensor
+    return None
+
+
+def _first_tensor(out: Any) -> Tensor:
+    if isinstance(out, Tensor):
+        y = out
+    elif isinstance(out, (tuple, list)) and out and isinstance(out[0], Tensor):
+        y = out[0]
+    elif hasattr(out, "to_tuple"):
+        y = out.to_tuple()[0]
+    else:
+        raise ModelError(
+            f"the model returned {type(out).__name__}; expected a tensor (batch, time, outputs) or a tuple that "
+            "begins with one. Wrap the model in a function that picks it."
+        )
+    if y.is_complex():
+        raise ModelError("the model returned complex numbers; wrap it in a function that gives real ones")
+    return y if y.is_floating_point() else y.to(torch.get_default_dtype())
+
+
+def _refuse_time_first(model: Any, time_first: bool) -> None:
+    batch_first = getattr(model, "batch_first", None)
+    if isinstance(model, nn.RNNBase) and batch_first is time_first:
+        wanted = "batch_first" if batch_first else "time_first"
+        raise ModelError(
+            f"this torch.nn.{type(model).__name__} has {batch_first=}: pass layout={wanted!r} (or build it with "
+            f"batch_first={not batch_first}). Measured as it is, batch and time would be swapped."
+        )

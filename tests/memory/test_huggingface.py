@@ -1,0 +1,83 @@
+"""Real transformers models, from config with random weights; runs where transformers is installed."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import torch
+
+from holdfast.errors import ArgumentError
+from holdfast.memory import ModelError, huggingface, memory_function, repeated_input_memory
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when transformers is imported
+transformers = pytest.importorskip("transformers")
+
+SMALL = {
+    "gpt2": {"model_type": "gpt2", "vocab_size": 60, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 256},
+    "mamba": {"model_type": "mamba", "vocab_size": 60, "hidden_size": 8, "num_hidden_layers": 1, "state_size": 4},
+    "bert": {
+        "model_type": "bert",
+        "vocab_size": 60,
+        "hidden_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+    },
+}
+# transformers warns about optional fast kernels and special tokens outside of a tiny vocabulary
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    def make(name):
+        (tmp_path / "config.json").write_text(json.dumps(SMALL[name]))
+        return str(tmp_path)
+
+    return make
+
+
+@pytest.mark.parametrize("name", ["gpt2", "mamba"])
+def test_causal_models_are_measured_through_their_embeddings(folder, name):
+    loaded = huggingface.load(folder(name))
+    assert loaded.random
+    adapter = huggingface.FromEmbeddings(loaded.model)
+    assert adapter.input_size == 8
+    curve = memory_function(adapter, input_size=8, horizon=60, longest_burn_in=64, budget=8)
+    assert np.isfinite(curve.values).all()
+    assert curve.values[-1] < curve.jump
+    # positions never rest, a recurrence does
+    assert curve.status == ("unsettled" if name == "gpt2" else "ok")
+
+
+def test_an_encoder_is_caught_and_measured_by_repetition(folder):
+    loaded = huggingface.load(folder("bert"))
+    with pytest.raises(ModelError, match="not causal"):
+        memory_function(huggingface.FromEmbeddings(loaded.model), input_size=8, horizon=20)
+    curve = repeated_input_memory(huggingface.TokenScore(loaded.model), [5, 6], 20)
+    assert curve.status == "ok"
+    assert (curve.values > 0).all()
+
+
+def test_padding_does_not_change_a_score(folder):
+    for name in ("gpt2", "mamba", "bert"):
+        score = huggingface.TokenScore(huggingface.load(folder(name)).model.eval(), output="last")
+        inputs = [[5], [5, 6, 7, 8], [9, 9]]
+        with torch.no_grad():
+            alone = torch.cat([score([row]) for row in inputs])
+            # masked positions leave rounding only
+            torch.testing.assert_close(score(inputs), alone, rtol=1e-4, atol=1e-5)
+
+
+def test_weights_are_kept_and_a_missing_model_is_named(folder, tmp_path):
+    torch.manual_seed(1)
+    model = transformers.AutoModel.from_config(transformers.AutoConfig.from_pretrained(folder("bert")))
+    model.save_pretrained(tmp_path / "saved")
+    loaded = huggingface.load(str(tmp_path / "saved"))
+    assert not loaded.random
+    assert loaded.tokenizer is None
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, loaded.model.state_dict()[name]), name
+    with pytest.raises(ArgumentError, match="could not load 'no/such-model'"):
+        huggingface.load("no/such-model")
