@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.benchmarks.case import Case, Kernel
-from holdfast.benchmarks.cases import lru, rnn, s4d, scan, stack
+from holdfast.benchmarks.cases import lru, memory, monitor, perturbation, rnn, s4d, scan, stack
 from holdfast.errors import unknown_name
 
 KERNELS = (scan, s4d, lru, rnn)
-MODULES = (*KERNELS, stack)
+OTHERS = (stack, memory, perturbation, monitor)
+MODULES = (*KERNELS, *OTHERS)
 GROWTH, MEMORY = "growth", "memory"
 
 
@@ -37,7 +38,7 @@ def names() -> list[str]:
     """What `select` knows: kernels, the stack, growth and memory (each also of one kernel), and single cases."""
     groups = [kernel.name for kernel in kernels()]
     own = [f"{what}-{group}" for what in (GROWTH, MEMORY) for group in groups]
-    return [*groups, stack.GROUP, GROWTH, MEMORY, *own, *(case.name for case in cases())]
+    return [*groups, *(module.GROUP for module in OTHERS), GROWTH, MEMORY, *own, *(case.name for case in cases())]
 
 
 def select(only: Sequence[str] = (), *, peers: bool = False, quick: bool = False) -> Plan:

@@ -1,0 +1,164 @@
+"""`holdfast certify`: what a model's recurrent weights promise."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from holdfast.cli import model as models
+from holdfast.cli.stability import law_of, new_figure
+from holdfast.errors import ArgumentError
+from holdfast.stability.certificates.certificate import Certificate, certify
+
+COLOURS = {"stable": "green", "marginal": "yellow", "unstable": "red"}
+
+
+def command(
+    model: Annotated[str, typer.Argument(help=models.HELP, show_default=False)],
+    weight: Annotated[
+        str | None, typer.Option(metavar="PATH", help="One weight or layer by its path, instead of all that are known.")
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option(help="How a named weight acts: continuous (dh/dt = W h) or discrete (h+ = W h).")
+    ] = None,
+    structure: Annotated[
+        str | None, typer.Option(help="What a named weight is: dense (a matrix) or diagonal (eigenvalues).")
+    ] = None,
+    horizon: Annotated[int, typer.Option(help="Steps over which the memory of a DiagonalSSM is measured.")] = 200,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LAW:CONSTANTS", help="Tell the weights that this memory needs at the horizon, as power:1.5."
+        ),
+    ] = None,
+    starts: Annotated[int, typer.Option(help="States from which equilibria are looked for.")] = 16,
+    limit: Annotated[int, typer.Option(help="Largest dense state that is analysed.")] = 2048,
+    seed: Annotated[int, typer.Option(help="Seed of the starts, and of a model with random weights.")] = 0,
+    plot: Annotated[Path | None, typer.Option(help="Write the eigenvalues as a figure (.png, .pdf, .svg).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Tell what the recurrent weights promise: spectrum, margin, transient growth, Lyapunov norm, memory bound.
+
+    Ends with 1 if a recurrence is not stable.
+
+    Example: holdfast certify my_models.py:lstm --plot eigenvalues.png
+    """
+    import torch
+    from torch import nn
+
+    torch.manual_seed(seed)
+    loaded = models.load_model(model)
+    module = loaded.plain if loaded.plain is not None else loaded.model
+    if not isinstance(module, nn.Module):
+        raise ArgumentError(f"{model} gives a {type(module).__name__}; weights are those of an nn.Module")
+    law = None if target is None else law_of(target)
+    certificate = certify(
+        module,
+        weight,
+        time=time,  # type: ignore[arg-type]
+        structure=structure,  # type: ignore[arg-type]
+        horizon=horizon,
+        target=law,
+        starts=starts,
+        limit=limit,
+        seed=seed,
+    )
+    parts = certificate.parts or (certificate,)
+    if plot is not None:
+        draw(parts, plot, loaded.name)
+    if as_json:
+        whole = {"model": loaded.name, "about": list(loaded.notes), **certificate.as_dict()}
+        typer.echo(json.dumps(whole, indent=1, allow_nan=False))
+    else:
+        report(", ".join((loaded.name, *loaded.notes)), parts)
+    if any(part.status != "stable" for part in parts):
+        raise typer.Exit(1)
+
+
+def report(name: str, parts: tuple[Certificate, ...]) -> None:
+    """One row a recurrence, then what has to be said in words."""
+    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    table = Table(box=None, pad_edge=False, title=name, title_justify="left")
+    for head in ("recurrence", "kind", "status", "time"):
+        table.add_column(head)
+    for head in ("margin", "spectral", "numerical", "growth <=", "seen", "|P|", "paper's |P|", "equilibria"):
+        table.add_column(head, justify="right")
+    for part in parts:
+        status = f"[{COLOURS[part.status]}]{part.status}[/]"
+        table.add_row(part.path or "(model)", part.kind, status, part.time, *_numbers(part))
+    console.print(table)
+    for part in parts:
+        for line in remarks(part):
+            console.print(f"{part.path or '(model)'}: {line}", markup=False, soft_wrap=True)
+    worst = min(parts, key=lambda part: part.margin if np.isfinite(part.margin) else -np.inf)
+    console.print(f"smallest margin {worst.margin:.4g}, in {worst.path or 'the model'}", markup=False)
+
+
+def _numbers(part: Certificate) -> list[str]:
+    growth, lyapunov = part.growth, part.lyapunov
+    return [
+        f"{part.margin:.4g}",
+        f"{part.spectral:.4g}",
+        f"{part.numerical:.4g}",
+        "-" if growth is None else f"{growth.bound:.4g}",
+        "-" if growth is None else f"{growth.measured:.4g}",
+        "-" if lyapunov is None else f"{lyapunov.norm:.4g}",
+        "-" if lyapunov is None else f"{lyapunov.paper_bound:.4g}",
+        f"{sum(e.stable for e in part.equilibria)}/{len(part.equilibria)} stable" if part.equilibria else "-",
+    ]
+
+
+def remarks(part: Certificate) -> list[str]:
+    """Notes, the reason why the paper's bound does not hold, the memory bound and the weights for a horizon."""
+    lines = list(part.notes)
+    if part.lyapunov is not None and not part.lyapunov.applies:
+        lines.append(part.lyapunov.reason)
+    if part.euler is not None and part.euler.stable:
+        e = part.euler
+        lines.append(
+            f"Euler's step dt = {e.dt:g} is stable: |1 + dt lam| <= {e.radius:.4g}; up to dt = {e.largest_dt:.4g}"
+        )
+    if part.memory is not None:
+        m = part.memory
+        lines.append(
+            f"memory M(t) <= {m.constant:.4g} e^(-{m.rate:.4g} t) (StableSSM, Thm 3.1); measured / bound is at most "
+            f"{m.ratio:.3g} over {len(m.time) - 1} steps"
+        )
+    if part.weight_bound is not None:
+        lines.append(f"weights of norm {part.weight_bound:.4g} or more are needed for that memory (StableSSM, eq. 56)")
+    return lines
+
+
+def draw(parts: tuple[Certificate, ...], path: Path, title: str) -> None:
+    """Eigenvalues in the plane with the stability boundary: the imaginary axis, or the circle."""
+    figure = new_figure(path)
+    times = sorted({part.time for part in parts})
+    for i, kind in enumerate(times):
+        axes = figure.add_subplot(1, len(times), i + 1)
+        for part in parts:
+            if part.time == kind:
+                values = part.eigenvalues
+                axes.plot(values.real, values.imag, ".", markersize=4, label=part.path or part.kind)
+        _boundary(axes, kind)
+        axes.set(xlabel="Re", ylabel="Im")
+        axes.set_title(f"{title}, {kind} time", parse_math=False)
+        axes.grid(alpha=0.3)
+        if len(parts) <= 12:
+            axes.legend(fontsize="small")
+    figure.savefig(path, dpi=150)
+
+
+def _boundary(axes: Any, kind: str) -> None:
+    if kind == "continuous":
+        axes.axvline(0, color="grey", linestyle=":")
+        return
+    angle = np.linspace(0, 2 * np.pi, 200)
+    axes.plot(np.cos(angle), np.sin(angle), color="grey", linestyle=":")
+    axes.set_aspect("equal")

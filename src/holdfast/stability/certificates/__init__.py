@@ -1,0 +1,10 @@
+"""Certificates: what the recurrent weights of a model promise, without running it on data.
+
+`recurrences.py` finds the recurrences of a model, `lyapunov.py` analyses a matrix, `equilibria.py` finds and linearises
+the equilibria of a nonlinear one, `memory_bound.py` holds the bounds of StableSSM, `certificate.py` puts them together.
+"""
+
+from holdfast.stability.certificates.certificate import Certificate, certify
+from holdfast.stability.certificates.memory_bound import memory_bound, weight_bound
+
+__all__ = ["Certificate", "certify", "memory_bound", "weight_bound"]

@@ -1,0 +1,290 @@
+"""certify: what can be promised about the recurrences of a model, from their weights alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Complex
+from torch import nn
+
+from holdfast._types import Time
+from holdfast.errors import ArgumentError, unknown_name
+from holdfast.laws import AbstractLaw
+from holdfast.memory.preserve import undisturbed
+from holdfast.nn import DiagonalSSM
+from holdfast.nn.recurrence import Structure
+from holdfast.stability.certificates.equilibria import Equilibrium
+from holdfast.stability.certificates.lyapunov import (
+    DEFECTIVE,
+    Growth,
+    Lyapunov,
+    MatrixAnalysis,
+    analyse_diagonal,
+    analyse_matrix,
+    check_matrix,
+)
+from holdfast.stability.certificates.memory_bound import LIPSCHITZ, MemoryBound, memory_bound, weight_bound
+from holdfast.stability.certificates.recurrences import Options, Subject, find_subjects, named_subject
+
+Status = Literal["stable", "marginal", "unstable"]
+LIMIT = 2048  # rows of a dense matrix; eigenvalues of 2048 take about 20 s on two cores
+ROUNDING = 1e-12  # a margin this small, as a share of the largest eigenvalue, is the boundary itself
+
+
+@dataclass(frozen=True)
+class EulerStep:
+    """Euler's rule with step dt: stable only while |1 + dt lam| < 1, up to `largest_dt` (0 where no step is)."""
+
+    dt: float
+    radius: float
+    largest_dt: float
+
+    @property
+    def stable(self) -> bool:
+        """Whether every mode shrinks from step to step."""
+        return self.radius < 1
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """What one recurrence promises; for a model with several, that of the worst, with all of them in `parts`.
+
+    `spectral` is the spectral abscissa max Re lam in continuous time and the spectral radius in discrete time,
+    `numerical` the numerical abscissa, or |W|_2: what one step can do at most. `margin` is the distance of the spectrum
+    to the stability boundary. `lyapunov` and `growth` are None where the recurrence is not stable. `equilibria` are
+    those found of a gated or nonlinear recurrence; the numbers are then those of the Jacobian at the first.
+    """
+
+    path: str
+    kind: str
+    time: Time
+    status: Status
+    eigenvalues: Complex[np.ndarray, " n"]
+    spectral: float
+    numerical: float
+    margin: float
+    departure: float
+    lyapunov: Lyapunov | None = None
+    growth: Growth | None = None
+    euler: EulerStep | None = None
+    equilibria: tuple[Equilibrium, ...] = ()
+    memory: MemoryBound | None = None
+    weight_bound: float | None = None
+    notes: tuple[str, ...] = ()
+    parts: tuple[Certificate, ...] = ()
+
+    @property
+    def spectral_abscissa(self) -> float | None:
+        """max Re lam; None in discrete time."""
+        return self.spectral if self.time == "continuous" else None
+
+    @property
+    def spectral_radius(self) -> float | None:
+        """max |lam|; None in continuous time."""
+        return self.spectral if self.time == "discrete" else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain numbers for JSON; eigenvalues as [re, im]."""
+        plain: dict[str, Any] = {
+            n: getattr(self, n) for n in ("path", "kind", "time", "status", "spectral", "numerical")
+        }
+        plain |= {"margin": self.margin, "departure": self.departure, "notes": list(self.notes)}
+        plain["eigenvalues"] = [[float(v.real), float(v.imag)] for v in self.eigenvalues]
+        if self.lyapunov is not None:
+            named = ("norm", "paper_bound", "condition", "applies", "reason")
+            plain["lyapunov"] = {n: getattr(self.lyapunov, n) for n in named}
+        if self.growth is not None:
+            plain["growth"] = {n: getattr(self.growth, n) for n in ("bound", "rate", "measured", "time")}
+        if self.euler is not None:
+            plain["euler"] = {n: getattr(self.euler, n) for n in ("dt", "radius", "largest_dt", "stable")}
+        plain["equilibria"] = [
+            {"margin": e.margin, "stable": e.stable, "reached": e.reached, "largest": float(np.abs(e.state).max())}
+            for e in self.equilibria
+        ]
+        if self.memory is not None:
+            plain["memory_bound"] = {n: getattr(self.memory, n) for n in ("constant", "rate", "weight_norm", "ratio")}
+        plain["weight_bound"] = self.weight_bound
+        plain["parts"] = [part.as_dict() for part in self.parts]
+        return _json(plain)
+
+
+def certify(
+    module: nn.Module,
+    weight: str | None = None,
+    *,
+    time: Time | None = None,
+    structure: Structure | None = None,
+    horizon: int = 200,
+    target: AbstractLaw | None = None,
+    starts: int = 16,
+    limit: int = LIMIT,
+    seed: int = 0,
+) -> Certificate:
+    """What the recurrent weights promise: spectrum, margin, Lyapunov solution, transient growth, decay, memory.
+
+    Known: holdfast's layers, torch.nn.RNN, GRU and LSTM (linearised at the equilibria of zero input that are found from
+    `starts` states), and state-space weights by name (A_log, Lambda_re, ...). `weight` names one weight of any module
+    instead, and `time` how it acts: a square matrix ("dense") or a vector of eigenvalues ("diagonal"); `structure` says
+    which where the shape does not, as for a table of eigenvalues. Or it names a layer.
+
+    Continuous time: eigenvalues need Re lam < 0 (iat, Thm 3.9), and |1 + dt lam| < 1 where the layer steps by Euler's
+    rule. P solves W'P + PW = -I; iat, Lemma A.8, gives |P| <= 1/(2 beta0), which holds for normal W only: both numbers
+    are reported. From P: |e^{Wt}| <= sqrt(cond P) e^{-t/(2|P|)}. For a DiagonalSSM the bound of StableSSM, Thm 3.1, is
+    compared with the memory measured over `horizon` steps, and with a `target` law the weights that eq. 56 asks for at
+    that horizon are given. GRU: the Jacobian at every equilibrium found, not at 0 alone (iat, App. J).
+
+    Dense states of more than `limit` numbers are refused. The model is left as it was.
+    """
+    if time not in (None, "continuous", "discrete"):
+        raise unknown_name("kind of time", time, ("continuous", "discrete"))
+    if structure not in (None, "dense", "diagonal"):
+        raise unknown_name("structure", structure, ("dense", "diagonal"))
+    if horizon < 1 or starts < 1 or limit < 1:
+        raise ArgumentError(f"needs horizon, starts, limit >= 1; came {horizon=}, {starts=}, {limit=}")
+    with undisturbed(module):
+        subjects = _subjects(module, weight, time, structure, Options(starts, limit, seed))
+        parts = tuple(_certificate(subject, horizon, target, limit) for subject in subjects)
+    if target is not None and all(part.weight_bound is None for part in parts):
+        raise ArgumentError("target= is for DiagonalSSM layers, which StableSSM, eq. 56, is about; leave it out")
+    worst = min(parts, key=lambda part: (_rank(part), part.margin))
+    return worst if len(parts) == 1 else replace(worst, parts=parts)
+
+
+def _subjects(
+    module: nn.Module, weight: str | None, time: Time | None, structure: Structure | None, options: Options
+) -> list[Subject]:
+    if weight is not None and weight in dict(module.named_modules()):
+        module, weight = module.get_submodule(weight), None
+    if weight is not None:
+        return [named_subject(module, weight, time, structure)]
+    if time is not None or structure is not None:
+        raise ArgumentError(
+            "time= and structure= say how a named weight acts; give weight= too, or leave time and structure out"
+        )
+    found = find_subjects(module, options)
+    if not found:
+        raise ArgumentError(
+            f"no recurrence was found in {type(module).__name__}; name its weight: certify(model, 'layer.weight', "
+            f"time='discrete'). The model's weights: {', '.join(n for n, _ in module.named_parameters())}"
+        )
+    return found
+
+
+def _certificate(subject: Subject, horizon: int, target: AbstractLaw | None, limit: int) -> Certificate:
+    if subject.equilibria is not None and not subject.equilibria.points:
+        return _without_equilibrium(subject)
+    analysis = _analyse(subject, limit)
+    euler = None if subject.euler is None else _euler(analysis.eigenvalues, subject.euler)
+    status = _status(analysis, euler)
+    memory, needed = None, None
+    layer = subject.layer
+    if isinstance(layer, DiagonalSSM) and layer.discretization == "zoh" and status == "stable":
+        memory = memory_bound(layer, horizon)
+        if target is not None:
+            end = float(memory.time[-1])
+            needed = weight_bound(
+                memory.rate, end, float(target(end)), inputs=layer.features, lipschitz=LIPSCHITZ[layer.activation]
+            )
+    return Certificate(
+        path=subject.path,
+        kind=subject.kind,
+        time=subject.time,
+        status=status,
+        eigenvalues=analysis.eigenvalues,
+        spectral=analysis.spectral,
+        numerical=analysis.numerical,
+        margin=analysis.margin,
+        departure=analysis.departure,
+        lyapunov=analysis.lyapunov,
+        growth=analysis.growth,
+        euler=euler,
+        equilibria=() if subject.equilibria is None else subject.equilibria.points,
+        memory=memory,
+        weight_bound=needed,
+        notes=(*subject.notes, *_notes(subject, analysis, euler)),
+    )
+
+
+def _analyse(subject: Subject, limit: int) -> MatrixAnalysis:
+    if subject.eigenvalues is not None:
+        return analyse_diagonal(subject.eigenvalues, subject.time)
+    if subject.matrix is not None:
+        W = check_matrix(subject.matrix, subject.path or "W", limit)
+        return analyse_matrix(W, subject.time, torch.finfo(subject.matrix.dtype).eps)
+    assert subject.equilibria is not None
+    return analyse_matrix(subject.equilibria.jacobians[0], subject.time, torch.finfo(torch.float32).eps)
+
+
+def _without_equilibrium(subject: Subject) -> Certificate:
+    note = "no equilibrium was found: on zero input the state neither settles nor has a point where it would"
+    nothing = np.empty(0, dtype=complex)
+    nan = math.nan
+    return Certificate(
+        subject.path, subject.kind, subject.time, "unstable", nothing, nan, nan, nan, nan, notes=(*subject.notes, note)
+    )
+
+
+def _euler(eigenvalues: np.ndarray, dt: float) -> EulerStep:
+    """|1 + dt lam|^2 < 1 while dt < -2 Re lam / |lam|^2."""
+    radius = float(np.abs(1 + dt * eigenvalues).max())
+    size = np.abs(eigenvalues) ** 2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        limits = np.where(eigenvalues.real < 0, -2 * eigenvalues.real / size, 0.0)
+    return EulerStep(dt, radius, float(limits.min()))
+
+
+def _status(analysis: MatrixAnalysis, euler: EulerStep | None) -> Status:
+    scale = max(1.0, float(np.abs(analysis.eigenvalues).max()))
+    if abs(analysis.margin) <= ROUNDING * scale:
+        return "marginal"
+    if analysis.margin < 0 or (euler is not None and not euler.stable):
+        return "unstable"
+    return "stable"
+
+
+def _notes(subject: Subject, analysis: MatrixAnalysis, euler: EulerStep | None) -> list[str]:
+    notes = []
+    if euler is not None and not euler.stable and analysis.margin > 0:
+        notes.append(
+            f"the generator is stable but Euler's step dt = {euler.dt:g} is not: |1 + dt lam| reaches {euler.radius:.4g}; "
+            f"take dt below {euler.largest_dt:.4g}"
+        )
+    if analysis.eigenvector_condition > DEFECTIVE:
+        notes.append(
+            f"the matrix is defective or nearly so (eigenvector condition {analysis.eigenvector_condition:.1e}): its "
+            "eigenvalues, and the margin, are known to few digits only"
+        )
+    if analysis.margin > 0 and analysis.lyapunov is None:
+        notes.append("so near to the boundary that the Lyapunov equation has no solution in float64")
+    if subject.equilibria is not None:
+        notes += _equilibrium_notes(subject)
+    return notes
+
+
+def _equilibrium_notes(subject: Subject) -> list[str]:
+    assert subject.equilibria is not None
+    points = subject.equilibria.points
+    notes = []
+    if not subject.equilibria.settled:
+        notes.append("from 0 the state does not settle on zero input; the numbers are those of another equilibrium")
+    stable = sum(point.stable for point in points)
+    if stable > 1:
+        notes.append(f"{stable} stable equilibria: an input can move the state from one to another for good, no decay")
+    return notes
+
+
+def _rank(part: Certificate) -> int:
+    return {"unstable": 0, "marginal": 1, "stable": 2}[part.status]
+
+
+def _json(value: Any) -> Any:
+    """NaN and infinities have no JSON: None."""
+    if isinstance(value, dict):
+        return {key: _json(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_json(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,213 @@
+"""The recurrences inside a model, each as eigenvalues, a matrix, or a motion whose equilibria are to be found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from holdfast._types import Time
+from holdfast.errors import ArgumentError, ShapeError
+from holdfast.nn import (
+    AbstractRecurrent,
+    ContinuousGRU,
+    ContinuousRNN,
+    DiagonalSSM,
+    LinearRNN,
+    SelectiveSSM,
+)
+from holdfast.nn.recurrence import Structure
+from holdfast.nn.recurrent import RecurrentWeight, find_recurrent
+from holdfast.stability.cells import Cell, cell_of, gru_candidate, gru_cell, state_size, weights_of
+from holdfast.stability.certificates.equilibria import Equilibria, Motion, find_equilibria
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """One recurrence: `eigenvalues` of a diagonal one, `matrix` of a dense one, or `motion` of a nonlinear one.
+
+    `euler` is the step size where the layer steps by Euler's rule. `equilibria` are those of the motion.
+    """
+
+    path: str
+    kind: str
+    time: Time
+    eigenvalues: Tensor | None = None
+    matrix: Tensor | None = None
+    equilibria: Equilibria | None = None
+    euler: float | None = None
+    layer: nn.Module | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Options:
+    """How equilibria are looked for, and the largest state that is analysed."""
+
+    starts: int
+    limit: int
+    seed: int
+
+
+def find_subjects(model: nn.Module, options: Options) -> list[Subject]:
+    """Every recurrence of holdfast's layers, of torch's modules, and of state-space weights known by name."""
+    found: list[Subject] = []
+    for path, module in model.named_modules():
+        if isinstance(module, AbstractRecurrent):
+            found.append(_layer(path, module, options))
+        elif isinstance(module, nn.RNNBase):
+            found.extend(_torch(path, module, options))
+    found.extend(_known(weight) for weight in find_recurrent(model) if weight.kind == "named")
+    return found
+
+
+def named_subject(model: nn.Module, path: str, time: Time | None, structure: Structure | None) -> Subject:
+    """A weight called by its path: a square matrix, or eigenvalues (a vector, complex numbers, or where said so)."""
+    for weight in find_recurrent(model):
+        if weight.path == path and weight.kind == "named":
+            return _known(weight)
+    prefix, _, name = path.rpartition(".")
+    try:
+        value = getattr(model.get_submodule(prefix), name)
+    except AttributeError:
+        known = ", ".join(n for n, _ in model.named_parameters())
+        raise ArgumentError(f"the model has no weight or layer called {path!r}; its weights: {known}") from None
+    if not isinstance(value, Tensor) or not (value.is_floating_point() or value.is_complex()):
+        raise ArgumentError(f"{path} is not a weight but {type(value).__name__}; name a parameter")
+    if time is None:
+        raise ArgumentError(f"say in which time {path} acts: time='continuous' (dh/dt = W h) or 'discrete' (h+ = W h)")
+    if structure is None:
+        structure = "diagonal" if value.ndim == 1 or value.is_complex() else "dense"
+    if structure == "diagonal":
+        return Subject(path, "named eigenvalues", time, eigenvalues=value.detach())
+    if value.ndim != 2 or value.shape[0] != value.shape[1] or value.is_complex():
+        raise ShapeError(
+            f"{path} has shape {tuple(value.shape)}, {value.dtype}; expected a real square matrix. For a table of "
+            "eigenvalues pass structure='diagonal'"
+        )
+    return Subject(path, "named matrix", time, matrix=value.detach())
+
+
+def _layer(path: str, layer: AbstractRecurrent, options: Options) -> Subject:
+    kind = type(layer).__name__
+    if isinstance(layer, ContinuousGRU):
+        _check_finite(path or kind, layer)
+        motion, residual = _gru_motion(layer)
+        equilibria = _search(path or kind, motion, residual, layer.state_size, "continuous", layer.dt, options)
+        return Subject(path, kind, "continuous", equilibria=equilibria, euler=layer.dt, layer=layer)
+    euler = None
+    if isinstance(layer, ContinuousRNN):
+        euler = layer.dt
+    elif isinstance(layer, (DiagonalSSM, LinearRNN)) and layer.time == "continuous":
+        euler = layer.dt if layer.discretization == "euler" else None
+    notes = _layer_notes(layer)
+    if isinstance(layer, (LinearRNN, ContinuousRNN)) and layer.recurrence.structure == "dense":
+        W = layer.recurrence().detach()
+        return Subject(path, kind, layer.time, matrix=W, euler=euler, layer=layer, notes=notes)
+    lam = layer.eigenvalues().detach()
+    return Subject(path, kind, layer.time, eigenvalues=lam, euler=euler, layer=layer, notes=notes)
+
+
+def _layer_notes(layer: AbstractRecurrent) -> tuple[str, ...]:
+    if isinstance(layer, SelectiveSSM):
+        return ("the step size depends on the input; A < 0 keeps every step stable, whatever it is",)
+    if not isinstance(layer, ContinuousRNN) or layer.activation == "linear":
+        return ()
+    if layer.activation in ("tanh", "hardtanh"):
+        return (
+            "linearised at the equilibrium W h = -b, where the slope of the activation is 1; states far from it may behave "
+            "otherwise (iat, Fig. 11)",
+        )
+    return (
+        f"{layer.activation} is outside the activations of iat, Thm 3.9: it has no equilibrium at which its slope is 1, so "
+        "that these numbers are those of W alone",
+    )
+
+
+def _gru_motion(layer: ContinuousGRU) -> tuple[Motion, Motion]:
+    """dh/dt = z o (candidate - h) on zero input, and candidate - h."""
+    n = layer.state_size
+    U = layer.U.detach().cpu().double()
+    b = U.new_zeros(3 * n) if layer.b is None else layer.b.detach().cpu().double()
+
+    def residual(h: Tensor) -> Tensor:
+        r = torch.sigmoid(functional.linear(h, U[n : 2 * n], b[n : 2 * n]))
+        return torch.tanh(functional.linear(r * h, U[2 * n :], b[2 * n :])) - h
+
+    def motion(h: Tensor) -> Tensor:
+        return torch.sigmoid(functional.linear(h, U[:n], b[:n])) * residual(h)
+
+    return motion, residual
+
+
+def _torch(path: str, module: nn.RNNBase, options: Options) -> Iterator[Subject]:
+    """One subject a layer and direction; upper layers rest on the state that the lower ones reach from 0."""
+    cell = cell_of(module)
+    kind = f"torch.nn.{type(module).__name__}"
+    if cell is None:
+        raise ArgumentError(f"{path or kind}: an LSTM with projections is not known; name its weight_hh instead")
+    _check_finite(path or kind, module)
+    below = torch.zeros(module.input_size, dtype=torch.float64)
+    for index in range(module.num_layers):
+        outputs = []
+        for reverse in (False, True) if module.bidirectional else (False,):
+            name = f"weight_hh_l{index}" + ("_reverse" if reverse else "")
+            full = f"{path}.{name}" if path else name
+            w_ih, b_ih, w_hh, b_hh = (
+                None if w is None else w.detach().cpu().double() for w in weights_of(module, index, reverse)
+            )
+            assert w_ih is not None and w_hh is not None
+            drive = functional.linear(below, w_ih, b_ih)
+
+            motion, residual = _torch_motion(cell, drive, w_hh, b_hh)
+            equilibria = _search(full, motion, residual, state_size(module), "discrete", 1.0, options)
+            rest = torch.from_numpy(equilibria.points[0].state) if equilibria.points else drive.new_zeros(0)
+            rest = rest if len(rest) else drive.new_zeros(state_size(module))
+            outputs.append(rest[: module.hidden_size])
+            yield Subject(full, kind, "discrete", equilibria=equilibria, layer=module)
+        below = torch.cat(outputs)
+
+
+def _torch_motion(cell: Cell, drive: Tensor, w: Tensor, b: Tensor | None) -> tuple[Motion, Motion]:
+    def motion(h: Tensor) -> Tensor:
+        return cell(drive, h, w, b)
+
+    def moved(h: Tensor) -> Tensor:
+        return motion(h) - h
+
+    def candidate(h: Tensor) -> Tensor:
+        return gru_candidate(drive, h, w, b) - h
+
+    return motion, candidate if cell is gru_cell else moved
+
+
+def _search(
+    name: str, motion: Motion, residual: Motion, size: int, time: Time, dt: float, options: Options
+) -> Equilibria:
+    if size > options.limit:
+        raise ArgumentError(
+            f"{name} has a state of {size} numbers; Jacobians take minutes above {options.limit}. Pass limit= to do it "
+            "all the same."
+        )
+    return find_equilibria(motion, residual, size, time, dt=dt, starts=options.starts, seed=options.seed)
+
+
+def _check_finite(name: str, module: nn.Module) -> None:
+    """A search for equilibria would only say that it found none."""
+    bad = {n: int((~torch.isfinite(p)).sum()) for n, p in module.named_parameters()}
+    for weight, count in bad.items():
+        if count:
+            raise ArgumentError(f"{name}: {weight} has entries that are not finite, {count} of them")
+
+
+def _known(weight: RecurrentWeight) -> Subject:
+    value = getattr(weight.module, weight.name).detach()
+    if weight.storage == "log_negative":
+        return Subject(weight.path, "eigenvalues -exp(weight)", "continuous", eigenvalues=-torch.exp(value))
+    partner = weight.name.replace("_re", "_im")
+    imaginary = getattr(weight.module, partner, None) if partner != weight.name else None
+    lam = torch.complex(value, imaginary.detach()) if isinstance(imaginary, Tensor) else value
+    return Subject(weight.path, "eigenvalues", "continuous", eigenvalues=lam)

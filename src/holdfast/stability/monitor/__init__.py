@@ -1,0 +1,5 @@
+"""GradientMonitor, what it watches, and its adapters to the training loops of others."""
+
+from holdfast.stability.monitor.monitor import DivergenceWarning, GradientHistory, GradientMonitor
+
+__all__ = ["DivergenceWarning", "GradientHistory", "GradientMonitor"]

@@ -1,0 +1,221 @@
+"""The balls that perturbations live in, one norm a weight, and which weights of a model are perturbed.
+
+A ball draws, projects and knows the steepest direction, each for a batch of perturbations of one weight, (draws, *shape).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from holdfast.errors import ArgumentError, unknown_name
+from holdfast.nn import ContinuousGRU, Recurrence
+from holdfast.nn.recurrent import RecurrentWeight, find_recurrent
+from holdfast.parameterizations import AbstractParameterization
+
+Norm = Literal["spectral", "frobenius", "max-abs"]
+Ball = Literal["ball", "sphere"]
+Scope = str | Sequence[str]
+NORMS = ("spectral", "frobenius", "max-abs")
+BALLS = ("ball", "sphere")
+
+
+class AbstractBall(ABC):
+    """The unit ball of a norm on the perturbations of one weight."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def norm(self, delta: Tensor) -> Float[Tensor, " draws"]:
+        """The norm of each perturbation."""
+
+    @abstractmethod
+    def project(self, delta: Tensor, radius: Float[Tensor, " draws"]) -> Tensor:
+        """The nearest perturbation of norm at most `radius`, one radius a draw."""
+
+    @abstractmethod
+    def steepest(self, gradient: Tensor) -> Tensor:
+        """The d of norm at most 1 with the largest <gradient, d>."""
+
+    def draw(self, like: Tensor, draws: int, generator: torch.Generator, where: Ball) -> Tensor:
+        """Random perturbations of norm 1 ("sphere"), or uniform in the volume of the unit ball ("ball"), in float64.
+
+        Directions are those of normal numbers, so that no entry and no singular direction is preferred.
+        """
+        wide = torch.complex128 if like.is_complex() else torch.float64
+        delta = torch.randn((draws, *like.shape), generator=generator, dtype=wide)
+        unit = delta / _column(_not_zero(self.norm(delta)), delta)
+        if where == "sphere":
+            return unit
+        u = torch.rand(draws, generator=generator, dtype=torch.float64)
+        # a ball of n dimensions holds the share r^n within radius r
+        return unit * _column(u ** (1 / max(1, like.numel() * (2 if like.is_complex() else 1))), delta)
+
+
+class Spectral(AbstractBall):
+    """Largest singular value of a weight taken as a matrix, its first dimension by the rest."""
+
+    name = "spectral"
+
+    def norm(self, delta: Tensor) -> Float[Tensor, " draws"]:
+        matrices = _matrices(delta)
+        # the smaller Gram matrix: its eigenvalues cost a quarter of an SVD, and the largest keeps its digits
+        wide = matrices if matrices.shape[-2] <= matrices.shape[-1] else matrices.mH
+        return torch.linalg.eigvalsh(wide @ wide.mH)[:, -1].clamp(min=0).sqrt()
+
+    def project(self, delta: Tensor, radius: Float[Tensor, " draws"]) -> Tensor:
+        u, s, vh = torch.linalg.svd(_matrices(delta), full_matrices=False)
+        return (u * torch.minimum(s, radius.unsqueeze(-1)).unsqueeze(-2) @ vh).reshape(delta.shape)
+
+    def steepest(self, gradient: Tensor) -> Tensor:
+        u, s, vh = torch.linalg.svd(_matrices(gradient), full_matrices=False)
+        # a direction without gradient stays where it is
+        kept = (s > s.amax(-1, keepdim=True) * 1e-12).to(u.dtype)
+        return (u * kept.unsqueeze(-2) @ vh).reshape(gradient.shape)
+
+
+class Euclidean(AbstractBall):
+    """Root of the sum of squares: the 2-norm of a vector, the Frobenius norm of a matrix."""
+
+    name = "2-norm"
+
+    def norm(self, delta: Tensor) -> Float[Tensor, " draws"]:
+        return torch.linalg.vector_norm(delta.flatten(1), dim=-1)
+
+    def project(self, delta: Tensor, radius: Float[Tensor, " draws"]) -> Tensor:
+        size = self.norm(delta)
+        return delta * _column(torch.where(size > radius, radius / _not_zero(size), torch.ones_like(size)), delta)
+
+    def steepest(self, gradient: Tensor) -> Tensor:
+        # divided by the largest entry first: the square of a gradient of 1e200 is not finite
+        scaled = gradient / _column(_not_zero(MaxAbs().norm(gradient)), gradient)
+        return scaled / _column(_not_zero(self.norm(scaled)), gradient)
+
+
+class MaxAbs(AbstractBall):
+    """Largest absolute entry; for the vector w of a diagonal recurrence this is the spectral norm of diag(w)."""
+
+    name = "max-abs"
+
+    def norm(self, delta: Tensor) -> Float[Tensor, " draws"]:
+        return delta.abs().flatten(1).amax(-1) if delta[0].numel() else delta.new_zeros(len(delta)).abs()
+
+    def project(self, delta: Tensor, radius: Float[Tensor, " draws"]) -> Tensor:
+        return torch.sgn(delta) * torch.minimum(delta.abs(), _column(radius, delta))
+
+    def steepest(self, gradient: Tensor) -> Tensor:
+        return torch.sgn(gradient)
+
+    def draw(self, like: Tensor, draws: int, generator: torch.Generator, where: Ball) -> Tensor:
+        if like.is_complex():
+            return super().draw(like, draws, generator, where)
+        delta = 2 * torch.rand((draws, *like.shape), generator=generator, dtype=torch.float64) - 1
+        return delta if where == "ball" else delta / _column(_not_zero(self.norm(delta)), delta)
+
+
+def ball_of(norm: Norm, shape: torch.Size, *, diagonal: bool) -> AbstractBall:
+    """The ball of a weight: "spectral" is the 2-norm for a vector and max-abs for the vector of a diagonal recurrence.
+
+    "Inverse Approximation Theory", Def. 3.4, and "StableSSM", Def. 2.4: |theta| = max(|W|_2, |U|_2, |b|_2, |c|_2).
+    """
+    if norm == "max-abs" or (norm == "spectral" and diagonal):
+        return MaxAbs()
+    if norm == "frobenius":
+        return Euclidean()
+    if norm != "spectral":
+        raise unknown_name("norm", norm, NORMS)
+    rows = shape[0] if shape else 1
+    return Euclidean() if min(rows, math.prod(shape[1:])) <= 1 else Spectral()
+
+
+@dataclass(frozen=True, eq=False)
+class PerturbedWeight:
+    """A weight with its ball; `modes` is f where the weight is the w of a diagonal recurrence lam = f(w)."""
+
+    name: str
+    value: Tensor
+    ball: AbstractBall
+    modes: AbstractParameterization | None = None
+
+
+def select_weights(model: nn.Module, scope: Scope, norm: Norm) -> list[PerturbedWeight]:
+    """The weights in `scope` ("all", "recurrent", or names and prefixes), each with the ball of `norm`."""
+    if norm not in NORMS:
+        raise unknown_name("norm", norm, NORMS)
+    every = {name: p for name, p in model.named_parameters() if p.is_floating_point() or p.is_complex()}
+    if not every:
+        raise ArgumentError(f"{type(model).__name__} has no weights to perturb")
+    found = find_recurrent(model)
+    chosen = _names(every, found, scope)
+    weights = []
+    for name in chosen:
+        owner = next((r for r in found if belongs(name, r.path)), None)
+        diagonal = owner is not None and is_diagonal(owner)
+        value = every[name].detach()
+        weights.append(PerturbedWeight(name, value, ball_of(norm, value.shape, diagonal=diagonal), _modes(owner)))
+    return weights
+
+
+def _names(every: dict[str, nn.Parameter], found: list[RecurrentWeight], scope: Scope) -> list[str]:
+    if scope == "all":
+        return list(every)
+    if scope == "recurrent":
+        names = [n for n in every if any(belongs(n, r.path) for r in found)]
+        if not names:
+            raise ArgumentError(
+                "scope='recurrent', but no recurrent weight was found; name them: scope=['layer.weight']. "
+                f"The model's weights: {', '.join(every)}"
+            )
+        return names
+    wanted = [scope] if isinstance(scope, str) else list(scope)
+    if not wanted:
+        raise ArgumentError("scope is empty: expected 'all', 'recurrent' or names of weights")
+    for prefix in wanted:
+        if not any(belongs(name, prefix) for name in every):
+            raise unknown_name("weight", prefix, ["all", "recurrent", *every])
+    return [name for name in every if any(belongs(name, prefix) for prefix in wanted)]
+
+
+def belongs(name: str, path: str) -> bool:
+    """Whether the parameter `name` is the weight at `path`, lies below it, or stands behind its parametrization."""
+    plain = re.sub(r"(^|\.)parametrizations\.(\w+)\.original\d*$", r"\1\2", name)
+    return plain == path or plain.startswith(path + ".") or name.startswith(path + ".")
+
+
+def is_diagonal(weight: RecurrentWeight) -> bool:
+    """Whether the entries of the weight belong to single modes, so that it counts as the matrix diag(w)."""
+    if weight.kind == "torch" or isinstance(weight.module, ContinuousGRU):
+        return False
+    part = getattr(weight.module, weight.name)
+    return not isinstance(part, Recurrence) or part.structure == "diagonal"
+
+
+def _modes(weight: RecurrentWeight | None) -> AbstractParameterization | None:
+    """f of lam = f(w), where the weight decides how fast modes decay."""
+    if weight is None or weight.kind != "layer" or not is_diagonal(weight):
+        return None
+    part = getattr(weight.module, weight.name)
+    f = part.parameterization if isinstance(part, Recurrence) else getattr(weight.module, "parameterization", None)
+    decides = isinstance(part, Recurrence) or weight.name == "w"
+    return f if decides and isinstance(f, AbstractParameterization) else None
+
+
+def _matrices(delta: Tensor) -> Tensor:
+    return delta.flatten(2) if delta.ndim > 2 else delta.unsqueeze(-1)
+
+
+def _not_zero(size: Tensor) -> Tensor:
+    """Sizes to divide by: what has size 0 stays 0, in float32 too."""
+    return size.clamp(min=torch.finfo(size.dtype).tiny)
+
+
+def _column(values: Tensor, like: Tensor) -> Tensor:
+    return values.reshape(-1, *(1,) * (like.ndim - 1))

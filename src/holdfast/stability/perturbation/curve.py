@@ -1,0 +1,81 @@
+"""PerturbationCurve: errors on a grid of radii."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64
+from torch import Tensor
+
+from holdfast.errors import ArgumentError, ShapeError
+
+
+@dataclass(frozen=True, eq=False)
+class PerturbationCurve:
+    """E(beta) on a grid of radii ("Inverse Approximation Theory", Def. 3.4; "StableSSM", Def. 2.4).
+
+    `errors` are +inf where the perturbed model is not finite. `centre` is E(0); `draws` the errors of the random draws,
+    one row a radius. `norm`, `metric`, `search`, `scope` say what was asked; `method` and `reason` how it was computed.
+    """
+
+    radii: Float64[np.ndarray, " radii"]
+    errors: Float64[np.ndarray, " radii"]
+    centre: float | None = None
+    draws: Float64[np.ndarray, "radii draws"] | None = None
+    metric: str = "given"
+    norm: str = "given"
+    ball: str = "given"
+    search: str = "given"
+    scope: tuple[str, ...] = ()
+    method: str = "given"
+    reason: str = ""
+    running_maximum: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "radii", check_radii(self.radii))
+        for name in ("errors", "draws"):
+            value = getattr(self, name)
+            if value is not None:
+                array = _array(value)
+                # a NaN is a model that broke: dropping it would make the curve look better than it is
+                object.__setattr__(self, name, np.where(np.isfinite(array), array, np.inf))
+        if self.errors.shape != self.radii.shape:
+            raise ShapeError(f"a curve needs one error a radius; came {self.errors.shape=} and {self.radii.shape=}")
+        if (self.errors < 0).any():
+            raise ArgumentError(f"errors are sizes and not negative, came {float(self.errors.min())}")
+
+    @property
+    def at_zero(self) -> float:
+        """E(0): the centre's error where it is known, else that of the smallest radius."""
+        return float(self.errors[0]) if self.centre is None else self.centre
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain numbers and lists, for JSON; infinite errors become None."""
+        plain: dict[str, Any] = {
+            name: getattr(self, name) for name in ("metric", "norm", "ball", "search", "method", "reason")
+        }
+        plain |= {"scope": list(self.scope), "running_maximum": self.running_maximum}
+        plain["centre"] = self.centre if self.centre is None or math.isfinite(self.centre) else None
+        plain["radii"] = self.radii.tolist()
+        plain["errors"] = [e if math.isfinite(e) else None for e in self.errors.tolist()]
+        return plain
+
+
+def check_radii(radii: Sequence[float] | np.ndarray | Tensor) -> np.ndarray:
+    """The radii as float64; raises unless there is one and they are finite, not negative and increase."""
+    betas = _array(radii)
+    if betas.ndim != 1 or len(betas) == 0:
+        raise ShapeError(f"radii must be a list of numbers, at least one; came shape {betas.shape}")
+    if not np.isfinite(betas).all() or (betas < 0).any():
+        raise ArgumentError(f"radii must be finite and not negative, came {betas.tolist()}")
+    if (np.diff(betas) <= 0).any():
+        raise ArgumentError(f"radii must increase; sort them first: came {betas.tolist()}")
+    return betas
+
+
+def _array(values: Sequence[float] | np.ndarray | Tensor) -> np.ndarray:
+    return np.array(values.detach().cpu().numpy() if isinstance(values, Tensor) else values, dtype=np.float64)

@@ -1,0 +1,125 @@
+"""perturbation_error: how far a model drifts from its target when its weights move."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from holdfast.errors import ArgumentError, unknown_name
+from holdfast.memory.preserve import undisturbed
+from holdfast.stability.perturbation.balls import BALLS, Ball, Norm, Scope, select_weights
+from holdfast.stability.perturbation.curve import PerturbationCurve, check_radii
+from holdfast.stability.perturbation.evaluate import LIMIT, Data, check_targets, run_once
+from holdfast.stability.perturbation.methods import Method, choose
+from holdfast.stability.perturbation.metrics import MetricName, get_metric
+from holdfast.stability.perturbation.search import SEARCHES, Problem, Progress, Search, centre_error, run_search
+
+
+def perturbation_error(
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor,
+    radii: Sequence[float] | np.ndarray | Tensor,
+    *,
+    metric: MetricName = "sup",
+    norm: Norm = "spectral",
+    ball: Ball = "ball",
+    search: Search = "random",
+    scope: Scope = "all",
+    draws: int = 30,
+    restarts: int = 3,
+    steps: int = 20,
+    running_maximum: bool = False,
+    relative: bool = False,
+    dt: float = 1.0,
+    layout: Literal["batch_first", "time_first"] = "batch_first",
+    method: Method = "auto",
+    memory_limit: float = LIMIT,
+    seed: int | torch.Generator = 0,
+    progress: Progress | None = None,
+) -> PerturbationCurve:
+    """E(beta) = sup over |theta~ - theta| <= beta of ||targets - model(inputs; theta~)||, for every beta in `radii`.
+
+    Every weight moves in its own ball (iat, Def. 3.4; StableSSM, Def. 2.4): `norm` "spectral" is the largest singular
+    value of a matrix, the 2-norm of a vector and max-abs for the vector of a diagonal recurrence, which is diag(w);
+    "frobenius" and "max-abs" are the same for all. `scope` is "all", "recurrent", or names (or prefixes) of weights.
+
+    `metric`: "sup" over sequences, times and outputs, "mean-square", or "sobolev" (iat, eq. 11; `dt` is the time of a
+    step). `relative=True` divides each sequence's error by its largest |x|, as the functional norm does.
+
+    `search`: "random" takes `draws` perturbations, uniform in the ball or of exactly norm beta (`ball="sphere"`), the
+    same directions at every radius. "adversarial" ascends from the best of them and `restarts` others by `steps` steps.
+    "exact" takes the slow and fast ends of all modes of diagonal recurrences. Always adversarial >= random >= E(0).
+    `running_maximum=True` makes a random curve monotone; the authors' code did so silently, with max-abs noise of size
+    exactly beta (norm="max-abs", ball="sphere").
+
+    `method`: impulse responses and one matrix product for linear layers of ours, perturbations folded into the scan for
+    the nonlinear diagonal one, our kernel for torch.nn.RNN, torch.func.vmap or a loop for any other module; the result
+    says which and why. At most about `memory_limit` bytes are held at a time, beyond one plain run of the model and 64
+    MB of random directions. What is not finite is +inf.
+    The model, its mode, its gradients and the random states are left as they were.
+    """
+    betas = check_radii(radii)
+    _check(search, ball, draws, restarts, steps, memory_limit, running_maximum, layout)
+    generator = seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(seed)
+    with undisturbed(model):
+        weights = select_weights(model, scope, norm)
+        with torch.no_grad():
+            check_targets(run_once(model, {}, inputs), targets)
+        data = Data(
+            inputs, targets, get_metric(metric, dt), _weights_of(inputs, relative, layout), layout == "time_first"
+        )
+        evaluator, reason = choose(model, data, {w.name: w.value for w in weights}, method, memory_limit)
+        centre = centre_error(evaluator, weights)
+        problem = Problem(weights, betas, evaluator, progress)
+        found = run_search(problem, search, centre, draws, ball, restarts, steps, generator)
+    errors = np.maximum.accumulate(found.errors) if running_maximum else found.errors
+    return PerturbationCurve(
+        radii=betas,
+        errors=errors,
+        centre=centre,
+        draws=found.draws,
+        metric=f"{metric}, relative to inputs" if relative else metric,
+        norm=norm,
+        ball=ball,
+        search=search,
+        scope=tuple(w.name for w in weights),
+        method=evaluator.how,
+        reason=reason,
+        running_maximum=running_maximum,
+    )
+
+
+def _check(
+    search: str, ball: str, draws: int, restarts: int, steps: int, limit: float, running: bool, layout: str
+) -> None:
+    for kind, value, known in (
+        ("search", search, SEARCHES),
+        ("ball", ball, BALLS),
+        ("layout", layout, ("batch_first", "time_first")),
+    ):
+        if value not in known:
+            raise unknown_name(kind, value, known)
+    if draws < 1 or restarts < 0 or steps < 1 or not limit > 0:
+        raise ArgumentError(
+            f"needs draws >= 1, restarts >= 0, steps >= 1, memory_limit > 0; came {draws=}, {restarts=}, {steps=}, "
+            f"memory_limit={limit}"
+        )
+    if running and search != "random":
+        raise ArgumentError(f"search={search!r} is monotone already (balls are nested); leave running_maximum out")
+
+
+def _weights_of(inputs: Tensor, relative: bool, layout: str) -> Tensor | None:
+    if not relative:
+        return None
+    if not inputs.is_floating_point() or inputs.ndim < 2:
+        raise ArgumentError(f"relative=True needs real inputs (batch, time, ...), came {inputs.dtype}, {inputs.shape=}")
+    by_sequence = inputs.transpose(0, 1) if layout == "time_first" else inputs
+    size = by_sequence.abs().flatten(1).amax(-1)
+    if not bool((size > 0).all()):
+        raise ArgumentError("relative=True divides by the largest |x| of each sequence; one of them is all zeros")
+    return 1 / size

@@ -1,0 +1,123 @@
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from holdfast.cli import certify
+from holdfast.errors import ArgumentError
+
+app = typer.Typer()
+app.command("certify")(certify.command)
+
+MODELS = """
+import torch
+from torch import nn
+
+from holdfast.nn import DiagonalSSM, LinearRNN
+
+W = torch.tensor([[-0.1, 5.0], [0.0, -0.2]])
+
+
+def layer():
+    return DiagonalSSM(1, 4)
+
+
+def non_normal():
+    return LinearRNN(1, 2, W=W, parameterization="direct", time="continuous")
+
+
+def gru():
+    return nn.GRU(2, 4, num_layers=2)
+
+
+def growing():
+    return LinearRNN(1, 2, W=-W, parameterization="direct", time="continuous")
+
+
+def mixing():
+    return nn.Linear(3, 3)
+
+
+def function():
+    return lambda x: x
+"""
+
+
+@pytest.fixture
+def models(tmp_path):
+    file = tmp_path / "my_models.py"
+    file.write_text(MODELS)
+    return str(file)
+
+
+def holdfast(*arguments):
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_a_stable_layer_is_certified_with_its_memory_bound(models):
+    done = holdfast(f"{models}:layer", "--target", "power:1.5")
+    assert done.exit_code == 0, done.output
+    assert "stable" in done.stdout
+    assert "StableSSM, Thm 3.1" in done.stdout
+    assert "StableSSM, eq. 56" in done.stdout
+    assert "smallest margin 0.001" in done.stdout
+
+
+def test_a_non_normal_matrix_is_told_why_the_lemma_does_not_hold(models):
+    done = holdfast(f"{models}:non_normal")
+    assert done.exit_code == 0, done.output
+    assert "W is not normal" in done.stdout
+    assert "Lemma A.8" in done.stdout
+
+
+def test_every_recurrence_is_a_row_and_a_part_of_the_json(models):
+    table = holdfast(f"{models}:gru")
+    assert table.exit_code == 0, table.output
+    assert "weight_hh_l0" in table.stdout
+    assert "weight_hh_l1" in table.stdout
+    answer = json.loads(holdfast(f"{models}:gru", "--json").stdout)
+    assert [part["path"] for part in answer["parts"]] == ["weight_hh_l0", "weight_hh_l1"]
+    assert answer["parts"][0]["equilibria"][0]["reached"]
+
+
+def test_an_unstable_recurrence_ends_with_1(models):
+    done = holdfast(f"{models}:growing")
+    assert done.exit_code == 1
+    assert "unstable" in done.stdout
+
+
+def test_a_weight_is_named_with_its_time(models):
+    done = holdfast(f"{models}:mixing", "--weight", "weight", "--time", "discrete", "--json")
+    assert done.exit_code in (0, 1)
+    assert json.loads(done.stdout)["kind"] == "named matrix"
+    table = holdfast(
+        f"{models}:mixing", "--weight", "weight", "--time", "discrete", "--structure", "diagonal", "--json"
+    )
+    assert json.loads(table.stdout)["kind"] == "named eigenvalues"
+
+
+def test_plot_is_written(models, tmp_path):
+    pytest.importorskip("matplotlib")
+    file = tmp_path / "eigenvalues.svg"
+    done = holdfast(f"{models}:gru", "--plot", str(file))
+    assert done.exit_code == 0, done.output
+    assert "<svg" in file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["{}:mixing"], "no recurrence was found"),
+        (["{}:function"], "nn.Module"),
+        (["{}:gru", "--target", "power:1.5"], "DiagonalSSM"),
+        (["{}:gru", "--limit", "2"], "Pass limit="),
+        (["{}:mixing", "--weight", "weight"], "say in which time"),
+        (["gru"], "module:factory"),
+    ],
+    ids=lambda x: " ".join(x) if isinstance(x, list) else "",
+)
+def test_mistakes_are_named(models, arguments, text):
+    done = holdfast(*(a.format(models) for a in arguments))
+    assert isinstance(done.exception, ArgumentError), done.exception
+    assert text in str(done.exception)

@@ -1,0 +1,146 @@
+import json
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from holdfast.cli import stability
+from holdfast.errors import ArgumentError, UnknownNameError
+
+app = typer.Typer()
+app.command("stability")(stability.command)
+
+MODELS = '''
+import numpy as np
+import torch
+from scipy.optimize import nnls
+from torch import nn
+
+from holdfast import laws
+from holdfast.nn import DiagonalSSM
+
+
+def layer():
+    return DiagonalSSM(1, 4)
+
+
+def rnn():
+    return nn.RNN(2, 4, batch_first=True)
+
+
+def time_first():
+    return nn.RNN(2, 4)
+
+
+def fitted(m, parameterization):
+    """Non-negative fit of (1 + t)^-1.5, what a held input adds over each step."""
+    rates = np.geomspace(1 / m**2, 4.0, m)
+    k = np.arange(2000.0)
+    rho = laws.PowerLaw(1.5).integral(torch.from_numpy(k), torch.from_numpy(k + 1)).numpy()
+    modes = np.exp(-np.outer(k, rates)) * -np.expm1(-rates) / rates
+    c, _ = nnls(modes, rho)
+    model = DiagonalSSM(1, m, activation="identity", bias=False, parameterization=parameterization,
+                        eigenvalues=torch.from_numpy(-rates))
+    with torch.no_grad():
+        model.U.fill_(1.0)
+        model.C.copy_(torch.from_numpy(c))
+    return model
+
+
+def direct(m):
+    return fitted(m, "direct")
+
+
+def best(m):
+    return fitted(m, "best")
+
+
+NUMBER = 3
+'''
+
+
+@pytest.fixture
+def models(tmp_path):
+    file = tmp_path / "my_models.py"
+    file.write_text(MODELS)
+    return str(file)
+
+
+def holdfast(*arguments):
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_one_model_gets_a_table_and_a_radius(models):
+    done = holdfast(f"{models}:layer", "--draws", "4", "--length", "20")
+    assert done.exit_code == 0, done.output
+    assert "against the model's own outputs" in done.stdout
+    assert "folded: perturbations are channels of DiagonalSSM's scan" in done.stdout
+    assert "radius = " in done.stdout or "radius >= " in done.stdout
+
+
+def test_json_holds_the_curve_and_how_it_was_computed(models):
+    done = holdfast(f"{models}:rnn", "--radii", "1e-3:1:5", "--draws", "3", "--scope", "recurrent", "--json")
+    assert done.exit_code == 0, done.output
+    answer = json.loads(done.stdout)
+    curve = answer["curves"]["0"]
+    assert curve["scope"] == ["weight_hh_l0"]
+    assert curve["method"] == "vmap"
+    np.testing.assert_allclose(curve["radii"], np.geomspace(1e-3, 1, 5))
+    assert answer["verdict"] is None
+
+
+LONG = ("--target", "power:1.5", "--radii", "1e-4:1:25", "--length", "3000", "--batch", "2", "--scope", "recurrent")
+
+
+def test_a_family_of_direct_weights_is_unstable_and_ends_with_1(models):
+    done = holdfast(f"{models}:direct", "--widths", "4,8,16,32", *LONG, "--search", "exact")
+    assert done.exit_code == 1, done.output
+    assert "UNSTABLE: the radii shrink as models widen" in done.stdout
+    assert "E, m = 32" in done.stdout
+
+
+def test_the_same_family_of_stable_weights_is_stable(models):
+    done = holdfast(f"{models}:best", "--widths", "4,8,16,32", *LONG, "--search", "exact", "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["verdict"]["verdict"] == "stable"
+
+
+def test_models_with_time_first_are_taken_as_such(models):
+    first = holdfast(f"{models}:time_first", "--layout", "time_first", "--draws", "3", "--json")
+    batch = holdfast(f"{models}:rnn", "--draws", "3", "--json")
+    np.testing.assert_allclose(*(json.loads(d.stdout)["curves"]["0"]["errors"] for d in (first, batch)), rtol=1e-5)
+
+
+def test_plot_is_written(models, tmp_path):
+    pytest.importorskip("matplotlib")
+    file = tmp_path / "figures" / "curve.png"
+    done = holdfast(f"{models}:layer", "--draws", "2", "--plot", str(file))
+    assert done.exit_code == 0, done.output
+    assert file.read_bytes().startswith(b"\x89PNG")
+    wrong = holdfast(f"{models}:layer", "--draws", "2", "--plot", str(tmp_path / "curve.txt"))
+    assert isinstance(wrong.exception, ArgumentError)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        (["{}:layer", "--radii", "1:2"], ArgumentError, "LOW:HIGH:COUNT"),
+        (["{}:layer", "--radii", "1:0.1:5"], ArgumentError, "LOW < HIGH"),
+        (["{}:layer", "--search", "best"], UnknownNameError, "adversarial"),
+        (["{}:layer", "--target", "power:x"], ArgumentError, "power:1.5"),
+        (["{}:layer", "--target", "powr:1"], UnknownNameError, "Did you mean 'power'"),
+        (["{}:layer", "--batch", "0"], ArgumentError, "--batch"),
+        (["{}:best", "--widths", "4"], ArgumentError, "at least two"),
+        (["{}:best", "--widths", "4,x"], ArgumentError, "whole numbers"),
+        (["{}:layer", "--widths", "4,8"], ArgumentError, "width as its one argument"),
+        (["hf:some", "--widths", "4,8"], ArgumentError, "takes a width"),
+        (["{}:NUMBER"], ArgumentError, "int"),
+        (["{}:nothing"], UnknownNameError, "layer"),
+    ],
+    ids=lambda x: " ".join(x) if isinstance(x, list) else "",
+)
+def test_mistakes_are_named(user_mistakes, models, arguments, error, text):
+    done = holdfast(*(a.format(models) for a in arguments))
+    assert isinstance(done.exception, error), done.exception
+    assert text in str(done.exception)

@@ -1,0 +1,310 @@
+"""GradientMonitor: autograd's own numbers, margins of certify, warnings before divergence, adapters."""
+
+import importlib.util
+import math
+import sys
+import types
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from holdfast.errors import ArgumentError, BackendError, UnknownNameError
+from holdfast.nn import LRU, S4D, ContinuousGRU, ContinuousRNN, DiagonalSSM, LinearRNN, SelectiveSSM, SequenceModel
+from holdfast.stability import DivergenceWarning, GradientMonitor, certify
+
+ROUNDING = 1e-6  # the monitor reads in float32
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def loss_of(model, features=2):
+    y = model(torch.randn(3, 10, features))
+    y = y[0] if isinstance(y, tuple) else y
+    return y.square().mean()
+
+
+LAYERS = {
+    "diagonal": lambda: DiagonalSSM(2, 6),
+    "lru": lambda: LRU(2, 6),
+    "s4d": lambda: S4D(2, 6),
+    "selective": lambda: SelectiveSSM(2, 16),
+    "linear": lambda: LinearRNN(2, 6),
+    "linear direct": lambda: LinearRNN(2, 6, parameterization="direct"),
+    "rnn": lambda: ContinuousRNN(2, 6),
+    "gru": lambda: ContinuousGRU(2, 6),
+    "torch rnn": lambda: nn.RNN(2, 6, batch_first=True),
+    "torch lstm": lambda: nn.LSTM(2, 6, num_layers=2, batch_first=True),
+    "stack": lambda: SequenceModel(2, 4, depth=2, layer="lru", state_size=4),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_numbers_are_those_of_autograd(name):
+    model = LAYERS[name]()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    expected = []
+    with GradientMonitor(model, quantiles=(0.0, 0.5, 1.0)) as monitor:
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss_of(model).backward()
+            expected.append([by_hand(watched) for watched in monitor.watched])
+            optimizer.step()
+    found = monitor.history
+    assert found.steps.tolist() == [0, 1, 2]
+    table = np.array(expected)
+    np.testing.assert_allclose(found.minimum, table[..., 0], rtol=ROUNDING)
+    np.testing.assert_allclose(found.maximum, table[..., 1], rtol=ROUNDING)
+    np.testing.assert_allclose(found.norm_ratio, table[..., 2], rtol=ROUNDING)
+    np.testing.assert_allclose(found.quantiles[..., 0], table[..., 0], rtol=ROUNDING)
+    np.testing.assert_allclose(found.quantiles[..., 2], table[..., 1], rtol=ROUNDING)
+    assert ((found.minimum <= found.quantiles[..., 1]) & (found.quantiles[..., 1] <= found.maximum)).all()
+
+
+def by_hand(watched):
+    w = torch.cat([p.detach().flatten().double() for p in watched.parameters])
+    g = torch.cat([p.grad.flatten().double() for p in watched.parameters])
+    ratio = torch.where(g == 0, 0.0, (g / w).abs())
+    return [float(ratio.min()), float(ratio.max()), float(g.norm() / w.norm())]
+
+
+def test_quantiles_of_many_entries_are_close_to_the_exact_ones():
+    model = nn.RNN(2, 200, batch_first=True)  # 40,000 entries, of which 4,000 are looked at
+    loss_of(model).backward()
+    monitor = GradientMonitor(model, share=0.0)
+    monitor.record()
+    p = model.weight_hh_l0
+    ratio = (p.grad / p.detach()).abs()
+    exact = np.quantile(ratio.numpy(), monitor.levels)
+    # the rank of the 5% quantile of n samples has a standard error of sqrt(0.05 0.95 / n), 7% of 0.05
+    np.testing.assert_allclose(monitor.history.quantiles[0, 0], exact, rtol=0.2)
+    assert monitor.history.maximum[0, 0] == pytest.approx(float(ratio.max()), rel=ROUNDING)
+
+
+@pytest.mark.parametrize("name", ["diagonal", "lru", "s4d", "selective", "linear", "linear direct"])
+def test_margins_are_those_of_certify(name):
+    model = LAYERS[name]()
+    loss_of(model).backward()
+    monitor = GradientMonitor(model)
+    monitor.record()
+    margins = monitor.history.margin[0]
+    assert np.nanmin(margins) == pytest.approx(certify(model).margin, rel=1e-4, abs=1e-6)
+
+
+def test_margin_of_an_euler_step_is_the_smaller_of_both():
+    W = torch.tensor([[-1.0, 3.0], [-3.0, -1.0]])
+    model = ContinuousRNN(1, 2, W=W, parameterization="direct", dt=0.19)  # unstable from 0.2 on
+    loss_of(model, 1).backward()
+    monitor = GradientMonitor(model)
+    monitor.record()
+    assert monitor.history.margin[0, 0] == pytest.approx((1 - abs(1 + 0.19 * (-1 + 3j))) / 0.19, rel=1e-4)
+
+
+def test_only_every_nth_step_is_kept_and_other_optimizers_are_left_alone():
+    model, other = DiagonalSSM(1, 4), nn.Linear(2, 2)
+    ours, theirs = torch.optim.SGD(model.parameters(), lr=0.01), torch.optim.SGD(other.parameters(), lr=0.01)
+    with GradientMonitor(model, every=3) as monitor:
+        for _ in range(7):
+            for optimizer in (ours, theirs):
+                optimizer.zero_grad()
+            loss_of(model, 1).backward()
+            other(torch.ones(2)).sum().backward()
+            ours.step()
+            theirs.step()
+    assert monitor.history.steps.tolist() == [0, 3, 6]
+    ours.step()
+    assert len(monitor.history.steps) == 3  # closed
+
+
+def test_training_is_not_changed_by_watching():
+    def train(watch):
+        torch.manual_seed(1)
+        model = DiagonalSSM(1, 4)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        monitor = GradientMonitor(model)
+        if watch:
+            monitor.__enter__()
+        for _ in range(5):
+            optimizer.zero_grad()
+            loss_of(model, 1).backward()
+            optimizer.step()
+        monitor.close()
+        return model.w.detach()
+
+    assert torch.equal(train(True), train(False))
+
+
+def drive(model, weight, path, monitor):
+    """Sets the weight along `path` as training would, with a gradient of 1."""
+    for value in path:
+        with torch.no_grad():
+            weight.fill_(value)
+        weight.grad = torch.ones_like(weight)
+        for p in model.parameters():
+            p.grad = torch.ones_like(p) if p.grad is None else p.grad
+        monitor.record()
+
+
+def test_a_recurrence_on_its_way_out_is_warned_about_before_it_is_out():
+    model = DiagonalSSM(1, 1, parameterization="direct", time="discrete")
+    monitor = GradientMonitor(model, lookahead=20)
+    path = np.arange(0.5, 0.995, 0.01)
+    with pytest.warns(DivergenceWarning, match=r"leaves the stable region in \d+ records") as caught:
+        drive(model, model.w, path, monitor)
+    assert len(caught) == 1
+    step = int(str(caught[0].message).split("step ")[1].split(":")[0])
+    left = (1 - path[step]) / 0.01
+    assert 15 <= left <= 20  # told 20 steps ahead, at a constant pace
+    with pytest.warns(DivergenceWarning, match="at or past the boundary"):
+        drive(model, model.w, [1.01], monitor)
+
+
+def test_a_stable_parameterization_is_not_accused():
+    model = DiagonalSSM(1, 1, parameterization="exp", time="continuous")
+    monitor = GradientMonitor(model, lookahead=1000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        drive(model, model.w, np.linspace(0, -10, 40), monitor)
+    assert np.all(np.diff(monitor.history.margin[:, 0]) < 0)
+
+
+def test_gradients_that_break_or_jump_are_warned_about_once():
+    model = DiagonalSSM(1, 2)
+    monitor = GradientMonitor(model)
+    for _ in range(30):
+        for p in model.parameters():
+            p.grad = torch.full_like(p, 1e-3)
+        monitor.record()
+    model.w.grad = torch.full_like(model.w, 1e2)
+    with pytest.warns(DivergenceWarning, match="100000 times its recent median") as caught:
+        monitor.record()
+    monitor.record()  # told once; a second warning would be an error
+    assert len(caught) == 1
+    model.w.grad = torch.full_like(model.w, math.nan)
+    with pytest.warns(DivergenceWarning, match="not finite"):
+        monitor.record()
+    assert math.isnan(monitor.history.norm_ratio[-1, 0])
+
+
+def test_a_weight_at_rest_with_no_gradient_counts_as_zero_and_one_without_as_nothing():
+    model = DiagonalSSM(1, 2)
+    with torch.no_grad():
+        model.w.copy_(torch.tensor([0.0, 2.0]))
+    monitor = GradientMonitor(model)
+    monitor.record()
+    assert math.isnan(monitor.history.maximum[0, 0])
+    model.w.grad = torch.tensor([0.0, 1.0])
+    monitor.record()
+    assert monitor.history.minimum[1, 0] == 0
+    assert monitor.history.maximum[1, 0] == 0.5
+
+
+def test_writer_gets_scalars():
+    written = {}
+    writer = types.SimpleNamespace(
+        add_scalar=lambda tag, value, step: written.setdefault(tag, []).append((step, value))
+    )
+    model = DiagonalSSM(1, 4)
+    loss_of(model, 1).backward()
+    monitor = GradientMonitor(model, writer=writer)
+    monitor.record(step=7)
+    assert written["gradient_over_weight/w/maximum"] == [(7, monitor.history.maximum[0, 0])]
+    assert {tag.rsplit("/", 1)[1] for tag in written} == {
+        "minimum", "maximum", "norm_ratio", "margin", "quantile_0.05", "quantile_0.5", "quantile_0.95",
+    }  # fmt: skip
+
+
+def test_named_weights_are_watched_too():
+    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2))
+    monitor = GradientMonitor(model, names=["1.weight"])
+    model(torch.ones(2)).sum().backward()
+    monitor.record()
+    assert monitor.history.paths == ("1.weight",)
+    assert math.isnan(monitor.history.margin[0, 0])
+
+
+def test_transformers_callback_records_before_the_step():
+    pytest.importorskip("transformers")
+    model = DiagonalSSM(1, 4)
+    loss_of(model, 1).backward()
+    monitor = GradientMonitor(model)
+    callback = monitor.as_transformers_callback()
+    state = types.SimpleNamespace(global_step=5)
+    callback.on_pre_optimizer_step(None, state, None, model=model)
+    assert monitor.history.steps.tolist() == [5]
+
+
+def test_lightning_callback_records_before_the_step(monkeypatch):
+    if importlib.util.find_spec("lightning") is None:
+        package = types.ModuleType("lightning")
+        package.pytorch = types.ModuleType("lightning.pytorch")
+        package.pytorch.Callback = object
+        monkeypatch.setitem(sys.modules, "lightning", package)
+        monkeypatch.setitem(sys.modules, "lightning.pytorch", package.pytorch)
+    model = DiagonalSSM(1, 4)
+    loss_of(model, 1).backward()
+    monitor = GradientMonitor(model)
+    monitor.as_lightning_callback().on_before_optimizer_step(types.SimpleNamespace(global_step=3), model, None)
+    assert monitor.history.steps.tolist() == [3]
+
+
+def test_lightning_trainer_drives_the_callback(tmp_path):
+    pytest.importorskip("lightning")
+    from lightning.pytorch import LightningModule, Trainer
+    from torch.utils.data import DataLoader
+
+    class Module(LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layer = DiagonalSSM(1, 4)
+
+        def training_step(self, batch, index):
+            return self.layer(batch)[0].square().mean()
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.01)
+
+    module = Module()
+    monitor = GradientMonitor(module)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Lightning's own advice about workers
+        trainer = Trainer(
+            max_steps=4, callbacks=[monitor.as_lightning_callback()], logger=False, enable_checkpointing=False,
+            enable_progress_bar=False, enable_model_summary=False, accelerator="cpu", default_root_dir=tmp_path,
+        )  # fmt: skip
+        trainer.fit(module, DataLoader(torch.randn(8, 5, 1), batch_size=2))
+    assert monitor.history.steps.tolist() == [0, 1, 2, 3]
+    assert np.isfinite(monitor.history.maximum).all()
+
+
+def test_an_adapter_without_its_package_says_how_to_get_it(monkeypatch):
+    for name in ("lightning", "lightning.pytorch", "pytorch_lightning", "transformers"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monitor = GradientMonitor(DiagonalSSM(1, 2))
+    with pytest.raises(BackendError, match="pip install lightning"):
+        monitor.as_lightning_callback()
+    with pytest.raises(BackendError, match=r"holdfast\[hf\]"):
+        monitor.as_transformers_callback()
+
+
+@pytest.mark.parametrize(
+    ("model", "how", "error", "text"),
+    [
+        (nn.Linear(2, 2), {}, ArgumentError, "name them"),
+        (nn.Linear(2, 2), {"names": ["wieght"]}, UnknownNameError, "Did you mean 'weight'"),
+        (nn.RNN(2, 2), {"every": 0}, ArgumentError, "every >= 1"),
+        (nn.RNN(2, 2), {"quantiles": (2.0,)}, ArgumentError, r"\[0, 1\]"),
+    ],
+    ids=str,
+)
+def test_mistakes_are_named(model, how, error, text):
+    with pytest.raises(error, match=text):
+        GradientMonitor(model, **how)
+    monitor = GradientMonitor(nn.RNN(2, 2))
+    with monitor, pytest.raises(ArgumentError, match="already listening"):
+        monitor.__enter__()
