@@ -1,0 +1,159 @@
+"""fit_exponential_sum: a kernel by decaying modes, five ways; and how its error falls with their number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from torch import Tensor
+
+from holdfast.approximate.linear import fit_least_squares, fit_nonnegative
+from holdfast.approximate.nonlinear import fit_nonlinear
+from holdfast.approximate.pencil import fit_matrix_pencil
+from holdfast.approximate.quadrature import Norm, fit_quadrature
+from holdfast.approximate.sums import ExponentialSum, Numbers
+from holdfast.approximate.target import Kernel, Target, as_target
+from holdfast.errors import ArgumentError, ShapeError, unknown_name
+
+Method = Literal["nonnegative", "least_squares", "quadrature", "nonlinear", "matrix_pencil"]
+METHODS: tuple[Method, ...] = ("nonnegative", "least_squares", "quadrature", "nonlinear", "matrix_pencil")
+_ON_A_GRID = ("nonnegative", "least_squares", "nonlinear")
+
+
+def fit_exponential_sum(
+    rho: Kernel,
+    order: int | None = None,
+    method: Method = "nonnegative",
+    horizon: float = 1e4,
+    *,
+    rates: Numbers | None = None,
+    time: Any = None,
+    dt: float | None = None,
+    norm: Norm = "l1",
+) -> ExponentialSum:
+    """s(t) = sum_i c_i exp(-rates_i t) near rho: the weights of a linear recurrent layer with that memory.
+
+    nonnegative: c >= 0 with the smallest L1 error on geometric rates; the bounded weights that the theorems assume.
+    least_squares: any c on equally spaced rates, the papers' own; its weights blow up. quadrature: a power law's
+    integral by the trapezoidal rule (`norm` says whose error it makes small). nonlinear: rates too. matrix_pencil:
+    complex modes from equally spaced samples. (ssm, Prop. 3.2; iat, App. A.3; PAPERS (a)-(d).)
+
+    `rho` is a law, a function of an array of times, or samples with their `time` or spacing `dt` (1 by default; for
+    matrix_pencil of a law or function `dt` is the sampling step, by default 1/1024 of the time that holds the kernel). No rate is slower than 1 / horizon unless `rates`
+    gives them; samples bring their own horizon. quadrature takes horizon=inf. `order` is 16, or as many as `rates`.
+
+    The result carries L1 and sup error, tail included where rho is a law. An order above what samples can carry is cut
+    to the useful one, and the status says so.
+    """
+    if method not in METHODS:
+        raise unknown_name("method", method, METHODS)
+    if order is not None and (not isinstance(order, int) or order < 1):
+        raise ArgumentError(f"order must be a whole number above 0, came {order!r}")
+    if not horizon > 0 or (math.isinf(horizon) and method != "quadrature"):
+        raise ArgumentError(f"horizon must be a number above 0 (inf only for quadrature), came {horizon!r}")
+    if norm not in ("l1", "sup") or (norm == "sup" and method != "quadrature"):
+        raise ArgumentError(f"norm is 'l1', or 'sup' for quadrature; came {norm!r} with method {method!r}")
+    given = None if rates is None else _checked_rates(rates, method, order)
+    wanted = order or (16 if given is None else len(given))
+    target = as_target(rho, horizon=horizon, time=time, dt=None if method == "matrix_pencil" and callable(rho) else dt)
+    if dt is not None and callable(rho) and method != "matrix_pencil":
+        raise ArgumentError("dt goes with samples, or is the sampling step of matrix_pencil; leave it out")
+    cut, note = _useful_order(target, wanted, given)
+    span = target.end if target.sampled else horizon
+    found = _dispatch(target, cut, method, span, given, norm, dt)
+    if note:
+        found = replace(found, status="reduced", notes=(*found.notes, note))
+    return found._against(target)
+
+
+def _dispatch(
+    target: Target, order: int, method: str, span: float, rates: np.ndarray | None, norm: Norm, dt: float | None
+) -> ExponentialSum:
+    if method == "nonnegative":
+        return fit_nonnegative(target, order, rates, span)
+    if method == "least_squares":
+        return fit_least_squares(target, order, rates, span)
+    if method == "nonlinear":
+        return fit_nonlinear(target, order, rates, span)
+    if method == "quadrature":
+        return fit_quadrature(target, order, span, norm)
+    return fit_matrix_pencil(target, order, dt)
+
+
+def _checked_rates(rates: Numbers, method: str, order: int | None) -> np.ndarray:
+    if method not in _ON_A_GRID:
+        raise ArgumentError(f"{method} finds its own rates; leave `rates` out or use one of {', '.join(_ON_A_GRID)}")
+    plain = rates.detach().cpu().numpy() if isinstance(rates, Tensor) else rates
+    array = np.asarray(plain, dtype=np.float64)
+    if array.ndim != 1 or len(array) == 0:
+        raise ShapeError(f"rates must be a row of numbers, came {array.shape=}")
+    if not (np.isfinite(array).all() and (array > 0).all()):
+        raise ArgumentError("rates must be finite and above 0 (decay)")
+    if len(np.unique(array)) < len(array):
+        raise ArgumentError("two of the rates are equal: their modes are the same; leave one out")
+    if order not in (None, len(array)):
+        raise ArgumentError(f"{len(array)} rates came for order {order}; leave order out")
+    return array
+
+
+def _useful_order(target: Target, order: int, rates: np.ndarray | None) -> tuple[int, str]:
+    """Two numbers, a rate and a weight, need two samples: more modes than half the samples are not determined."""
+    if not target.sampled or rates is not None:
+        return order, ""
+    assert target.values is not None
+    most = max(1, len(target.values) // 2)
+    if order <= most:
+        return order, ""
+    return most, f"{len(target.values)} samples carry at most {most} modes, not {order}"
+
+
+@dataclass(frozen=True, eq=False)
+class Convergence:
+    """Errors over a range of orders, and the rates at which they fall.
+
+    `algebraic` is alpha of an error like order^-alpha (the form of Jackson's theorem, iat Thm A.3); `root` is c of an
+    error like exp(-c sqrt(order)); both least squares on logarithms, over errors above `floor` of the first.
+    """
+
+    orders: tuple[int, ...]
+    sums: tuple[ExponentialSum, ...]
+
+    @property
+    def l1(self) -> np.ndarray:
+        """L1 errors, one an order."""
+        return np.array([s.l1_error for s in self.sums])
+
+    @property
+    def sup(self) -> np.ndarray:
+        """Sup errors, one an order."""
+        return np.array([s.sup_error for s in self.sums])
+
+    def algebraic(self, norm: Norm = "l1", floor: float = 1e-12) -> float:
+        """alpha with error about order^-alpha."""
+        x, y = self._kept(norm, floor)
+        return -float(np.polyfit(np.log(x), np.log(y), 1)[0]) if len(x) > 1 else math.nan
+
+    def root(self, norm: Norm = "l1", floor: float = 1e-12) -> float:
+        """c with error about exp(-c sqrt(order))."""
+        x, y = self._kept(norm, floor)
+        return -float(np.polyfit(np.sqrt(x), np.log(y), 1)[0]) if len(x) > 1 else math.nan
+
+    def _kept(self, norm: Norm, floor: float) -> tuple[np.ndarray, np.ndarray]:
+        errors = self.l1 if norm == "l1" else self.sup
+        keep = errors > floor * errors[0]
+        return np.array(self.orders, dtype=float)[keep], errors[keep]
+
+
+def convergence(
+    rho: Kernel, orders: Sequence[int], method: Method = "nonnegative", horizon: float = 1e4, **options: Any
+) -> Convergence:
+    """Fits of several orders; `options` as in fit_exponential_sum (`rates` may be a function of the order)."""
+    make = options.pop("rates", None)
+    fits = []
+    for order in orders:
+        given = {} if make is None else {"rates": make(order) if callable(make) else make}
+        fits.append(fit_exponential_sum(rho, order, method, horizon, **given, **options))
+    return Convergence(tuple(orders), tuple(fits))

@@ -1,0 +1,150 @@
+"""Networks that the constructions are made of: the project's layers one after another, or one for each channel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from holdfast.errors import ShapeError
+from holdfast.nn import AbstractRecurrent
+
+States = tuple[Any, ...]
+
+
+class Chain(nn.Module):
+    """Layers one after another, with the contract of a layer; the state is a tuple with one entry a layer."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+
+    def forward(
+        self, x: Float[Tensor, "batch time features"], state: States | None = None, **how: Any
+    ) -> tuple[Float[Tensor, "batch time out"], States]:
+        """A whole sequence."""
+        after = []
+        for layer, before in zip(self.layers, _states(self.layers, state), strict=True):
+            x, kept = layer(x, before, **how)
+            after.append(kept)
+        return x, tuple(after)
+
+    def step(
+        self, x: Float[Tensor, "batch features"], state: States | None = None, **how: Any
+    ) -> tuple[Float[Tensor, "batch out"], States]:
+        """One step."""
+        after = []
+        for layer, before in zip(self.layers, _states(self.layers, state), strict=True):
+            x, kept = layer.step(x, before, **how)  # type: ignore[operator]
+            after.append(kept)
+        return x, tuple(after)
+
+
+class ByChannel(nn.Module):
+    """One layer for each input channel, outputs side by side: a block-diagonal layer without the blocks of zeros."""
+
+    def __init__(self, layers: Iterable[nn.Module]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+
+    def forward(
+        self, x: Float[Tensor, "batch time channels"], state: States | None = None, **how: Any
+    ) -> tuple[Float[Tensor, "batch time out"], States]:
+        """A whole sequence."""
+        parts = self._split(x)
+        states = _states(self.layers, state)
+        done = [layer(part, s, **how) for layer, part, s in zip(self.layers, parts, states, strict=True)]
+        return torch.cat([y for y, _ in done], dim=-1), tuple(s for _, s in done)
+
+    def step(
+        self, x: Float[Tensor, "batch channels"], state: States | None = None, **how: Any
+    ) -> tuple[Float[Tensor, "batch out"], States]:
+        """One step."""
+        parts = self._split(x)
+        states = _states(self.layers, state)
+        done = [
+            layer.step(part, s, **how)  # type: ignore[operator]
+            for layer, part, s in zip(self.layers, parts, states, strict=True)
+        ]
+        return torch.cat([y for y, _ in done], dim=-1), tuple(s for _, s in done)
+
+    def _split(self, x: Tensor) -> tuple[Tensor, ...]:
+        if x.shape[-1] != len(self.layers):
+            raise ShapeError(f"expected {len(self.layers)} channels (last dimension of x), came {tuple(x.shape)}")
+        return x.split(1, dim=-1)
+
+
+class Pointwise(nn.Module):
+    """A layer without memory: a fixed function of each position's channels."""
+
+    def __init__(self, function: nn.Module) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(
+        self, x: Float[Tensor, "batch time channels"], state: States | None = None, **how: Any
+    ) -> tuple[Float[Tensor, "batch time out"], States]:
+        """A whole sequence."""
+        return self.function(x), ()
+
+    def step(
+        self, x: Float[Tensor, "batch channels"], state: States | None = None, **how: Any
+    ) -> tuple[Float[Tensor, "batch out"], States]:
+        """One step."""
+        return self.function(x), ()
+
+
+@dataclass(frozen=True, eq=False)
+class Construction:
+    """A network built for a target, and how near it comes.
+
+    `error` is measured on the network itself: the largest |target - output| over `probes` inputs. `bound` holds for
+    every admissible input where the construction gives one (None: the paper gives none). `width` counts hidden units of
+    all layers, `parameters` the numbers stored. `details` has what belongs to one construction only.
+    """
+
+    network: nn.Module
+    error: float
+    tolerance: float
+    width: int
+    parameters: int
+    probes: int
+    bound: float | None = None
+    status: str = "ok"
+    notes: tuple[str, ...] = ()
+    details: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def reached(self) -> bool:
+        """Whether the measured error is within the tolerance that was asked for."""
+        return self.error <= self.tolerance
+
+    def __repr__(self) -> str:
+        """A line."""
+        bound = "none" if self.bound is None else f"{self.bound:.3g}"
+        return (
+            f"Construction({type(self.network).__name__}, error {self.error:.3g} (asked {self.tolerance:g}, bound "
+            f"{bound}), width {self.width}, {self.parameters} parameters, status {self.status!r})"
+        )
+
+
+def width_of(network: nn.Module) -> int:
+    """Hidden units: the state sizes of all recurrent layers."""
+    return sum(m.state_size for m in network.modules() if isinstance(m, AbstractRecurrent))
+
+
+def parameters_of(network: nn.Module) -> int:
+    """Numbers stored."""
+    return sum(p.numel() for p in network.parameters())
+
+
+def _states(layers: nn.ModuleList, state: States | None) -> States:
+    if state is None:
+        return (None,) * len(layers)
+    if len(state) != len(layers):
+        raise ShapeError(f"expected a state with one entry for each of the {len(layers)} layers, came {len(state)}")
+    return state

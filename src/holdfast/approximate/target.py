@@ -1,0 +1,188 @@
+"""What is to be approximated: a decay law, a function of time, or samples, brought to one form and checked."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64
+from torch import Tensor
+
+from holdfast.errors import ArgumentError, DtypeError, ShapeError
+from holdfast.laws import AbstractLaw
+
+# `rho` as a user gives it
+Kernel = AbstractLaw | Callable[..., Any] | np.ndarray | Tensor | Sequence[float]
+Times = Float64[np.ndarray, " time"]
+
+_SPACING = 1e-6  # relative: times that were written with 7 digits count as equally spaced
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """A kernel rho(t) on [0, end]: `function` where it can be evaluated anywhere, `time` and `values` where sampled."""
+
+    name: str
+    end: float
+    law: AbstractLaw | None = None
+    function: Callable[[np.ndarray], np.ndarray] | None = None
+    time: Times | None = None
+    values: Times | None = None
+
+    @property
+    def sampled(self) -> bool:
+        """Whether only samples are known."""
+        return self.function is None
+
+    @property
+    def fastest(self) -> float:
+        """A rate that resolves the beginning of the kernel: ten times its relative slope at 0, and ten over its half-time.
+
+        The second counts for kernels that begin flat. For samples ten over their spacing (a tenth of the gaps are
+        smaller), and not so fast that the mode is e^-30 at the first sample.
+        """
+        if self.time is not None and self.values is not None:
+            spacing = float(np.quantile(np.diff(self.time), 0.1))
+            return min(10 / spacing, 30 / max(float(self.time[0]), 1e-300))
+        step = 1e-4 * min(1.0, self.end)
+        first, second = self(np.array([0.0, step]))
+        scale = max(abs(first), abs(second), 1e-300)
+        slope = abs(first - second) / step / scale
+        return max(10 * slope, 10 / self.time_of(0.5))
+
+    def time_of(self, share: float) -> float:
+        """The time up to which that share of the kernel's L1 norm on [0, end] lies, to a few percent."""
+        assert self.function is not None
+        t = _spread_times(self.end)
+        steps = np.abs(self(t))
+        mass = np.cumsum((steps[1:] + steps[:-1]) / 2 * np.diff(t))
+        return float(t[1 + int(np.searchsorted(mass, share * mass[-1]))])
+
+    @property
+    def frequency(self) -> float:
+        """Highest angular frequency that is known of; 0 for a kernel that does not oscillate."""
+        return float(getattr(self.law, "frequency", 0.0))
+
+    @property
+    def oscillates_until(self) -> float:
+        """The time from which less than 1e-14 of an oscillating law is left; 0 for one that does not oscillate."""
+        if self.law is None or self.frequency == 0:
+            return 0.0
+        t = 1.0
+        while float(self.law.tail_norm(t)) > 1e-14 * self.law.norm:
+            t *= 1.5
+        return t
+
+    def __call__(self, t: np.ndarray) -> np.ndarray:
+        assert self.function is not None
+        return self.function(t)
+
+    @property
+    def step(self) -> float:
+        """The spacing of the samples; refuses samples that are not equally spaced."""
+        assert self.time is not None
+        steps = np.diff(self.time)
+        mean = float(steps.mean()) if len(steps) else 1.0
+        if len(steps) and float(np.abs(steps - mean).max()) > _SPACING * mean:
+            raise ArgumentError(
+                f"equally spaced samples are needed here; the spacing goes from {steps.min():g} to {steps.max():g}. "
+                "Interpolate them, or use method 'nonnegative', 'least_squares' or 'nonlinear', which take any times."
+            )
+        return mean
+
+
+def _spread_times(end: float) -> np.ndarray:
+    last = min(end, 1e12)
+    return np.concatenate([[0.0], np.geomspace(1e-12 * last, last, 1000)])
+
+
+def as_target(rho: Kernel, *, horizon: float, time: Any = None, dt: float | None = None) -> Target:
+    """`rho` as a Target; a law must be integrable, a function must look so, samples must be finite and in order."""
+    if isinstance(rho, AbstractLaw):
+        _no_times("a decay law", time)
+        if not rho.integrable:
+            raise ArgumentError(
+                f"{rho.name} is not integrable: its L1 norm is infinite, so that no sum of decaying exponentials is "
+                "near it. Take a law with a finite norm (PowerLaw with exponent above 1, finite `terms`)."
+            )
+        return Target(name=rho.name, end=horizon, law=rho, function=lambda t: np.asarray(rho(t)))
+    if callable(rho):
+        _no_times("a function", time)
+        if not math.isfinite(horizon):
+            raise ArgumentError("a function can only be looked at up to a finite time; set horizon to it")
+        target = Target(name=getattr(rho, "__name__", "rho"), end=horizon, function=_vectorised(rho))
+        _check_integrable(target)
+        return target
+    return _from_samples(rho, time, dt)
+
+
+def _no_times(what: str, time: Any) -> None:
+    if time is not None:
+        raise ArgumentError(f"`time` goes with samples; rho is {what}, which is evaluated where it is needed")
+
+
+def _vectorised(rho: Callable[..., Any]) -> Callable[[np.ndarray], np.ndarray]:
+    def evaluate(t: np.ndarray) -> np.ndarray:
+        values = np.asarray(rho(t), dtype=np.float64)
+        if values.shape != t.shape:
+            raise ShapeError(f"rho must map an array of times to as many values; {t.shape} became {values.shape}")
+        if not np.isfinite(values).all():
+            first = t.ravel()[int(np.flatnonzero(~np.isfinite(values.ravel()))[0])]
+            raise ArgumentError(f"rho is not finite at t = {first:g}; it must be for every t >= 0 up to the horizon")
+        return values
+
+    return evaluate
+
+
+def _check_integrable(target: Target) -> None:
+    """Refuses a function whose mass in the last decades of time does not shrink: it falls like 1/t or slower."""
+    if not np.any(target(_spread_times(target.end))):
+        raise ArgumentError(f"{target.name} is 0 up to t = {target.end:g}: there is nothing to approximate")
+    edges = target.end * 2.0 ** -np.arange(6, -1, -1)
+    masses = []
+    for low, high in itertools.pairwise(edges):
+        t = np.linspace(low, high, 257)
+        masses.append(float(np.trapezoid(np.abs(target(t)), t)))
+    # over an octave the mass of t^-p changes by 2^(1-p): it shrinks only for p > 1
+    exponent = 1 - np.polyfit(np.arange(len(masses)), np.log2(np.maximum(masses, 1e-300)), 1)[0]
+    if masses[-1] > 0 and exponent <= 1.0:
+        raise ArgumentError(
+            f"{target.name} does not look integrable: up to t = {target.end:g} it falls like t^-{max(exponent, 0):.2f} "
+            "and an exponent above 1 is needed. If it falls faster later, set horizon there."
+        )
+
+
+def _from_samples(rho: Any, time: Any, dt: float | None) -> Target:
+    values = _array(rho, "rho")
+    if time is not None and dt is not None:
+        raise ArgumentError("samples need `time` or `dt`, not both")
+    if dt is not None and not (math.isfinite(dt) and dt > 0):
+        raise ArgumentError(f"dt must be a finite number above 0, came {dt!r}")
+    times = np.arange(len(values)) * (dt or 1.0) if time is None else _array(time, "time")
+    if times.shape != values.shape:
+        raise ShapeError(f"samples need one time each; came {values.shape=} and {times.shape=}")
+    if len(values) < 2:
+        raise ArgumentError(f"at least 2 samples are needed, came {len(values)}")
+    if times[0] < 0 or not (np.diff(times) > 0).all():
+        raise ArgumentError("the times of samples must start at 0 or later and increase; sort them and drop repeats")
+    if not np.any(values):
+        raise ArgumentError("every sample is 0: there is nothing to approximate")
+    return Target(name=f"{len(values)} samples", end=float(times[-1]), time=times, values=values)
+
+
+def _array(given: Any, name: str) -> np.ndarray:
+    plain = given.detach().cpu().numpy() if isinstance(given, Tensor) else given
+    array = np.asarray(plain)
+    if array.dtype.kind not in "fiu":
+        raise DtypeError(f"{name} must be real numbers (or a law or a function), came {array.dtype}")
+    if array.ndim != 1:
+        raise ShapeError(f"{name} must be one column of numbers, came {array.shape=}")
+    values = array.astype(np.float64)
+    bad = np.flatnonzero(~np.isfinite(values))
+    if len(bad):
+        raise ArgumentError(f"{name} has {len(bad)} values that are NaN or infinite, the first at index {bad[0]}")
+    return values

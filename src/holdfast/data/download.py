@@ -1,0 +1,125 @@
+"""Files of a data set: read from the data root, or downloaded once, and never used without their checksum."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import http.client
+import os
+import urllib.request
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.data.root import ENVIRONMENT, data_root
+from holdfast.errors import DamagedResultError, HoldfastError
+from holdfast.results import write_atomically
+
+_TIMEOUT = 20.0  # seconds without a byte after which a mirror counts as away
+_CHUNK = 1 << 16
+
+
+class MissingDataError(HoldfastError, FileNotFoundError):
+    """A data set is not on this machine and could not be downloaded; the text names each file and its place."""
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A gzipped file of a set: its name, the SHA-256 of its content once unpacked, and the addresses that offer it.
+
+    The checksum is of the content, since the same content packed by another gzip is another file.
+    """
+
+    name: str
+    sha256: str
+    mirrors: tuple[str, ...]
+
+
+def set_folder(name: str) -> Path:
+    """Where the files of a set are or will be: in the data root, else in the user's cache folder."""
+    root = data_root()
+    if root is None:
+        cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+        root = Path(cache) / "holdfast" / "data"
+    return root / name
+
+
+def read_file(folder: Path, file: DataFile, *, download: bool, needed: Sequence[DataFile]) -> bytes:
+    """The unpacked content of `file`, downloaded first where it is missing and `download` says so.
+
+    `needed` are all files of the set: where one cannot be had, the error lists them, so that they are fetched together.
+    """
+    path = folder / file.name
+    if not path.is_file():
+        if not download:
+            raise _missing(folder, needed, "and downloading was not allowed")
+        _download(folder, file, needed)
+    content = _unpacked(path.read_bytes(), str(path))
+    if hashlib.sha256(content).hexdigest() != file.sha256:
+        raise DamagedResultError(f"{path} does not hold what it should (wrong SHA-256); delete it and run again")
+    return content
+
+
+def _unpacked(packed: bytes, where: str) -> bytes:
+    try:
+        return gzip.decompress(packed)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DamagedResultError(f"{where} is not a whole gzip file ({error}); delete it and run again") from error
+
+
+def _download(folder: Path, file: DataFile, needed: Sequence[DataFile]) -> None:
+    """Writes the file once its content was checked; a broken or wrong download leaves nothing behind."""
+    reasons = []
+    for mirror in file.mirrors:
+        try:
+            packed = _fetch(mirror + file.name, file.name)
+            content = _unpacked(packed, mirror + file.name)
+        except (OSError, http.client.HTTPException) as error:  # URLError and timeouts are OSErrors
+            reasons.append(f"{mirror}: {error}")
+            continue
+        if hashlib.sha256(content).hexdigest() != file.sha256:
+            reasons.append(f"{mirror}: its file has another SHA-256")
+            continue
+        _store(folder / file.name, packed)
+        return
+    raise _missing(folder, needed, f"and no mirror gave {file.name} ({'; '.join(reasons)})")
+
+
+def _store(path: Path, packed: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, packed)
+    except OSError as error:
+        raise MissingDataError(
+            f"{path.name} was downloaded but {path.parent} cannot be written ({error.strerror}); set {ENVIRONMENT} to a "
+            "folder that can"
+        ) from error
+
+
+def _fetch(url: str, name: str) -> bytes:
+    """The bytes at `url`, with a progress bar on stderr."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with (
+        urllib.request.urlopen(url, timeout=_TIMEOUT) as answer,
+        Progress(console=Console(stderr=True), transient=True) as progress,
+    ):
+        size = answer.headers.get("Content-Length")
+        task = progress.add_task(f"downloading {name}", total=float(size) if size else None)
+        packed = bytearray()
+        while part := answer.read(_CHUNK):
+            packed += part
+            progress.update(task, advance=len(part))
+    if size and len(packed) != int(size):
+        raise OSError(f"{len(packed)} of {size} bytes arrived")
+    return bytes(packed)
+
+
+def _missing(folder: Path, needed: Sequence[DataFile], why: str) -> MissingDataError:
+    absent = [file.name for file in needed if not (folder / file.name).is_file()]
+    return MissingDataError(
+        f"{folder} lacks {', '.join(absent)}, {why}. Put these files there, for example from {needed[0].mirrors[0]}, or "
+        f"set {ENVIRONMENT} to a folder whose {folder.name}/ has them."
+    )

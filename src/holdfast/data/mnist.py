@@ -1,0 +1,83 @@
+"""MNIST from its four IDX files, with the official split."""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int64, UInt8
+from torch import Tensor
+
+from holdfast.data.download import DataFile, read_file, set_folder
+from holdfast.errors import DamagedResultError, unknown_name
+
+Split = Literal["train", "test"]
+
+MIRRORS = (
+    "https://ossci-datasets.s3.amazonaws.com/mnist/",
+    "https://storage.googleapis.com/cvdf-datasets/mnist/",
+)
+# SHA-256 of the unpacked files, images then labels
+FILES: dict[Split, tuple[DataFile, DataFile]] = {
+    "train": (
+        DataFile(
+            "train-images-idx3-ubyte.gz", "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db", MIRRORS
+        ),
+        DataFile(
+            "train-labels-idx1-ubyte.gz", "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5", MIRRORS
+        ),
+    ),
+    "test": (
+        DataFile(
+            "t10k-images-idx3-ubyte.gz", "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7", MIRRORS
+        ),
+        DataFile(
+            "t10k-labels-idx1-ubyte.gz", "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2", MIRRORS
+        ),
+    ),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledImages:
+    """Grey images as bytes, a class for each, and where they came from."""
+
+    images: UInt8[Tensor, "count height width"]
+    labels: Int64[Tensor, " count"]
+    source: str
+
+    def sequences(self, dtype: torch.dtype = torch.float32) -> Float[Tensor, "count time"]:
+        """Each image as one sequence of pixels in [0, 1], row after row."""
+        return self.images.flatten(1).to(dtype) / 255
+
+
+def mnist(split: Split = "train", *, download: bool = True) -> LabelledImages:
+    """The 60,000 training or 10,000 test images of MNIST, 28 x 28, in the order of the files.
+
+    Read from `mnist/` in the data root (HOLDFAST_DATA, or ../shared/data beside the clone), else from the user's cache
+    folder, where missing files are downloaded first. Each file is checked against its SHA-256.
+    """
+    if split not in FILES:
+        raise unknown_name("split of MNIST", split, FILES)
+    folder = set_folder("mnist")
+    needed = FILES[split]
+    images, labels = (read_idx(read_file(folder, f, download=download, needed=needed), f.name) for f in needed)
+    return LabelledImages(images, labels.long(), f"{len(images):,} {split} images of MNIST in {folder}")
+
+
+def read_idx(content: bytes, name: str) -> UInt8[Tensor, "*any"]:
+    """The array of an IDX file of unsigned bytes: 2 zero bytes, type 8, number of dimensions, sizes, then the bytes."""
+    if len(content) < 4 or content[:3] != b"\x00\x00\x08":
+        raise DamagedResultError(f"{name} is not an IDX file of unsigned bytes: it begins with {content[:4]!r}")
+    dimensions = content[3]
+    start = 4 + 4 * dimensions
+    if len(content) < start:
+        raise DamagedResultError(f"{name} ends within its header, after {len(content)} bytes")
+    shape = struct.unpack(f">{dimensions}I", content[4:start])
+    if len(content) - start != math.prod(shape):
+        raise DamagedResultError(f"{name} says {shape} and holds {len(content) - start} bytes")
+    # bytearray: a tensor on read-only memory would warn
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8, offset=start).reshape(shape)

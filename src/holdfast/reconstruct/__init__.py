@@ -1,0 +1,25 @@
+"""Inputs rebuilt from the hidden state of a linear recurrence (linrec): Vandermonde, sparse, timestamps."""
+
+from holdfast.reconstruct.bases import fourier_basis, haar_basis, learned_basis
+from holdfast.reconstruct.decoder import Decoder, make_decoder
+from holdfast.reconstruct.eigenvalues import counting_eigenvalue, ring_eigenvalues, roots_of_unity
+from holdfast.reconstruct.inputs import Reconstruction, decoder, inputs, sparse_inputs, timestamp
+from holdfast.reconstruct.operator import encode, vandermonde
+
+__all__ = [
+    "Decoder",
+    "Reconstruction",
+    "counting_eigenvalue",
+    "decoder",
+    "encode",
+    "fourier_basis",
+    "haar_basis",
+    "inputs",
+    "learned_basis",
+    "make_decoder",
+    "ring_eigenvalues",
+    "roots_of_unity",
+    "sparse_inputs",
+    "timestamp",
+    "vandermonde",
+]
