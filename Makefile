@@ -20,9 +20,9 @@ $(STAMP): $(BIN)/python $(SOURCES)
 
 install: $(STAMP)  ## make .venv and install holdfast with the tools to test it
 
-reproduce: $(STAMP)  ## show that the installation works, and a first result
+reproduce: $(STAMP)  ## reproduce the papers' figures and tables at the quick preset, and write the page
 	$(BIN)/holdfast doctor
-	$(BIN)/python examples/power_law_memory.py
+	$(BIN)/holdfast reproduce --preset quick
 
 lint: $(STAMP)  ## formatting and lint
 	$(BIN)/ruff format --check .
@@ -32,9 +32,9 @@ types: $(STAMP)  ## static types
 	$(BIN)/mypy
 
 test: lint types  ## lint, types and the test suite
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 -m "not slow"
 
-test-slow: $(STAMP)  ## the tests that take long
+test-slow: $(STAMP)  ## the tests that take long: twenty kills, a real Ray
 	$(BIN)/pytest -m slow
 
 bench: $(STAMP)  ## compare the kernels with their rooflines

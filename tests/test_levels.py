@@ -11,6 +11,7 @@ SOURCE = Path(holdfast.__file__).parent
 LEVELS = {
     "errors": 0,
     "_types": 0,
+    "figures": 0.3,  # in L0 with the errors that it raises
     "results": 0.5,  # in L0 with the errors that it raises
     "laws": 1,
     "parameterizations": 1,

@@ -2,24 +2,61 @@
 
 from importlib import metadata
 
-from holdfast import kernels, laws, nn, parameterizations
+from holdfast import approximate, decay, experiments, kernels, laws, memory, nn, parameterizations, reconstruct
+from holdfast.approximate import ExponentialSum, fit_exponential_sum
+from holdfast.decay import DecayFit, fit_decay
 from holdfast.errors import HoldfastError
+from holdfast.memory import MemoryCurve, check_properties, memory_function, repeated_input_memory
 from holdfast.nn.recurrent import parameter_groups
 from holdfast.results import Claim, Provenance, Result
-from holdfast.stability import gradient_scale, stabilize
+from holdfast.stability import (
+    Certificate,
+    GradientMonitor,
+    PerturbationCurve,
+    StabilityVerdict,
+    assess_stability,
+    certify,
+    design_parameterization,
+    gradient_scale,
+    kernel_perturbation_error,
+    perturbation_error,
+    stabilize,
+)
 
 __version__ = metadata.version("holdfast")
 
 __all__ = [
+    "Certificate",
     "Claim",
+    "DecayFit",
+    "ExponentialSum",
+    "GradientMonitor",
     "HoldfastError",
+    "MemoryCurve",
+    "PerturbationCurve",
     "Provenance",
     "Result",
+    "StabilityVerdict",
+    "approximate",
+    "assess_stability",
+    "certify",
+    "check_properties",
+    "decay",
+    "design_parameterization",
+    "experiments",
+    "fit_decay",
+    "fit_exponential_sum",
     "gradient_scale",
+    "kernel_perturbation_error",
     "kernels",
     "laws",
+    "memory",
+    "memory_function",
     "nn",
     "parameter_groups",
     "parameterizations",
+    "perturbation_error",
+    "reconstruct",
+    "repeated_input_memory",
     "stabilize",
 ]

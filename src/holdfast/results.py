@@ -1,8 +1,9 @@
 """What an experiment leaves behind: numbers, claims and where they came from, saved so that damage is noticed.
 
-A saved result is a folder: `result.json` (config, claims, provenance, and a checksum of every file), one `.npz` of
-arrays, one `.jsonl` log. Every file is written under a temporary name, flushed to disk and renamed; `result.json` comes
-last, so that a folder either holds a whole result or none, and replacing one is a single rename. Nothing is unpickled.
+A saved result is a folder: `result.json` (config, claims, provenance, figures as specs, and a checksum of every file),
+one `.npz` of arrays, one `.jsonl` log. Every file is written under a temporary name, flushed to disk and renamed;
+`result.json` comes last, so that a folder either holds a whole result or none, and replacing one is a single rename.
+Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import json
 import math
 import os
 import platform
+import secrets
 import subprocess
-import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -27,6 +28,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from holdfast.errors import ArgumentError, DamagedResultError
+from holdfast.figures import ARRAYS, Page, pack, unpack
 
 Status = Literal["met", "not met", "undecided"]
 MANIFEST = "result.json"
@@ -35,7 +37,10 @@ FORMAT = "holdfast result 1"
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of a paper as a predicate on a result, with the numbers that decide it."""
+    """A statement of a paper as a predicate on a result, with the numbers that decide it.
+
+    `paper` holds the paper's own values under the same names. `essential` claims must be decided at the standard preset.
+    """
 
     name: str
     statement: str
@@ -43,6 +48,23 @@ class Claim:
     numbers: Mapping[str, float] = field(default_factory=dict)
     paper: Mapping[str, float] = field(default_factory=dict)
     explanation: str = ""
+    essential: bool = False
+
+    @classmethod
+    def decide(
+        cls,
+        name: str,
+        statement: str,
+        holds: bool | None,
+        numbers: Mapping[str, float],
+        *,
+        paper: Mapping[str, float] | None = None,
+        otherwise: str,
+        essential: bool = False,
+    ) -> Self:
+        """The claim with its status from a predicate; None is undecided. `otherwise` explains what is not met."""
+        status: Status = "undecided" if holds is None else "met" if holds else "not met"
+        return cls(name, statement, status, numbers, paper or {}, "" if holds else otherwise, essential)
 
     def __post_init__(self) -> None:
         if self.status not in ("met", "not met", "undecided"):
@@ -97,13 +119,15 @@ class Result:
     claims: Sequence[Claim]
     provenance: Provenance
     log: Sequence[Mapping[str, Any]] = ()
+    page: Page | None = None
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Writes the result into `folder`, in place of what was there."""
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
+        page, drawn = (None, {}) if self.page is None else pack(self.page)
         lines = "".join(json.dumps(_plain(entry), allow_nan=False) + "\n" for entry in self.log)
-        files = {"arrays": (_npz(self.arrays), ".npz"), "log": (lines.encode(), ".jsonl")}
+        files = {"arrays": (_npz({**self.arrays, **drawn}), ".npz"), "log": (lines.encode(), ".jsonl")}
         listed: dict[str, dict[str, Any]] = {}
         for name, (content, ending) in files.items():
             digest = hashlib.sha256(content).hexdigest()
@@ -116,6 +140,7 @@ class Result:
             "config": _plain(self.config),
             "claims": [_plain(asdict(claim)) for claim in self.claims],
             "provenance": _plain(asdict(self.provenance)),
+            "page": _plain(page),
             "files": listed,
         }
         write_atomically(path / MANIFEST, _seal(body))
@@ -128,14 +153,26 @@ class Result:
         path = Path(folder)
         body = _unseal(path / MANIFEST)
         contents = {name: _verified(path, entry) for name, entry in body["files"].items()}
+        arrays = _arrays(contents["arrays"], path / body["files"]["arrays"]["file"])
+        page = _lively(body.get("page"))
         return cls(
             experiment=body["experiment"],
             config=_lively(body["config"]),
-            arrays=_arrays(contents["arrays"], path / body["files"]["arrays"]["file"]),
+            arrays={name: array for name, array in arrays.items() if not name.startswith(ARRAYS)},
             claims=[Claim(**_lively(claim)) for claim in body["claims"]],
             provenance=Provenance(**_lively(body["provenance"])),
             log=[_lively(json.loads(line)) for line in contents["log"].decode().splitlines()],
+            page=None if page is None else unpack(page, arrays),
         )
+
+
+def verify(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """The contents of result.json after every byte of the result was checked; much cheaper than loading its arrays."""
+    path = Path(folder)
+    body = _unseal(path / MANIFEST)
+    for entry in body["files"].values():
+        _verified(path, entry)
+    return body
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
@@ -146,16 +183,17 @@ def config_hash(config: Mapping[str, Any]) -> str:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Puts `content` at `path` so that a reader sees the old file or the new one, also after a crash."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    # not tempfile: its files can be read by nobody but their owner
+    name = path.parent / f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
     try:
-        with os.fdopen(handle, "wb") as file:
+        with open(name, "xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(name, path)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
+            name.unlink()
         raise
     _sync_folder(path.parent)
 

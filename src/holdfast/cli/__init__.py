@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from holdfast.cli import bench, doctor
+from holdfast.cli import bench, certify, doctor, fit_kernel, list_experiments, memory, report, reproduce, stability
 from holdfast.errors import HoldfastError
 
 app = typer.Typer(
@@ -20,7 +20,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("doctor")(doctor.command)
+app.command("memory")(memory.command)
+app.command("stability")(stability.command)
+app.command("certify")(certify.command)
+app.command("fit-kernel")(fit_kernel.command)
 app.command("bench")(bench.command)
+app.command("list")(list_experiments.command)
+app.command("reproduce")(reproduce.command)
+app.command("report")(report.command)
 
 
 def main() -> None:

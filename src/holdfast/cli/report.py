@@ -1,0 +1,42 @@
+"""`holdfast report`: the page and the static figures, from saved results alone."""
+
+from __future__ import annotations
+
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.reproduce import STORE
+from holdfast.errors import ArgumentError
+
+
+def command(
+    store: Annotated[Path, typer.Option(metavar="FOLDER", help="Where results are kept.")] = STORE,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="The page's folder. [STORE/page]", show_default=False)
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(help="Only results of this preset. [the strongest of each experiment]", show_default=False),
+    ] = None,
+    figures: Annotated[bool, typer.Option("--figures", help="Also PNG and SVG of every figure, for papers.")] = False,
+    show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+) -> None:
+    """Write the page from saved results; nothing is computed.
+
+    Example: holdfast report --figures
+    """
+    from holdfast.report import find_conclusions, write_figures, write_page
+
+    if not find_conclusions(store, preset):
+        which = f" at the {preset} preset" if preset else ""
+        raise ArgumentError(f"there are no results{which} in {store.absolute()}; run `holdfast reproduce` first")
+    page = write_page(store, out or store / "page", preset=preset)
+    if figures:
+        files = write_figures(store, (out or store / "page") / "figures", preset=preset)
+        typer.echo(f"{len(files)} files in {files[0].parent.absolute()}" if files else "there are no figures to write")
+    typer.echo(f"Page: {page.absolute()}")
+    if show:
+        webbrowser.open(page.absolute().as_uri())

@@ -1,0 +1,164 @@
+"""`holdfast reproduce`: experiments to results, claims and the page, by one command that can be stopped and repeated."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.cli.claims import print_claims
+from holdfast.cli.progress import duration, show
+from holdfast.errors import ArgumentError, unknown_name
+
+if TYPE_CHECKING:
+    from holdfast.execution import Failure, Job
+    from holdfast.execution.check import Move
+    from holdfast.execution.executor import Executor
+    from holdfast.results import Result
+
+STORE = Path("results")
+INTERRUPTED = 130
+SHOWN = 5  # failures told again at the end
+
+
+def command(
+    ids: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[ID]...", help="Experiments, as `holdfast list` shows them, or .py files; all if none."
+        ),
+    ] = None,
+    preset: Annotated[str, typer.Option(help="quick, standard or paper.")] = "quick",
+    store: Annotated[Path, typer.Option(metavar="FOLDER", help="Where results are kept.")] = STORE,
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", help="Units at a time. [default: one a core]", show_default=False)
+    ] = None,
+    executor: Annotated[str, typer.Option(help="local, or ray (needs holdfast[cluster]).")] = "local",
+    address: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Of a Ray cluster, with --executor ray.")
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Compare with the reference results, too.")] = False,
+    reference: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="The reference results. [docs/results]", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print claims as JSON.")] = False,
+) -> None:
+    """Reproduce figures and tables of the papers: run what is missing, decide the claims, write the page.
+
+    Stop it any time; the same command continues. Ends with 1 if a unit failed or, with --check, something moved.
+
+    Example: holdfast reproduce stable-fig2 iat-fig11 --preset quick
+    """
+    from holdfast.execution import Scheduler, Store, plan
+    from holdfast.execution.check import compare
+    from holdfast.report import write_page
+    from holdfast.results import Result
+
+    started = time.monotonic()
+    references = _references(reference, check)
+    kept = Store(store)
+    kept.prepare()
+    jobs: list[Job] = []
+    try:
+        with _termination_as_interrupt(), show() as listener:
+            jobs = plan(kept, ids or [], preset, listener.notice)
+            listener.planned(jobs)
+            performer = _executor(executor, store, workers, address)
+            failures = Scheduler(kept, performer, listener, jobs).run()
+    except KeyboardInterrupt:
+        _say_how_to_continue(jobs)
+        raise typer.Exit(INTERRUPTED) from None
+    results = [Result.load(job.folder) for job in jobs if job.concluded]
+    with kept.guarded():
+        page = write_page(store, store / "page")
+    moves = [move for result in results for move in compare(result, references)] if references else []
+    _print(results, failures, moves, page, as_json)
+    if not as_json:
+        typer.echo(f"{len(results)} experiments in {duration(time.monotonic() - started)}. Page: {page.absolute()}")
+    if failures or any(move.serious for move in moves):
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _termination_as_interrupt() -> Iterator[None]:
+    """A polite kill stops the run as cleanly as Ctrl-C."""
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _executor(name: str, store: Path, workers: int | None, address: str | None) -> Executor:
+    if name == "ray":
+        from holdfast.execution.cluster import RayExecutor
+
+        return RayExecutor(store, address=address, workers=workers)
+    if name != "local":
+        raise unknown_name("executor", name, ("local", "ray"))
+    if address is not None:
+        raise ArgumentError("--address is that of a Ray cluster; it needs --executor ray")
+    from holdfast.execution import LocalExecutor
+
+    return LocalExecutor(store, workers)
+
+
+def _say_how_to_continue(jobs: list[Job]) -> None:
+    total, there = sum(len(job.units) for job in jobs), sum(len(job.contents) for job in jobs)
+    again = shlex.join(["holdfast", *sys.argv[1:]])
+    typer.echo(f"stopped: {there} of {total} units are finished and kept. Continue with: {again}", err=True)
+
+
+def _references(named: Path | None, check: bool) -> Path | None:
+    """What to compare with: the folder that was named, or docs/results of the clone that this file lies in."""
+    if not check:
+        if named is not None:
+            raise ArgumentError("--reference names what --check compares with; it needs --check")
+        return None
+    if named is not None and named.is_dir():
+        return named
+    clone = Path(__file__).resolve().parents[3] / "docs" / "results"
+    folder = named or (clone if clone.is_dir() else Path("docs/results"))
+    if not folder.is_dir():
+        raise ArgumentError(f"there are no reference results in {folder}; name their folder with --reference")
+    return folder
+
+
+def _print(results: list[Result], failures: list[Failure], moves: list[Move], page: Path, as_json: bool) -> None:
+    if as_json:
+        summary = {
+            "page": str(page.absolute()),
+            "claims": [{"experiment": r.experiment, **_plain(asdict(claim))} for r in results for claim in r.claims],
+            "failures": [{"unit": f.task.label, "error": f.text, "traceback": str(f.file)} for f in failures],
+            "moves": [asdict(move) for move in moves],
+        }
+        typer.echo(json.dumps(summary, indent=1))
+        return
+    print_claims(results)
+    for move in moves:
+        typer.echo(f"{'MOVED' if move.serious else 'note '}  {move.experiment}: {move.text}")
+    for failure in failures[:SHOWN]:
+        typer.echo(f"FAILED  {failure.task.label}: {failure.text}\n        traceback: {failure.file}", err=True)
+    if len(failures) > SHOWN:
+        typer.echo(f"FAILED  and {len(failures) - SHOWN} more units: see {failures[0].file.parent}", err=True)
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no word for infinity and NaN: text in their place."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

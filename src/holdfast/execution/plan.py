@@ -1,0 +1,104 @@
+"""What is to be done: the units of the chosen experiments at a preset, and what of them is there already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdfast.execution.store import Store
+from holdfast.execution.task import Task
+from holdfast.experiments import registry
+from holdfast.experiments.base import Config, Experiment
+from holdfast.results import config_hash
+
+
+@dataclass(eq=False)
+class Job:
+    """One experiment at one preset."""
+
+    experiment: Experiment
+    reference: str
+    preset: str
+    config: Config
+    folder: Path  # of its conclusion
+    units: list[Task]
+    contents: dict[str, str] = field(default_factory=dict)  # checksum of each finished unit's arrays, by folder
+    failed: bool = False
+    concluded: bool = False
+
+    @property
+    def missing(self) -> list[Task]:
+        """The units that are not finished."""
+        return [task for task in self.units if task.folder not in self.contents]
+
+    def take_in(self, task: Task, manifest: Mapping[str, Any]) -> None:
+        """Notes that a unit is finished."""
+        self.contents[task.folder] = manifest["files"]["arrays"]["sha256"]
+
+    def key(self) -> str:
+        """Names everything that the conclusion depends on: version, config, and the units' contents."""
+        contents = [self.contents[task.folder] for task in self.units]
+        return config_hash({"version": self.experiment.version, "config": self.config, "contents": contents})
+
+    def conclusion(self) -> Task:
+        """The task that draws the conclusion; all units are finished."""
+        return Task(
+            "conclusion", self.experiment.id, self.reference, str(self.folder), self.config, f"{self.experiment.id} conclusion",
+            preset=self.preset, key=self.key(), sources=[task.folder for task in self.units],
+        )  # fmt: skip
+
+
+def plan(store: Store, ids: Sequence[str], preset: str, notice: Callable[[str], None]) -> list[Job]:
+    """The jobs, with what is finished already taken in; damage is told through `notice`."""
+    jobs = [_job(store, id, preset) for id in ids or registry.ids()]
+    for job in jobs:
+        for task in job.units:
+            manifest, damage = store.state(Path(task.folder))
+            if manifest is not None:
+                job.take_in(task, manifest)
+            elif damage:
+                notice(f"{task.label}: {_short(damage)}; it runs again")
+        if not job.missing:
+            job.concluded = is_concluded(store, job, notice)
+    return jobs
+
+
+def is_concluded(store: Store, job: Job, notice: Callable[[str], None]) -> bool:
+    """Whether the conclusion that is there was drawn from exactly these units."""
+    manifest, damage = store.state(job.folder)
+    if damage:
+        notice(f"{job.experiment.id} conclusion: {_short(damage)}; it is drawn again")
+    return manifest is not None and manifest["provenance"]["extra"].get("key") == job.key()
+
+
+def _job(store: Store, id: str, preset: str) -> Job:
+    reference = registry.reference(id)
+    experiment = registry.load(reference)
+    config = experiment.config(preset)
+    configs = experiment.units(config)
+    labels = _labels(experiment.id, configs)
+    tasks = {}
+    for unit, label in zip(configs, labels, strict=True):
+        folder = str(store.unit(experiment.id, experiment.identity(unit)))
+        # two equal configs are one unit
+        tasks[folder] = Task("unit", experiment.id, reference, folder, unit, label, experiment.cost(unit), preset)
+    folder_of_conclusion = store.conclusion(experiment.id, preset)
+    return Job(experiment, reference, preset, config, folder_of_conclusion, [*tasks.values()])
+
+
+def _labels(id: str, configs: Sequence[Config]) -> list[str]:
+    """A unit is called by the settings in which it differs from the others."""
+    every = dict.fromkeys(key for config in configs for key in config)
+    keys = [key for key in every if len({repr(config[key]) for config in configs if key in config}) > 1]
+    return [" ".join([id, *(f"{k}={_brief(c[k])}" for k in keys if k in c)]) for c in configs]
+
+
+def _brief(value: Any) -> str:
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= 16 else text[:15] + "…"
+
+
+def _short(damage: str) -> str:
+    return damage.split(". Delete the folder")[0]

@@ -1,0 +1,55 @@
+"""A piece of work as data: it can be sent to another process or machine as JSON, and performed there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from holdfast.execution.store import Store
+from holdfast.experiments.base import Config, Work
+from holdfast.experiments.registry import load
+from holdfast.experiments.running import conclude, run_unit
+from holdfast.results import Result
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One unit, or the conclusion of a preset's units (`sources` are their folders, `key` names their contents)."""
+
+    kind: Literal["unit", "conclusion"]
+    experiment: str
+    reference: str
+    folder: str
+    config: Config
+    label: str
+    cost: float = 1.0
+    preset: str = ""
+    key: str = ""
+    sources: Sequence[str] = field(default_factory=tuple)
+
+    def message(self) -> dict[str, Any]:
+        """The task as JSON's own types."""
+        return {**asdict(self), "config": dict(self.config), "sources": [*self.sources]}
+
+
+def perform(task: Task, report: Callable[[float, str], None], scratch: Path | None, units: Sequence[Result]) -> Result:
+    """Does the work and gives back its result; `units` are the results that a conclusion is drawn from."""
+    experiment = load(task.reference)
+    if task.kind == "conclusion":
+        return conclude(experiment, task.preset, task.config, units, task.key)
+    if scratch is not None:
+        scratch.mkdir(parents=True, exist_ok=True)
+    return run_unit(experiment, task.config, Work(report, scratch))
+
+
+def perform_in(store: Store, task: Task, report: Callable[[float, str], None]) -> None:
+    """Does the work and saves its result in the store that this process shares."""
+    folder = Path(task.folder)
+    with store.guarded():
+        units = [Result.load(source) for source in task.sources]
+        scratch = store.scratch(folder)
+        if task.kind == "unit":
+            scratch.mkdir(parents=True, exist_ok=True)
+    store.save(folder, perform(task, report, scratch, units))

@@ -1,0 +1,180 @@
+"""What an experiment is: independent units of work, and what is concluded from them.
+
+    config   = experiment.presets["quick"]            flat mapping of plain values
+    configs  = experiment.units(config)               one config a unit; each is run on its own, anywhere, in any order
+    arrays   = experiment.run(config_of_unit, work)   pure: equal configs give equal arrays, on one thread
+    answer   = experiment.conclude(config, units)     claims, figures, tables, notes from the units' arrays
+
+An experiment neither plots nor parses arguments nor touches files: figures are specs (holdfast.figures), saving and
+scheduling belong to holdfast.execution, drawing to holdfast.report.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from holdfast.errors import ArgumentError, unknown_name
+from holdfast.figures import Figure, Table
+from holdfast.results import Claim, config_hash
+
+Preset = Literal["quick", "standard", "paper"]
+PRESETS: tuple[Preset, ...] = ("quick", "standard", "paper")
+Config = Mapping[str, Any]
+Arrays = Mapping[str, np.ndarray]
+
+PAPERS: dict[str, str] = {
+    "iat": "Inverse Approximation Theory for Nonlinear Recurrent Neural Networks",
+    "ssm": "State-space Models with Layer-wise Nonlinearity are Universal Approximators with Exponential Decaying Memory",
+    "stable": "StableSSM: Alleviating the Curse of Memory in State-space Models through Stable Reparameterization",
+    "linrec": "On the Universality of Linear Recurrences Followed by Nonlinear Projections",
+}
+
+
+@dataclass
+class Work:
+    """What a running unit may tell the outside: how far it is, what it logs, and where it may keep checkpoints.
+
+    `Work()` does nothing with progress, so that `run(config, Work())` works anywhere. `scratch` is a folder that survives
+    a killed run of the same unit and is deleted when the unit is finished; None where nothing is kept.
+    """
+
+    report: Callable[[float, str], None] = lambda done, text: None
+    scratch: Path | None = None
+    entries: list[dict[str, Any]] = field(default_factory=list)
+
+    def progress(self, done: float, text: str = "") -> None:
+        """Says which share of the unit, from 0 to 1, is done."""
+        self.report(min(max(float(done), 0.0), 1.0), text)
+
+    def steps(self, items: Iterable[Any], text: str = "") -> Iterable[Any]:
+        """The items one after the other, with progress before each."""
+        listed = list(items)
+        for k, item in enumerate(listed):
+            self.progress(k / len(listed), text)
+            yield item
+
+    def log(self, **entry: Any) -> None:
+        """Adds a line to the unit's saved log; plain values only."""
+        self.entries.append(entry)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A finished unit, as `conclude` gets it."""
+
+    config: Config
+    arrays: Arrays
+    log: Sequence[Mapping[str, Any]] = ()
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """What an experiment says: claims with their numbers, figures and tables as data, notes in words.
+
+    `arrays` are numbers worth keeping that no figure shows. `notes` say what a reader must know: a fallback that was
+    used, a difference from the paper.
+    """
+
+    claims: Sequence[Claim]
+    figures: Sequence[Figure] = ()
+    tables: Sequence[Table] = ()
+    notes: Sequence[str] = ()
+    arrays: Arrays = field(default_factory=dict)
+
+
+def one_unit(config: Config) -> list[Config]:
+    """The whole experiment as one unit."""
+    return [config]
+
+
+def one_second(config: Config) -> float:
+    """The cost of a unit that nothing is known about."""
+    return 1.0
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A figure or table of a paper; see the module's text for the life of one.
+
+    `summary` says in a sentence or two what is computed. `version` is part of every unit's identity: raise it when the
+    code changes what is computed, and saved units run again. `cost` estimates a unit's seconds on one core; it decides
+    the order (long ones first, so that no core idles at the end) and the time left.
+    """
+
+    id: str
+    where: str
+    title: str
+    summary: str
+    presets: Mapping[Preset, Config]
+    run: Callable[[Config, Work], Arrays]
+    conclude: Callable[[Config, Sequence[Unit]], Conclusion]
+    units: Callable[[Config], Sequence[Config]] = one_unit
+    cost: Callable[[Config], float] = one_second
+    version: int = 1
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(rf"({'|'.join(PAPERS)}|own)-[a-z0-9]+", self.id):
+            raise ArgumentError(
+                f"an experiment's id is a paper and a name, like 'iat-fig1' (papers: {', '.join(PAPERS)}; 'own' for "
+                f"an experiment of no paper); came {self.id!r}"
+            )
+        missing = [p for p in PRESETS if p not in self.presets]
+        if missing:
+            raise ArgumentError(f"{self.id}: there is no preset {missing[0]!r}; make them with presets(...)")
+
+    @property
+    def paper(self) -> str:
+        """The paper's key: iat, ssm, stable or linrec."""
+        return self.id.split("-")[0]
+
+    def config(self, preset: str, changes: Config | None = None) -> dict[str, Any]:
+        """The config of a preset, with some of its values changed."""
+        if preset not in PRESETS:
+            raise unknown_name("preset", preset, PRESETS)
+        config = dict(self.presets[preset])
+        for key, value in (changes or {}).items():
+            if key not in config:
+                raise unknown_name(f"setting of {self.id}", key, config)
+            config[key] = value
+        return config
+
+    def identity(self, config: Config) -> str:
+        """The short name of a unit: equal for equal experiment, version and config."""
+        return config_hash({"experiment": self.id, "version": self.version, "config": config})
+
+
+def presets(paper: Config, *, standard: Config | None = None, quick: Config | None = None) -> dict[Preset, Config]:
+    """The three presets: the paper's own values, and what `standard` and `quick` change of them."""
+    made: dict[Preset, Config] = {"paper": dict(paper)}
+    for name, changes in (("standard", standard or {}), ("quick", quick or {})):
+        for key in changes:
+            if key not in paper:
+                raise unknown_name(f"setting in preset {name!r}", key, paper)
+        made[name] = {**paper, **changes}  # type: ignore[index]
+    for config in made.values():
+        config_hash(config)  # refuses what is not plain
+    # a config that travelled through JSON has lists where there were tuples: have them from the start
+    return {name: {k: [*v] if isinstance(v, tuple) else v for k, v in config.items()} for name, config in made.items()}
+
+
+def split(config: Config, **axes: Iterable[Any]) -> list[Config]:
+    """One config for each combination of the axes' values: split(config, m=[2, 4], seed=range(3)) gives six.
+
+    An axis takes the place of the setting with its name: `widths=[2, 4]` of a preset becomes `m` of a unit when it is
+    left out with `drop` first.
+    """
+    names = list(axes)
+    return [{**config, **dict(zip(names, values, strict=True))} for values in itertools.product(*axes.values())]
+
+
+def drop(config: Config, *names: str) -> dict[str, Any]:
+    """The config without these settings, so that units which do not depend on them stay the same when they change."""
+    return {key: value for key, value in config.items() if key not in names}

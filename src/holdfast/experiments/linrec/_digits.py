@@ -1,0 +1,64 @@
+"""Handwritten digits as sequences of 784 pixels: MNIST's test images, or scikit-learn's digits in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from holdfast.data import MissingDataError, mnist
+from holdfast.data.download import set_folder
+from holdfast.data.mnist import FILES
+from holdfast.experiments.base import Config, Unit
+
+Source = Literal["mnist", "digits"]
+SIDE = 28
+LENGTH = SIDE * SIDE
+
+
+def source(config: Config) -> Source:
+    """Where a unit's images come from: `digits` only if MNIST is missing and the preset need not download it.
+
+    It is part of a unit's config, so that units run with the stand-in run again once MNIST is there.
+    """
+    folder = set_folder("mnist")
+    there = all((folder / file.name).is_file() for file in FILES["test"])
+    return "mnist" if there or config["download"] else "digits"
+
+
+def sequences(which: Source, count: int) -> Float64[Tensor, "count 784"]:
+    """The first `count` images, pixels in [0, 1] row after row."""
+    if which == "mnist":
+        return mnist("test").sequences(torch.float64)[:count]
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise MissingDataError(
+            "neither MNIST nor scikit-learn, whose digits stand in for it, is on this machine: pip install scikit-learn, "
+            "or run with --preset standard, which downloads MNIST"
+        ) from error
+    small = torch.from_numpy(np.asarray(load_digits().images[:count])) / 16
+    # 8 x 8 pixels drawn 3 x 3 each, and MNIST's empty border: the same 784 steps
+    large = small.repeat_interleave(3, 1).repeat_interleave(3, 2)
+    return torch.nn.functional.pad(large, (2, 2, 2, 2)).flatten(1)
+
+
+def notes(units: Sequence[Unit]) -> list[str]:
+    """What a reader must know about the images."""
+    if all(unit.config["images"] == "mnist" for unit in units):
+        return ["Images: test set of MNIST, in the order of its file."]
+    return [
+        "MNIST was not on this machine and the quick preset does not download: scikit-learn's 8 x 8 digits, scaled up to "
+        "28 x 28, stand in for it."
+    ]
+
+
+def side_by_side(images: np.ndarray) -> np.ndarray:
+    """Images (count, 784) as one picture, clipped to [0, 1]."""
+    return np.clip(np.concatenate(list(images.reshape(-1, SIDE, SIDE)), axis=1), 0, 1)
+
+

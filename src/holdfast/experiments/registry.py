@@ -1,0 +1,127 @@
+"""Every experiment by id. A file in a paper's folder is an experiment: stable/fig2.py is stable-fig2.
+
+Files whose names begin with an underscore are shared by experiments. Nothing has to be registered.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pkgutil
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from holdfast.errors import ArgumentError, unknown_name
+from holdfast.experiments.base import PAPERS, Experiment
+
+HERE = Path(__file__).parent
+PACKAGE = "holdfast.experiments"
+
+# experiments that need training; a file with one's name takes its place
+PLANNED: dict[str, str] = {
+    "iat-fig2": "Stability of trained tanh RNNs on a polynomial target",
+    "iat-fig3": "Teachers that are approximated stably have exponential memory",
+    "iat-fig5": "Memory of repeated words: LSTM",
+    "iat-fig6": "Memory of repeated words: stacked LSTM and transformer encoder",
+    "iat-fig7": "ReLU RNNs with and without softplus",
+    "iat-fig8": "Hardtanh and tanh RNNs with and without softplus",
+    "iat-table1": "MNIST rows by nonlinear RNNs: direct, softplus, exp, inverse",
+    "iat-fig12": "A causal transformer as target",
+    "stable-fig3": "Gradient over weight while a polynomial functional is learned",
+    "stable-fig4": "Gradient over weight in a language model",
+    "stable-fig5": "Language model: test loss by parameterization",
+    "stable-fig6": "Language model: test loss by learning rate",
+    "stable-table2": "Language model: final loss",
+    "stable-table3": "Language model: how often training converges",
+    "stable-table4": "Associative recall",
+    "stable-table5": "Sequential MNIST",
+    "stable-table6": "Sequential CIFAR-10",
+    "linrec-fig9": "Lotka-Volterra by a random linear RNN and an MLP",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the list: what an experiment is, and whether it is there yet."""
+
+    id: str
+    where: str
+    title: str
+    ready: bool
+
+
+def ids() -> list[str]:
+    """The ids that can be run, by paper and number."""
+    found = [
+        f"{paper}-{module.name}"
+        for paper in PAPERS
+        for module in pkgutil.iter_modules([str(HERE / paper)])
+        if not module.name.startswith("_")
+    ]
+    return sorted(found, key=_order)
+
+
+def entries() -> list[Entry]:
+    """Every experiment of the four papers, those that are not there yet among them."""
+    ready = [Entry(e.id, e.where, e.title, True) for e in map(get, ids())]
+    there = {entry.id for entry in ready}
+    planned = [Entry(id, _where(id), title, False) for id, title in PLANNED.items() if id not in there]
+    return sorted([*ready, *planned], key=lambda entry: _order(entry.id))
+
+
+def get(id: str) -> Experiment:
+    """The experiment of that id, or the one in a Python file of the user's (`path/to/file.py`)."""
+    return load(reference(id))
+
+
+def reference(id: str) -> str:
+    """Where an experiment is found by another process: its module's name, or the path of a file."""
+    if id.endswith(".py"):
+        path = Path(id).resolve()
+        if not path.is_file():
+            raise ArgumentError(f"there is no file {path}; an experiment is an id (see `holdfast list`) or a .py file")
+        return str(path)
+    known = ids()
+    if id in known:
+        return f"{PACKAGE}.{id.replace('-', '.', 1)}"
+    if id in PLANNED:
+        raise ArgumentError(f"{id} ({PLANNED[id]}) is not there yet; `holdfast list` shows what is")
+    raise unknown_name("experiment", id, known)
+
+
+def load(reference: str) -> Experiment:
+    """The object EXPERIMENT of a module or file."""
+    module = _from_file(Path(reference)) if reference.endswith(".py") else importlib.import_module(reference)
+    experiment = getattr(module, "EXPERIMENT", None)
+    if not isinstance(experiment, Experiment):
+        raise ArgumentError(f"{reference} has no EXPERIMENT = Experiment(...); see docs/reproduce.md")
+    return experiment
+
+
+def _from_file(path: Path) -> ModuleType:
+    name = f"holdfast_experiment_{path.stem}"
+    loaded = sys.modules.get(name)
+    if loaded is not None and loaded.__file__ == str(path):
+        return loaded
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _order(id: str) -> tuple[int, str, int, str]:
+    """Papers in their own order; figures before tables before the rest, by number."""
+    paper, name = id.split("-")
+    letters, digits = re.fullmatch(r"([a-z]+)(\d*).*", name).groups()  # type: ignore[union-attr]
+    kind = {"fig": "0", "table": "1"}.get(letters, letters)
+    return [*PAPERS].index(paper), kind, int(digits or 0), name
+
+
+def _where(id: str) -> str:
+    name = id.split("-")[1]
+    return re.sub(r"(\d+)", r" \1", name).replace("fig", "Figure").replace("table", "Table")

@@ -1,0 +1,1 @@
+"""StableSSM: one file a figure or table."""

@@ -1,0 +1,14 @@
+"""Colours that colour-blind readers can tell apart (Okabe and Ito's set, brightened for a dark ground)."""
+
+from __future__ import annotations
+
+LIGHT = ("#0072b2", "#d55e00", "#009e73", "#b0559a", "#b8860b", "#3b9bd6", "#5f6b76", "#8c2d5a")
+DARK = ("#5ab4f0", "#ff9a5c", "#3fd0a2", "#e79bd0", "#efc04a", "#9ad6ff", "#aab6c2", "#f0809f")
+DASHES = ("solid", "dash", "dot")
+
+
+def slots(colours: list[int | None]) -> list[int]:
+    """A slot for each layer: its own, or the next that nobody in the panel has."""
+    taken = {c for c in colours if c is not None}
+    free = (k for k in range(10_000) if k not in taken)
+    return [c if c is not None else next(free) for c in colours]

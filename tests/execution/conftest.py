@@ -1,0 +1,67 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli import main
+from holdfast.results import Result
+
+TOY = str(Path(__file__).parent / "toy.py")
+COMMAND = [sys.executable, "-c", "from holdfast.cli import main; import sys; sys.argv[0] = 'holdfast'; main()"]
+
+
+class Reproduce:
+    """The command on the toy experiment, in this process or in one of its own."""
+
+    def __init__(self, folder, monkeypatch, capsys):
+        self.monkeypatch, self.capsys = monkeypatch, capsys
+        self.store = folder / "results"
+        self.flags = folder / "flags"
+        self.flags.mkdir()
+
+    def start(self, *arguments, seconds=0.0, **environment):
+        return subprocess.Popen(
+            [*COMMAND, "reproduce", TOY, "--store", str(self.store), *arguments],
+            env={**os.environ, "TOY_SECONDS": str(seconds), "TOY_FLAGS": str(self.flags), **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def __call__(self, *arguments, experiment=TOY):
+        """The command in this process, with one worker: torch is loaded once a call and not three times."""
+        self.monkeypatch.setenv("TOY_FLAGS", str(self.flags))
+        chosen = ["holdfast", "reproduce", experiment, "--store", str(self.store), "--workers", "1", *arguments]
+        self.monkeypatch.setattr(sys, "argv", chosen)
+        code = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code or 0
+        out, err = self.capsys.readouterr()
+        return code, out, err
+
+    def flag(self, name):
+        (self.flags / name).touch()
+
+    def results(self):
+        """Everything that must not depend on how the run went: no times, no versions."""
+        found = {}
+        for path in sorted(self.store.glob("own-toy/*/result.json")):
+            result = Result.load(path.parent)
+            found[path.parent.name] = (
+                dict(result.config),
+                {name: array.tobytes() for name, array in result.arrays.items()},
+                [(c.name, c.status, str(dict(c.numbers))) for c in result.claims],
+                [dict(entry) for entry in result.log],
+                path.parent.joinpath("result.json").read_text().split('"files"')[1],
+            )
+        return found
+
+
+@pytest.fixture
+def reproduce(tmp_path, monkeypatch, capsys):
+    return Reproduce(tmp_path, monkeypatch, capsys)

@@ -1,0 +1,69 @@
+"""What takes long to show: twenty kills at random moments, and a real local Ray."""
+
+import os
+import random
+import signal
+import time
+
+import pytest
+
+pytestmark = pytest.mark.slow
+KILLS = 20
+
+
+def test_after_20_kills_at_random_moments_the_results_equal_an_uninterrupted_run(reproduce, tmp_path):
+    rng = random.Random(0)
+    sizes = []
+    for _ in range(KILLS):
+        process = reproduce.start("--workers", "2", "--preset", "paper", seconds=2.0)
+        # torch takes one to three seconds to load in each process, a unit two: the moments cover start, work and end
+        time.sleep(rng.uniform(0.5, 9.0))
+        # the command alone, as the kernel does when memory runs out; or everything it started, as a power cut does
+        targets = [process.pid, *_children(process.pid)] if rng.random() < 0.5 else [process.pid]
+        for pid in targets:
+            _kill(pid)
+        process.communicate()
+        sizes.append(len(list(reproduce.store.glob("own-toy/*/result.json"))))
+    assert sizes == sorted(sizes), "a finished unit was lost"
+    code, _, err = reproduce("--preset", "paper")
+    assert code == 0, err
+    interrupted = reproduce.results()
+    reproduce.store = tmp_path / "uninterrupted"
+    reproduce("--preset", "paper")
+    assert len(interrupted) == 9
+    assert interrupted == reproduce.results()
+
+
+def test_a_real_local_ray_gives_the_same_results(reproduce, tmp_path):
+    pytest.importorskip("ray", reason="needs the extra `cluster`")
+    reproduce.flag("fail-1")
+    process = reproduce.start("--executor", "ray", "--workers", "2")
+    _, err = process.communicate(timeout=240)
+    assert process.returncode == 1, err
+    assert "FAILED  own-toy seed=1: RuntimeError: unit 1 fails on purpose" in err
+    assert len(reproduce.results()) == 5
+    (reproduce.flags / "fail-1").unlink()
+    reproduce.flag("die-1")
+    process = reproduce.start("--executor", "ray", "--workers", "2")
+    _, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    assert "own-toy seed=1: its process died (WorkerCrashedError); trying it once more" in err
+    by_ray = reproduce.results()
+    reproduce.store = tmp_path / "local"
+    reproduce()
+    assert by_ray == reproduce.results()
+
+
+def _children(pid):
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as file:
+            return [int(p) for p in file.read().split()]
+    except FileNotFoundError:
+        return []
+
+
+def _kill(pid):
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return

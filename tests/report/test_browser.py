@@ -1,0 +1,133 @@
+"""The page in a real headless Chromium: no errors, every figure drawn, toggles and keyboard work."""
+
+import pytest
+
+PHONE = {"width": 390, "height": 844}
+DESK = {"width": 1280, "height": 900}
+
+
+@pytest.fixture
+def visit(browser, page):
+    """Opens the page from disk, offline, and fails the test on any error or request to a network."""
+    contexts, troubles = [], []
+
+    def open_page(*, scheme="light", viewport=DESK):
+        context = browser.new_context(viewport=viewport, color_scheme=scheme, offline=True)
+        contexts.append(context)
+        tab = context.new_page()
+        tab.on("console", lambda message: troubles.append(message.text) if message.type != "log" else None)
+        tab.on("pageerror", lambda error: troubles.append(str(error)))
+        tab.on("request", lambda request: troubles.append(request.url) if request.url.startswith("http") else None)
+        tab.goto(page.as_uri())
+        return tab
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert troubles == []
+
+
+def draw_all(tab):
+    figures = tab.locator("figure")
+    for k in range(figures.count()):
+        figures.nth(k).scroll_into_view_if_needed()
+        tab.wait_for_function("k => document.querySelectorAll('figure')[k].dataset.drawn === 'true'", arg=k)
+    return figures.count()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_figure_is_drawn_in_both_themes_without_errors(visit, scheme):
+    tab = visit(scheme=scheme)
+    assert draw_all(tab) == 3
+    assert tab.locator(".plot .main-svg").count() >= 6
+    assert tab.locator("canvas").count() >= 3
+    assert tab.evaluate("document.documentElement.dataset.theme") == scheme
+    assert tab.title() == "holdfast: results"
+
+
+def test_figures_out_of_view_are_not_drawn_until_they_come_into_view(visit):
+    tab = visit(viewport={"width": 1280, "height": 300})
+    assert tab.locator("figure[data-drawn]").count() < 3
+    assert draw_all(tab) == 3
+
+
+def test_first_paint_comes_within_2_seconds(visit):
+    tab = visit()
+    entry = "performance.getEntriesByName('first-contentful-paint')[0]"
+    tab.wait_for_function(entry)
+    assert tab.evaluate(f"{entry}.startTime") < 2000
+
+
+def test_the_theme_toggle_recolours_drawn_figures_and_is_remembered(visit):
+    tab = visit(scheme="light")
+    draw_all(tab)
+    stroke = "getComputedStyle(document.querySelector('.js-line')).stroke"
+    before = tab.evaluate(stroke)
+    tab.get_by_role("button", name="Switch to dark colours").click()
+    assert tab.evaluate("document.documentElement.dataset.theme") == "dark"
+    tab.wait_for_function(f"before => {stroke} !== before", arg=before)
+    tab.reload()
+    assert tab.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_filters_show_only_claims_that_fit_and_say_how_many(visit):
+    tab = visit()
+    rows = tab.locator(".claims tbody tr:visible")
+    assert rows.count() == 5
+    tab.get_by_role("button", name="not met").click()
+    assert rows.count() == 1
+    assert tab.locator("#shown").inner_text() == "1 of 5 claims shown"
+    tab.get_by_role("button", name="All").click()
+    tab.get_by_label("Paper").select_option("stable")
+    assert rows.count() == 2
+    tab.get_by_label("Search").fill("constant")
+    assert rows.count() == 1
+
+
+def test_legend_entries_switch_lines_off(visit):
+    tab = visit()
+    draw_all(tab)
+    figure = tab.locator("[data-figure=gradient-over-weight] .plot").first
+    shown = figure.locator(".js-line").count()
+    figure.locator(".legendtoggle").first.click()
+    tab.wait_for_function(
+        "n => document.querySelectorAll('[data-figure=gradient-over-weight] .plot')[0].querySelectorAll('.js-line').length < n",
+        arg=shown,
+    )
+
+
+def test_a_figure_has_its_numbers_as_a_table(visit):
+    tab = visit()
+    draw_all(tab)
+    details = tab.locator("[data-figure=gradient-over-weight] details")
+    details.locator("summary").click()
+    details.locator("table").first.wait_for()
+    assert "weight w" in details.locator("table").first.inner_text()
+
+
+def test_html_in_configs_does_nothing(visit):
+    tab = visit()
+    draw_all(tab)
+    assert tab.title() == "holdfast: results"
+    assert tab.locator("article b, article i").count() == 0
+
+
+def test_the_page_is_readable_on_a_phone(visit):
+    tab = visit(viewport=PHONE)
+    draw_all(tab)
+    assert tab.evaluate("document.documentElement.scrollWidth") == 390, "nothing is wider than the screen"
+    assert tab.evaluate("parseFloat(getComputedStyle(document.body).fontSize)") >= 16
+
+
+def test_everything_can_be_reached_by_keyboard_and_the_focus_is_seen(visit):
+    tab = visit()
+    tab.keyboard.press("Tab")
+    assert tab.evaluate("document.activeElement.textContent") == "Skip to the claims"
+    tab.keyboard.press("Enter")
+    reached = []
+    for _ in range(12):
+        tab.keyboard.press("Tab")
+        reached.append(tab.evaluate("document.activeElement.id || document.activeElement.tagName"))
+        assert tab.evaluate("document.activeElement.matches(':focus-visible')")
+        assert tab.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none", reached[-1]
+    assert {"BUTTON", "paper", "search", "A"} <= set(reached)

@@ -1,0 +1,184 @@
+"""The page without a browser: it is whole, small, and shows every text as text."""
+
+import itertools
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from holdfast.errors import ArgumentError, ShapeError, UnknownNameError
+from holdfast.figures import Axis, Bars, Figure, Heatmap, Line, Page, Panel, Points, Rule, Table, pack, unpack
+from holdfast.report import find_conclusions, write_figures, write_page
+from holdfast.report.page import _number
+from holdfast.report.prepare import ceiling
+from holdfast.report.traces import panel_data
+
+VOID = {"meta", "link", "input", "br", "hr", "img"}
+
+
+class Reader(HTMLParser):
+    """Checks that tags close, and gathers what the tests ask for."""
+
+    def __init__(self):
+        super().__init__()
+        self.stack, self.tags, self.ids, self.links, self.texts = [], [], [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.tags.append((tag, attrs))
+        if "id" in attrs:
+            self.ids.append(attrs["id"])
+        self.links += [attrs[name] for name in ("href", "src") if name in attrs]
+        if tag not in VOID:
+            self.stack.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.stack.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+@pytest.fixture
+def read(page):
+    reader = Reader()
+    reader.feed(page.read_text())
+    assert reader.stack == []
+    return reader
+
+
+def test_everything_that_the_page_names_is_in_its_folder(page, read):
+    for link in read.links:
+        if link.startswith(("#", "data:")):
+            assert link == "data:," or link[1:] in read.ids
+        else:
+            assert (page.parent / link.split("?")[0]).is_file(), link
+    assert "http" not in page.read_text()
+
+
+def test_the_page_is_under_15_megabytes(page):
+    assert sum(p.stat().st_size for p in page.parent.rglob("*") if p.is_file()) < 15e6
+
+
+def test_html_in_names_and_configs_is_shown_as_text(page, read):
+    assert {tag for tag, _ in read.tags}.isdisjoint({"b-old", "i", "script "})
+    scripts = [attrs for tag, attrs in read.tags if tag == "script"]
+    assert all("src" in attrs for attrs in scripts), "a script from a config would have no source"
+    text = "".join(read.texts)
+    assert text.count("<script>document.title='broken'</script><b>bold</b> & \"quotes\"") >= 6
+    data = (page.parent / "data" / "own-toy.js").read_text()
+    assert "<" not in data
+    assert data.isascii()
+
+
+def test_ids_are_unique_and_headings_descend_one_level_at_a_time(read):
+    assert len(set(read.ids)) == len(read.ids)
+    levels = [int(tag[1]) for tag, _ in read.tags if re.fullmatch(r"h\d", tag)]
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(b <= a + 1 for a, b in itertools.pairwise(levels))
+
+
+def test_landmarks_captions_and_labels_are_there_for_screen_readers(read):
+    tags = [tag for tag, _ in read.tags]
+    assert {"header", "nav", "main", "figcaption", "caption"} <= set(tags)
+    assert tags.count("figure") == tags.count("figcaption") == 3
+    assert all(attrs.get("aria-label") for tag, attrs in read.tags if attrs.get("role") in ("img", "region", "group"))
+    assert all(attrs.get("scope") == "col" for tag, attrs in read.tags if tag == "th")
+
+
+def test_claims_show_the_papers_numbers_and_why_one_is_not_met(page):
+    text = page.read_text()
+    assert re.search(r"sums</dt><dd>36 <span class=\"quiet\">paper 3</span>", text)
+    assert "more units would tell" in text
+    assert "worst</dt><dd>∞" in text
+
+
+def test_writing_the_page_again_changes_no_file(results, page):
+    before = {p: p.stat().st_mtime_ns for p in page.parent.rglob("*") if p.is_file()}
+    write_page(results, page.parent)
+    assert {p: p.stat().st_mtime_ns for p in page.parent.rglob("*") if p.is_file()} == before
+
+
+def test_a_damaged_conclusion_is_named_on_the_page_and_the_others_are_shown(results, tmp_path):
+    import shutil
+
+    store = tmp_path / "store"
+    shutil.copytree(results, store)
+    manifest = store / "own-toy" / "conclusion-quick" / "result.json"
+    manifest.write_bytes(manifest.read_bytes()[:-9])
+    text = write_page(store, tmp_path / "page").read_text()
+    assert 'role="alert"' in text and "damaged or half-written" in text
+    assert "stable-fig2" in text and not (tmp_path / "page" / "data" / "own-toy.js").exists()
+
+
+def test_the_strongest_preset_of_each_experiment_is_shown(results, tmp_path):
+    for preset in ("quick", "standard"):
+        folder = tmp_path / "own-toy" / f"conclusion-{preset}"
+        folder.mkdir(parents=True)
+        (folder / "result.json").touch()
+    assert find_conclusions(tmp_path)["own-toy"].name == "conclusion-standard"
+    assert find_conclusions(tmp_path, "quick")["own-toy"].name == "conclusion-quick"
+    with pytest.raises(UnknownNameError):
+        find_conclusions(tmp_path, "fast")
+
+
+def test_static_figures_are_drawn_from_the_same_spec(results, tmp_path):
+    pytest.importorskip("matplotlib")
+    files = write_figures(results, tmp_path)
+    assert sorted(p.suffix for p in files) == [".png"] * 3 + [".svg"] * 3
+    assert all(p.stat().st_size > 2000 for p in files)
+    svg = (tmp_path / "stable-fig2-gradient-over-weight.svg").read_text()
+    assert "softplus" in svg and "Continuous time" in svg
+    assert write_figures(results, tmp_path / "again")[1].read_bytes() == files[1].read_bytes()
+
+
+def test_a_page_survives_packing_with_every_array_once():
+    x = np.arange(5.0)
+    panel = Panel("p", Axis("x", limits=(0.0, 1.0)), Axis("y", log=True), [
+        Line("a", x, x, x, x, markers=True, dash="dot"), Points("b", x, x + 1), Bars("c", ["u", "v"], [1, 2]),
+        Heatmap("d", x, x[:2], np.ones((2, 5)), log=True), Rule("e", x=1.0),
+    ], True)  # fmt: skip
+    whole = Page(
+        "iat", "w", "t", "s", "quick", [Figure("f", "c", [panel], 3)], [Table("n", "c", ("a",), [(1,)])], ("x",)
+    )
+    plain, arrays = pack(whole)
+    assert sum(np.array_equal(a, x) for a in arrays.values()) == 1
+    again, repeated = pack(unpack(json.loads(json.dumps(plain)), arrays))
+    assert json.dumps(again) == json.dumps(plain)
+    assert all(np.array_equal(repeated[name], arrays[name]) for name in arrays)
+
+
+def test_infinite_values_are_marked_at_the_upper_edge_and_gaps_stay_gaps():
+    line = Line("a", [1, 2, 3, 4], [1.0, np.inf, np.nan, 10.0])
+    panel = Panel("", Axis("x"), Axis("y", log=True), [line])
+    main, beyond = panel_data(panel)["traces"]
+    assert main["y"] == [1, None, None, 10]
+    assert beyond["role"] == "beyond" and beyond["x"] == [2] and beyond["y"] == [ceiling(panel)] == [16.0]
+
+
+def test_wrong_figures_are_refused_with_what_came():
+    with pytest.raises(ShapeError, match=r"'a': x, y, low and high must be lists of one length"):
+        Line("a", [1, 2], [1])
+    with pytest.raises(ArgumentError, match="a band needs both"):
+        Line("a", [1], [1], low=[1])
+    with pytest.raises(ArgumentError, match="drawn from real numbers, came complex128"):
+        Points("a", [1], [1j])
+    with pytest.raises(ArgumentError, match="at x or at y"):
+        Rule("a")
+    with pytest.raises(ShapeError, match="2 columns; a row has 1"):
+        Table("t", "c", ("a", "b"), [(1,)])
+    with pytest.raises(ArgumentError, match="small letters"):
+        Figure("A b", "c", [])
+    with pytest.raises(ShapeError, match=r"z must be \(y, x\)"):
+        Heatmap("a", [1, 2], [1], [[1.0]])
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.000123456, "0.0001235"), (1.5e-12, "1.5 × 10⁻¹²"), (-3, "−3"), (12345, "12,345"), (None, "–"),
+     (np.inf, "∞"), ("a-b", "a-b")],
+)  # fmt: skip
+def test_numbers_are_written_as_people_write_them(value, text):
+    assert _number(value) == text
