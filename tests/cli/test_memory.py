@@ -109,6 +109,7 @@ def test_a_model_that_returns_nan_ends_with_1_and_says_so(run):
         (["my_models.py:module", "--input-size", "2"], "Check input_size"),
         (["my_models.py:gru", "--probe", "step"], "unknown probe 'step'"),
         (["my_models.py:gru", "--probe", "repeated"], "for hf: models"),
+        (["my_models.py:gru", "--probe", "repeated", "--dt", "0.1", "--double"], "leave out --dt, --double"),
         (["my_models.py:gru", "--horizon", "0"], "horizon"),
         (["my_models.py:grue"], "Did you mean 'gru'?"),
         (["my_models.py:two_sizes"], "callable without arguments"),

@@ -39,11 +39,12 @@ def fit_exponential_sum(
     nonnegative: c >= 0 with the smallest L1 error on geometric rates; the bounded weights that the theorems assume.
     least_squares: any c on equally spaced rates, the papers' own; its weights blow up. quadrature: a power law's
     integral by the trapezoidal rule (`norm` says whose error it makes small). nonlinear: rates too. matrix_pencil:
-    complex modes from equally spaced samples. (ssm, Prop. 3.2; iat, App. A.3; PAPERS (a)-(d).)
+    complex modes from equally spaced samples. (ssm, Prop. 3.2; iat, App. A.3.)
 
     `rho` is a law, a function of an array of times, or samples with their `time` or spacing `dt` (1 by default; for
-    matrix_pencil of a law or function `dt` is the sampling step, by default 1/1024 of the time that holds the kernel). No rate is slower than 1 / horizon unless `rates`
-    gives them; samples bring their own horizon. quadrature takes horizon=inf. `order` is 16, or as many as `rates`.
+    matrix_pencil of a law or function `dt` is the sampling step, by default 1/1024 of the time that holds the kernel).
+    No rate is slower than 1 / horizon unless `rates` gives them; samples bring their own horizon. quadrature takes
+    horizon=inf. `order` is 16, or as many as `rates`.
 
     The result carries L1 and sup error, tail included where rho is a law. An order above what samples can carry is cut
     to the useful one, and the status says so.

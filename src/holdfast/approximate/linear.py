@@ -127,7 +127,7 @@ def _corrected(problem: Problem, rates: np.ndarray, start: np.ndarray, scale: fl
     modes = problem.modes(rates)
     A = modes * problem.weights[:, None]
     columns = A.sum(axis=0)
-    columns = np.where(columns > 0, columns, 1)
+    columns = np.where(columns > 1e-100 * columns.max(), columns, 1)
     rows, size = A.shape
     eye = sparse.eye(rows, format="csr")
     equations = sparse.hstack([sparse.csr_matrix(A / columns), eye, -eye], format="csc")

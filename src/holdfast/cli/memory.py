@@ -79,6 +79,8 @@ def command(
     loaded = load_model(model)
     options = {"dt": dt, "normalization": normalization, "search": search, "burn_in": burn_in}
     options |= {"layout": layout, "double": double, "seed": seed}
+    if probe == "repeated":
+        _refuse_beside_tokens(options)
     answer = examine(loaded, probe, horizon, item, input_size, properties, options)
     if plot is not None:
         draw(answer.curves, answer.fits, plot, title=loaded.name)
@@ -88,6 +90,13 @@ def command(
         report(answer)
     if any(curve.status != "ok" for curve in answer.curves.values()):
         raise typer.Exit(1)
+
+
+def _refuse_beside_tokens(options: dict[str, Any]) -> None:
+    plain = {"dt": 1.0, "normalization": "x", "search": "auto", "burn_in": None, "layout": "batch_first", "double": False}
+    given = [f"--{name.replace('_', '-')}" for name, value in plain.items() if options[name] != value]
+    if given:
+        raise ArgumentError(f"--probe repeated reads tokens and scores them as they are: leave out {', '.join(given)}")
 
 
 def examine(

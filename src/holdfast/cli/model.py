@@ -146,5 +146,3 @@ def known_size(model: Any) -> int | None:
             return value
     return None
 
-
-_known_size = known_size

@@ -153,7 +153,7 @@ def _load(spec: str, width: int) -> tuple[torch.nn.Module, int, tuple[str, ...]]
         raise ArgumentError(f"{spec} must take the width as its one argument: {error}") from error
     if not isinstance(module, torch.nn.Module):
         raise ArgumentError(f"{spec}({width}) returned a {type(module).__name__}; expected an nn.Module")
-    return module, models._known_size(module) or 1, ()
+    return module, models.known_size(module) or 1, ()
 
 
 def _data(

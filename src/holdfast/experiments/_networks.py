@@ -112,17 +112,19 @@ def _jacobian(network: Recurrent, amplitude: float, settle: int = 5000) -> Tenso
     return torch.autograd.functional.jacobian(step, torch.cat([part.flatten() for part in parts]))
 
 
-def capped(curve: MemoryCurve, rate: float) -> float:
-    """How far M(t) e^{rate t} in the last third of the decay exceeds its largest value before; at most 1 if capped.
+def capped(curve: MemoryCurve, rate: float, power: int = 0) -> float:
+    """How far M(t) (1 + t)^-power e^{rate t} in the last third of the decay exceeds its largest value before.
 
-    The decay ends where M is 1e-11 of its largest value; NaN where it never is.
+    At most 1 where (1 + t)^power e^{-rate t} caps the curve: layers that feed each other with near rates make t^power
+    of one exponential. The decay ends where M is 1e-11 of its largest value; NaN where it never is.
     """
     envelope = np.maximum.accumulate(curve.values[::-1])[::-1] / curve.values.max()
     below = np.flatnonzero(envelope < LOW)
     if len(below) == 0:
         return math.nan
     end = max(int(below[0]), 3)
-    product = np.log(np.maximum(curve.values[:end], 1e-300)) + rate * curve.time[:end]
+    t = curve.time[:end]
+    product = np.log(np.maximum(curve.values[:end], 1e-300)) + rate * t - power * np.log1p(t)
     return float(np.exp(product[2 * end // 3 :].max() - product[: 2 * end // 3].max()))
 
 

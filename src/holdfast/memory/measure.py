@@ -217,7 +217,7 @@ def _curve(plan: Plan, best: Best, parts: list[Measured], settling: Settling, no
         what = "x" if plan.probe == "reversed" else "0"
         notes += (
             f"on constant input {what} the output still moved by {settling.remaining:.3g} after {settling.steps} "
-            "steps: set burn_in or longest_burn_in higher, or read the curve with that in mind",
+            "steps: a higher burn_in or longest_burn_in may help, unless the model counts positions and never rests",
         )
     if not finite:
         status = "not finite"

@@ -60,5 +60,3 @@ def notes(units: Sequence[Unit]) -> list[str]:
 def side_by_side(images: np.ndarray) -> np.ndarray:
     """Images (count, 784) as one picture, clipped to [0, 1]."""
     return np.clip(np.concatenate(list(images.reshape(-1, SIDE, SIDE)), axis=1), 0, 1)
-
-
