@@ -184,6 +184,19 @@ def test_a_function_that_does_not_look_integrable_is_refused():
         fit_exponential_sum(lambda t: np.ones_like(t), 4)
 
 
+def test_a_function_that_is_zero_is_refused():
+    with pytest.raises(ArgumentError, match="nothing to approximate"):
+        fit_exponential_sum(lambda t: 0 * t, 4)
+
+
+@pytest.mark.parametrize("law", [laws.StretchedExponential(0.7, 2.0), laws.Finite(3.0, 2.0)], ids=["Gauss", "finite"])
+def test_kernels_that_begin_flat_or_end_are_found_however_far_the_horizon(law):
+    """All of the kernel lies in the first 1/300 of the horizon, and its slope at 0 says nothing about its time."""
+    assert fit_exponential_sum(law, 6, horizon=1e3).l1_error < 0.3 * law.norm
+    assert fit_exponential_sum(law, 6, "nonlinear", 1e3).l1_error < 0.03 * law.norm
+    assert fit_exponential_sum(law, 6, "matrix_pencil", 1e3).l1_error < 0.01 * law.norm
+
+
 def test_bad_samples_are_refused_with_what_is_wrong():
     good = 0.9 ** np.arange(20)
     broken = good.copy()
@@ -200,6 +213,10 @@ def test_bad_samples_are_refused_with_what_is_wrong():
         fit_exponential_sum(good, 2, time=np.arange(20.0), dt=1.0)
     with pytest.raises(ArgumentError, match="every sample is 0"):
         fit_exponential_sum(np.zeros(5), 2)
+    with pytest.raises(ArgumentError, match="near 0"):
+        fit_exponential_sum(good, 2, time=1e4 + np.arange(20.0))
+    with pytest.raises(ArgumentError, match="takes 4 to"):
+        fit_exponential_sum(good[:3], 1, "matrix_pencil")
     with pytest.raises(ArgumentError, match="at least 2 samples"):
         fit_exponential_sum([1.0], 1)
     with pytest.raises(DtypeError, match="real numbers"):

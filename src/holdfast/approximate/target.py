@@ -169,6 +169,11 @@ def _from_samples(rho: Any, time: Any, dt: float | None) -> Target:
         raise ArgumentError(f"at least 2 samples are needed, came {len(values)}")
     if times[0] < 0 or not (np.diff(times) > 0).all():
         raise ArgumentError("the times of samples must start at 0 or later and increase; sort them and drop repeats")
+    if times[0] > 10 * (times[-1] - times[0]):
+        raise ArgumentError(
+            f"the samples begin at t = {times[0]:g} and span {times[-1] - times[0]:g}: they say nothing about rho near 0; "
+            "count the times from the first sample"
+        )
     if not np.any(values):
         raise ArgumentError("every sample is 0: there is nothing to approximate")
     return Target(name=f"{len(values)} samples", end=float(times[-1]), time=times, values=values)
