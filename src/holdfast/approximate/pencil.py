@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from jaxtyping import Complex128, Float64
@@ -24,7 +25,7 @@ def fit_matrix_pencil(target: Target, order: int, dt: float | None) -> Exponenti
     """
     time, values = _samples(target, dt)
     step = float(time[1] - time[0])
-    modes, rank = common_modes(values[:, None], order)
+    modes, rank = sample_modes(values, order)
     decaying = modes[(np.abs(modes) < 1 - 1e-12) & (np.abs(modes) > 0)]
     notes: tuple[str, ...] = ()
     status: SumStatus = "ok"
@@ -68,16 +69,22 @@ def _samples(target: Target, dt: float | None) -> tuple[np.ndarray, np.ndarray]:
     return time, target(time)
 
 
-def common_modes(
-    signals: Float64[np.ndarray, "time signals"], order: int, *, tolerance: float = 1e-13
+def sample_modes(
+    values: Float64[np.ndarray, " time"], order: int, *, tolerance: float = 1e-13
 ) -> tuple[Complex128[np.ndarray, " modes"], int]:
-    """The modes that several signals share, at most `order`, and the numerical rank of their Hankel matrices together.
+    """Modes of one row of samples, at most `order`, and the numerical rank of their Hankel matrix.
 
     Singular values below `tolerance` of the largest count as rounding.
     """
-    basis, sizes = main_subspace(signals)
+    basis, sizes = _kept_subspace(values.tobytes())
     rank = int((sizes > tolerance * sizes[0]).sum())
     return shift_modes(basis[:, : min(order, rank)]), rank
+
+
+@lru_cache(maxsize=1)
+def _kept_subspace(content: bytes) -> tuple[np.ndarray, np.ndarray]:
+    """The last decomposition is kept, 34 MB at most: fits of several orders to the same samples share it."""
+    return main_subspace(np.frombuffer(content, dtype=np.float64)[:, None])
 
 
 def main_subspace(

@@ -93,7 +93,14 @@ def command(
 
 
 def _refuse_beside_tokens(options: dict[str, Any]) -> None:
-    plain = {"dt": 1.0, "normalization": "x", "search": "auto", "burn_in": None, "layout": "batch_first", "double": False}
+    plain = {
+        "dt": 1.0,
+        "normalization": "x",
+        "search": "auto",
+        "burn_in": None,
+        "layout": "batch_first",
+        "double": False,
+    }
     given = [f"--{name.replace('_', '-')}" for name, value in plain.items() if options[name] != value]
     if given:
         raise ArgumentError(f"--probe repeated reads tokens and scores them as they are: leave out {', '.join(given)}")

@@ -145,4 +145,3 @@ def known_size(model: Any) -> int | None:
         if isinstance(value, int) and value > 0:
             return value
     return None
-

@@ -141,12 +141,11 @@ def _load(spec: str, width: int) -> tuple[torch.nn.Module, int, tuple[str, ...]]
         if not isinstance(loaded.model, torch.nn.Module):
             raise ArgumentError(f"{spec} gives a {type(loaded.model).__name__}; perturbing weights needs an nn.Module")
         return loaded.model, loaded.input_size or 1, loaded.notes
-    where, _, name = spec.rpartition(":")
-    if not where or where == "hf":
+    if spec.startswith("hf:"):
         raise ArgumentError(
             f"--widths needs a factory that takes a width, module:factory or file.py:factory; came {spec!r}"
         )
-    factory = models.getattr_or_explain(models._import(where), name)
+    factory = models.load_factory(spec)
     try:
         module = factory(width)
     except TypeError as error:

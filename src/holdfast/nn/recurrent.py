@@ -78,10 +78,10 @@ def parameter_groups(
     """
     prefixes = {found.path for found in find_recurrent(model)} | set(names)
     every = dict(model.named_parameters())
-    unknown = [n for n in names if not any(_belongs(path, n) for path in every)]
+    unknown = [n for n in names if not any(belongs(path, n) for path in every)]
     if unknown:
         raise ArgumentError(f"the model has no weight called {', '.join(unknown)}; its weights: {', '.join(every)}")
-    recurrent = [p for path, p in every.items() if any(_belongs(path, prefix) for prefix in prefixes)]
+    recurrent = [p for path, p in every.items() if any(belongs(path, prefix) for prefix in prefixes)]
     chosen = {id(p) for p in recurrent}
     rest = [p for p in every.values() if id(p) not in chosen]
     return [
@@ -90,7 +90,7 @@ def parameter_groups(
     ]
 
 
-def _belongs(path: str, prefix: str) -> bool:
+def belongs(path: str, prefix: str) -> bool:
     """Whether the weight at `path` is `prefix`, lies below it, or stands behind its parametrization."""
     plain = re.sub(r"(^|\.)parametrizations\.(\w+)\.original\d*$", r"\1\2", path)
     return plain == prefix or plain.startswith(prefix + ".") or path.startswith(prefix + ".")

@@ -106,7 +106,7 @@ EXPERIMENT = Experiment(
     summary="MNIST images rebuilt by Re[V^+ x] from the last state of a linear recurrence whose eigenvalues are the N-th "
     "roots of unity, compared with what aliasing predicts.",
     presets=presets(
-        {"download": True, "count": 1000, "shown": 4, "modes": [128, 256, 512, 700, 784]},
+        {"download": True, "count": 1000, "shown": 4, "modes": [128, 256, 512, 784]},
         quick={"download": False, "count": 100, "modes": [256, 512, 784]},
     ),
     units=units,

@@ -93,8 +93,8 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         "1 for an exponential and 10^(3.5/p) for a power law with exponent p, so 3000 for p = 1.",
     ]
     heads = (
-        "network", "layers", "late rate, median", "predicted rate, median", "predicted rate, smallest", "late excess", "without (1 + t)^(layers - 1)",
-        "largest stretch", "share resolved",
+        "network", "layers", "late rate, median", "predicted rate, median", "predicted rate, smallest", "late excess",
+        "without (1 + t)^(layers - 1)", "largest stretch", "share resolved",
     )  # fmt: skip
     table = Table("decay", "Late decay of the memory functions.", heads, rows)
     return Conclusion(claims, [_figure(config, units)], [table], notes)

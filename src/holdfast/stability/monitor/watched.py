@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.nn import AbstractRecurrent, ContinuousRNN, DiagonalSSM, LinearRNN, Recurrence
-from holdfast.nn.recurrent import RecurrentWeight, find_recurrent
+from holdfast.nn.recurrent import RecurrentWeight, belongs, find_recurrent
 from holdfast.parameterizations import AbstractParameterization
-from holdfast.stability.perturbation.balls import belongs
 
 
 @dataclass(frozen=True, eq=False)

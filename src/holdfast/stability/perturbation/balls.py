@@ -6,7 +6,6 @@ A ball draws, projects and knows the steepest direction, each for a batch of per
 from __future__ import annotations
 
 import math
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.nn import ContinuousGRU, Recurrence
-from holdfast.nn.recurrent import RecurrentWeight, find_recurrent
+from holdfast.nn.recurrent import RecurrentWeight, belongs, find_recurrent
 from holdfast.parameterizations import AbstractParameterization
 
 Norm = Literal["spectral", "frobenius", "max-abs"]
@@ -182,12 +181,6 @@ def _names(every: dict[str, nn.Parameter], found: list[RecurrentWeight], scope: 
         if not any(belongs(name, prefix) for name in every):
             raise unknown_name("weight", prefix, ["all", "recurrent", *every])
     return [name for name in every if any(belongs(name, prefix) for prefix in wanted)]
-
-
-def belongs(name: str, path: str) -> bool:
-    """Whether the parameter `name` is the weight at `path`, lies below it, or stands behind its parametrization."""
-    plain = re.sub(r"(^|\.)parametrizations\.(\w+)\.original\d*$", r"\1\2", name)
-    return plain == path or plain.startswith(path + ".") or name.startswith(path + ".")
 
 
 def is_diagonal(weight: RecurrentWeight) -> bool:
