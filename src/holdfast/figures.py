@@ -17,6 +17,7 @@ from holdfast.errors import ArgumentError, ShapeError
 
 Dash = Literal["solid", "dash", "dot"]
 Cell = float | int | str | bool | None
+Numbers = Any  # a list or array of real numbers; a layer holds it as an array
 ARRAYS = "figure."  # what the names of a figure's arrays begin with
 
 
@@ -40,10 +41,10 @@ class Layer:
 @dataclass(frozen=True, eq=False)
 class _Curve(Layer):
     label: str
-    x: np.ndarray
-    y: np.ndarray
-    low: np.ndarray | None = None
-    high: np.ndarray | None = None
+    x: Numbers
+    y: Numbers
+    low: Numbers = None
+    high: Numbers = None
     colour: int | None = None
     legend: bool = True
 
@@ -80,9 +81,9 @@ class Bars(Layer):
 
     label: str
     names: Sequence[str]
-    y: np.ndarray
-    low: np.ndarray | None = None
-    high: np.ndarray | None = None
+    y: Numbers
+    low: Numbers = None
+    high: Numbers = None
     colour: int | None = None
     legend: bool = True
 
@@ -99,9 +100,9 @@ class Heatmap(Layer):
     """Numbers z over a grid, z[i, j] at (x[j], y[i]); `image` draws grey pixels with the first row on top."""
 
     label: str
-    x: np.ndarray
-    y: np.ndarray
-    z: np.ndarray
+    x: Numbers
+    y: Numbers
+    z: Numbers
     log: bool = False
     image: bool = False
 
@@ -114,7 +115,7 @@ class Heatmap(Layer):
             )
 
     @classmethod
-    def picture(cls, label: str, pixels: np.ndarray) -> Heatmap:
+    def picture(cls, label: str, pixels: Numbers) -> Heatmap:
         """An image, (rows, columns)."""
         rows, columns = np.shape(pixels)
         return cls(label, np.arange(columns), np.arange(rows), pixels, image=True)

@@ -126,6 +126,12 @@ def test_report_without_results_ends_with_2_and_says_what_to_do(holdfast, tmp_pa
     assert code == 2 and "unknown preset" in err
 
 
+def test_report_into_a_folder_that_cannot_be_written_ends_with_2(holdfast, store, tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    code, _, err = holdfast("report", "--store", store, "--out", tmp_path / "file" / "page")
+    assert code == 2 and "Not a directory" in err and "Traceback" not in err
+
+
 @pytest.mark.parametrize("command", ["reproduce", "list", "report"])
 def test_help_has_an_example(holdfast, command):
     code, out, _ = holdfast(command, "--help")

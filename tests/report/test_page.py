@@ -12,7 +12,7 @@ from holdfast.errors import ArgumentError, ShapeError, UnknownNameError
 from holdfast.figures import Axis, Bars, Figure, Heatmap, Line, Page, Panel, Points, Rule, Table, pack, unpack
 from holdfast.report import find_conclusions, write_figures, write_page
 from holdfast.report.page import _number
-from holdfast.report.prepare import ceiling
+from holdfast.report.prepare import ceiling, curve
 from holdfast.report.traces import panel_data
 
 VOID = {"meta", "link", "input", "br", "hr", "img"}
@@ -156,6 +156,31 @@ def test_infinite_values_are_marked_at_the_upper_edge_and_gaps_stay_gaps():
     main, beyond = panel_data(panel)["traces"]
     assert main["y"] == [1, None, None, 10]
     assert beyond["role"] == "beyond" and beyond["x"] == [2] and beyond["y"] == [ceiling(panel)] == [16.0]
+
+
+def test_a_long_line_is_thinned_but_keeps_its_extremes_ends_and_gaps():
+    x = np.arange(50_000.0)
+    y = np.sin(x / 700)
+    y[12_345], y[23_456] = 9.0, -9.0
+    y[30_000:30_100] = np.nan
+    drawn = curve(Line("a", x, y), Panel("", Axis("x"), Axis("y"), [Line("a", x, y)]))
+    assert len(drawn.x) < 1000
+    assert drawn.x[0] == 0 and drawn.x[-1] == 49_999
+    assert np.nanmax(drawn.y) == 9.0 and np.nanmin(drawn.y) == -9.0
+    assert np.isnan(drawn.y).any()
+
+
+def test_a_thinned_trajectory_keeps_its_pieces_apart():
+    angle = np.linspace(0, 6, 2001)
+    angle[-1] = np.nan
+    pieces = np.concatenate([r * np.exp(1j * angle) for r in np.linspace(0.1, 1, 30)])
+    line = Line("a", pieces.real, pieces.imag)
+    drawn = curve(line, Panel("", Axis("x"), Axis("y"), [line]))
+    assert len(drawn.x) < 6200
+    assert np.isnan(drawn.x).sum() == 30
+    # the end of a piece stays: the point before each gap is the last one at angle 6 - 6/2000
+    before = drawn.x[np.flatnonzero(np.isnan(drawn.x)) - 1]
+    assert np.allclose(before, np.linspace(0.1, 1, 30) * np.cos(6 - 6 / 2000))
 
 
 def test_wrong_figures_are_refused_with_what_came():

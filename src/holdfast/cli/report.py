@@ -28,14 +28,17 @@ def command(
 
     Example: holdfast report --figures
     """
+    from holdfast.execution import Store
     from holdfast.report import find_conclusions, write_figures, write_page
 
     if not find_conclusions(store, preset):
         which = f" at the {preset} preset" if preset else ""
         raise ArgumentError(f"there are no results{which} in {store.absolute()}; run `holdfast reproduce` first")
-    page = write_page(store, out or store / "page", preset=preset)
+    folder = out or store / "page"
+    with Store(folder).guarded():
+        page = write_page(store, folder, preset=preset)
+        files = write_figures(store, folder / "figures", preset=preset) if figures else []
     if figures:
-        files = write_figures(store, (out or store / "page") / "figures", preset=preset)
         typer.echo(f"{len(files)} files in {files[0].parent.absolute()}" if files else "there are no figures to write")
     typer.echo(f"Page: {page.absolute()}")
     if show:

@@ -1,8 +1,8 @@
 """Families of exponential sums by width, their perturbation errors and verdicts, as several experiments need them.
 
 Two measures of E_m(beta). "exact": the functional norm, the integral of |rho - s| over [0, inf), worst case over the
-recurrent weights. "sampled": the papers' picture, the largest |rho - s| at t = 1, ..., horizon, random draws of all
-weights. A sampled error cannot tell rates below 1 / horizon from 0, so that the exact one decides.
+recurrent weights. "sampled": the papers' picture, the largest |rho - s| at t = 1, ..., horizon, random draws in
+place of the worst case. A sampled error cannot tell rates below 1 / horizon from 0, so that the exact one decides.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ TARGETS: dict[str, laws.AbstractLaw] = {
     "(t+1)^-1.5": laws.PowerLaw(1.5),
 }
 POWERS = ("(t+1)^-1.1", "(t+1)^-1.5")
+Families = Mapping[tuple[str, ...], Mapping[int, PerturbationCurve]]
+Verdicts = Mapping[tuple[str, ...], StabilityVerdict]
+SCOPES = {"recurrent weights": ["w"], "all weights": ["w", "c"]}
 FASTEST = 4.0  # of the geometric rates, which begin at 1/m^2
 
 
@@ -85,9 +88,9 @@ def exact_error(config: Config) -> Arrays:
 
 
 def sampled_error(config: Config) -> Arrays:
-    """E_m(beta) at t = 1, ..., horizon for the unit's target, m, fit and parameterization; all weights, random draws.
+    """E_m(beta) at t = 1, ..., horizon for the unit's target, m, fit, parameterization and scope; random draws.
 
-    Every weight moves by at most beta, drawn uniformly.
+    Every number in scope moves by at most beta, drawn uniformly.
     """
     from holdfast.stability import perturbation_error
 
@@ -98,7 +101,10 @@ def sampled_error(config: Config) -> Arrays:
         found = least_squares_sum(rho, m, config["spacing"], horizon)
     t = torch.arange(1.0, horizon + 1, dtype=torch.float64).reshape(1, -1, 1)
     model = SampledKernel(found, config["parameterization"])
-    curve = perturbation_error(model, t, rho(t), radii(config), norm="max-abs", draws=config["draws"], seed=m)
+    scope = SCOPES[config["scope"]]
+    curve = perturbation_error(
+        model, t, rho(t), radii(config), norm="max-abs", scope=scope, draws=config["draws"], seed=m
+    )
     return as_arrays(curve, found)
 
 
@@ -123,7 +129,7 @@ def families(units: Iterable[Unit], *names: str) -> dict[tuple[str, ...], dict[i
     return found
 
 
-def verdicts(found: Mapping[tuple[str, ...], Mapping[int, PerturbationCurve]]) -> dict[tuple[str, ...], StabilityVerdict]:
+def verdicts(found: Families) -> dict[tuple[str, ...], StabilityVerdict]:
     """assess_stability of each family, at its own default level."""
     return {key: assess_stability(curves) for key, curves in found.items()}
 
@@ -140,7 +146,7 @@ def numbers(verdict: StabilityVerdict, prefix: str = "") -> dict[str, float]:
     }
 
 
-def rows(found: Mapping[tuple[str, ...], StabilityVerdict]) -> list[Sequence[Cell]]:
+def rows(found: Verdicts) -> list[Sequence[Cell]]:
     """A row for each verdict, under HEADS after the settings' names."""
     return [
         (

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
 
 from holdfast.figures import Axis, Bars, Layer, Line, Panel, Points
 
+MOST = 800  # points of a line drawn from left to right
+MOST_TURNING = 6000  # points of one that turns back
 HEADROOM = 1.6  # factor (logarithmic) or share of the span (linear, 0.06 of it) above the largest finite value
 
 
@@ -23,15 +26,35 @@ class Curve:
 
 
 def curve(layer: Line | Points, panel: Panel) -> Curve:
-    """The layer's numbers on the panel's axes."""
-    x = _on_axis(layer.x, panel.x)
-    return Curve(
-        x=x,
-        y=_on_axis(layer.y, panel.y),
-        low=None if layer.low is None else _low(layer.low, panel),
-        high=None if layer.high is None else np.minimum(_gaps(layer.high), ceiling(panel)),
-        beyond=x[np.isposinf(layer.y.astype(np.float64)) & np.isfinite(x)],
-    )
+    """The layer's numbers on the panel's axes, no more of them than can be seen."""
+    x, y = _on_axis(layer.x, panel.x), _on_axis(layer.y, panel.y)
+    low = None if layer.low is None else _low(layer.low, panel)
+    high = None if layer.high is None else np.minimum(_gaps(layer.high), ceiling(panel))
+    beyond = x[np.isposinf(layer.y.astype(np.float64)) & np.isfinite(x)]
+    kept = _seen(x, y) if isinstance(layer, Line) else np.arange(len(x))
+    return Curve(x[kept], y[kept], None if low is None else low[kept], None if high is None else high[kept], beyond)
+
+
+def _seen(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Indices of the points to draw. A screen has some thousand columns: a longer line shows the extremes of each bin.
+
+    A line that turns back, like a trajectory, keeps every k-th point of each of its pieces, and their ends.
+    """
+    if len(x) <= MOST:
+        return np.arange(len(x))
+    if np.isfinite(x).all() and (np.diff(x) >= 0).all():
+        edges = np.linspace(0, len(x), MOST // 2 + 1).astype(int)
+        filled = np.where(np.isnan(y), np.inf, y), np.where(np.isnan(y), -np.inf, y)
+        pairs = [(a + filled[0][a:b].argmin(), a + filled[1][a:b].argmax()) for a, b in itertools.pairwise(edges)]
+        gaps = np.flatnonzero(np.diff(np.isnan(y).astype(int)) != 0)
+        return np.unique(np.concatenate([np.ravel(pairs), gaps, gaps + 1, [0, len(x) - 1]]))
+    every = -(-len(x) // MOST_TURNING)
+    breaks = np.isnan(x) | np.isnan(y)
+    place = np.arange(len(x)) - np.maximum.accumulate(
+        np.where(breaks, np.arange(len(x)), -1)
+    )  # within its piece, from 1
+    ends = np.append(breaks[1:], True)
+    return np.flatnonzero(breaks | ends | (place % every == 1 % every))
 
 
 def ceiling(panel: Panel) -> float:

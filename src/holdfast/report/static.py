@@ -14,7 +14,7 @@ from holdfast.report.palette import LIGHT, slots
 from holdfast.report.prepare import ceiling, curve
 
 STYLES = {"solid": "-", "dash": "--", "dot": ":"}
-SETTINGS = {
+SETTINGS: dict[Any, Any] = {
     "font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.7, "lines.linewidth": 1.4,
     "axes.grid": True, "grid.color": "#e3e6ea", "grid.linewidth": 0.6, "axes.axisbelow": True, "legend.frameon": False,
     "svg.fonttype": "none", "svg.hashsalt": "holdfast",

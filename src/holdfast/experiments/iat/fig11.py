@@ -67,7 +67,7 @@ def _portrait(config: Config, work: Work) -> Arrays:
     return {
         "time": np.arange(steps + 1) * step,
         "start": start,
-        "path": path[:: max(1, steps // 200)],
+        "path": path[:: max(1, steps // 200)].astype(np.float32),
         "last": np.abs(path[-steps // 4 :]).max((0, 2)),
         "orbit": orbit,
         "period": np.array(period),

@@ -35,7 +35,7 @@ def sequences(which: Source, count: int) -> Float64[Tensor, "count 784"]:
     if which == "mnist":
         return mnist("test").sequences(torch.float64)[:count]
     try:
-        from sklearn.datasets import load_digits
+        from sklearn.datasets import load_digits  # type: ignore[import-untyped]
     except ImportError as error:
         raise MissingDataError(
             "neither MNIST nor scikit-learn, whose digits stand in for it, is on this machine: pip install scikit-learn, "

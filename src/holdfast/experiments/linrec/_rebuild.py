@@ -23,7 +23,8 @@ def rebuild(
 ) -> dict[str, np.ndarray]:
     """Error of u = V^+ x_L over all images and by pixel, numerical rank, condition of V^H V, and the first few images.
 
-    `noise` is the error for white noise in place of the images. The condition is inf where rounding hides the smallest singular value, as it is with fewer modes than pixels.
+    `noise` is the error for white noise in place of the images. The condition is inf where rounding hides the smallest
+    singular value, as it is with fewer modes than pixels.
     """
     states = reconstruct.encode(images, lam)
     decode = reconstruct.decoder(lam, images.shape[1], form=form)

@@ -114,11 +114,10 @@ def _against_modes(config: Config, grid: Grid) -> Figure:
     for key, label in kinds.items():
         lines = []
         for k, r in enumerate(config["r_min"]):
-            found = [np.array([a[key] for a in grid[r, m]]) for m in config["modes"]]
-            middle = [np.mean(f) if key == "error" else np.median(f) for f in found]
-            low, high = ([g(f) for f in found] for g in (np.min, np.max))
-            if key == "error":
-                low, high, middle = (np.maximum(v, 1e-16) for v in (low, high, middle))
+            found = np.array([[a[key] for a in grid[r, m]] for m in config["modes"]])
+            values = np.maximum(found, 1e-16)
+            middle = values.mean(1) if key == "error" else np.median(values, 1)
+            low, high = values.min(1), values.max(1)
             lines.append(Line(f"ring ({r:g}, 1)", modes, middle, low=low, high=high, colour=k, markers=True))
         panels.append(Panel(label.capitalize(), Axis("number of modes N", log=True), Axis(label, log=True), lines))
     caption = (
