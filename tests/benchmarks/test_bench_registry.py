@@ -24,6 +24,8 @@ GOALS = {
     "memory function over as many plain forward passes": 1.3,
     "630 perturbed evaluations of a linear DiagonalSSM, T = 32": 90,
     "630 perturbed evaluations of a linear DiagonalSSM, T = 256": 90,
+    "630 perturbed evaluations of a tanh DiagonalSSM, T = 32": 90,
+    "630 perturbed evaluations of a tanh DiagonalSSM, T = 256": 90,
     "630 perturbed evaluations of torch.nn.RNN, T = 32": 2,
     "630 perturbed evaluations of torch.nn.RNN, T = 256": 2,
     "training step of a 4-layer stack (lru) with GradientMonitor over one without": 1.03,

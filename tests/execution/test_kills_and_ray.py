@@ -9,14 +9,15 @@ import pytest
 
 pytestmark = pytest.mark.slow
 KILLS = 20
+UNITS = 60  # of the toy at the paper preset: more than are finished between the kills
 
 
 def test_after_20_kills_at_random_moments_the_results_equal_an_uninterrupted_run(reproduce, tmp_path):
     rng = random.Random(0)
     sizes = []
     for _ in range(KILLS):
-        process = reproduce.start("--workers", "2", "--preset", "paper", seconds=2.0)
-        # torch takes one to three seconds to load in each process, a unit two: the moments cover start, work and end
+        process = reproduce.start("--workers", "2", "--preset", "paper", seconds=1.0)
+        # torch takes one to three seconds to load in each process, a unit one: the moments cover start, work and saving
         time.sleep(rng.uniform(0.5, 9.0))
         # the command alone, as the kernel does when memory runs out; or everything it started, as a power cut does
         targets = [process.pid, *_children(process.pid)] if rng.random() < 0.5 else [process.pid]
@@ -25,12 +26,14 @@ def test_after_20_kills_at_random_moments_the_results_equal_an_uninterrupted_run
         process.communicate()
         sizes.append(len(list(reproduce.store.glob("own-toy/*/result.json"))))
     assert sizes == sorted(sizes), "a finished unit was lost"
+    assert 0 < sizes[-1] < UNITS, f"every kill met unfinished work, and some units were finished between them: {sizes}"
+    print("finished after each kill:", sizes)
     code, _, err = reproduce("--preset", "paper")
     assert code == 0, err
     interrupted = reproduce.results()
     reproduce.store = tmp_path / "uninterrupted"
     reproduce("--preset", "paper")
-    assert len(interrupted) == 9
+    assert len(interrupted) == UNITS + 1
     assert interrupted == reproduce.results()
 
 

@@ -1,8 +1,8 @@
 """630 perturbed evaluations, 21 radii by 30 draws, against the usual loop: load_state_dict, run, compare.
 
 The loop runs our own layer, native scan included, so that nothing but the way of perturbing differs; a second one runs the
-same weights step by step in Python, as the papers' code does. A nonlinear read-out has no goal: both have to compute
-630 x B x T x N values of the activation.
+same weights step by step in Python, as the papers' code does. With a nonlinear read-out both have to compute
+630 x B x T x N values of the activation, which leaves a factor of some 5.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def cases() -> list[Case]:
         for shape in SHAPES
         for case in (
             _case(shape, "linear", _linear, "a linear DiagonalSSM", 90.0),
-            _case(shape, "tanh", _tanh, "a tanh DiagonalSSM", None),
+            _case(shape, "tanh", _tanh, "a tanh DiagonalSSM", 90.0),
             _case(shape, "rnn", _rnn, "torch.nn.RNN", 2.0),
         )
     ]
@@ -76,7 +76,7 @@ def _rnn(shape: Shape) -> nn.Module:
     return nn.RNN(shape[2], shape[3], batch_first=True)
 
 
-def _case(shape: Shape, label: str, make: Make, described: str, goal: float | None) -> Case:
+def _case(shape: Shape, label: str, make: Make, described: str, goal: float) -> Case:
     def model() -> nn.Module:
         torch.manual_seed(0)
         return make(shape)
