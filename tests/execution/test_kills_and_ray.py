@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 KILLS = 20
-UNITS = 60  # of the toy at the paper preset: more than are finished between the kills
+UNITS = 150  # of the toy at the paper preset: more than are finished between the kills
 
 
 def test_after_20_kills_at_random_moments_the_results_equal_an_uninterrupted_run(reproduce, tmp_path):
@@ -27,7 +27,6 @@ def test_after_20_kills_at_random_moments_the_results_equal_an_uninterrupted_run
         sizes.append(len(list(reproduce.store.glob("own-toy/*/result.json"))))
     assert sizes == sorted(sizes), "a finished unit was lost"
     assert 0 < sizes[-1] < UNITS, f"every kill met unfinished work, and some units were finished between them: {sizes}"
-    print("finished after each kill:", sizes)
     code, _, err = reproduce("--preset", "paper")
     assert code == 0, err
     interrupted = reproduce.results()

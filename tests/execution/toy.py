@@ -65,7 +65,7 @@ EXPERIMENT = Experiment(
     where="nowhere",
     title=f"Toy {HTML}",
     summary="Adds random numbers.",
-    presets=presets({"seeds": 60, "size": 6, "text": HTML}, standard={"seeds": 8}, quick={"seeds": 6}),
+    presets=presets({"seeds": 150, "size": 6, "text": HTML}, standard={"seeds": 8}, quick={"seeds": 6}),
     units=lambda config: split({"size": config["size"]}, seed=range(config["seeds"])),
     run=run,
     conclude=conclude,

@@ -170,6 +170,13 @@ def test_layers_measure_what_their_closed_form_says(name, probe):
     np.testing.assert_allclose(curve.values, kernel.memory().numpy(), rtol=0, atol=allowed)
 
 
+def test_direct_weights_in_discrete_time_are_measured_with_their_eigenvalues():
+    """There f is the identity, and the eigenvalues are the parameter itself, which requires a gradient."""
+    layer = nn.DiagonalSSM(1, 3, parameterization="direct", time="discrete")
+    curve = memory_function(layer, horizon=4)
+    np.testing.assert_allclose(curve.eigenvalues, layer.w.detach().double().numpy(), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("name", LAYERS)
 def test_the_eigenvalues_of_a_step_govern_the_kernel(name):
     torch.manual_seed(0)

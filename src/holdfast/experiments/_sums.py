@@ -7,9 +7,10 @@ place of the worst case. A sampled error cannot tell rates below 1 / horizon fro
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -29,8 +30,9 @@ TARGETS: dict[str, laws.AbstractLaw] = {
     "(t+1)^-1.5": laws.PowerLaw(1.5),
 }
 POWERS = ("(t+1)^-1.1", "(t+1)^-1.5")
-Families = Mapping[tuple[str, ...], Mapping[int, PerturbationCurve]]
-Verdicts = Mapping[tuple[str, ...], StabilityVerdict]
+Key = tuple[Any, ...]  # values of the settings that a family shares
+Families = Mapping[Key, Mapping[int, PerturbationCurve]]
+Verdicts = Mapping[Key, StabilityVerdict]
 SCOPES = {"recurrent weights": ["w"], "all weights": ["w", "c"]}
 FASTEST = 4.0  # of the geometric rates, which begin at 1/m^2
 
@@ -95,10 +97,8 @@ def sampled_error(config: Config) -> Arrays:
     from holdfast.stability import perturbation_error
 
     rho, m, horizon = TARGETS[config["target"]], config["m"], config["horizon"]
-    if config["fit"] == "bounded":
-        found = bounded_sum(rho, m)
-    else:
-        found = least_squares_sum(rho, m, config["spacing"], horizon)
+    bounded = config["fit"] == "bounded"
+    found = bounded_sum(rho, m) if bounded else least_squares_sum(rho, m, config["spacing"], horizon)
     t = torch.arange(1.0, horizon + 1, dtype=torch.float64).reshape(1, -1, 1)
     model = SampledKernel(found, config["parameterization"])
     scope = SCOPES[config["scope"]]
@@ -119,9 +119,9 @@ def as_arrays(curve: PerturbationCurve, found: ExponentialSum) -> Arrays:
     }
 
 
-def families(units: Iterable[Unit], *names: str) -> dict[tuple[str, ...], dict[int, PerturbationCurve]]:
+def families(units: Iterable[Unit], *names: str) -> dict[Key, dict[int, PerturbationCurve]]:
     """The curves by width, for each combination of the settings `names`."""
-    found: dict[tuple[str, ...], dict[int, PerturbationCurve]] = {}
+    found: dict[Key, dict[int, PerturbationCurve]] = {}
     for unit in units:
         a = unit.arrays
         curve = PerturbationCurve(a["radii"], a["errors"], centre=float(a["centre"]))
@@ -129,7 +129,7 @@ def families(units: Iterable[Unit], *names: str) -> dict[tuple[str, ...], dict[i
     return found
 
 
-def verdicts(found: Families) -> dict[tuple[str, ...], StabilityVerdict]:
+def verdicts(found: Families) -> dict[Key, StabilityVerdict]:
     """assess_stability of each family, at its own default level."""
     return {key: assess_stability(curves) for key, curves in found.items()}
 
@@ -168,11 +168,15 @@ def sign(censored: str) -> str:
     return {"at least": ">= ", "at most": "<= "}.get(censored, "")
 
 
-def panel(title: str, curves: Mapping[int, PerturbationCurve], limits: tuple[float, float], legend: bool = True) -> Panel:
+def panel(
+    title: str, curves: Mapping[int, PerturbationCurve], limits: tuple[float, float], legend: bool = True
+) -> Panel:
     """E_m(beta) against beta, a line a width."""
     lines = [
         # what is above the panel is drawn as infinite: a triangle at its upper edge
-        Line(f"m = {m}", c.radii, np.where(c.errors > limits[1], np.inf, c.errors), colour=k, legend=legend, markers=True)
+        Line(
+            f"m = {m}", c.radii, np.where(c.errors > limits[1], np.inf, c.errors), colour=k, legend=legend, markers=True
+        )
         for k, (m, c) in enumerate(sorted(curves.items()))
     ]
     return Panel(title, Axis("perturbation beta", log=True), Axis("error E_m(beta)", log=True, limits=limits), lines)
@@ -182,5 +186,5 @@ def rises(curves: Mapping[int, PerturbationCurve], largest: float) -> float:
     """How far a wider model's error exceeds a narrower one's, as a ratio: the largest over beta <= `largest`."""
     ordered = [curves[m] for m in sorted(curves)]
     keep = ordered[0].radii <= largest
-    pairs = zip(ordered[:-1], ordered[1:], strict=True)
-    return max(float((wide.errors[keep] / narrow.errors[keep]).max()) for narrow, wide in pairs)
+    ratios = [wide.errors[keep] / narrow.errors[keep] for narrow, wide in itertools.pairwise(ordered)]
+    return float(np.max(ratios))

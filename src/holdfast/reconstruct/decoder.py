@@ -41,7 +41,8 @@ class Decoder:
         sizes = self.singular_values
         if len(sizes) < self.unknowns or float(sizes[-1]) == 0:
             return math.inf
-        return float(sizes[0] / sizes[-1]) ** 2
+        ratio = float(sizes[0] / sizes[-1])
+        return ratio * ratio  # a product overflows to inf, where ** raises
 
     def __call__(self, states: Complex[Tensor, "*batch state"]) -> Float64[Tensor, "*batch unknowns"]:
         """The unknowns of each state: one matrix product for a whole batch."""

@@ -88,6 +88,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
             None if clear.mean() < 0.8 else wrong == 0,
             {
                 "networks": float(len(units)),
+                "networks with a rate that is told from 0": float(clear.sum()),
                 "contradictions": float(wrong),
                 "share Hurwitz": float((abscissa < 0).mean()),
                 "median distance of rates": float(np.median(apart)),

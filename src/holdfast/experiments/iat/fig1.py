@@ -89,7 +89,9 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     ]
     tables = [
         Table("exact", "Radii in the functional norm.", ("target", *_sums.HEADS), _sums.rows(found)),
-        Table("sampled", f"Radii at t = 1, ..., {config['horizon']}.", ("target", "fit", *_sums.HEADS), _sums.rows(shown)),
+        Table(
+            "sampled", f"Radii at t = 1, ..., {config['horizon']}.", ("target", "fit", *_sums.HEADS), _sums.rows(shown)
+        ),
         _beside(sampled),
     ]
     notes = [
@@ -117,13 +119,13 @@ def _beside(sampled: _sums.Families) -> Table:
         for m in sorted(bounded):
             rows.append((name, m, float(bounded[m].errors[0]), float(squares[m].errors[0]), values.get(m)))
     heads = ("target", "m", "weights >= 0", "least squares", "paper, by eye")
-    return Table("beside", "Largest error over t = 1, ..., 100 at the smallest beta, beside the paper's plot.", heads, rows)
+    return Table(
+        "beside", "Largest error over t = 1, ..., 100 at the smallest beta, beside the paper's plot.", heads, rows
+    )
 
 
 def _figures(exact: _sums.Families, sampled: _sums.Families) -> list[Figure]:
-    first = [
-        _sums.panel(name, curves, (1e-2, 1e3), legend=k == 0) for k, ((name,), curves) in enumerate(exact.items())
-    ]
+    first = [_sums.panel(name, curves, (1e-2, 1e3), legend=k == 0) for k, ((name,), curves) in enumerate(exact.items())]
     second = [
         _sums.panel(f"{name}, {FITS[fit]}", curves, (1e-4, 1e4), legend=k == 0)
         for k, ((name, fit), curves) in enumerate(sampled.items())

@@ -17,6 +17,7 @@ from holdfast.experiments.base import Config, Unit
 
 Source = Literal["mnist", "digits"]
 SIDE = 28
+SHOWN = 4  # images in a mosaic
 LENGTH = SIDE * SIDE
 
 
@@ -57,6 +58,7 @@ def notes(units: Sequence[Unit]) -> list[str]:
     ]
 
 
-def side_by_side(images: np.ndarray) -> np.ndarray:
-    """Images (count, 784) as one picture, clipped to [0, 1]."""
-    return np.clip(np.concatenate(list(images.reshape(-1, SIDE, SIDE)), axis=1), 0, 1)
+def mosaic(images: np.ndarray) -> np.ndarray:
+    """Four images (4, 784) as one square picture, clipped to [0, 1]."""
+    tiles = images.reshape(2, 2, SIDE, SIDE)
+    return np.clip(tiles.transpose(0, 2, 1, 3).reshape(2 * SIDE, 2 * SIDE), 0, 1)

@@ -19,7 +19,7 @@ Cell = tuple[float, int, str]
 
 def units(config: Config) -> list[Config]:
     """One recurrence a unit."""
-    shared = {"images": _digits.source(config), "count": config["count"], "shown": config["shown"], "seed": 0}
+    shared = {"images": _digits.source(config), "count": config["count"], "seed": 0}
     return split(shared, r_min=config["r_min"], modes=config["modes"])
 
 
@@ -27,9 +27,9 @@ def run(config: Config, work: Work) -> Arrays:
     """Both forms of the inverse on the same states."""
     images = _digits.sequences(config["images"], config["count"])
     lam = reconstruct.ring_eigenvalues(config["modes"], config["r_min"], seed=config["seed"])
-    arrays = {"original": images[: config["shown"]].numpy()}
+    arrays = {"original": images[: _digits.SHOWN].numpy()}
     for form in work.steps(("complex", "real"), "inverses"):
-        arrays |= {f"{form}.{k}": v for k, v in rebuild(images, lam, form, config["shown"]).items()}
+        arrays |= {f"{form}.{k}": v for k, v in rebuild(images, lam, form, _digits.SHOWN).items()}
     return arrays
 
 
@@ -122,9 +122,9 @@ def _pictures(config: Config, units: Sequence[Unit], cells: dict[Cell, dict[str,
     panels = []
     for r in config["r_min"]:
         for m in config["modes"]:
-            picture = Heatmap.picture(f"N = {m}", _digits.side_by_side(cells[r, m, "complex"]["shown"]))
+            picture = Heatmap.picture(f"N = {m}", _digits.mosaic(cells[r, m, "complex"]["shown"]))
             panels.append(Panel(f"ring ({r:g}, 1), N = {m}", plain, plain, [picture], equal=True))
-    original = Heatmap.picture("original", _digits.side_by_side(units[0].arrays["original"]))
+    original = Heatmap.picture("original", _digits.mosaic(units[0].arrays["original"]))
     panels.append(Panel("original", plain, plain, [original], equal=True))
     caption = (
         "Digits rebuilt from the last state, one row of pictures a ring. From the whole disk only the lowest rows come "
@@ -161,7 +161,7 @@ EXPERIMENT = Experiment(
     summary="MNIST images read pixel by pixel by x_k = Lam x_{k-1} + u_k with random eigenvalues on a ring, and all pixels "
     "solved for from the last state by the inverse of the Vandermonde matrix.",
     presets=presets(
-        {"download": True, "count": 1000, "shown": 4, "r_min": [0.0, 0.9, 0.99, 0.999], "modes": [128, 256, 512, 784]},
+        {"download": True, "count": 1000, "r_min": [0.0, 0.9, 0.99, 0.999], "modes": [128, 256, 512, 784]},
         quick={"download": False, "count": 200, "r_min": [0.0, 0.99], "modes": [256, 512, 784]},
     ),
     units=units,

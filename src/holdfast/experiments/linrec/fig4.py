@@ -109,9 +109,12 @@ def _noise_in_words(noise: dict[tuple[float, int], float], rings: Sequence[float
 
 def _against_modes(config: Config, grid: Grid) -> Figure:
     modes = np.array(config["modes"])
-    kinds = {"error": "relative error", "condition": "condition number of V'V"}
+    kinds = {
+        "error": Axis("relative error", log=True, limits=(1e-15, 2)),
+        "condition": Axis("condition number of V'V", log=True, limits=(1, 1e28)),
+    }
     panels = []
-    for key, label in kinds.items():
+    for key, y in kinds.items():
         lines = []
         for k, r in enumerate(config["r_min"]):
             found = np.array([[a[key] for a in grid[r, m]] for m in config["modes"]])
@@ -119,7 +122,7 @@ def _against_modes(config: Config, grid: Grid) -> Figure:
             middle = values.mean(1) if key == "error" else np.median(values, 1)
             low, high = values.min(1), values.max(1)
             lines.append(Line(f"ring ({r:g}, 1)", modes, middle, low=low, high=high, colour=k, markers=True))
-        panels.append(Panel(label.capitalize(), Axis("number of modes N", log=True), Axis(label, log=True), lines))
+        panels.append(Panel("", Axis("number of modes N", log=True), y, lines))
     caption = (
         "Left: mean error over the images, with the range over draws of the eigenvalues. Right: condition number, infinite "
         "(triangles at the upper edge) below N = 784 and wherever rounding hides it."

@@ -18,7 +18,7 @@ EXACT = 1e-12  # 784 additions of numbers in [0, 1] and back: some hundred units
 
 def units(config: Config) -> list[Config]:
     """One size a unit."""
-    shared = {"images": _digits.source(config), "count": config["count"], "shown": config["shown"]}
+    shared = {"images": _digits.source(config), "count": config["count"]}
     return split(shared, modes=config["modes"])
 
 
@@ -26,11 +26,11 @@ def run(config: Config, work: Work) -> Arrays:
     """Rebuilt images, and what aliasing says they must be."""
     images = _digits.sequences(config["images"], config["count"])
     lam = reconstruct.roots_of_unity(config["modes"])
-    arrays = rebuild(images, lam, "complex", config["shown"])
+    arrays = rebuild(images, lam, "complex", _digits.SHOWN)
     aliased = _aliased(images.numpy(), config["modes"])
     whole = reconstruct.decoder(lam, images.shape[1])(reconstruct.encode(images, lam)).numpy()
     gap = np.linalg.norm(whole - aliased) / np.linalg.norm(images.numpy())
-    return {**arrays, "original": images[: config["shown"]].numpy(), "alias_gap": np.array(gap)}
+    return {**arrays, "original": images[: _digits.SHOWN].numpy(), "alias_gap": np.array(gap)}
 
 
 def _aliased(images: np.ndarray, modes: int) -> np.ndarray:
@@ -92,7 +92,7 @@ def _pictures(by_modes: dict[int, Arrays]) -> Figure:
     pictures = {f"N = {m}": a["shown"] for m, a in by_modes.items()}
     pictures["original"] = by_modes[_digits.LENGTH]["original"]
     panels = [
-        Panel(name, plain, plain, [Heatmap.picture(name, _digits.side_by_side(images))], equal=True)
+        Panel(name, plain, plain, [Heatmap.picture(name, _digits.mosaic(images))], equal=True)
         for name, images in pictures.items()
     ]
     caption = "Digits rebuilt with roots of unity: below N = 784 shifted copies lie over each other, at 784 none."
@@ -106,7 +106,7 @@ EXPERIMENT = Experiment(
     summary="MNIST images rebuilt by Re[V^+ x] from the last state of a linear recurrence whose eigenvalues are the N-th "
     "roots of unity, compared with what aliasing predicts.",
     presets=presets(
-        {"download": True, "count": 1000, "shown": 4, "modes": [128, 256, 512, 784]},
+        {"download": True, "count": 1000, "modes": [128, 256, 512, 784]},
         quick={"download": False, "count": 100, "modes": [256, 512, 784]},
     ),
     units=units,

@@ -60,7 +60,7 @@ def step_eigenvalues(model: Any) -> Float[Tensor, " modes"] | Complex[Tensor, " 
             half = torch.exp(wide.log_dt).unsqueeze(-1) * wide.eigenvalues() / 2
             factor = torch.exp(2 * half) if wide.discretization == "zoh" else (1 + half) / (1 - half)
             return factor.flatten()
-        lam = wide.eigenvalues()
+        lam = wide.eigenvalues().detach()  # direct weights are the eigenvalues themselves
         if wide.time == "discrete" or isinstance(wide, LRU):
             return lam
         return discretize(lam, wide.dt, wide.discretization)[0]

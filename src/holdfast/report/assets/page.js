@@ -71,18 +71,27 @@ const holdfast = (() => {
       line: { color: ink, width: raw.x.length > 2000 ? 1 : 2, dash: dashes[raw.dash] || "solid" }, marker: { color: ink, size: raw.mode === "markers" ? 8 : 5 } };
   }
 
-  function axis(spec) {
+  // powers of ten alone where there are enough of them: between them plotly writes a crowd of 2s and 5s
+  function decades(spec, values) {
+    if (!spec.log) return undefined;
+    const seen = spec.range ? spec.range.map((v) => 10 ** v) : values.filter((v) => v > 0);
+    const span = Math.log10(seen.reduce((a, b) => Math.max(a, b), 0) / seen.reduce((a, b) => Math.min(a, b), Infinity));
+    return span > 1.5 ? Math.max(1, Math.ceil(span / 6)) : undefined;
+  }
+
+  function axis(spec, values) {
     return { title: { text: spec.label, standoff: 8 }, type: spec.log ? "log" : undefined, range: spec.range || undefined,
       gridcolor: style("--line"), linecolor: style("--line"), zeroline: false, exponentformat: "power", showexponent: "all",
-      dtick: spec.log && spec.range && spec.range[1] - spec.range[0] > 8 ? 4 : undefined, automargin: true, tickfont: { size: 11 }, nticks: spec.log ? 8 : undefined };
+      dtick: decades(spec, values), automargin: true, tickfont: { size: 11 } };
   }
 
   function layout(panel) {
     const rules = panel.rules.map((rule) => ({ type: "line", line: { color: style("--soft"), width: 1, dash: "dot" }, label: { text: rule.label, font: { size: 11 } },
       ...(rule.x === null ? { xref: "paper", x0: 0, x1: 1, y0: rule.y, y1: rule.y } : { yref: "paper", y0: 0, y1: 1, x0: rule.x, x1: rule.x }) }));
-    const y = axis(panel.y);
+    const along = (name) => panel.traces.flatMap((raw) => raw[name] || []);
+    const y = axis(panel.y, along("y"));
     if (panel.equal) Object.assign(y, { scaleanchor: "x", scaleratio: 1 });
-    return { xaxis: axis(panel.x), yaxis: y, shapes: rules, hovermode: panel.hover, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    return { xaxis: axis(panel.x, along("x")), yaxis: y, shapes: rules, hovermode: panel.hover, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: style("--sans"), size: 12, color: style("--ink") }, margin: { l: 60, r: 12, t: 8, b: 48 },
       legend: { orientation: "h", y: -0.2, yanchor: "top", x: 0, bgcolor: "rgba(0,0,0,0)" }, colorway: colours[root.dataset.theme],
       hoverlabel: { bgcolor: style("--raised"), bordercolor: style("--line"), font: { color: style("--ink") } }, dragmode: "zoom" };
