@@ -88,6 +88,12 @@ def test_condition_is_the_one_of_the_normal_matrix():
     assert real.condition <= solve.condition  # real inputs see a part of the complex directions only
 
 
+def test_a_condition_beyond_the_largest_number_is_infinite():
+    # singular values 1e160 apart: the square overflows
+    encoding = torch.diag(torch.tensor([1.0, 1e-160], dtype=torch.complex128))
+    assert reconstruct.make_decoder(encoding, form="complex", cut=None, ridge=0.0).condition == math.inf
+
+
 def test_both_forms_are_their_definitions():
     lam, u = reconstruct.ring_eigenvalues(30, 0.9), normal(4, 20)
     V, x = reconstruct.vandermonde(lam, 20), reconstruct.encode(u, lam)

@@ -78,6 +78,17 @@ def radii(config: Config) -> np.ndarray:
     return config["smallest"] * 2.0 ** (np.arange(per * config["doublings"] + 1) / per)
 
 
+def exact_settings(config: Config) -> dict[str, Any]:
+    """What the units of the exact norm depend on: the paper's radii, as far as a few, with more between them."""
+    return {
+        "part": "exact",
+        "smallest": config["smallest"],
+        "doublings": config["exact_doublings"],
+        "per_doubling": config["exact_per_doubling"],
+        "draws": config["draws"],
+    }
+
+
 def exact_error(config: Config) -> Arrays:
     """E_m(beta) in the functional norm for the unit's target, m and parameterization; recurrent weights, worst case."""
     from holdfast.stability import kernel_perturbation_error

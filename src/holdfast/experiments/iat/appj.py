@@ -127,7 +127,7 @@ def _curves(units: Sequence[Unit]) -> Figure:
         Line(
             f"{name}, max Re = {float(u.arrays['abscissa']):.2f}",
             u.arrays["time"],
-            np.maximum(u.arrays["memory"], 1e-8),
+            np.where(u.arrays["memory"] > FLOOR / SMALL, u.arrays["memory"], np.nan),
             colour=k,
         )
         for k, (name, u) in enumerate(chosen.items())

@@ -13,7 +13,7 @@ from holdfast.experiments.linrec._rebuild import reach, rebuild
 from holdfast.figures import Axis, Figure, Heatmap, Line, Panel, Table
 from holdfast.results import Claim
 
-PERFECT, SATISFACTORY = 0.05, 0.5  # relative error of "almost perfect" and "satisfactory", chosen before any run
+PERFECT, SATISFACTORY = 0.05, 0.5  # relative error of "almost perfect" and "satisfactory"
 Cell = tuple[float, int, str]
 
 
@@ -123,12 +123,12 @@ def _pictures(config: Config, units: Sequence[Unit], cells: dict[Cell, dict[str,
     for r in config["r_min"]:
         for m in config["modes"]:
             picture = Heatmap.picture(f"N = {m}", _digits.mosaic(cells[r, m, "complex"]["shown"]))
-            panels.append(Panel(f"ring ({r:g}, 1), N = {m}", plain, plain, [picture], equal=True))
+            panels.append(Panel(f"r_min {r:g}, N {m}", plain, plain, [picture], equal=True))
     original = Heatmap.picture("original", _digits.mosaic(units[0].arrays["original"]))
     panels.append(Panel("original", plain, plain, [original], equal=True))
     caption = (
-        "Digits rebuilt from the last state, one row of pictures a ring. From the whole disk only the lowest rows come "
-        "back; nearer to the circle and with more modes the whole image does."
+        "Digits rebuilt from the last state by Re[V^+ x]. From the whole disk (r_min 0) only the lowest rows come back; "
+        "nearer to the circle and with more modes the whole image does."
     )
     return Figure("digits", caption, panels, columns=len(config["modes"]))
 

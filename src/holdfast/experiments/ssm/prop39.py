@@ -96,7 +96,9 @@ def _figure(config: Config, found: dict[tuple[str, str, int], Arrays]) -> Figure
                     widths = [found[series, product, t]["width"][k] for t in config["lengths"]]
                     label = f"eps = {e:g}" + ("" if product == "exact" else ", sigmoids")
                     lines.append(Line(label, config["lengths"], widths, colour=k, dash=dash, markers=True))  # type: ignore[arg-type]
-        panels.append(Panel(series, Axis("sequence length T", log=True), Axis("hidden units", log=True), lines))
+        panels.append(
+            Panel(series, Axis("sequence length T", log=True), Axis("hidden units", log=True, limits=(1, 200)), lines)
+        )
     caption = "Hidden units against the sequence length: level lines, higher for a smaller eps."
     return Figure("width", caption, panels, columns=3)
 

@@ -82,7 +82,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         ),
         Claim.decide(
             "zero recurrence",
-            "Their recurrent weights are 0",
+            "The recurrent weights of the state-space layers that equal an MLP are 0",
             recurrence == 0,
             {"largest eigenvalue": recurrence},
             paper={"largest eigenvalue": 0.0},
