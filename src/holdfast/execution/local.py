@@ -1,4 +1,4 @@
-"""Tasks in processes on this machine: started once, used again, one thread each unless there are cores to spare."""
+"""Tasks in processes on this machine: started once, used again, one thread each."""
 
 from __future__ import annotations
 
@@ -40,11 +40,9 @@ class LocalExecutor:
     """One process a core. A process that dies takes only its own task with it; another is started in its place."""
 
     def __init__(self, root: Path, workers: int | None = None) -> None:
-        cores = available_cores()
-        self.slots = cores if workers is None else workers
+        self.slots = available_cores() if workers is None else workers
         if self.slots < 1:
             raise ArgumentError(f"--workers: expected a whole number above 0, came {workers}")
-        self._threads = max(1, cores // self.slots)
         self._root = root.absolute()
         self._workers: list[_Worker] = []
         self._lines: queue.SimpleQueue[tuple[_Worker, dict[str, Any] | None]] = queue.SimpleQueue()
@@ -89,12 +87,13 @@ class LocalExecutor:
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            env={**os.environ, **dict.fromkeys(THREADS, str(self._threads))},
+            # one thread, however few the workers: sums in another order would give other last digits
+            env={**os.environ, **dict.fromkeys(THREADS, "1")},
             start_new_session=True,  # Ctrl-C goes to the command alone, which then stops its workers
         )
         worker = _Worker(process, errors)
         self._workers.append(worker)
-        worker.send({"path": sys.path, "threads": self._threads, "store": str(self._root)})
+        worker.send({"path": sys.path, "store": str(self._root)})
         worker.reader = threading.Thread(target=self._follow, args=(worker,), daemon=True)
         worker.reader.start()
         return worker

@@ -27,7 +27,7 @@ def main() -> None:
     sys.path[:] = hello["path"]
     import torch
 
-    torch.set_num_threads(hello["threads"])
+    torch.set_num_threads(1)
     while True:
         _serve(tasks.get(), hello["store"], out)
 

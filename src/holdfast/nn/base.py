@@ -21,6 +21,7 @@ from holdfast.errors import ArgumentError, DtypeError, ShapeError
 from holdfast.kernels import checks, memory
 
 Kept = TypeVar("Kept")
+_AS_IT_IS = nullcontext()
 StepSize = float | Float[Tensor, " time"] | Float[Tensor, "batch time"]
 
 
@@ -123,7 +124,10 @@ class AbstractRecurrent(nn.Module, ABC):
 
     def _weight(self) -> Tensor:
         """One of the layer's own weights; `parameters()` walks all submodules, 10 us at every step of a stream."""
-        return next(p for p in self._parameters.values() if p is not None)
+        for weight in self._parameters.values():
+            if weight is not None:
+                return weight
+        raise AttributeError(f"{type(self).__name__} has no weight of its own")
 
     def _check_input(self, x: Tensor, dims: tuple[str, ...]) -> None:
         name = type(self).__name__
@@ -182,7 +186,8 @@ class AbstractRecurrent(nn.Module, ABC):
         kept = self.__dict__.setdefault("_kept", {})
         if torch.compiler.is_exporting() and name in kept:
             return kept[name][1]
-        if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        watched = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+        if torch.is_grad_enabled() or watched:
             return make()
         if name in kept:
             before, value = kept[name]
@@ -225,7 +230,7 @@ def _widened(x: Tensor) -> Tensor:
 def _exact(x: Tensor) -> AbstractContextManager[Any]:
     # under autocast a recurrence would run on rounded coefficients: 1 - 2^-9 is the nearest bfloat16 below 1
     kind = x.device.type
-    return torch.autocast(device_type=kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+    return torch.autocast(device_type=kind, enabled=False) if torch.is_autocast_enabled(kind) else _AS_IT_IS
 
 
 def zero_after(y: Float[Tensor, "batch time *any"], lengths: Int[Tensor, " batch"] | None) -> Tensor:

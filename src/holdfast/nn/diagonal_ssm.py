@@ -104,26 +104,31 @@ class DiagonalSSM(AbstractRecurrent):
     def _run(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
     ) -> tuple[Tensor, Tensor]:
-        factor, gain = self._factors(dt)
-        if gain is not None and gain.ndim == 1:
-            # one gain for all steps goes into the small weight instead of the long sequence
-            bias = None if self.b is None else gain * self.b
-            v = functional.linear(x, gain.unsqueeze(-1) * self.U, bias)
-        else:
-            v = functional.linear(x, self.U, self.b)
-            v = v if gain is None else gain * v
+        factor, v = self._drive(x, dt)
         h, last = scan(factor, v, state, reverse=reverse, lengths=lengths)
         y = functional.linear(ACTIVATIONS[self.activation](h), self.C)
         # past the end the scan leaves h = 0, which only sigmoid does not map to 0
         return zero_after(y, lengths if self.activation == "sigmoid" else None), last
 
-    def _step(self, x: Tensor, state: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor]:
+    def _drive(self, x: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor]:
+        """The factor of each step and what the step adds; one gain for all steps goes into the small weights."""
         if isinstance(dt, Tensor):
             factor, gain = self._factors(dt)
-        else:
-            factor, gain = self._keep(f"factors {dt}", (self.w,), lambda: self._factors(dt))
-        v = functional.linear(x, self.U, self.b)
-        h = torch.addcmul(v if gain is None else gain * v, factor.expand_as(state), state)
+            v = functional.linear(x, self.U, self.b)
+            return factor, v if gain is None else gain * v
+        sources = (self.w, self.U) if self.b is None else (self.w, self.U, self.b)
+        factor, U, b = self._keep(f"drive {dt}", sources, lambda: self._folded(dt))
+        return factor, functional.linear(x, U, b)
+
+    def _folded(self, dt: float | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        factor, gain = self._factors(dt)
+        if gain is None:
+            return factor, self.U, self.b
+        return factor, gain.unsqueeze(-1) * self.U, None if self.b is None else gain * self.b
+
+    def _step(self, x: Tensor, state: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor]:
+        factor, v = self._drive(x, dt)
+        h = torch.addcmul(v, factor, state)
         return functional.linear(ACTIVATIONS[self.activation](h), self.C), h
 
 

@@ -112,9 +112,8 @@ class LRU(AbstractRecurrent):
     def _step(self, x: Tensor, state: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor]:
         sources = tuple(p for p in (self.w, self.phase, self.log_gamma, self.B, self.C) if p is not None)
         same, cross, b, c = self._keep("coefficients", sources, self._coefficients)
-        h_re, h_im = state.chunk(2, dim=-1)
-        h = torch.addcmul(functional.linear(x, b), same, state)
-        h = torch.addcmul(h, cross, torch.cat([h_im, h_re], dim=-1))
+        swapped = state.roll(self.state_size, -1)
+        h = torch.addcmul(torch.addcmul(functional.linear(x, b), same, state), cross, swapped)
         return torch.addcmul(functional.linear(h, c), self.D, x), h
 
 
