@@ -1,0 +1,207 @@
+"use strict";
+// The page's script: theme, filters, and figures that are drawn when they come into view.
+const holdfast = (() => {
+  const colours = { light: ["#0072b2", "#d55e00", "#009e73", "#b0559a", "#b8860b", "#3b9bd6", "#5f6b76", "#8c2d5a"], dark: ["#5ab4f0", "#ff9a5c", "#3fd0a2", "#e79bd0", "#efc04a", "#9ad6ff", "#aab6c2", "#f0809f"] };
+  const dashes = { solid: "solid", dash: "dash", dot: "dot" };
+  const data = new Map(); // experiment -> figures
+  const waiting = new Map(); // experiment -> promise of its figures
+  const drawn = new Map(); // plot element -> panel
+  const root = document.documentElement;
+
+  // before the first paint, so that a dark page does not flash white
+  const chosen = read("holdfast-theme");
+  const system = window.matchMedia("(prefers-color-scheme: dark)");
+  setTheme(chosen || (system.matches ? "dark" : "light"));
+  system.addEventListener("change", (event) => { if (!read("holdfast-theme")) setTheme(event.matches ? "dark" : "light"); });
+
+  function read(key) { try { return localStorage.getItem(key); } catch { return null; } }
+  function keep(key, value) { try { localStorage.setItem(key, value); } catch { /* some browsers keep nothing for files */ } }
+
+  function setTheme(theme) {
+    root.dataset.theme = theme;
+    const button = document.getElementById("theme");
+    if (button) {
+      button.setAttribute("aria-pressed", String(theme === "dark"));
+      button.textContent = theme === "dark" ? "Light" : "Dark";
+      button.setAttribute("aria-label", `Switch to ${theme === "dark" ? "light" : "dark"} colours`);
+    }
+    for (const [element, panel] of drawn) draw(element, panel);
+  }
+
+  function script(source) {
+    return new Promise((resolve, reject) => {
+      const element = document.createElement("script");
+      element.src = source;
+      element.onload = resolve;
+      element.onerror = () => reject(new Error(`cannot load ${source}`));
+      document.head.append(element);
+    });
+  }
+
+  let library = null;
+  const plotly = () => (library ??= script("assets/plotly.min.js"));
+
+  function figures(experiment) {
+    if (!waiting.has(experiment)) {
+      const version = document.querySelector("link[rel=stylesheet]").href.split("?")[1] || "";
+      waiting.set(experiment, script(`data/${encodeURIComponent(experiment)}.js?${version}`).then(() => data.get(experiment)));
+    }
+    return waiting.get(experiment);
+  }
+
+  const style = (name) => getComputedStyle(root).getPropertyValue(name).trim();
+  const colour = (slot) => { const set = colours[root.dataset.theme]; return set[slot % set.length]; };
+  const faint = (hex, alpha) => `rgba(${[1, 3, 5].map((k) => parseInt(hex.slice(k, k + 2), 16)).join(",")},${alpha})`;
+
+  function trace(raw) {
+    const ink = colour(raw.slot || 0);
+    if (raw.type === "heatmap") {
+      return { ...raw, colorscale: "Viridis", colorbar: { title: { text: raw.name, side: "right" }, thickness: 12, outlinewidth: 0 } };
+    }
+    if (raw.type === "bar") return { ...raw, marker: { color: ink } };
+    const common = { type: raw.type, name: raw.name, x: raw.x, y: raw.y, legendgroup: raw.legendgroup };
+    if (raw.role === "band") {
+      return { ...common, fill: "toself", fillcolor: faint(ink, 0.16), line: { width: 0 }, mode: "lines", showlegend: false, hoverinfo: "skip" };
+    }
+    if (raw.role === "beyond") {
+      return { ...common, mode: "markers", marker: { symbol: "triangle-up", color: ink, size: 8 }, showlegend: false,
+        hovertemplate: "infinite", cliponaxis: false };
+    }
+    return { ...common, mode: raw.mode, showlegend: raw.showlegend, error_y: raw.error_y && { ...raw.error_y, color: ink, thickness: 1.2 },
+      line: { color: ink, width: raw.x.length > 2000 ? 1 : 2, dash: dashes[raw.dash] || "solid" }, marker: { color: ink, size: raw.mode === "markers" ? 8 : 5 } };
+  }
+
+  // powers of ten alone where there are enough of them: between them plotly writes a crowd of 2s and 5s
+  function decades(spec, values) {
+    if (!spec.log) return undefined;
+    const seen = spec.range ? spec.range.map((v) => 10 ** v) : values.filter((v) => v > 0);
+    const span = Math.log10(seen.reduce((a, b) => Math.max(a, b), 0) / seen.reduce((a, b) => Math.min(a, b), Infinity));
+    return span > 1.5 ? Math.max(1, Math.ceil(span / 6)) : undefined;
+  }
+
+  function axis(spec, values) {
+    return { title: { text: spec.label, standoff: 8 }, type: spec.log ? "log" : undefined, range: spec.range || undefined,
+      gridcolor: style("--line"), linecolor: style("--line"), zeroline: false, exponentformat: "power", showexponent: "all",
+      dtick: decades(spec, values), automargin: true, tickfont: { size: 11 } };
+  }
+
+  function layout(panel) {
+    const rules = panel.rules.map((rule) => ({ type: "line", line: { color: style("--soft"), width: 1, dash: "dot" }, label: { text: rule.label, font: { size: 11 } },
+      ...(rule.x === null ? { xref: "paper", x0: 0, x1: 1, y0: rule.y, y1: rule.y } : { yref: "paper", y0: 0, y1: 1, x0: rule.x, x1: rule.x }) }));
+    const along = (name) => panel.traces.flatMap((raw) => raw[name] || []);
+    const y = axis(panel.y, along("y"));
+    if (panel.equal) Object.assign(y, { scaleanchor: "x", scaleratio: 1 });
+    return { xaxis: axis(panel.x, along("x")), yaxis: y, shapes: rules, hovermode: panel.hover, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+      font: { family: style("--sans"), size: 12, color: style("--ink") }, margin: { l: 60, r: 12, t: 8, b: 48 },
+      legend: { orientation: "h", y: -0.2, yanchor: "top", x: 0, bgcolor: "rgba(0,0,0,0)" }, colorway: colours[root.dataset.theme],
+      hoverlabel: { bgcolor: style("--raised"), bordercolor: style("--line"), font: { color: style("--ink") } }, dragmode: "zoom" };
+  }
+
+  function draw(element, panel) {
+    drawn.set(element, panel);
+    if (panel.picture) return picture(element, panel);
+    element.classList.toggle("square", panel.equal);
+    const options = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"] };
+    return Plotly.react(element, panel.traces.map(trace), layout(panel), options);
+  }
+
+  function picture(element, panel) {
+    const { rows, columns, grey } = panel.picture;
+    const canvas = document.createElement("canvas");
+    canvas.width = columns;
+    canvas.height = rows;
+    const image = new ImageData(columns, rows);
+    grey.forEach((level, k) => image.data.set([level, level, level, 255], 4 * k));
+    canvas.getContext("2d").putImageData(image, 0, 0);
+    element.replaceChildren(canvas);
+  }
+
+  async function show(figure) {
+    const found = (await figures(figure.dataset.experiment)).find((f) => f.name === figure.dataset.figure);
+    if (found.panels.some((panel) => !panel.picture)) await plotly();
+    const plots = figure.querySelectorAll(".plot");
+    for (const [k, panel] of found.panels.entries()) await draw(plots[k], panel);
+    figure.dataset.drawn = "true";
+  }
+
+  // a table in place of the figure, for those who cannot see it or want its numbers
+  async function numbers(details) {
+    if (details.querySelector("table")) return;
+    const figure = details.closest("figure");
+    const found = (await figures(figure.dataset.experiment)).find((f) => f.name === figure.dataset.figure);
+    for (const panel of found.panels) {
+      if (panel.picture) continue;
+      for (const raw of panel.traces) if (raw.role !== "band" && raw.role !== "beyond" && raw.type !== "heatmap") details.append(table(panel, raw));
+    }
+    if (!details.querySelector("table")) details.append("This figure shows pixels or a map: its numbers are in the raw data.");
+  }
+
+  function table(panel, raw) {
+    const most = 40;
+    const every = Math.ceil(raw.x.length / most);
+    const box = document.createElement("div");
+    box.className = "scroll";
+    box.tabIndex = 0;
+    const made = document.createElement("table");
+    made.createCaption().textContent = [panel.title, raw.name, every > 1 ? `every ${every}th of ${raw.x.length} points` : ""].filter(Boolean).join(", ");
+    const head = made.createTHead().insertRow();
+    for (const label of [panel.x.label, panel.y.label]) {
+      const cell = document.createElement("th");
+      cell.scope = "col";
+      cell.textContent = label;
+      head.append(cell);
+    }
+    const body = made.createTBody();
+    for (let k = 0; k < raw.x.length; k += every) {
+      const row = body.insertRow();
+      for (const value of [raw.x[k], raw.y[k]]) row.insertCell().textContent = value === null ? "–" : String(value);
+    }
+    box.append(made);
+    return box;
+  }
+
+  function filter() {
+    const status = document.querySelector("[data-status][aria-pressed=true]").dataset.status;
+    const paper = document.getElementById("paper")?.value || "";
+    const words = document.getElementById("search").value.trim().toLowerCase();
+    let shown = 0;
+    for (const claims of document.querySelectorAll(".claims")) {
+      let any = false;
+      for (const row of claims.tBodies[0].rows) {
+        const fits = (!status || row.dataset.status === status) && (!paper || claims.dataset.paper === paper) && (!words || row.textContent.toLowerCase().includes(words));
+        row.hidden = !fits;
+        any ||= fits;
+        shown += fits;
+      }
+      claims.hidden = !any;
+    }
+    const all = document.querySelectorAll(".claims tbody tr").length;
+    document.getElementById("shown").textContent = shown === all ? "" : `${shown} of ${all} claims shown`;
+  }
+
+  function start() {
+    setTheme(root.dataset.theme);
+    document.getElementById("theme").addEventListener("click", () => {
+      const theme = root.dataset.theme === "dark" ? "light" : "dark";
+      keep("holdfast-theme", theme);
+      setTheme(theme);
+    });
+    for (const button of document.querySelectorAll(".filters [data-status]")) {
+      button.addEventListener("click", () => {
+        for (const other of document.querySelectorAll(".filters [data-status]")) other.setAttribute("aria-pressed", String(other === button));
+        filter();
+      });
+    }
+    document.getElementById("paper")?.addEventListener("change", filter);
+    document.getElementById("search").addEventListener("input", filter);
+    const seen = new IntersectionObserver((entries) => {
+      for (const entry of entries) if (entry.isIntersecting) { seen.unobserve(entry.target); show(entry.target); }
+    }, { rootMargin: "400px" });
+    for (const figure of document.querySelectorAll("figure")) seen.observe(figure);
+    for (const details of document.querySelectorAll("details.numbers")) details.addEventListener("toggle", () => { if (details.open) numbers(details); });
+    window.addEventListener("beforeprint", () => document.querySelectorAll("figure").forEach((figure) => show(figure)));
+  }
+
+  document.addEventListener("DOMContentLoaded", start);
+  return { receive: (experiment, list) => data.set(experiment, list) };
+})();
