@@ -89,8 +89,8 @@ def _import_file(path: Path) -> ModuleType:
         raise ArgumentError(f"there is no file {path}")
     # the file's own imports find its neighbours, as when it is run
     sys.path.insert(0, str(path.parent))
-    # a file called like a module that is already loaded (random.py) must not take its place
-    name = path.stem if path.stem not in sys.modules else f"_model_file_{path.stem}"
+    # a file called like a module (random.py) must neither take its place nor be taken for it later
+    name = f"_model_file_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
