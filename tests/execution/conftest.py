@@ -1,4 +1,5 @@
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +30,8 @@ class Reproduce:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            # a shell's background job ignores Ctrl-C, and its children inherit that
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     def __call__(self, *arguments, experiment=TOY):
