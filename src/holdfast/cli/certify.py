@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from holdfast.cli import model as models
-from holdfast.cli.stability import law_of, new_figure
+from holdfast.cli.plot import new_figure, save
+from holdfast.cli.stability import law_of
 from holdfast.errors import ArgumentError
 from holdfast.stability.certificates.certificate import Certificate, certify
 
@@ -152,7 +153,7 @@ def draw(parts: tuple[Certificate, ...], path: Path, title: str) -> None:
         axes.grid(alpha=0.3)
         if len(parts) <= 12:
             axes.legend(fontsize="small")
-    figure.savefig(path, dpi=150)
+    save(figure, path)
 
 
 def _boundary(axes: Any, kind: str) -> None:

@@ -18,8 +18,9 @@ from holdfast import parameterizations
 from holdfast._types import Time
 from holdfast.approximate import METHODS, ExponentialSum, Method, fit_exponential_sum, save_layer
 from holdfast.cli.kernel_file import read_kernel
-from holdfast.cli.kernel_plot import draw, figure_for
+from holdfast.cli.kernel_plot import draw
 from holdfast.cli.memory_plot import terminal_plot
+from holdfast.cli.plot import new_figure
 from holdfast.errors import ArgumentError, HoldfastError, unknown_name
 from holdfast.memory import MemoryCurve
 
@@ -104,7 +105,7 @@ def _check_outputs(export: Path | None, plot: Path | None, parameterization: str
         if path is not None and not path.absolute().parent.is_dir():
             raise ArgumentError(f"cannot write {path}: there is no folder {path.absolute().parent}; make it first")
     if plot is not None:
-        figure_for(plot)
+        new_figure(plot)
     if time not in ("discrete", "continuous"):
         raise unknown_name("kind of time", time, ("discrete", "continuous"))
     parameterizations.get(parameterization, time=cast("Time", time))

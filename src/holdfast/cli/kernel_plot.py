@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from holdfast.approximate import ExponentialSum
-from holdfast.errors import ArgumentError, BackendError
+from holdfast.cli.plot import new_figure, save
 
-ENDINGS = (".png", ".pdf", ".svg")
-
-
-def figure_for(path: Path) -> Any:
-    """An empty figure that can be saved at `path`."""
-    if path.suffix.lower() not in ENDINGS:
-        raise ArgumentError(f"unknown kind of figure {path.suffix!r}; use {', '.join(ENDINGS)}")
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise BackendError("--plot needs matplotlib: pip install matplotlib") from error
-    return Figure(figsize=(10, 4), layout="constrained")
+SIZE = (10, 4)
 
 
 def draw(
@@ -34,7 +22,7 @@ def draw(
     tolerance: float,
 ) -> None:
     """Writes the figure; the format follows the file's ending."""
-    figure = figure_for(path)
+    figure = new_figure(path, SIZE)
     left, right = figure.subplots(1, 2)
     left.plot(time, np.abs(values), ".", markersize=3, label="|rho|")
     left.plot(time, np.abs(chosen(time)), linewidth=1, label=f"{chosen.order} modes, {chosen.method}")
@@ -47,4 +35,4 @@ def draw(
     right.set(xlabel="modes")
     right.legend()
     figure.suptitle(name, parse_math=False)  # a name may hold a dollar sign
-    figure.savefig(path, dpi=150)
+    save(figure, path)

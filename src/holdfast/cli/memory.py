@@ -18,8 +18,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from holdfast.cli.memory_plot import check_figure, draw, terminal_plot
+from holdfast.cli.memory_plot import draw, terminal_plot
 from holdfast.cli.model import HELP, LoadedModel, load_model
+from holdfast.cli.plot import new_figure
 from holdfast.decay import DecayFit, UndecidedError, fit_decay
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.memory import MemoryCurve, ModelError, Properties, check_properties, memory_function
@@ -74,7 +75,7 @@ def command(
     if probe not in (*PROBES, "all", "repeated"):
         raise unknown_name("probe", probe, (*PROBES, "all", "repeated"))
     if plot is not None:
-        check_figure(plot)
+        new_figure(plot)
     torch.manual_seed(seed)
     loaded = load_model(model)
     options = {"dt": dt, "normalization": normalization, "search": search, "burn_in": burn_in}

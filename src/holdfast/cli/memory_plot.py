@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from holdfast.cli.plot import new_figure, save
 from holdfast.decay import DecayFit, envelope
-from holdfast.errors import ArgumentError, BackendError
 from holdfast.memory import MemoryCurve
 
 WIDTH, HEIGHT = 72, 14
@@ -47,21 +46,9 @@ def _row(value: float, top: int, bottom: int, height: int) -> int:
     return min(max(round(share * (height - 1)), 0), height - 1)
 
 
-def check_figure(path: Path) -> Any:
-    """An empty figure that can be written to `path`; an error where that is not possible, before anything is measured."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise BackendError("--plot needs matplotlib: pip install matplotlib") from error
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    if path.suffix.lstrip(".").lower() not in figure.canvas.get_supported_filetypes():
-        raise ArgumentError(f"unknown kind of figure {path.suffix!r}; use .png, .pdf or .svg")
-    return figure
-
-
 def draw(curves: dict[str, MemoryCurve], fits: dict[str, DecayFit], path: Path, *, title: str) -> None:
     """Writes the curves and their envelopes as a figure; the format follows the file's ending."""
-    figure = check_figure(path)
+    figure = new_figure(path)
     axes = figure.add_subplot()
     for name, curve in curves.items():
         finite = np.isfinite(curve.values) & (curve.values > 0)
@@ -71,8 +58,7 @@ def draw(curves: dict[str, MemoryCurve], fits: dict[str, DecayFit], path: Path, 
     axes.set_title(title, parse_math=False)  # a name may hold a dollar sign
     axes.legend()
     axes.grid(alpha=0.3)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+    save(figure, path)
 
 
 def _label(name: str, fit: DecayFit) -> str:

@@ -20,7 +20,8 @@ from rich.table import Table
 
 from holdfast import laws
 from holdfast.cli import model as models
-from holdfast.errors import ArgumentError, BackendError
+from holdfast.cli.plot import new_figure, save
+from holdfast.errors import ArgumentError
 from holdfast.stability.perturbation import PerturbationCurve, perturbation_error
 from holdfast.stability.perturbation.evaluate import first_output
 from holdfast.stability.verdict import Censored, StabilityVerdict, assess_stability, stability_radius
@@ -255,20 +256,7 @@ def draw(answer: Answer, path: Path) -> None:
     axes.set_title(title, parse_math=False)
     axes.legend()
     axes.grid(alpha=0.3)
-    figure.savefig(path, dpi=150)
-
-
-def new_figure(path: Path) -> Any:
-    """An empty figure for a file of a kind that can be written."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise BackendError("--plot needs matplotlib: pip install matplotlib") from error
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    if path.suffix.lstrip(".").lower() not in figure.canvas.get_supported_filetypes():
-        raise ArgumentError(f"unknown kind of figure {path.suffix!r}; use .png, .pdf or .svg")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return figure
+    save(figure, path)
 
 
 @contextmanager
