@@ -1,4 +1,4 @@
-"""Recurrence kernels: reference, chunked torch and native C++ versions of each, behind one function."""
+"""Recurrences, and the gate between them: reference, torch and native C++ versions of each, behind one function."""
 
 from holdfast.kernels.gate import gate
 from holdfast.kernels.lru import lru

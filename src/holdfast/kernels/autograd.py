@@ -22,7 +22,7 @@ def apply(function: type[torch.autograd.Function], *arguments: Any) -> Any:
 def untracked(x: Tensor) -> bool:
     """True where nobody looks on: a plain CPU tensor, no gradients, no graph being traced, no transform of torch.func.
 
-    Then a function of the native library can be called without torch's dispatcher, which takes 10 us from Python.
+    Then a function of the native library can be called without torch's dispatcher and its way back into Python.
     """
     if torch.is_grad_enabled() or type(x) is not Tensor or x.device.type != "cpu":
         return False
