@@ -82,11 +82,10 @@ def memory_function(
         subject = Subject(model, input_size, layout=layout, dtype=dtype, device=device, double=double)
         examine(subject, generator)
         chosen = _check_candidates(candidates, input_size)
-        first = chosen if chosen is not None else _first_round(input_size, budget, amplitudes, generator)
+        first = _first_round(input_size, budget, amplitudes, generator) if chosen is None else chosen
         settling, form = _lead(subject, probe, first, burn_in, longest_burn_in, reversed_form, horizon)
-        plan = Plan(probe, settling.steps, horizon, dt, norm, normalization)
-        if settling.state is not None:
-            plan = replace(plan, lead=0, start=settling.state)
+        lead = settling.steps if settling.state is None else 0
+        plan = Plan(probe, lead, horizon, dt, norm, normalization, start=settling.state)
         best = Best(horizon + 1, input_size)
         notes: tuple[str, ...] = ()
         if form == "window":

@@ -136,19 +136,22 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
             essential=True,
         ),
     ]
+    notes = [
+        "Eq. 31 interpolates Omega^+ between floor t and ceil t with swapped weights, and at whole t both weights are 0, "
+        "swapped back or not: with floor t + 1 in place of ceil t, (floor t + 1 - t) Omega^+_floor + (t - floor t) "
+        "Omega^+_(floor + 1) is continuous and right at whole t."
+    ]
+    return Conclusion(claims, [_figure(config, by_size)], [_table(M, by_size)], notes)
+
+
+def _table(M: int, by_size: dict[int, list[Arrays]]) -> Table:
     rows = [
         (R, R * M + 1, _median(found, "complex"), _median(found, "real"), int(found[0]["rank"]),
          float(np.median([a["condition"] for a in found])))
         for R, found in by_size.items()
     ]  # fmt: skip
     heads = ("R", "N", "error, complex form", "error, real form", "rank of Omega", "condition of Omega'Omega")
-    table = Table("sizes", "At the last step, median over the draws.", heads, rows)
-    notes = [
-        "Eq. 31 interpolates Omega^+ between floor t and ceil t with swapped weights, and at whole t both weights are 0, "
-        "swapped back or not: with floor t + 1 in place of ceil t, (floor t + 1 - t) Omega^+_floor + (t - floor t) "
-        "Omega^+_(floor + 1) is continuous and right at whole t."
-    ]
-    return Conclusion(claims, [_figure(config, by_size)], [table], notes)
+    return Table("sizes", "At the last step, median over the draws.", heads, rows)
 
 
 def _median(found: Sequence[Arrays], form: str) -> float:

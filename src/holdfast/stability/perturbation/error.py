@@ -70,17 +70,15 @@ def perturbation_error(
         weights = select_weights(model, scope, norm)
         with torch.no_grad():
             check_targets(run_once(model, {}, inputs), targets)
-        data = Data(
-            inputs, targets, get_metric(metric, dt), _weights_of(inputs, relative, layout), layout == "time_first"
-        )
+        scales = _weights_of(inputs, relative, layout)
+        data = Data(inputs, targets, get_metric(metric, dt), scales, layout == "time_first")
         evaluator, reason = choose(model, data, {w.name: w.value for w in weights}, method, memory_limit)
         centre = centre_error(evaluator, weights)
         problem = Problem(weights, betas, evaluator, progress)
         found = run_search(problem, search, centre, draws, ball, restarts, steps, generator)
-    errors = np.maximum.accumulate(found.errors) if running_maximum else found.errors
     return PerturbationCurve(
         radii=betas,
-        errors=errors,
+        errors=np.maximum.accumulate(found.errors) if running_maximum else found.errors,
         centre=centre,
         draws=found.draws,
         metric=f"{metric}, relative to inputs" if relative else metric,

@@ -94,14 +94,10 @@ def kernel_perturbation_error(
     about 1e-8 of the norm of rho.
     """
     betas = check_radii(radii)
-    for kind, value, known in (
-        ("scope", scope, SCOPES),
-        ("search", search, SEARCHES),
-        ("ball", ball, BALLS),
-        ("norm", norm, NORMS),
-    ):
-        if value not in known:
-            raise unknown_name(kind, value, known)
+    known = {"scope": (scope, SCOPES), "search": (search, SEARCHES), "ball": (ball, BALLS), "norm": (norm, NORMS)}
+    for kind, (value, names) in known.items():
+        if value not in names:
+            raise unknown_name(kind, value, names)
     if search == "exact" and scope == "coefficients":
         search = "adversarial"  # the error is convex in c: ascent along the steepest direction cannot get stuck low
     rates, coefficients = _read(sum)
