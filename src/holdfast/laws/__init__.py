@@ -1,0 +1,51 @@
+"""Decay laws rho(t), t >= 0: the one definition that data, fits and constructions share.
+
+Each law is a frozen value with `law(t)`, its exact integrals and its L1 norm. Times may be numbers, numpy arrays or
+tensors, and the answer is of the same kind; numbers and numpy arrays are computed in float64.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.errors import unknown_name
+from holdfast.laws.base import AbstractLaw
+from holdfast.laws.exponential import Exponential
+from holdfast.laws.finite import Finite
+from holdfast.laws.mixture import ExponentialMixture
+from holdfast.laws.oscillating import OscillatingExponential
+from holdfast.laws.power import PowerLaw
+from holdfast.laws.reciprocal_sum import ReciprocalSum
+from holdfast.laws.stretched_exponential import StretchedExponential
+
+_CLASSES: tuple[type[AbstractLaw], ...] = (
+    Exponential,
+    PowerLaw,
+    StretchedExponential,
+    Finite,
+    ExponentialMixture,
+    ReciprocalSum,
+    OscillatingExponential,
+)
+LAWS = {law.key: law for law in _CLASSES}
+
+
+def get(name: str, *constants: Any, **named: Any) -> AbstractLaw:
+    """Builds the law called `name` from its constants: `get("power", 1.5)`."""
+    if name not in LAWS:
+        raise unknown_name("decay law", name, LAWS)
+    return LAWS[name](*constants, **named)
+
+
+__all__ = [
+    "LAWS",
+    "AbstractLaw",
+    "Exponential",
+    "ExponentialMixture",
+    "Finite",
+    "OscillatingExponential",
+    "PowerLaw",
+    "ReciprocalSum",
+    "StretchedExponential",
+    "get",
+]
