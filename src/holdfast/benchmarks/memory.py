@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.benchmarks.case import Kernel, Shape
+from holdfast.benchmarks.registry import kernels
 from holdfast.errors import unknown_name
 
 PROC = Path("/proc/self")
@@ -63,8 +64,6 @@ def _status(field: str) -> int:
 
 def print_peak(name: str) -> None:
     """What the fresh process does: prints {"peak": bytes} of the kernel called `name`."""
-    from holdfast.benchmarks.registry import kernels
-
     known = {kernel.name: kernel for kernel in kernels()}
     if name not in known:
         raise unknown_name("kernel", name, known)

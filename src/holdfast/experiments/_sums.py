@@ -10,19 +10,23 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from holdfast import laws, parameterizations
+from holdfast.approximate import ExponentialSum, fit_exponential_sum
 from holdfast.experiments.base import Arrays, Config, Unit
 from holdfast.figures import Axis, Cell, Line, Panel
-from holdfast.stability import PerturbationCurve, StabilityVerdict, assess_stability
-
-if TYPE_CHECKING:
-    from holdfast.approximate import ExponentialSum
+from holdfast.stability import (
+    PerturbationCurve,
+    StabilityVerdict,
+    assess_stability,
+    kernel_perturbation_error,
+    perturbation_error,
+)
 
 TARGETS: dict[str, laws.AbstractLaw] = {
     "0.9^t": laws.Exponential(-math.log(0.9)),
@@ -39,15 +43,11 @@ FASTEST = 4.0  # of the geometric rates, which begin at 1/m^2
 
 def bounded_sum(rho: laws.AbstractLaw, m: int) -> ExponentialSum:
     """Non-negative weights with the smallest L1 error on m rates, geometric on [1/m^2, 4]: what the theorems are about."""
-    from holdfast.approximate import fit_exponential_sum
-
     return fit_exponential_sum(rho, m, "nonnegative", rates=np.geomspace(1 / m**2, FASTEST, m))
 
 
 def least_squares_sum(rho: laws.AbstractLaw, m: int, spacing: float, horizon: int) -> ExponentialSum:
     """The papers' fit: any weights on m equally spaced rates, least squares at t = 1, ..., horizon (iat, App. D)."""
-    from holdfast.approximate import fit_exponential_sum
-
     t = np.arange(1.0, horizon + 1)
     rates = spacing * np.arange(1, m + 1)
     return fit_exponential_sum(np.asarray(rho(t)), method="least_squares", rates=rates, time=t)
@@ -91,8 +91,6 @@ def exact_settings(config: Config) -> dict[str, Any]:
 
 def exact_error(config: Config) -> Arrays:
     """E_m(beta) in the functional norm for the unit's target, m and parameterization; recurrent weights, worst case."""
-    from holdfast.stability import kernel_perturbation_error
-
     rho = TARGETS[config["target"]]
     found = bounded_sum(rho, config["m"])
     f = config["parameterization"]
@@ -105,8 +103,6 @@ def sampled_error(config: Config) -> Arrays:
 
     Every number in scope moves by at most beta, drawn uniformly.
     """
-    from holdfast.stability import perturbation_error
-
     rho, m, horizon = TARGETS[config["target"]], config["m"], config["horizon"]
     bounded = config["fit"] == "bounded"
     found = bounded_sum(rho, m) if bounded else least_squares_sum(rho, m, config["spacing"], horizon)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
+import torch
 
 from holdfast.errors import ArgumentError
 from holdfast.experiments.base import Config, Experiment, Unit, Work
@@ -86,8 +87,6 @@ def run(
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
     """Seeds every generator of the process, for experiments that forget one of theirs, and puts them back after."""
-    import torch
-
     before = random.getstate(), np.random.get_state()
     random.seed(seed)
     np.random.seed(seed % 2**32)

@@ -18,6 +18,7 @@ from holdfast.experiments import _sums
 from holdfast.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast.figures import Axis, Figure, Line, Panel, Table
 from holdfast.results import Claim
+from holdfast.stability import perturbation_error
 
 MODELS = {"rescaled": "e^{w_k t / k}", "plain": "e^{w_k t}"}
 TARGETS = {1: "sum k^-2 e^{-t/k}", 2: "sum k^-2 e^{-t/k^2}"}
@@ -41,8 +42,6 @@ class Rescaled(nn.Module):
 
 def run(config: Config, work: Work) -> Arrays:
     """E_m(beta): the worst case over |w~ - w| <= beta for each w."""
-    from holdfast.stability import perturbation_error
-
     rho = laws.ReciprocalSum(config["power"])
     # the slowest mode of the widest model is gone at 1e6; a growing one is infinite there
     times = np.concatenate([[0.0], np.geomspace(1e-2, config["last"], config["times"] - 1)])

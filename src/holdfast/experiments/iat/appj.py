@@ -16,6 +16,7 @@ from holdfast.experiments.base import Arrays, Conclusion, Config, Experiment, Un
 from holdfast.figures import Axis, Figure, Line, Panel, Points, Rule, Table
 from holdfast.nn import ContinuousGRU
 from holdfast.results import Claim
+from holdfast.stability import certify
 
 SMALL = 1e-7  # size of the input: the state stays where the linearisation holds
 LOCAL, FLOOR = 1e-4, 1e-14  # outputs above the first are no longer local, below the second rounding
@@ -23,8 +24,6 @@ LOCAL, FLOOR = 1e-4, 1e-14  # outputs above the first are no longer local, below
 
 def run(config: Config, work: Work) -> Arrays:
     """The response to a small impulse, its rate, the rate of the linearisation, and the equilibria."""
-    from holdfast.stability import certify
-
     gru = _network(config)
     lam = gru.eigenvalues().detach().numpy()
     predicted = float(np.log(np.abs(1 + config["dt"] * lam)).max() / config["dt"])  # of Euler's steps

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from holdfast import laws
+from holdfast.approximate import convergence
 from holdfast.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast.figures import Axis, Cell, Figure, Layer, Line, Panel, Points, Table
 from holdfast.results import Claim
@@ -27,8 +28,6 @@ def run(config: Config, work: Work) -> Arrays:
     (0, 1), over beta: the theorem's own proof. Legendre polynomials carry it to any m; the modes themselves are dependent
     to rounding from m = 16 or so.
     """
-    from holdfast.approximate import convergence
-
     rho = laws.Finite(config["support"], config["alpha"] + 1.0)
     beta = config["beta"]
     errors = [_projected(rho, beta, m, config["nodes"]) for m in work.steps(config["orders"], "widths")]

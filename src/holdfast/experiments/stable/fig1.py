@@ -8,21 +8,18 @@ out real for this target, so that the modes of S4, -e^w + i frequency, begin on 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from holdfast.approximate import ExponentialSum
 from holdfast.experiments import _sums
 from holdfast.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast.figures import Figure, Panel, Table
 from holdfast.nn.base import AbstractRecurrent
 from holdfast.results import Claim
-from holdfast.stability import StabilityVerdict
-
-if TYPE_CHECKING:
-    from holdfast.approximate import ExponentialSum
+from holdfast.stability import StabilityVerdict, perturbation_error
 
 TARGET = "(t+1)^-1.1"
 MODELS = ("direct", "softplus", "s4")
@@ -52,8 +49,6 @@ def run(config: Config, work: Work) -> Arrays:
     """One curve E_m(beta)."""
     if config["part"] == "exact":
         return _sums.exact_error(config)
-    from holdfast.stability import perturbation_error
-
     found = _sums.bounded_sum(_sums.TARGETS[TARGET], config["m"])
     x = _inputs(config["length"], config["signs"])
     curve = perturbation_error(
@@ -66,8 +61,6 @@ def run(config: Config, work: Work) -> Arrays:
 def _model(name: str, found: ExponentialSum) -> AbstractRecurrent:
     if name != "s4":
         return found.to_layer(name, dtype=torch.float64)
-    from holdfast.approximate import ExponentialSum
-
     return ExponentialSum(found.rates.astype(complex), found.coefficients).to_layer("exp", dtype=torch.float64)
 
 

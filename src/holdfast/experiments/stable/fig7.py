@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from holdfast.approximate import mlp_as_ssm
 from holdfast.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast.figures import Axis, Figure, Layer, Line, Panel, Points, Rule, Table
 from holdfast.nn import DiagonalSSM
@@ -20,8 +21,6 @@ SIZES = (3, 2)  # inputs and outputs
 
 def run(config: Config, work: Work) -> Arrays:
     """The largest difference between MLP and state-space layers, in units of what rounding may do; one a width and seed."""
-    from holdfast.approximate import mlp_as_ssm
-
     units, recurrences, example = [], [], None
     for width in work.steps(config["widths"], "widths"):
         for seed in range(config["seeds"]):

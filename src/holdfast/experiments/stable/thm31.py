@@ -7,20 +7,18 @@ fits do, or the weights grow exponentially with the horizon (eq. 56).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
+from holdfast.approximate import ExponentialSum, fit_exponential_sum
 from holdfast.experiments import _sums
 from holdfast.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast.figures import Axis, Figure, Line, Panel, Points, Rule, Table
 from holdfast.laws import AbstractLaw
 from holdfast.nn import DiagonalSSM
 from holdfast.results import Claim
-
-if TYPE_CHECKING:
-    from holdfast.approximate import ExponentialSum
+from holdfast.stability import memory_bound, weight_bound
 
 ACTIVATIONS = ("identity", "tanh", "relu", "sigmoid", "gelu")
 TIMES = ("continuous", "discrete")
@@ -40,8 +38,6 @@ def run(config: Config, work: Work) -> Arrays:
 
 
 def _random(config: Config, work: Work) -> Arrays:
-    from holdfast.stability import memory_bound
-
     ratios, constants, rates, first = [], [], [], None
     for seed in work.steps(range(config["models"]), "models"):
         found = memory_bound(_model(config, seed), config["horizon"])
@@ -81,8 +77,6 @@ def _model(config: Config, seed: int) -> DiagonalSSM:
 
 
 def _fits(config: Config, work: Work) -> Arrays:
-    from holdfast.stability import weight_bound
-
     rho = _sums.TARGETS[TARGET]
     ends = np.geomspace(1e-6, 0.5, config["ends"])
     sums = [_best(rho, m, ends) for m in work.steps(config["widths"], "fits")]
@@ -100,8 +94,6 @@ def _fits(config: Config, work: Work) -> Arrays:
 
 def _best(rho: AbstractLaw, m: int, ends: np.ndarray) -> ExponentialSum:
     """Of the sums with non-negative weights on m rates, geometric from one of `ends` to 4, the one of smallest L1 error."""
-    from holdfast.approximate import fit_exponential_sum
-
     fits = [fit_exponential_sum(rho, method="nonnegative", rates=np.geomspace(end, _sums.FASTEST, m)) for end in ends]
     return min(fits, key=lambda s: s.l1_error)
 
