@@ -83,7 +83,7 @@ def test_missing_files_are_downloaded_once_and_checked(mirror):
 
 def test_without_a_data_root_the_cache_folder_is_used(mirror, monkeypatch):
     _, _, cache = mirror
-    monkeypatch.setattr("holdfast.data.download.data_root", lambda: None)
+    monkeypatch.delenv("HOLDFAST_DATA")
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     assert torch.equal(mnist("test").images, IMAGES)
     assert sorted(p.name for p in (cache / "holdfast/data/mnist").iterdir()) == sorted(CONTENTS)

@@ -69,11 +69,9 @@ def _native() -> list[Check]:
 
 
 def _data() -> list[Check]:
-    root = data_root()
-    if root is None:
-        return [Check("data", "no data folder; set HOLDFAST_DATA to one where you have or want the data sets")]
     found = [name for name, there in find_sets().items() if there]
-    return [Check("data", f"{', '.join(found) or 'nothing yet'} in {root}")]
+    where = f"{data_root()}; set HOLDFAST_DATA to use another folder"
+    return [Check("data", f"{', '.join(found) or 'nothing yet'} in {where}")]
 
 
 def _self_test() -> list[Check]:

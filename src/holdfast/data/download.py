@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import http.client
-import os
 import urllib.request
 import zlib
 from collections.abc import Sequence
@@ -37,12 +36,8 @@ class DataFile:
 
 
 def set_folder(name: str) -> Path:
-    """Where the files of a set are or will be: in the data root, else in the user's cache folder."""
-    root = data_root()
-    if root is None:
-        cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-        root = Path(cache) / "holdfast" / "data"
-    return root / name
+    """Where the files of a set are or will be: a folder of that name in the data root."""
+    return data_root() / name
 
 
 def read_file(folder: Path, file: DataFile, *, download: bool, needed: Sequence[DataFile]) -> bytes:

@@ -57,8 +57,8 @@ class LabelledImages:
 def mnist(split: Split = "train", *, download: bool = True) -> LabelledImages:
     """The 60,000 training or 10,000 test images of MNIST, 28 x 28, in the order of the files.
 
-    Read from `mnist/` in the data root (HOLDFAST_DATA, or ../shared/data beside the clone), else from the user's cache
-    folder, where missing files are downloaded first. Each file is checked against its SHA-256.
+    Read from `mnist/` in the folder that HOLDFAST_DATA names, else in the user's cache folder; missing files are
+    downloaded there first. Each file is checked against its SHA-256.
     """
     if split not in FILES:
         raise unknown_name("split of MNIST", split, FILES)

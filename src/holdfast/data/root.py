@@ -24,21 +24,17 @@ SETS: dict[str, tuple[str, ...]] = {
 }
 
 
-def data_root() -> Path | None:
-    """The folder named by HOLDFAST_DATA, else ../shared/data beside the clone where it exists, else None."""
+def data_root() -> Path:
+    """The folder named by HOLDFAST_DATA, else holdfast/data in the user's cache folder, which need not exist yet."""
     named = os.environ.get(ENVIRONMENT)
-    if named:
-        if not Path(named).is_dir():
-            raise ArgumentError(f"{ENVIRONMENT}={named} is not a folder; create it or unset the variable")
-        return Path(named)
-    for clone in (Path.cwd(), Path(__file__).resolve().parents[3]):
-        beside = clone.parent / "shared" / "data"
-        if beside.is_dir():
-            return beside
-    return None
+    if not named:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdfast" / "data"
+    if not Path(named).is_dir():
+        raise ArgumentError(f"{ENVIRONMENT}={named} is not a folder; create it or unset the variable")
+    return Path(named)
 
 
 def find_sets() -> dict[str, bool]:
     """For each known set, whether all of its files are in the data root."""
     root = data_root()
-    return {name: root is not None and all((root / name / f).is_file() for f in files) for name, files in SETS.items()}
+    return {name: all((root / name / file).is_file() for file in files) for name, files in SETS.items()}
