@@ -40,8 +40,9 @@ test-slow: $(STAMP)  ## the tests that take long: twenty kills, a real Ray
 bench: $(STAMP)  ## compare the kernels with their rooflines
 	$(BIN)/holdfast bench
 
-docs: $(STAMP)  ## check that the documentation names only what exists
+docs: $(STAMP)  ## write the page of our results, and check that the documentation names only what exists
+	$(BIN)/holdfast report --store docs/results
 	$(BIN)/pytest -q tests/test_docs.py
 
 clean:  ## remove everything that make made
-	rm -rf $(VENV) build dist results .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist results docs/results/page .pytest_cache .mypy_cache .ruff_cache .hypothesis
