@@ -11,6 +11,9 @@ SOURCE = Path(holdfast.__file__).parent
 LEVELS = {
     "errors": 0,
     "_types": 0,
+    "_files": 0.2,
+    "_manifest": 0.3,
+    "_arrays": 0.4,
     "figures": 0.3,  # in L0 with the errors that it raises
     "results": 0.5,  # in L0 with the errors that it raises
     "laws": 1,

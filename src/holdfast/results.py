@@ -3,21 +3,17 @@
 A saved result is a folder: `result.json` (config, claims, provenance, figures as specs, and a checksum of every file),
 one `.npz` of arrays, one `.jsonl` log. Every file is written under a temporary name, flushed to disk and renamed;
 `result.json` comes last, so that a folder either holds a whole result or none, and replacing one is a single rename.
-Nothing is unpickled.
+Nothing is unpickled, no link is followed, and nothing is removed but the files that the old `result.json` lists.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import io
 import json
 import math
 import os
 import platform
-import secrets
 import subprocess
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -27,12 +23,35 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
+from holdfast._arrays import check_arrays, pack_arrays, unpack_arrays
+from holdfast._files import damage, read_regular, write_atomically
+from holdfast._manifest import (
+    FORMAT,
+    MANIFEST,
+    MOST_MANIFEST,
+    check_experiment,
+    listed_files,
+    seal,
+    unseal,
+    verified,
+)
 from holdfast.errors import ArgumentError, DamagedResultError
 from holdfast.figures import ARRAYS, Page, pack, unpack
 
+__all__ = [
+    "FORMAT", "MANIFEST", "Claim", "Provenance", "Result", "Status", "config_hash", "saved_files", "verify",
+    "write_atomically",
+]  # fmt: skip
+
 Status = Literal["met", "not met", "undecided"]
-MANIFEST = "result.json"
-FORMAT = "holdfast result 1"
+_REAL = (int, float)
+_FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
+    "claim": {"name": str, "statement": str, "numbers": dict, "paper": dict, "explanation": str, "essential": bool},
+    "provenance": {
+        "version": str, "commit": str, "packages": dict, "machine": dict, "seed": (int, type(None)), "started": str,
+        "seconds": _REAL, "extra": dict,
+    },
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -122,12 +141,15 @@ class Result:
     page: Page | None = None
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Writes the result into `folder`, in place of what was there."""
+        """Writes the result into `folder`, in place of the one that was there; other files in it are left alone."""
         path = Path(folder)
-        path.mkdir(parents=True, exist_ok=True)
+        check_experiment(self.experiment)
+        check_arrays(self.arrays)
         page, drawn = (None, {}) if self.page is None else pack(self.page)
         lines = "".join(json.dumps(_plain(entry), allow_nan=False) + "\n" for entry in self.log)
-        files = {"arrays": (_npz({**self.arrays, **drawn}), ".npz"), "log": (lines.encode(), ".jsonl")}
+        files = {"arrays": (pack_arrays({**self.arrays, **drawn}), ".npz"), "log": (lines.encode(), ".jsonl")}
+        path.mkdir(parents=True, exist_ok=True)
+        before = listed_files(path)
         listed: dict[str, dict[str, Any]] = {}
         for name, (content, ending) in files.items():
             digest = hashlib.sha256(content).hexdigest()
@@ -143,24 +165,35 @@ class Result:
             "page": _plain(page),
             "files": listed,
         }
-        write_atomically(path / MANIFEST, _seal(body))
-        _remove_others(path, {entry["file"] for entry in listed.values()})
+        write_atomically(path / MANIFEST, seal(body))
+        for name in before - {entry["file"] for entry in listed.values()}:
+            (path / name).unlink(missing_ok=True)
         return path
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Self:
         """Reads a result back; raises DamagedResultError, naming the file, unless every byte is as it was written."""
         path = Path(folder)
-        body = _unseal(path / MANIFEST)
-        contents = {name: _verified(path, entry) for name, entry in body["files"].items()}
-        arrays = _arrays(contents["arrays"], path / body["files"]["arrays"]["file"])
+        try:
+            body = unseal(path / MANIFEST)
+            return cls._from(body, {kind: verified(path, entry) for kind, entry in body["files"].items()}, path)
+        except DamagedResultError:
+            raise
+        # whoever can write a file can seal it: what is inside may be anything, and raise anything
+        except Exception as error:
+            what = f"it is not a result of this version ({type(error).__name__}: {str(error)[:200]})"
+            raise DamagedResultError(damage(path / MANIFEST, what)) from error
+
+    @classmethod
+    def _from(cls, body: Mapping[str, Any], contents: Mapping[str, bytes], path: Path) -> Self:
+        arrays = unpack_arrays(contents["arrays"], path / body["files"]["arrays"]["file"])
         page = _lively(body.get("page"))
         return cls(
             experiment=body["experiment"],
             config=_lively(body["config"]),
             arrays={name: array for name, array in arrays.items() if not name.startswith(ARRAYS)},
-            claims=[Claim(**_lively(claim)) for claim in body["claims"]],
-            provenance=Provenance(**_lively(body["provenance"])),
+            claims=[_claim(_lively(claim)) for claim in body["claims"]],
+            provenance=Provenance(**_typed("provenance", _lively(body["provenance"]))),
             log=[_lively(json.loads(line)) for line in contents["log"].decode().splitlines()],
             page=None if page is None else unpack(page, arrays),
         )
@@ -169,10 +202,19 @@ class Result:
 def verify(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """The contents of result.json after every byte of the result was checked; much cheaper than loading its arrays."""
     path = Path(folder)
-    body = _unseal(path / MANIFEST)
+    body = unseal(path / MANIFEST)
     for entry in body["files"].values():
-        _verified(path, entry)
+        verified(path, entry)
     return body
+
+
+def saved_files(folder: str | os.PathLike[str]) -> dict[str, bytes]:
+    """Name and content of the files that make up a saved result, checked; whatever else lies there is none of it."""
+    path = Path(folder)
+    listed = verify(path)["files"].values()
+    return {MANIFEST: read_regular(path / MANIFEST, MOST_MANIFEST)} | {
+        entry["file"]: verified(path, entry) for entry in listed
+    }
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
@@ -181,100 +223,19 @@ def config_hash(config: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Puts `content` at `path` so that a reader sees the old file or the new one, also after a crash."""
-    # not tempfile: its files can be read by nobody but their owner
-    name = path.parent / f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
-    try:
-        with open(name, "xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            name.unlink()
-        raise
-    _sync_folder(path.parent)
+def _claim(values: Mapping[str, Any]) -> Claim:
+    claim = Claim(**_typed("claim", values))
+    for key, number in [*claim.numbers.items(), *claim.paper.items()]:
+        if not isinstance(number, _REAL):
+            raise ArgumentError(f"claim {claim.name!r}: {key} is no number, but {number!r}")
+    return claim
 
 
-def _sync_folder(folder: Path) -> None:
-    if os.name != "posix":
-        return  # only POSIX lets a folder be opened and flushed
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _remove_others(folder: Path, keep: set[str]) -> None:
-    for path in folder.iterdir():
-        ours = path.name.startswith(("arrays-", "log-"))
-        if ours and path.name not in keep:
-            path.unlink(missing_ok=True)
-
-
-# result.json is valid JSON whose first member is the checksum of all bytes after it
-_HEAD = b'{"sha256": "'
-_NECK = b'",\n'
-
-
-def _seal(body: Mapping[str, Any]) -> bytes:
-    rest = json.dumps(body, indent=1, allow_nan=False).encode()[1:].lstrip()
-    return _HEAD + hashlib.sha256(rest).hexdigest().encode() + _NECK + rest + b"\n"
-
-
-def _unseal(path: Path) -> dict[str, Any]:
-    raw = _read(path)
-    start = len(_HEAD) + 64 + len(_NECK)
-    rest = raw[start:-1]
-    expected = _HEAD + hashlib.sha256(rest).hexdigest().encode() + _NECK
-    if raw[:start] != expected or raw[-1:] != b"\n":
-        raise DamagedResultError(_damage(path, "its checksum does not fit its contents"))
-    body = json.loads(b"{" + rest)
-    if body.get("format") != FORMAT:
-        raise DamagedResultError(f"{path} has format {body.get('format')!r}; this version reads {FORMAT!r}")
-    return body
-
-
-def _verified(folder: Path, entry: Mapping[str, Any]) -> bytes:
-    path = folder / entry["file"]
-    content = _read(path)
-    if len(content) != entry["bytes"]:
-        raise DamagedResultError(_damage(path, f"it has {len(content)} bytes instead of {entry['bytes']}"))
-    if hashlib.sha256(content).hexdigest() != entry["sha256"]:
-        raise DamagedResultError(_damage(path, "its checksum is not the one written in result.json"))
-    return content
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise DamagedResultError(_damage(path, "the file is not there")) from None
-
-
-def _damage(path: Path, what: str) -> str:
-    return f"{path} is damaged or half-written: {what}. Delete the folder {path.parent} and run the unit again."
-
-
-def _npz(arrays: Mapping[str, np.ndarray]) -> bytes:
-    # np.savez stamps no times, so that equal arrays give equal bytes
-    buffer = io.BytesIO()
-    for name, array in arrays.items():
-        if np.asarray(array).dtype.hasobject:
-            raise ArgumentError(f"array {name!r} holds Python objects; only numbers, booleans and text are saved")
-    np.savez_compressed(buffer, allow_pickle=False, **{name: np.asarray(a) for name, a in arrays.items()})
-    return buffer.getvalue()
-
-
-def _arrays(content: bytes, path: Path) -> dict[str, np.ndarray]:
-    try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (ValueError, zipfile.BadZipFile) as error:
-        raise DamagedResultError(_damage(path, str(error))) from error
+def _typed(kind: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    for name, expected in _FIELDS[kind].items():
+        if name in values and not isinstance(values[name], expected):
+            raise ArgumentError(f"{name} of a {kind} is {values[name]!r}")
+    return values
 
 
 def _plain(value: Any) -> Any:
