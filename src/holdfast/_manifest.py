@@ -14,7 +14,7 @@ from holdfast.errors import ArgumentError, DamagedResultError
 
 MANIFEST = "result.json"
 FORMAT = "holdfast result 1"
-MOST_MANIFEST = 64 << 20  # bytes; those of the papers' experiments have 40,000
+MOST_MANIFEST = 64 << 20  # bytes; those of the papers' experiments have up to 50,000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # of an experiment: folders and files are called by it
 _FILES = {"arrays": re.compile(r"arrays-[0-9a-f]{12}\.npz"), "log": re.compile(r"log-[0-9a-f]{12}\.jsonl")}
 

@@ -35,7 +35,7 @@ def measure(kernel: Kernel) -> Peak:
         note = "not measured: the high-water mark of a process is read from Linux's /proc/self"
         return Peak(*common, None, stated, kernel.formula, note)
     code = f"from holdfast.benchmarks import memory; memory.print_peak({kernel.name!r})"
-    command = [sys.executable, "-c", code]
+    command = [sys.executable, "-P", "-c", code]  # -P: nothing is imported from the current folder
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]

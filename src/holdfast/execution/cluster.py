@@ -6,15 +6,16 @@ killed are lost with its node.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import ArgumentError, BackendError
-from holdfast.execution.executor import Event
-from holdfast.execution.store import Store, StoreError
+from holdfast.errors import ArgumentError, BackendError, DamagedResultError
+from holdfast.execution.executor import Event, safe_path
+from holdfast.execution.store import FolderError, Store, StoreError
 from holdfast.execution.task import Task, perform
 from holdfast.results import Result
 
@@ -35,21 +36,32 @@ class RayExecutor:
         if address is None:
             quiet |= {"num_cpus": workers, "include_dashboard": False}
         try:
-            ray.init(address=address, **quiet)
+            # Ray puts the current folder in front of its workers' path; this one holds no code
+            with contextlib.chdir(self._store.root / ".locks"):
+                ray.init(address=address, **quiet)
         except (ConnectionError, RuntimeError) as error:
             raise BackendError(f"cannot reach a Ray cluster at {address!r}: {error}") from error
         self.slots = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
         # one thread a task, like local processes; a lost process is the scheduler's to retry
         self._work = ray.remote(num_cpus=1, max_retries=0, max_calls=0)(_work)
         self._running: dict[Any, Task] = {}
+        self._refused: list[Event] = []
 
     def submit(self, task: Task) -> None:
         """Sends the task, with the results that it needs."""
-        units = [Result.load(source) for source in task.sources]
-        self._running[self._work.remote(task.message(), units, sys.path)] = task
+        try:
+            self._store.try_folder(Path(task.folder))
+            units = [Result.load(source) for source in task.sources]
+        except (DamagedResultError, FolderError) as error:
+            self._refused.append(Event("failed", task, text=str(error)))
+            return
+        self._running[self._work.remote(task.message(), units, safe_path())] = task
 
     def wait(self, seconds: float) -> list[Event]:
         """Saves what came back."""
+        if self._refused:
+            refused, self._refused = self._refused, []
+            return refused
         ready, _ = self._ray.wait([*self._running], num_returns=1, timeout=seconds) if self._running else ([], [])
         return [self._collect(reference) for reference in ready]
 
@@ -66,6 +78,8 @@ class RayExecutor:
         try:
             result = self._ray.get(reference)
             self._store.save(Path(task.folder), result)
+        except FolderError as error:
+            return Event("failed", task, text=str(error))
         except StoreError as error:
             return Event("store", task, text=str(error))
         except errors.RayTaskError as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -37,3 +39,9 @@ class Executor(Protocol):
 
     def stop(self) -> None:
         """Ends all work at once; what is in flight is lost."""
+
+
+def safe_path() -> list[str]:
+    """Where a worker may look for modules after its own places: this process's path without the current folder."""
+    here = os.getcwd()
+    return [entry for entry in sys.path if entry and os.path.abspath(entry) != here]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from holdfast.errors import ArgumentError
-from holdfast.execution.executor import Event
+from holdfast.execution.executor import Event, safe_path
 from holdfast.execution.task import Task
 
 # every library that starts threads of its own; they are read when the library is loaded
@@ -75,25 +75,22 @@ class LocalExecutor:
             self._close(worker)
         self._workers.clear()
 
-    def pids(self) -> list[int]:
-        """The processes at work."""
-        return [worker.process.pid for worker in self._workers]
-
     def _start(self) -> _Worker:
         errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast.execution.worker"],
+            # -P: whatever random.py or json.py lies in the current folder was not asked for
+            [sys.executable, "-P", "-m", "holdfast.execution.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
-            text=True,
+            encoding="utf-8",
             # one thread, however few the workers: sums in another order would give other last digits
-            env={**os.environ, **dict.fromkeys(THREADS, "1")},
+            env={**os.environ, **dict.fromkeys(THREADS, "1"), "PYTHONSAFEPATH": "1"},
             start_new_session=True,  # Ctrl-C goes to the command alone, which then stops its workers
         )
         worker = _Worker(process, errors)
         self._workers.append(worker)
-        worker.send({"path": sys.path, "store": str(self._root)})
+        worker.send({"path": safe_path(), "store": str(self._root)})
         worker.reader = threading.Thread(target=self._follow, args=(worker,), daemon=True)
         worker.reader.start()
         return worker

@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.execution.store import Store
 from holdfast.execution.task import Task
 from holdfast.experiments import registry
-from holdfast.experiments.base import Config, Experiment
+from holdfast.experiments.base import Config, Experiment, unit_identity
 from holdfast.results import config_hash
 
 
@@ -38,15 +38,16 @@ class Job:
         self.contents[task.folder] = manifest["files"]["arrays"]["sha256"]
 
     def key(self) -> str:
-        """Names everything that the conclusion depends on: version, config, and the units' contents."""
+        """Names everything that the conclusion depends on: version, source, config, and the units' contents."""
         contents = [self.contents[task.folder] for task in self.units]
-        return config_hash({"version": self.experiment.version, "config": self.config, "contents": contents})
+        origin = {"source": self.experiment.source} if self.experiment.source else {}
+        return config_hash({"version": self.experiment.version, "config": self.config, "contents": contents, **origin})
 
     def conclusion(self) -> Task:
         """The task that draws the conclusion; all units are finished."""
         return Task(
             "conclusion", self.experiment.id, self.reference, str(self.folder), self.config, f"{self.experiment.id} conclusion",
-            preset=self.preset, key=self.key(), sources=[task.folder for task in self.units],
+            preset=self.preset, key=self.key(), source=self.experiment.source, sources=[task.folder for task in self.units],
         )  # fmt: skip
 
 
@@ -55,7 +56,7 @@ def plan(store: Store, ids: Sequence[str], preset: str, notice: Callable[[str], 
     jobs = [_job(store, id, preset) for id in ids or registry.ids()]
     for job in jobs:
         for task in job.units:
-            manifest, damage = store.state(Path(task.folder))
+            manifest, damage = unit_state(store, task)
             if manifest is not None:
                 job.take_in(task, manifest)
             elif damage:
@@ -65,12 +66,41 @@ def plan(store: Store, ids: Sequence[str], preset: str, notice: Callable[[str], 
     return jobs
 
 
+def unit_state(store: Store, task: Task) -> tuple[dict[str, Any] | None, str]:
+    """As `Store.state`, and what is there must be this very unit: a folder can be copied over another."""
+    folder = Path(task.folder)
+    manifest, damage = store.state(folder)
+    if manifest is not None and _identity(manifest) != folder.name:
+        return None, f"{folder} holds another unit ({manifest['experiment']})"
+    return manifest, damage
+
+
 def is_concluded(store: Store, job: Job, notice: Callable[[str], None]) -> bool:
     """Whether the conclusion that is there was drawn from exactly these units."""
     manifest, damage = store.state(job.folder)
     if damage:
         notice(f"{job.experiment.id} conclusion: {_short(damage)}; it is drawn again")
-    return manifest is not None and manifest["provenance"]["extra"].get("key") == job.key()
+    expected = (job.experiment.id, job.preset, job.key())
+    return manifest is not None and _what_for(manifest) == expected
+
+
+def _identity(manifest: Mapping[str, Any]) -> str | None:
+    """The name that a unit's folder must have by what its result says; None where it says nothing that makes sense."""
+    try:
+        provenance, config = manifest["provenance"], manifest["config"]
+        if provenance["seed"] != config.get("seed", 0):
+            return None
+        extra = provenance["extra"]
+        return unit_identity(manifest["experiment"], extra["version"], extra.get("source", ""), config)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _what_for(manifest: Mapping[str, Any]) -> tuple[Any, Any, Any] | None:
+    try:
+        return manifest["experiment"], manifest["page"]["preset"], manifest["provenance"]["extra"]["key"]
+    except (KeyError, TypeError):
+        return None
 
 
 def _job(store: Store, id: str, preset: str) -> Job:
@@ -83,7 +113,17 @@ def _job(store: Store, id: str, preset: str) -> Job:
     for unit, label in zip(configs, labels, strict=True):
         folder = str(store.unit(experiment.id, experiment.identity(unit)))
         # two equal configs are one unit
-        tasks[folder] = Task("unit", experiment.id, reference, folder, unit, label, experiment.cost(unit), preset)
+        tasks[folder] = Task(
+            "unit",
+            experiment.id,
+            reference,
+            folder,
+            unit,
+            label,
+            experiment.cost(unit),
+            preset,
+            source=experiment.source,
+        )
     folder_of_conclusion = store.conclusion(experiment.id, preset)
     return Job(experiment, reference, preset, config, folder_of_conclusion, [*tasks.values()])
 

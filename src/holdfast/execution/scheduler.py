@@ -12,7 +12,7 @@ from typing import Protocol
 from filelock import FileLock
 
 from holdfast.execution.executor import Event, Executor
-from holdfast.execution.plan import Job, is_concluded
+from holdfast.execution.plan import Job, is_concluded, unit_state
 from holdfast.execution.store import Store, StoreError
 from holdfast.execution.task import Task
 
@@ -108,7 +108,7 @@ class Scheduler:
         if task.kind == "conclusion":
             done = is_concluded(self.store, job, lambda text: None)
         else:
-            done = self.store.state(Path(task.folder))[0] is not None
+            done = unit_state(self.store, task)[0] is not None
         if done:
             self._settle(task)
             self.listener.finished(task, 0.0)
@@ -140,7 +140,7 @@ class Scheduler:
         if task.kind == "conclusion":
             job.concluded = True
             return
-        manifest, damage = self.store.state(Path(task.folder))
+        manifest, damage = unit_state(self.store, task)
         if manifest is None:
             raise StoreError(f"what was just written cannot be read back: {damage}")
         job.take_in(task, manifest)
@@ -162,7 +162,9 @@ class Scheduler:
         self._owners[task.folder].failed = True
         file = self.store.failure(Path(task.folder))
         with self.store.guarded():
-            file.write_text(f"{task.label}\n{dict(task.config)}\n\n{detail or text}\n")
+            # an error's text may hold anything: half of a character, or letters that this locale has no bytes for
+            report = f"{task.label}\n{dict(task.config)}\n\n{detail or text}\n"
+            file.write_text(report, encoding="utf-8", errors="backslashreplace")
         self.failures.append(Failure(task, text, file))
         self.listener.failed(task, text)
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from holdfast.errors import ArgumentError
 from holdfast.execution.store import Store
 from holdfast.experiments.base import Config, Work
 from holdfast.experiments.registry import load
@@ -16,7 +17,10 @@ from holdfast.results import Result
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """One unit, or the conclusion of a preset's units (`sources` are their folders, `key` names their contents)."""
+    """One unit, or the conclusion of a preset's units (`sources` are their folders, `key` names their contents).
+
+    `source` is the checksum of the user's own file that the experiment comes from, if it does.
+    """
 
     kind: Literal["unit", "conclusion"]
     experiment: str
@@ -27,6 +31,7 @@ class Task:
     cost: float = 1.0
     preset: str = ""
     key: str = ""
+    source: str = ""
     sources: Sequence[str] = field(default_factory=tuple)
 
     def message(self) -> dict[str, Any]:
@@ -37,6 +42,8 @@ class Task:
 def perform(task: Task, report: Callable[[float, str], None], scratch: Path | None, units: Sequence[Result]) -> Result:
     """Does the work and gives back its result; `units` are the results that a conclusion is drawn from."""
     experiment = load(task.reference)
+    if experiment.source != task.source:
+        raise ArgumentError(f"{task.reference} was edited while it ran; run the same command again")
     if task.kind == "conclusion":
         return conclude(experiment, task.preset, task.config, units, task.key)
     if scratch is not None:
@@ -47,9 +54,10 @@ def perform(task: Task, report: Callable[[float, str], None], scratch: Path | No
 def perform_in(store: Store, task: Task, report: Callable[[float, str], None]) -> None:
     """Does the work and saves its result in the store that this process shares."""
     folder = Path(task.folder)
-    with store.guarded():
-        units = [Result.load(source) for source in task.sources]
-        scratch = store.scratch(folder)
-        if task.kind == "unit":
+    store.try_folder(folder)
+    units = [Result.load(source) for source in task.sources]
+    scratch = store.scratch(folder)
+    if task.kind == "unit":
+        with store.guarded():
             scratch.mkdir(parents=True, exist_ok=True)
     store.save(folder, perform(task, report, scratch, units))

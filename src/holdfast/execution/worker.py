@@ -19,12 +19,12 @@ EVERY = 0.1  # seconds between two reports of progress
 
 def main() -> None:
     """Serves until stdin is closed."""
-    out = os.fdopen(os.dup(1), "w", buffering=1)
+    out = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)  # whatever an experiment prints goes to stderr, not between the events
     tasks: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(sys.stdin, tasks), daemon=True).start()
     hello = tasks.get()
-    sys.path[:] = hello["path"]
+    sys.path.extend(entry for entry in hello["path"] if entry not in sys.path)
     import torch
 
     torch.set_num_threads(1)
@@ -39,7 +39,7 @@ def _listen(stream: IO[str], tasks: queue.SimpleQueue[dict[str, Any]]) -> None:
 
 
 def _serve(message: dict[str, Any], root: str, out: IO[str]) -> None:
-    from holdfast.execution.store import Store, StoreError
+    from holdfast.execution.store import FolderError, Store, StoreError
     from holdfast.execution.task import Task, perform_in
 
     latest = 0.0
@@ -55,6 +55,8 @@ def _serve(message: dict[str, Any], root: str, out: IO[str]) -> None:
 
     try:
         perform_in(Store(root), Task(**message), report)
+    except FolderError as error:
+        say("failed", text=str(error))
     except StoreError as error:
         say("store", text=str(error))
     except Exception as error:

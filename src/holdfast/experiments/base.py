@@ -106,7 +106,9 @@ class Experiment:
 
     `summary` says in a sentence or two what is computed. `version` is part of every unit's identity: raise it when the
     code changes what is computed, and saved units run again. `cost` estimates a unit's seconds on one core; it decides
-    the order (long ones first, so that no core idles at the end) and the time left.
+    the order (long ones first, so that no core idles at the end) and the time left. `source` is the checksum of the
+    user's own file that it was loaded from, set by the registry, and part of every unit's identity too: an edited file
+    runs again, and two files with one id share nothing.
     """
 
     id: str
@@ -119,6 +121,7 @@ class Experiment:
     units: Callable[[Config], Sequence[Config]] = one_unit
     cost: Callable[[Config], float] = one_second
     version: int = 1
+    source: str = ""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(rf"({'|'.join(PAPERS)}|own)-[a-z0-9]+", self.id):
@@ -147,8 +150,14 @@ class Experiment:
         return config
 
     def identity(self, config: Config) -> str:
-        """The short name of a unit: equal for equal experiment, version and config."""
-        return config_hash({"experiment": self.id, "version": self.version, "config": config})
+        """The short name of a unit: equal for equal experiment, version, source and config."""
+        return unit_identity(self.id, self.version, self.source, config)
+
+
+def unit_identity(experiment: str, version: int, source: str, config: Config) -> str:
+    """The short name of a unit, from what its saved result says about itself."""
+    origin = {"source": source} if source else {}
+    return config_hash({"experiment": experiment, "version": version, "config": config, **origin})
 
 
 def presets(paper: Config, *, standard: Config | None = None, quick: Config | None = None) -> dict[Preset, Config]:

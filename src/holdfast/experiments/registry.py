@@ -5,12 +5,12 @@ Files whose names begin with an underscore are shared by experiments. Nothing ha
 
 from __future__ import annotations
 
+import hashlib
 import importlib
-import importlib.util
 import pkgutil
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
@@ -94,23 +94,45 @@ def reference(id: str) -> str:
 
 def load(reference: str) -> Experiment:
     """The object EXPERIMENT of a module or file."""
-    module = _from_file(Path(reference)) if reference.endswith(".py") else importlib.import_module(reference)
+    if reference.endswith(".py"):
+        return _own(Path(reference))
+    return _experiment(importlib.import_module(reference), reference)
+
+
+def _experiment(module: ModuleType, reference: str) -> Experiment:
     experiment = getattr(module, "EXPERIMENT", None)
     if not isinstance(experiment, Experiment):
         raise ArgumentError(f"{reference} has no EXPERIMENT = Experiment(...); see docs/reproduce.md")
     return experiment
 
 
-def _from_file(path: Path) -> ModuleType:
-    name = f"holdfast_experiment_{path.stem}"
+def _own(path: Path) -> Experiment:
+    content = path.read_bytes()
+    source = hashlib.sha256(content).hexdigest()[:16]
+    experiment = _experiment(_from_file(path, content, source), str(path))
+    if experiment.paper != "own":
+        name = experiment.id.split("-", 1)[1]
+        raise ArgumentError(
+            f"{path} calls its experiment {experiment.id!r}, which is the name of a paper's; an experiment of your own "
+            f"begins with 'own-': write id=\"own-{name}\""
+        )
+    return replace(experiment, source=source)
+
+
+def _from_file(path: Path, content: bytes, source: str) -> ModuleType:
+    """The module of exactly these bytes: Python's own loader may take a stale cache for an edit within a second."""
+    name = f"holdfast_experiment_{path.stem}_{source}"
     loaded = sys.modules.get(name)
     if loaded is not None and loaded.__file__ == str(path):
         return loaded
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = ModuleType(name)
+    module.__file__ = str(path)
     sys.modules[name] = module
-    spec.loader.exec_module(module)
+    try:
+        exec(compile(content, str(path), "exec"), module.__dict__)
+    except BaseException:
+        del sys.modules[name]
+        raise
     return module
 
 

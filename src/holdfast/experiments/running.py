@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from holdfast._arrays import check_arrays
 from holdfast.errors import ArgumentError
 from holdfast.experiments.base import Config, Experiment, Unit, Work
 from holdfast.experiments.registry import get
@@ -24,8 +25,12 @@ def run_unit(experiment: Experiment, config: Config, work: Work | None = None) -
     started = datetime.now(UTC)
     seed = int(config.get("seed", 0))
     with _seeded(seed):
-        arrays = {name: np.asarray(array) for name, array in experiment.run(config, work).items()}
-    provenance = Provenance.collect(seed=seed, started=started, version=experiment.version)
+        returned = experiment.run(config, work)
+    with _named(f"{experiment.id}: the unit of {dict(config)}"):
+        check_arrays(returned)
+    arrays = {name: np.asarray(array) for name, array in returned.items()}
+    origin = {"version": experiment.version, **({"source": experiment.source} if experiment.source else {})}
+    provenance = Provenance.collect(seed=seed, started=started, **origin)
     return Result(experiment.id, config, arrays, [], provenance, work.entries)
 
 
@@ -34,9 +39,12 @@ def conclude(experiment: Experiment, preset: str, config: Config, units: Sequenc
     started = datetime.now(UTC)
     with _seeded(0):
         drawn = experiment.conclude(config, [Unit(u.config, u.arrays, u.log, u.provenance.seconds) for u in units])
-    names = [claim.name for claim in drawn.claims]
-    if len(set(names)) < len(names):
-        raise ArgumentError(f"{experiment.id}: claims need names of their own, came {names}")
+    for kind, items in (("claims", drawn.claims), ("figures", drawn.figures)):
+        names = [item.name for item in items]
+        if len(set(names)) < len(names):
+            raise ArgumentError(f"{experiment.id}: {kind} need names of their own, came {names}")
+    with _named(f"{experiment.id}: the conclusion"):
+        check_arrays(drawn.arrays)
     page = Page(
         paper=experiment.paper,
         where=experiment.where,
@@ -82,6 +90,15 @@ def run(
         results.append(run_unit(experiment, unit, Work(report)))
     tell(1.0, "concluding")
     return conclude(experiment, preset, config, results)
+
+
+@contextmanager
+def _named(where: str) -> Iterator[None]:
+    """Says which unit gave what cannot be saved, at the moment when it comes back."""
+    try:
+        yield
+    except ArgumentError as error:
+        raise ArgumentError(f"{where} returned what cannot be saved: {error}") from None
 
 
 @contextmanager

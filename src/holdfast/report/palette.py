@@ -4,7 +4,6 @@ from __future__ import annotations
 
 LIGHT = ("#0072b2", "#d55e00", "#009e73", "#b0559a", "#b8860b", "#3b9bd6", "#5f6b76", "#8c2d5a")
 DARK = ("#5ab4f0", "#ff9a5c", "#3fd0a2", "#e79bd0", "#efc04a", "#9ad6ff", "#aab6c2", "#f0809f")
-DASHES = ("solid", "dash", "dot")
 
 
 def slots(colours: list[int | None]) -> list[int]:
