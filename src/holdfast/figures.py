@@ -6,6 +6,7 @@ numbers go into the result's arrays and the spec keeps their names, so that ever
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -123,7 +124,7 @@ class Heatmap(Layer):
 
 @dataclass(frozen=True)
 class Rule(Layer):
-    """A straight reference line across the panel, at x or at y."""
+    """A straight reference line across the panel, at x or at y; one at infinity is kept and not drawn."""
 
     label: str
     x: float | None = None
@@ -132,6 +133,11 @@ class Rule(Layer):
     def __post_init__(self) -> None:
         if (self.x is None) == (self.y is None):
             raise ArgumentError(f"{self.label!r}: a rule lies at x or at y, one of them")
+
+    @property
+    def finite(self) -> bool:
+        """Whether it can be drawn."""
+        return math.isfinite(self.y if self.x is None else self.x)  # type: ignore[arg-type]
 
 
 KINDS: dict[str, type[Layer]] = {c.__name__.lower(): c for c in (Line, Points, Bars, Heatmap, Rule)}

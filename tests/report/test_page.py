@@ -11,9 +11,9 @@ import pytest
 from holdfast.errors import ArgumentError, ShapeError, UnknownNameError
 from holdfast.figures import Axis, Bars, Figure, Heatmap, Line, Page, Panel, Points, Rule, Table, pack, unpack
 from holdfast.report import find_conclusions, write_figures, write_page
-from holdfast.report.page import _number
 from holdfast.report.prepare import ceiling, curve
 from holdfast.report.traces import panel_data
+from holdfast.report.words import number
 
 VOID = {"meta", "link", "input", "br", "hr", "img"}
 
@@ -206,4 +206,4 @@ def test_wrong_figures_are_refused_with_what_came():
      (np.inf, "∞"), ("a-b", "a-b")],
 )  # fmt: skip
 def test_numbers_are_written_as_people_write_them(value, text):
-    assert _number(value) == text
+    assert number(value) == text

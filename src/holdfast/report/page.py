@@ -8,22 +8,27 @@ raw/<id>/           the saved conclusion itself: result.json, arrays, log
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
 import json
-import math
-import shutil
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import BackendError
-from holdfast.report.collect import find_conclusions, load_conclusions
+from holdfast._files import read_regular
+from holdfast.errors import BackendError, DamagedResultError
+from holdfast.report.collect import Saved, find_conclusions, load_conclusions
+from holdfast.report.folder import INDEX, MOST, description, locked, replace_files
 from holdfast.report.palette import DARK, LIGHT
 from holdfast.report.traces import figure_data
-from holdfast.results import MANIFEST, Result, write_atomically
+from holdfast.report.words import duration, number, shown
+from holdfast.results import MANIFEST, Result
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 TITLES = {
     "iat": "Inverse Approximation Theory for Nonlinear Recurrent Neural Networks",
@@ -41,40 +46,83 @@ SHORT = {
 MARKS = {"met": "✓", "not met": "✗", "undecided": "?"}
 
 
-def write_page(store: Path, out: Path, *, preset: str | None = None) -> Path:
-    """Writes the page of all conclusions in `store` into the folder `out`; gives back the path of index.html."""
-    out = Path(out)
-    index = out / "index.html"
-    fingerprint = _fingerprint(find_conclusions(Path(store), preset))
-    if index.exists() and f'content="{fingerprint}"'.encode() in index.read_bytes()[:2000]:
-        return index
-    results, damage = load_conclusions(Path(store), preset)
-    for name in ("assets", "data", "raw"):
-        (out / name).mkdir(parents=True, exist_ok=True)
-    _write_assets(out / "assets")
-    sections = []
-    for folder, result in results.items():
-        figures = _write_data(out / "data" / f"{result.experiment}.js", result)
-        files = _copy_raw(folder, out / "raw" / result.experiment)
-        sections.append(_section(result, figures, files))
-    _forget_others(out, {result.experiment for result in results.values()})
-    _write_if_new(index, _render(sections, damage, fingerprint).encode())
-    return index
+def write_page(
+    store: Path, out: Path, *, preset: str | None = None, notice: Callable[[str], None] = lambda text: None
+) -> Path:
+    """Writes the page of all conclusions in `store` into the folder `out`; gives back the path of index.html.
+
+    `out` is empty, new, or an earlier page, of which no file is touched that was not written by it. What cannot be shown is
+    named on the page and told through `notice`; the rest is there.
+    """
+    store, out = Path(store), Path(out)
+    with locked(out):  # and collect within it: who waited here must not write what it knew before
+        fingerprint = _fingerprint(find_conclusions(store, preset))
+        if not _is_current(out, fingerprint):
+            damage = _write(store, out, preset, fingerprint)
+            for line in damage:
+                notice(line)
+    return out / INDEX
 
 
-def write_figures(store: Path, out: Path, *, preset: str | None = None) -> list[Path]:
-    """PNG and SVG of every figure: `<experiment>-<figure>.png`."""
+def write_figures(
+    store: Path, out: Path, *, preset: str | None = None, notice: Callable[[str], None] = lambda text: None
+) -> list[Path]:
+    """PNG and SVG of every figure: `<experiment>-<figure>.png`; one that cannot be drawn is told through `notice`."""
     from holdfast.report.static import draw
 
-    results, _ = load_conclusions(Path(store), preset)
+    saved, _ = load_conclusions(Path(store), preset)
     out.mkdir(parents=True, exist_ok=True)
-    return [
-        path
-        for result in results.values()
-        if result.page is not None
-        for figure in result.page.figures
-        for path in draw(figure, out / f"{result.experiment}-{figure.name}")
-    ]
+    paths: list[Path] = []
+    for one in saved:
+        for figure in one.result.page.figures if one.result.page else ():
+            try:
+                paths += draw(figure, out / f"{one.result.experiment}-{figure.name}")
+            except OSError:
+                raise
+            except Exception as error:  # numbers from a file, which may be any
+                notice(f"figure {figure.name!r} of {one.folder} cannot be drawn ({type(error).__name__}: {error})")
+    return paths
+
+
+def _is_current(out: Path, fingerprint: str) -> bool:
+    """Whether the page that is there shows exactly this, and nothing of it was damaged when it was written."""
+    described = description(out)
+    if described is None or described["damage"]:
+        return False
+    try:
+        return f'content="{fingerprint}"'.encode() in read_regular(out / INDEX, MOST)[:2000]
+    except DamagedResultError:
+        return False
+
+
+def _write(store: Path, out: Path, preset: str | None, fingerprint: str) -> list[str]:
+    saved, damage = load_conclusions(store, preset)
+    files, sections = _assets(), []
+    for one in saved:
+        try:
+            data, section = _prepared(one)
+        # a conclusion may hold any values that JSON can: one that cannot be shown must not take the others with it
+        except Exception as error:
+            damage.append(f"{one.folder} cannot be shown ({type(error).__name__}: {str(error)[:200]})")
+            continue
+        sections.append(section)
+        files[f"data/{one.result.experiment}.js"] = data
+        files |= {f"raw/{one.result.experiment}/{name}": content for name, content in one.files.items()}
+    files[INDEX] = _render(sections, damage, fingerprint)
+    replace_files(out, files, damage)
+    return damage
+
+
+def _prepared(one: Saved) -> tuple[bytes, dict[str, Any]]:
+    """The script with a conclusion's numbers, and its section, once that was seen to render."""
+    assert one.result.page is not None
+    if one.result.page.paper not in TITLES:
+        raise DamagedResultError(f"it belongs to no paper that is known, but to {one.result.page.paper!r}")
+    figures = [figure_data(figure) for figure in one.result.page.figures]
+    data = _script(one.result.experiment, figures)
+    section = _section(one.result, figures, sorted(one.files))
+    _render([section], [], "")
+    return data, section
 
 
 def _section(result: Result, figures: list[dict[str, Any]], files: list[str]) -> dict[str, Any]:
@@ -86,7 +134,7 @@ def _section(result: Result, figures: list[dict[str, Any]], files: list[str]) ->
         "page": result.page,
         "claims": result.claims,
         "figures": figures,
-        "config": {key: _shown(value) for key, value in result.config.items()},
+        "config": {key: shown(value) for key, value in result.config.items()},
         "provenance": {
             "holdfast": f"{p.version}, commit {p.commit or 'unknown'}",
             "run": f"{p.started}, preset {result.page.preset}, {len(p.extra.get('units', []))} units",
@@ -99,7 +147,8 @@ def _section(result: Result, figures: list[dict[str, Any]], files: list[str]) ->
     }
 
 
-def _render(sections: list[dict[str, Any]], damage: list[str], fingerprint: str) -> str:
+@functools.cache
+def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -109,23 +158,32 @@ def _render(sections: list[dict[str, Any]], damage: list[str], fingerprint: str)
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["number"] = _number
-    environment.filters["duration"] = _duration
+    environment.filters |= {"number": number, "duration": duration}
+    return environment
+
+
+def _render(sections: list[dict[str, Any]], damage: list[str], fingerprint: str) -> bytes:
     papers = [
         {"key": key, "title": title, "short": SHORT.get(key, title), "sections": chosen, "count": _count(chosen)}
         for key, title in TITLES.items()
         if (chosen := [s for s in sections if s["page"].paper == key])
     ]
-    return environment.get_template("index.html").render(
-        papers=papers,
-        count=_count(sections),
-        experiments=len(sections),
-        presets=sorted({s["page"].preset for s in sections}),
-        seconds=sum(s["seconds"] for s in sections),
-        damage=damage,
-        marks=MARKS,
-        fingerprint=fingerprint,
+    text = (
+        _environment()
+        .get_template("index.html")
+        .render(
+            papers=papers,
+            count=_count(sections),
+            experiments=len(sections),
+            presets=sorted({s["page"].preset for s in sections}),
+            seconds=sum(s["seconds"] for s in sections),
+            damage=damage,
+            marks=MARKS,
+            fingerprint=fingerprint,
+        )
     )
+    # half a character has no bytes, and a name or a path may hold one
+    return text.encode("utf-8", "backslashreplace")
 
 
 def _count(sections: list[dict[str, Any]]) -> dict[str, int]:
@@ -140,56 +198,32 @@ def _fingerprint(conclusions: Mapping[str, Path]) -> str:
     """
     digest = hashlib.sha256()
     for folder in conclusions.values():
-        digest.update((folder / MANIFEST).read_bytes())
+        try:
+            digest.update(read_regular(folder / MANIFEST, MOST))
+        except DamagedResultError as error:
+            digest.update(str(error).encode("utf-8", "backslashreplace"))
     here = Path(__file__).parent
     for path in sorted([*here.glob("*.py"), *(here / "assets").iterdir()]):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def _write_data(path: Path, result: Result) -> list[dict[str, Any]]:
+def _script(experiment: str, figures: list[dict[str, Any]]) -> bytes:
     """The figures' numbers as a script: a page opened from disk may not fetch files, but may load scripts."""
-    assert result.page is not None
-    figures = [figure_data(figure) for figure in result.page.figures]
     # ASCII alone, and no "<": nothing in it can end a script
     text = json.dumps(figures, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    _write_if_new(path, f"holdfast.receive({json.dumps(result.experiment)},{text});\n".encode())
-    return [
-        {key: figure[key] for key in ("name", "caption", "columns")} | {"panels": figure["panels"]}
-        for figure in figures
-    ]
+    return f"holdfast.receive({json.dumps(experiment)},{text});\n".encode()
 
 
-def _copy_raw(folder: Path, out: Path) -> list[str]:
-    out.mkdir(parents=True, exist_ok=True)
-    names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
-    for name in names:
-        _write_if_new(out / name, (folder / name).read_bytes())
-    for path in out.iterdir():
-        if path.name not in names:
-            path.unlink(missing_ok=True)
-    return names
-
-
-def _forget_others(out: Path, ids: set[str]) -> None:
-    for path in (out / "data").iterdir():
-        if path.stem not in ids:
-            path.unlink(missing_ok=True)
-    for path in (out / "raw").iterdir():
-        if path.name not in ids:
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _write_assets(out: Path) -> None:
+def _assets() -> dict[str, bytes]:
     here = resources.files("holdfast.report") / "assets"
-    script = (here / "page.js").read_text()
+    script = (here / "page.js").read_text(encoding="utf-8")
     script = script.replace('"LIGHT COLOURS"', json.dumps(LIGHT)).replace('"DARK COLOURS"', json.dumps(DARK))
-    _write_if_new(out / "page.js", script.encode())
-    _write_if_new(out / "page.css", (here / "page.css").read_bytes())
-    plotly = _plotly()
-    there = out / "plotly.min.js"
-    if not there.exists() or there.stat().st_size != plotly.stat().st_size:
-        write_atomically(there, plotly.read_bytes())
+    return {
+        "assets/page.js": script.encode(),
+        "assets/page.css": (here / "page.css").read_bytes(),
+        "assets/plotly.min.js": _plotly().read_bytes(),
+    }
 
 
 def _plotly() -> Path:
@@ -198,42 +232,3 @@ def _plotly() -> Path:
     if spec is None or spec.origin is None:
         raise BackendError("the page needs plotly; install it with: pip install plotly")
     return Path(spec.origin).parent / "package_data" / "plotly.min.js"
-
-
-def _write_if_new(path: Path, content: bytes) -> None:
-    """Spares the disk where nothing changed: flushing thirty files takes longer than comparing them."""
-    if not path.exists() or path.read_bytes() != content:
-        write_atomically(path, content)
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, (list, tuple)):
-        return ", ".join(map(_shown, value))
-    if isinstance(value, Mapping):
-        return ", ".join(f"{k}: {_shown(v)}" for k, v in value.items())
-    return _number(value) if isinstance(value, float) else str(value)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 59.5:
-        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def _number(value: Any) -> str:
-    """Four digits, as people write them."""
-    if value is None:
-        return "–"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return str(value)
-    if math.isnan(value):
-        return "not a number"
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    text = f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
-    if "e" in text:
-        mantissa, exponent = text.split("e")
-        power = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-        text = f"{mantissa} × 10{power}"
-    return text.replace("-", "−") if isinstance(value, (int, float)) else text

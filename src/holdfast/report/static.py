@@ -86,7 +86,7 @@ def _layer(place: Any, layer: Layer, colour: str, panel: Panel) -> None:
         place.bar(list(layer.names), layer.y, yerr=error, color=colour, label=layer.label if layer.legend else None)
     elif isinstance(layer, Heatmap):
         _heatmap(place, layer)
-    elif isinstance(layer, Rule):
+    elif isinstance(layer, Rule) and layer.finite:
         line = place.axvline if layer.x is not None else place.axhline
         line(
             layer.x if layer.x is not None else layer.y,

@@ -37,7 +37,7 @@ def panel_data(panel: Panel) -> dict[str, Any]:
         "y": _axis(panel.y),
         "equal": panel.equal,
         "hover": "x unified" if monotone and any(isinstance(la, Line) for la in panel.layers) else "closest",
-        "rules": [_rule(layer) for layer in panel.layers if isinstance(layer, Rule)],
+        "rules": [_rule(layer) for layer in panel.layers if isinstance(layer, Rule) and layer.finite],
         "traces": traces,
     }
 

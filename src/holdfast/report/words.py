@@ -1,0 +1,42 @@
+"""Numbers, durations and settings as the page writes them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+
+def shown(value: Any) -> str:
+    """A setting of any kind."""
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(shown, value))
+    if isinstance(value, Mapping):
+        return ", ".join(f"{k}: {shown(v)}" for k, v in value.items())
+    return number(value) if isinstance(value, float) else str(value)
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the unit that suits them."""
+    if seconds < 59.5:
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def number(value: Any) -> str:
+    """Four digits, as people write them."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    if math.isnan(value):
+        return "not a number"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    text = f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+    if "e" in text:
+        mantissa, exponent = text.split("e")
+        power = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+        text = f"{mantissa} × 10{power}"
+    return text.replace("-", "−") if isinstance(value, (int, float)) else text
