@@ -1,15 +1,18 @@
 """The `holdfast` command: one file a subcommand.
 
-Exit codes: 0, it ran; 1, it ran and the answer is bad; 2, it could not run.
+Exit codes: 0, it ran; 1, it ran and the answer is bad; 2, it could not run; 130, stopped by Ctrl-C.
 """
 
 from __future__ import annotations
 
+import io
 import sys
 
 import typer
 
 from holdfast.cli import bench, certify, doctor, fit_kernel, list_experiments, memory, report, reproduce, stability
+from holdfast.cli.reproduce import INTERRUPTED
+from holdfast.cli.text import visible
 from holdfast.errors import HoldfastError
 
 app = typer.Typer(
@@ -32,8 +35,13 @@ app.command("report")(report.command)
 
 def main() -> None:
     """Runs the command line; a mistake of the caller ends in one line and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal without a letter gets its number
     try:
         app()
     except HoldfastError as error:
-        typer.echo(f"holdfast: {error}", err=True)
+        typer.echo(visible(f"holdfast: {error}"), err=True)
         sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)

@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.cli.text import visible
+
 if TYPE_CHECKING:
     from holdfast.results import Result
 
@@ -29,7 +31,9 @@ def print_claims(results: Sequence[Result]) -> None:
             status = Text(claim.status, COLOURS[claim.status])
             # as Text, since "[0, 1)" would be read as markup
             table.add_row(
-                Text(result.experiment), Text(claim.statement), status, Text(numbers(claim.numbers, claim.paper))
+                *(Text(visible(text)) for text in (result.experiment, claim.statement)),
+                status,
+                Text(visible(numbers(claim.numbers, claim.paper))),
             )
     console.print(table)
     count: Counter[str] = Counter(claim.status for result in results for claim in result.claims)

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from holdfast import laws, parameterizations
+from holdfast.cli.text import plain
 from holdfast.data import data_root, find_sets
 from holdfast.kernels import library, stream
 
@@ -116,6 +117,6 @@ def _print(checks: list[Check]) -> None:
     table = Table(box=None, show_header=False, pad_edge=False)
     marks = {None: " ", True: "[green]ok[/]", False: "[red]BAD[/]"}
     for check in checks:
-        table.add_row(marks[check.good], check.name, check.value)
+        table.add_row(marks[check.good], plain(check.name), plain(check.value))
     # a report that goes into a file or an issue is not folded at 80 columns
     Console(width=None if sys.stdout.isatty() else 200).print(table)

@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.cli.text import visible
+
 
 def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False,
@@ -36,6 +38,8 @@ def command(
         table = Table(box=None, pad_edge=False, show_header=False, title=name, title_justify="left", title_style="bold")
         for entry in chosen:
             title = entry.title if entry.ready else f"{entry.title} (not there yet)"
-            table.add_row(*map(Text, (entry.id, entry.where, title)), style="" if entry.ready else "dim")
+            table.add_row(
+                *(Text(visible(text)) for text in (entry.id, entry.where, title)), style="" if entry.ready else "dim"
+            )
         console.print(table)
         console.print()

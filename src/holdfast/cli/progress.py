@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from holdfast.cli.text import plain, visible
 
 if TYPE_CHECKING:
     from holdfast.execution import Job, Listener, Task
@@ -116,7 +117,7 @@ class PlainLines:
         self._latest = time.monotonic()
         left = f", {self._estimate.left}" if self._estimate.left else ""
         share = f", {self._estimate.done:.0%}" if self._estimate.units else ""
-        typer.echo(f"[{self._latest - self._start:4.0f} s{share}{left}] {text}", err=True)
+        typer.echo(visible(f"[{self._latest - self._start:4.0f} s{share}{left}] {text}"), err=True)
 
 
 class Bars:
@@ -137,13 +138,13 @@ class Bars:
 
     def started(self, task: Task) -> None:
         """A new bar."""
-        self._bars[task] = self._progress.add_task(escape(task.label), total=1.0, text="")
+        self._bars[task] = self._progress.add_task(plain(task.label), total=1.0, text="")
 
     def progress(self, task: Task, done: float, text: str) -> None:
         """Moves a bar."""
         self._estimate.move(task, done)
         if task in self._bars:
-            self._progress.update(self._bars[task], completed=done, text=escape(text))
+            self._progress.update(self._bars[task], completed=done, text=plain(text))
         self._refresh()
 
     def finished(self, task: Task, seconds: float) -> None:
@@ -153,11 +154,11 @@ class Bars:
     def failed(self, task: Task, text: str) -> None:
         """Takes a bar away and says why."""
         self._end(task)
-        self._progress.console.print(f"[red]FAILED[/]  {escape(task.label)}: {escape(text)}", highlight=False)
+        self._progress.console.print(f"[red]FAILED[/]  {plain(task.label)}: {plain(text)}", highlight=False)
 
     def notice(self, text: str) -> None:
         """A line above the bars."""
-        self._progress.console.print(escape(text), highlight=False)
+        self._progress.console.print(plain(text), highlight=False)
 
     def _end(self, task: Task) -> None:
         self._estimate.end(task)

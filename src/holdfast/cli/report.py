@@ -8,14 +8,19 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.options import folder
 from holdfast.cli.reproduce import STORE
+from holdfast.cli.text import visible
 from holdfast.errors import ArgumentError
 
 
 def command(
-    store: Annotated[Path, typer.Option(metavar="FOLDER", help="Where results are kept.")] = STORE,
+    store: Annotated[Path, typer.Option(metavar="FOLDER", parser=folder, help="Where results are kept.")] = STORE,
     out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="The page's folder. [STORE/page]", show_default=False)
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", parser=folder, help="The page's folder: an empty one. [STORE/page]", show_default=False
+        ),
     ] = None,
     preset: Annotated[
         str | None,
@@ -26,6 +31,8 @@ def command(
 ) -> None:
     """Write the page from saved results; nothing is computed.
 
+    Ends with 1 if some result is damaged: the page names it and shows the others.
+
     Example: holdfast report --figures
     """
     from holdfast.execution import Store
@@ -34,12 +41,18 @@ def command(
     if not find_conclusions(store, preset):
         which = f" at the {preset} preset" if preset else ""
         raise ArgumentError(f"there are no results{which} in {store.absolute()}; run `holdfast reproduce` first")
-    folder = out or store / "page"
-    with Store(folder).guarded():
-        page = write_page(store, folder, preset=preset)
-        files = write_figures(store, folder / "figures", preset=preset) if figures else []
+    into = out or store / "page"
+    damage: list[str] = []
+    with Store(into).guarded():
+        page = write_page(store, into, preset=preset, notice=damage.append)
+        files = write_figures(store, into / "figures", preset=preset, notice=damage.append) if figures else []
+    for line in damage:
+        typer.echo(visible(f"DAMAGED  {line}"), err=True)
     if figures:
-        typer.echo(f"{len(files)} files in {files[0].parent.absolute()}" if files else "there are no figures to write")
-    typer.echo(f"Page: {page.absolute()}")
+        drawn = f"{len(files)} files in {files[0].parent.absolute()}" if files else "there are no figures to write"
+        typer.echo(visible(drawn))
+    typer.echo(visible(f"Page: {page.absolute()}"))
     if show:
         webbrowser.open(page.absolute().as_uri())
+    if damage:
+        raise typer.Exit(1)

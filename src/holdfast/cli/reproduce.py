@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.claims import print_claims
+from holdfast.cli.options import folder
 from holdfast.cli.progress import duration, show
-from holdfast.errors import ArgumentError, unknown_name
+from holdfast.cli.text import visible
+from holdfast.errors import ArgumentError, DamagedResultError, unknown_name
 
 if TYPE_CHECKING:
     from holdfast.execution import Failure, Job
@@ -39,7 +41,7 @@ def command(
         ),
     ] = None,
     preset: Annotated[str, typer.Option(help="quick, standard or paper.")] = "quick",
-    store: Annotated[Path, typer.Option(metavar="FOLDER", help="Where results are kept.")] = STORE,
+    store: Annotated[Path, typer.Option(metavar="FOLDER", parser=folder, help="Where results are kept.")] = STORE,
     workers: Annotated[
         int | None, typer.Option(metavar="N", help="Units at a time. [default: one a core]", show_default=False)
     ] = None,
@@ -49,7 +51,8 @@ def command(
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Compare with the reference results, too.")] = False,
     reference: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="The reference results. [docs/results]", show_default=False)
+        Path | None,
+        typer.Option(metavar="FOLDER", parser=folder, help="The reference results. [docs/results]", show_default=False),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print claims as JSON.")] = False,
 ) -> None:
@@ -61,13 +64,13 @@ def command(
     """
     from holdfast.execution import Scheduler, Store, plan
     from holdfast.execution.check import compare
-    from holdfast.report import write_page
-    from holdfast.results import Result
+    from holdfast.report import check_folder, write_page
 
     started = time.monotonic()
     references = _references(reference, check)
     kept = Store(store)
     kept.prepare()
+    check_folder(store / "page")
     jobs: list[Job] = []
     try:
         with _termination_as_interrupt(), show() as listener:
@@ -78,14 +81,15 @@ def command(
     except KeyboardInterrupt:
         _say_how_to_continue(jobs)
         raise typer.Exit(INTERRUPTED) from None
-    results = [Result.load(job.folder) for job in jobs if job.concluded]
+    results, damage = _load(jobs)
     with kept.guarded():
-        page = write_page(store, store / "page")
+        page = write_page(store, store / "page", notice=lambda text: typer.echo(visible(f"DAMAGED  {text}"), err=True))
     moves = [move for result in results for move in compare(result, references)] if references else []
     _print(results, failures, moves, page, as_json)
     if not as_json:
-        typer.echo(f"{len(results)} experiments in {duration(time.monotonic() - started)}. Page: {page.absolute()}")
-    if failures or any(move.serious for move in moves):
+        took = duration(time.monotonic() - started)
+        typer.echo(visible(f"{len(results)} experiments in {took}. Page: {page.absolute()}"))
+    if failures or damage or any(move.serious for move in moves):
         raise typer.Exit(1)
 
 
@@ -120,7 +124,21 @@ def _executor(name: str, store: Path, workers: int | None, address: str | None) 
 def _say_how_to_continue(jobs: list[Job]) -> None:
     total, there = sum(len(job.units) for job in jobs), sum(len(job.contents) for job in jobs)
     again = shlex.join(["holdfast", *sys.argv[1:]])
-    typer.echo(f"stopped: {there} of {total} units are finished and kept. Continue with: {again}", err=True)
+    typer.echo(visible(f"stopped: {there} of {total} units are finished and kept. Continue with: {again}"), err=True)
+
+
+def _load(jobs: list[Job]) -> tuple[list[Result], int]:
+    """The conclusions, and how many of them cannot be read; the page says which."""
+    from holdfast.results import Result
+
+    results, damage = [], 0
+    for job in jobs:
+        if job.concluded:
+            try:
+                results.append(Result.load(job.folder))
+            except DamagedResultError:
+                damage += 1
+    return results, damage
 
 
 def _references(named: Path | None, check: bool) -> Path | None:
@@ -150,11 +168,13 @@ def _print(results: list[Result], failures: list[Failure], moves: list[Move], pa
         return
     print_claims(results)
     for move in moves:
-        typer.echo(f"{'MOVED' if move.serious else 'note '}  {move.experiment}: {move.text}")
+        typer.echo(visible(f"{'MOVED' if move.serious else 'note '}  {move.experiment}: {move.text}"))
     for failure in failures[:SHOWN]:
-        typer.echo(f"FAILED  {failure.task.label}: {failure.text}\n        traceback: {failure.file}", err=True)
+        typer.echo(
+            visible(f"FAILED  {failure.task.label}: {failure.text}\n        traceback: {failure.file}"), err=True
+        )
     if len(failures) > SHOWN:
-        typer.echo(f"FAILED  and {len(failures) - SHOWN} more units: see {failures[0].file.parent}", err=True)
+        typer.echo(visible(f"FAILED  and {len(failures) - SHOWN} more units: see {failures[0].file.parent}"), err=True)
 
 
 def _plain(value: Any) -> Any:

@@ -1,0 +1,14 @@
+"""Values of options that several commands read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+
+def folder(text: str) -> Path:
+    """A folder's path; an empty text, as an unset variable gives, would silently be the current folder."""
+    if not text.strip():
+        raise typer.BadParameter("expected a folder, came an empty text")
+    return Path(text)
