@@ -6,6 +6,7 @@ import hashlib
 import http.server
 import struct
 import threading
+import tracemalloc
 
 import pytest
 import torch
@@ -43,7 +44,7 @@ def mirror(tmp_path, monkeypatch):
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     address = f"http://127.0.0.1:{server.server_port}/"
-    files = tuple(DataFile(n, hashlib.sha256(c).hexdigest(), (address,)) for n, c in CONTENTS.items())
+    files = tuple(DataFile(n, hashlib.sha256(c).hexdigest(), len(c), (address,)) for n, c in CONTENTS.items())
     monkeypatch.setitem(FILES, "test", files)
     (tmp_path / "root").mkdir()
     monkeypatch.setenv("HOLDFAST_DATA", str(tmp_path / "root"))
@@ -142,3 +143,41 @@ def test_what_is_not_idx_is_refused(content):
 def test_an_unknown_split_names_the_known_ones(user_mistakes):
     with pytest.raises(UnknownNameError, match="train"):
         mnist("valid")
+
+
+def _bomb(megabytes):
+    """A gzip of that many megabytes of zeros, a thousandth of their size."""
+    return gzip.compress(bytes(megabytes << 20))
+
+
+def test_a_file_that_unpacks_to_gigabytes_is_refused_before_it_is_unpacked(mirror):
+    _, folder, _ = mirror
+    folder.mkdir()
+    (folder / "t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(CONTENTS["t10k-labels-idx1-ubyte.gz"]))
+    # 2 MB of zeros pack into 2 kB, less than the images could have
+    (folder / "t10k-images-idx3-ubyte.gz").write_bytes(_bomb(2))
+    tracemalloc.start()
+    try:
+        with pytest.raises(DamagedResultError, match="unpacks to more than the 2,368 bytes it should"):
+            mnist("test")
+        # what is unpacked has 2 kB; gzip itself reads and writes buffers of up to 128 kB
+        assert tracemalloc.get_traced_memory()[1] < 1e6
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_file_larger_than_its_content_could_be_is_not_read(mirror):
+    _, folder, _ = mirror
+    folder.mkdir()
+    (folder / "t10k-images-idx3-ubyte.gz").write_bytes(bytes(1 << 20))
+    with pytest.raises(DamagedResultError, match="larger than its content could be"):
+        mnist("test")
+
+
+@pytest.mark.parametrize("served_instead", [_bomb(2), bytes(1 << 20)], ids=["bomb", "endless"])
+def test_a_mirror_that_sends_too_much_is_left_and_nothing_is_kept(mirror, served_instead):
+    served, folder, _ = mirror
+    (served / "t10k-images-idx3-ubyte.gz").write_bytes(served_instead)
+    with pytest.raises(MissingDataError, match=r"unpacks to more than|sends more than"):
+        mnist("test")
+    assert not folder.exists() or list(folder.iterdir()) == []

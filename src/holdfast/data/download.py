@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import http.client
+import io
 import urllib.request
 import zlib
 from collections.abc import Sequence
@@ -25,14 +26,21 @@ class MissingDataError(HoldfastError, FileNotFoundError):
 
 @dataclass(frozen=True)
 class DataFile:
-    """A gzipped file of a set: its name, the SHA-256 of its content once unpacked, and the addresses that offer it.
+    """A gzipped file of a set: its name, size and SHA-256 of its content once unpacked, and the addresses that offer it.
 
-    The checksum is of the content, since the same content packed by another gzip is another file.
+    The checksum is of the content, since the same content packed by another gzip is another file. The size is known
+    beforehand, so that a file which unpacks to gigabytes is not unpacked to find that its checksum is wrong.
     """
 
     name: str
     sha256: str
+    size: int
     mirrors: tuple[str, ...]
+
+    @property
+    def most_packed(self) -> int:
+        """The bytes that a gzip of the content may have: what does not compress grows by less than this."""
+        return self.size + self.size // 100 + 4096
 
 
 def set_folder(name: str) -> Path:
@@ -50,17 +58,25 @@ def read_file(folder: Path, file: DataFile, *, download: bool, needed: Sequence[
         if not download:
             raise _missing(folder, needed, "and downloading was not allowed")
         _download(folder, file, needed)
-    content = _unpacked(path.read_bytes(), str(path))
+    if path.stat().st_size > file.most_packed:
+        raise DamagedResultError(f"{path} is larger than its content could be; delete it and run again")
+    content = _unpacked(path.read_bytes(), file, str(path))
     if hashlib.sha256(content).hexdigest() != file.sha256:
         raise DamagedResultError(f"{path} does not hold what it should (wrong SHA-256); delete it and run again")
     return content
 
 
-def _unpacked(packed: bytes, where: str) -> bytes:
+def _unpacked(packed: bytes, file: DataFile, where: str) -> bytes:
     try:
-        return gzip.decompress(packed)
+        with gzip.GzipFile(fileobj=io.BytesIO(packed)) as stream:
+            content = stream.read(file.size + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise DamagedResultError(f"{where} is not a whole gzip file ({error}); delete it and run again") from error
+    if len(content) > file.size:
+        raise DamagedResultError(
+            f"{where} unpacks to more than the {file.size:,} bytes it should; delete it and run again"
+        )
+    return content
 
 
 def _download(folder: Path, file: DataFile, needed: Sequence[DataFile]) -> None:
@@ -68,8 +84,8 @@ def _download(folder: Path, file: DataFile, needed: Sequence[DataFile]) -> None:
     reasons = []
     for mirror in file.mirrors:
         try:
-            packed = _fetch(mirror + file.name, file.name)
-            content = _unpacked(packed, mirror + file.name)
+            packed = _fetch(mirror + file.name, file)
+            content = _unpacked(packed, file, mirror + file.name)
         except (OSError, http.client.HTTPException) as error:  # URLError and timeouts are OSErrors
             reasons.append(f"{mirror}: {error}")
             continue
@@ -92,7 +108,7 @@ def _store(path: Path, packed: bytes) -> None:
         ) from error
 
 
-def _fetch(url: str, name: str) -> bytes:
+def _fetch(url: str, file: DataFile) -> bytes:
     """The bytes at `url`, with a progress bar on stderr."""
     from rich.console import Console
     from rich.progress import Progress
@@ -102,10 +118,12 @@ def _fetch(url: str, name: str) -> bytes:
         Progress(console=Console(stderr=True), transient=True) as progress,
     ):
         size = answer.headers.get("Content-Length")
-        task = progress.add_task(f"downloading {name}", total=float(size) if size else None)
+        task = progress.add_task(f"downloading {file.name}", total=float(size) if size else None)
         packed = bytearray()
         while part := answer.read(_CHUNK):
             packed += part
+            if len(packed) > file.most_packed:
+                raise OSError(f"it sends more than the {file.most_packed:,} bytes that the file could have")
             progress.update(task, advance=len(part))
     if size and len(packed) != int(size):
         raise OSError(f"{len(packed)} of {size} bytes arrived")

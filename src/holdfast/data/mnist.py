@@ -20,22 +20,34 @@ MIRRORS = (
     "https://ossci-datasets.s3.amazonaws.com/mnist/",
     "https://storage.googleapis.com/cvdf-datasets/mnist/",
 )
-# SHA-256 of the unpacked files, images then labels
+# SHA-256 and size of the unpacked files, images then labels
 FILES: dict[Split, tuple[DataFile, DataFile]] = {
     "train": (
         DataFile(
-            "train-images-idx3-ubyte.gz", "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db", MIRRORS
+            "train-images-idx3-ubyte.gz",
+            "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+            47_040_016,
+            MIRRORS,
         ),
         DataFile(
-            "train-labels-idx1-ubyte.gz", "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5", MIRRORS
+            "train-labels-idx1-ubyte.gz",
+            "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+            60_008,
+            MIRRORS,
         ),
     ),
     "test": (
         DataFile(
-            "t10k-images-idx3-ubyte.gz", "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7", MIRRORS
+            "t10k-images-idx3-ubyte.gz",
+            "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+            7_840_016,
+            MIRRORS,
         ),
         DataFile(
-            "t10k-labels-idx1-ubyte.gz", "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2", MIRRORS
+            "t10k-labels-idx1-ubyte.gz",
+            "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+            10_008,
+            MIRRORS,
         ),
     ),
 }
