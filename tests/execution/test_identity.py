@@ -1,0 +1,127 @@
+"""A saved unit is used for the task that it belongs to and for no other."""
+
+import json
+import shutil
+
+import own
+import pytest
+
+from holdfast import experiments
+from holdfast.errors import ArgumentError
+from holdfast.execution import Store, plan
+from holdfast.execution.task import perform_in
+from holdfast.experiments.running import run_unit
+
+
+def _claims(out):
+    return {claim["name"]: claim["numbers"] for claim in json.loads(out)["claims"]}
+
+
+def _units(store):
+    return sorted(store.glob("own-*/[0-9a-f]*"))
+
+
+def test_a_copied_unit_is_told_and_runs_again(reproduce, tmp_path):
+    path = own.write(tmp_path / "mine.py")
+    code, out, _ = reproduce("--json", experiment=path)
+    assert code == 0 and _claims(out) == {"total": {"total": 2.0}}
+    first, second = _units(reproduce.store)
+    shutil.rmtree(second)
+    shutil.copytree(first, second)
+    code, out, err = reproduce("--json", experiment=path)
+    assert code == 0 and _claims(out) == {"total": {"total": 2.0}}
+    assert f"{second} holds another unit (own-mine); it runs again" in err
+
+
+def test_a_unit_of_another_experiment_version_or_seed_is_told_and_runs_again(tmp_path):
+    store = Store(tmp_path / "results")
+    store.prepare()
+    path = own.write(tmp_path / "mine.py")
+    (job,) = plan(store, [path], "quick", print)
+    for task in job.units:
+        perform_in(store, task, lambda done, text: None)
+    from holdfast._manifest import seal, unseal
+
+    for change in (
+        lambda body: body.update(experiment="own-other"),
+        lambda body: body["config"].update(k=7),
+        lambda body: body["provenance"].update(seed=5),
+        lambda body: body["provenance"]["extra"].update(version=2),
+        lambda body: body["provenance"]["extra"].pop("source"),
+        lambda body: body["provenance"].update(extra=None),
+    ):
+        manifest = _units(store.root)[0] / "result.json"
+        whole = manifest.read_bytes()
+        body = unseal(manifest)
+        change(body)
+        manifest.write_bytes(seal(body))
+        notices = []
+        (job,) = plan(store, [path], "quick", notices.append)
+        assert len(job.missing) == 1 and "holds another unit" in notices[0]
+        manifest.write_bytes(whole)
+    assert plan(store, [path], "quick", print)[0].missing == []
+
+
+def test_an_edited_file_runs_again_also_within_a_second_of_its_first_run(reproduce, tmp_path):
+    path = own.write(tmp_path / "mine.py", 'return {"a": np.full(2, 1.0)}')
+    _, out, _ = reproduce("--json", experiment=path)
+    assert _claims(out) == {"total": {"total": 4.0}}
+    own.write(tmp_path / "mine.py", 'return {"a": np.full(2, 3.0)}')  # as long as before
+    _, out, err = reproduce("--json", experiment=path)
+    assert _claims(out) == {"total": {"total": 12.0}}
+    assert "2 to run" in err
+    _, _, err = reproduce("--json", experiment=path)
+    assert "2 units are there, 0 to run" in err
+
+
+def test_two_files_with_one_id_share_no_units(reproduce, tmp_path):
+    one = own.write(tmp_path / "one.py", 'return {"a": np.full(2, 1.0)}')
+    other = own.write(tmp_path / "other.py", 'return {"a": np.full(2, 3.0)}')
+    assert _claims(reproduce("--json", experiment=one)[1]) == {"total": {"total": 4.0}}
+    assert _claims(reproduce("--json", experiment=other)[1]) == {"total": {"total": 12.0}}
+    assert _claims(reproduce("--json", experiment=one)[1]) == {"total": {"total": 4.0}}
+    assert len(_units(reproduce.store)) == 4
+
+
+def test_a_file_edited_while_it_runs_saves_nothing_under_the_old_name(tmp_path):
+    store = Store(tmp_path / "results")
+    store.prepare()
+    path = own.write(tmp_path / "mine.py")
+    (job,) = plan(store, [path], "quick", print)
+    own.write(tmp_path / "mine.py", 'return {"a": np.zeros(2)}')
+    with pytest.raises(ArgumentError, match="was edited while it ran; run the same command again"):
+        perform_in(store, job.units[0], lambda done, text: None)
+    assert list(store.root.glob("own-mine/*/result.json")) == []
+
+
+def test_loading_a_users_file_writes_nothing_beside_it(tmp_path):
+    experiments.get(own.write(tmp_path / "mine.py"))
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.py"]
+
+
+def test_a_users_file_with_a_papers_id_is_refused_with_how_to_rename_it(reproduce, tmp_path):
+    path = own.write(tmp_path / "mine.py", id="stable-fig2")
+    code, _, err = reproduce(experiment=path)
+    assert code == 2
+    assert "calls its experiment 'stable-fig2', which is the name of a paper's" in err and 'write id="own-fig2"' in err
+    assert not (reproduce.store / "stable-fig2").exists()
+
+
+@pytest.mark.parametrize("name", ["figure.a", "a\\\\b", ""])
+def test_an_array_name_that_cannot_be_saved_fails_at_once_and_names_the_unit(reproduce, tmp_path, name):
+    path = own.write(tmp_path / "mine.py", f'return {{"a": np.zeros(2), "{name}": np.zeros(2)}}')
+    code, _, err = reproduce(experiment=path)
+    assert code == 1
+    assert "FAILED  own-mine k=0: ArgumentError: own-mine: the unit of {'k': 0} returned what cannot be saved" in err
+
+
+def test_array_names_of_numpy_arguments_are_kept(reproduce, tmp_path):
+    path = own.write(tmp_path / "mine.py", 'return {"a": np.ones(2), "file": np.ones(2), "allow_pickle": np.ones(2)}')
+    assert reproduce(experiment=path)[0] == 0
+
+
+@pytest.mark.parametrize("returned", ["None", "[1, 2]", '{"a": [object()]}', "{3: [1.0]}"])
+def test_what_is_no_dict_of_arrays_is_refused_with_the_unit(tmp_path, returned):
+    experiment = experiments.get(own.write(tmp_path / "mine.py", f"return {returned}"))
+    with pytest.raises(ArgumentError, match="own-mine: the unit of {'k': 1} returned what cannot be saved"):
+        run_unit(experiment, {"k": 1})
