@@ -1,4 +1,5 @@
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -49,6 +50,10 @@ class Reproduce:
 
     def flag(self, name):
         (self.flags / name).touch()
+
+    def units(self):
+        """The folders of finished units, without those of conclusions."""
+        return sorted(p for p in self.store.glob("own-*/*") if re.fullmatch("[0-9a-f]{16}", p.name))
 
     def results(self):
         """Everything that must not depend on how the run went: no times, no versions."""

@@ -39,7 +39,7 @@ def test_a_store_named_from_the_current_folder_works_as_the_default_does(reprodu
 def test_a_corrupted_unit_runs_again_and_says_so(reproduce):
     reproduce()
     whole = reproduce.results()
-    arrays = next(reproduce.store.glob("own-toy/[0-9a-f]*/arrays-*.npz"))
+    arrays = next(reproduce.units()[0].glob("arrays-*.npz"))
     content = bytearray(arrays.read_bytes())
     content[len(content) // 2] ^= 1
     arrays.write_bytes(content)
@@ -53,7 +53,7 @@ def test_a_corrupted_unit_runs_again_and_says_so(reproduce):
 def test_a_half_written_unit_runs_again_and_says_so(reproduce):
     reproduce()
     whole = reproduce.results()
-    manifest = next(reproduce.store.glob("own-toy/[0-9a-f]*/result.json"))
+    manifest = reproduce.units()[0] / "result.json"
     manifest.unlink()
     (manifest.parent / ".result.json.1-0123abcd.tmp").write_text("left by a killed writer")
     (manifest.parent / ".notes.tmp").write_text("mine")

@@ -90,7 +90,7 @@ def test_a_failure_may_say_anything_in_any_locale(tmp_path, text, environment):
 
 def test_a_folder_in_place_of_result_json_fails_that_unit_alone(reproduce):
     reproduce()
-    manifest = next(reproduce.store.glob("own-toy/[0-9a-f]*/result.json"))
+    manifest = reproduce.units()[0] / "result.json"
     manifest.unlink()
     (manifest / "inside").mkdir(parents=True)
     code, _, err = reproduce()
@@ -136,7 +136,7 @@ def test_a_damaged_unit_found_only_by_its_conclusion_fails_that_conclusion_alone
     from holdfast._manifest import seal, unseal
 
     reproduce()
-    manifest = next(reproduce.store.glob("own-toy/[0-9a-f]*/result.json"))
+    manifest = reproduce.units()[0] / "result.json"
     body = unseal(manifest)
     body["provenance"]["colour"] = "red"
     manifest.write_bytes(seal(body))
