@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from holdfast.approximate.layers import diagonal_layer
 from holdfast.approximate.network import Chain, Construction, parameters_of, width_of
 from holdfast.approximate.sigmoids import WIDEST, Function, Sigmoid, Sigmoids, fit_sigmoids, widths
 from holdfast.errors import ArgumentError, unknown_name
+from holdfast.nn.given import diagonal_layer
 from holdfast.parameterizations import AbstractParameterization
 
 

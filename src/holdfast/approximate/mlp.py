@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from holdfast.approximate.layers import diagonal_layer
 from holdfast.approximate.network import Chain
 from holdfast.errors import ArgumentError
+from holdfast.nn.given import diagonal_layer
 from holdfast.parameterizations import AbstractParameterization
 
 _NAMES: dict[type[nn.Module], str] = {

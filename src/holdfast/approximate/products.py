@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from holdfast.approximate.layers import diagonal_layer
 from holdfast.approximate.network import Chain, Pointwise
 from holdfast.approximate.sigmoids import Sigmoids, sigmoids_for_power
-from holdfast.nn import AbstractRecurrent, DiagonalSSM, LinearRNN
+from holdfast.nn import AbstractRecurrent
+from holdfast.nn.given import dense_layer, diagonal_layer
 
 
 def real_modes(modes: np.ndarray, lags: np.ndarray) -> np.ndarray:
@@ -53,15 +53,7 @@ class Factorised:
             else:
                 W[at : at + 2, at : at + 2], U[at] = [[z.real, -z.imag], [z.imag, z.real]], 1
                 at += 2
-        with torch.random.fork_rng(devices=[]):
-            layer = LinearRNN(
-                1, size, parameterization="direct", out_features=len(read), W=torch.from_numpy(W)
-            ).double()
-        layer.recurrence.set_(torch.from_numpy(W))
-        with torch.no_grad():
-            layer.U.copy_(torch.from_numpy(U))
-            layer.C.copy_(torch.from_numpy(read))
-        return layer
+        return dense_layer(W, U, read)
 
     def exact_network(self, constant: float) -> Chain:
         """The linear layer, then products."""
@@ -103,7 +95,7 @@ def _balanced(
 
 def _power_layers(
     powers: np.ndarray, scales: np.ndarray, fits: dict[int, Sigmoids], constant: float
-) -> tuple[DiagonalSSM, DiagonalSSM]:
+) -> tuple[AbstractRecurrent, AbstractRecurrent]:
     """sum_j scales_j u_j^powers_j + constant of channels in [-1, 1]: one layer of sigmoids, one that adds the constant."""
     U, b, C = [], [], []
     for channel, (power, scale) in enumerate(zip(powers, scales, strict=True)):

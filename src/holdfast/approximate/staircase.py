@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Float64
 
 from holdfast.approximate.inner_function import decay_factors, inner_values, plateaus, weights
-from holdfast.approximate.layers import diagonal_layer
 from holdfast.approximate.network import ByChannel, Chain
-from holdfast.nn import DiagonalSSM
+from holdfast.nn import AbstractRecurrent
+from holdfast.nn.given import diagonal_layer
 
 Points = Float64[np.ndarray, "points length"]
 
@@ -106,7 +106,7 @@ class Staircase:
             diagonal_layer([0.0], np.ones((1, self.count)), [[1.0]], b=[constant]),
         )
 
-    def _inner_layers(self) -> tuple[DiagonalSSM, DiagonalSSM]:
+    def _inner_layers(self) -> tuple[AbstractRecurrent, AbstractRecurrent]:
         """phi(x + q a) for every copy: one sigmoid a step and copy, then the constants."""
         copies = np.arange(self.count)
         positions = (np.arange(1, self.steps + 1) / self.steps - copies[:, None] * self.shift).ravel()
@@ -118,7 +118,7 @@ class Staircase:
         constant = np.full(self.count, self.phi[0] + rises.sum())
         return first, diagonal_layer(np.zeros(self.count), eye, eye, b=constant)
 
-    def _convolution_layer(self) -> DiagonalSSM:
+    def _convolution_layer(self) -> AbstractRecurrent:
         """lambda_1 x_T + lambda_2 x_{T-1} + ... for each copy: modes with factors g^-beta(r), and one without memory.
 
         The modes sum to R at lag 0, where lambda_1 = 1 is wanted: the mode with eigenvalue 0 takes R - 1 off.
@@ -129,7 +129,7 @@ class Staircase:
         U = np.kron(np.eye(self.count), np.ones((len(modes), 1)))
         return diagonal_layer(np.tile(modes, self.count), U, np.kron(np.eye(self.count), read[None, :]))
 
-    def _outer_layer(self, values: np.ndarray) -> DiagonalSSM:
+    def _outer_layer(self, values: np.ndarray) -> AbstractRecurrent:
         """Phi_q without its constant: one sigmoid between neighbouring plateaus, as steep as their distance asks for."""
         gaps = np.diff(self.xi)
         steepness = 2 * _SATURATED / (_OUTER * gaps)

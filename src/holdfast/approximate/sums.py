@@ -13,7 +13,7 @@ from torch import Tensor
 
 from holdfast._types import Numeric, Time
 from holdfast.approximate.grid import sample_weights, time_rule
-from holdfast.approximate.layers import sum_layer
+from holdfast.approximate.sum_layer import sum_layer
 from holdfast.approximate.target import Kernel, Target, as_target
 from holdfast.errors import ArgumentError, ShapeError
 from holdfast.laws import ExponentialMixture

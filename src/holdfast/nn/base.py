@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, DtypeError, ShapeError
 from holdfast.kernels import checks, memory
+from holdfast.nn.system import LinearSystem, RateNetwork
 
 Kept = TypeVar("Kept")
 _AS_IT_IS = nullcontext()
@@ -35,6 +36,8 @@ class AbstractRecurrent(nn.Module, ABC):
 
     # the weights that decide the eigenvalues: they get their own learning rate and no weight decay
     recurrent_names: ClassVar[tuple[str, ...]]
+    # whether forward runs a kernel of its own, which torch.func.vmap cannot vectorise
+    fused: ClassVar[bool] = True
     time: Time
 
     def __init__(self, features: int, state_size: int, *, bidirectional: bool, **choices: Any) -> None:
@@ -64,6 +67,14 @@ class AbstractRecurrent(nn.Module, ABC):
     @abstractmethod
     def eigenvalues(self) -> Tensor:
         """The eigenvalues of the recurrence: of the generator in continuous time, of one step in discrete time."""
+
+    def linear_system(self) -> LinearSystem | None:
+        """One step as matrices, where the state moves linearly and by the same step each time; else None."""
+        return None
+
+    def rate_network(self) -> RateNetwork | None:
+        """The weights of dh/dt = sigma(W h + U x + b), where that is what the layer computes; else None."""
+        return None
 
     def initial_state(
         self, batch: int, *, dtype: torch.dtype | None = None, device: torch.device | None = None

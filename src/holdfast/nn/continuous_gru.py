@@ -21,6 +21,7 @@ class ContinuousGRU(AbstractRecurrent):
     """
 
     recurrent_names = ("U",)
+    fused = False
     time: Time = "continuous"
 
     def __init__(

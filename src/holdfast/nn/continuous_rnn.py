@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,18 +11,11 @@ from torch.nn import functional
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.kernels import rnn
-from holdfast.kernels.rnn import Activation
+from holdfast.kernels.rnn import ACTIVATIONS, Activation
 from holdfast.nn.base import AbstractRecurrent, uniform
 from holdfast.nn.recurrence import Recurrence, Structure
+from holdfast.nn.system import RateNetwork
 from holdfast.parameterizations import AbstractMatrixParameterization, AbstractParameterization
-
-SIGMA: dict[Activation, Callable[[Tensor], Tensor]] = {
-    "tanh": torch.tanh,
-    "hardtanh": functional.hardtanh,
-    "relu": torch.relu,
-    "sigmoid": torch.sigmoid,
-    "linear": lambda z: z,
-}
 
 
 class ContinuousRNN(AbstractRecurrent):
@@ -59,8 +51,8 @@ class ContinuousRNN(AbstractRecurrent):
             out_features=out_features, W=W,
         )  # fmt: skip
         super().__init__(features, state_size, bidirectional=bidirectional, **choices)
-        if activation not in SIGMA:
-            raise unknown_name("activation", activation, SIGMA)
+        if activation not in ACTIVATIONS:
+            raise unknown_name("activation", activation, ACTIVATIONS)
         if not dt > 0:
             raise ArgumentError(f"dt must be above 0, came {dt!r}")
         self.activation: Activation = activation
@@ -77,6 +69,10 @@ class ContinuousRNN(AbstractRecurrent):
     def eigenvalues(self) -> Tensor:
         return self.recurrence.eigenvalues()
 
+    def rate_network(self) -> RateNetwork:
+        b = torch.zeros_like(self.U[:, 0]) if self.b is None else self.b
+        return RateNetwork(self.recurrence(), self.U, b, self.C, self.dt, self.activation)
+
     def _run(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
     ) -> tuple[Tensor, Tensor]:
@@ -92,5 +88,5 @@ class ContinuousRNN(AbstractRecurrent):
         drive = functional.linear(x, self.U, self.b)
         z = drive + (W * state if W.ndim == 1 else functional.linear(state, W))
         step: Tensor | float = self.dt if dt is None else dt
-        h = state + (step.unsqueeze(-1) if isinstance(step, Tensor) else step) * SIGMA[self.activation](z)
+        h = state + (step.unsqueeze(-1) if isinstance(step, Tensor) else step) * ACTIVATIONS[self.activation](z)
         return functional.linear(h, self.C), h

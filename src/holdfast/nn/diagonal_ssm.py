@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,17 +12,13 @@ from torch.nn import functional
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.kernels import scan
+from holdfast.nn.activations import ACTIVATIONS
 from holdfast.nn.base import AbstractRecurrent, as_eigenvalues, uniform, zero_after
 from holdfast.nn.discretize import Discretization, discretize
+from holdfast.nn.system import LinearSystem, single_system
 from holdfast.parameterizations import AbstractParameterization, fit_constants, get
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "identity": lambda h: h,
-    "tanh": torch.tanh,
-    "relu": torch.relu,
-    "gelu": functional.gelu,
-    "sigmoid": torch.sigmoid,
-}
+READ_OUTS = ("identity", "tanh", "relu", "gelu", "sigmoid")
 
 
 class DiagonalSSM(AbstractRecurrent):
@@ -58,8 +53,8 @@ class DiagonalSSM(AbstractRecurrent):
             bias=bias, out_features=out_features, eigenvalues=eigenvalues,
         )  # fmt: skip
         super().__init__(features, state_size, bidirectional=bidirectional, **choices)
-        if activation not in ACTIVATIONS:
-            raise unknown_name("activation", activation, ACTIVATIONS)
+        if activation not in READ_OUTS:
+            raise unknown_name("activation", activation, READ_OUTS)
         if discretization not in ("zoh", "euler"):
             raise unknown_name("discretization", discretization, ("zoh", "euler"))
         if not dt > 0:
@@ -90,6 +85,9 @@ class DiagonalSSM(AbstractRecurrent):
         """Moves the free weights so that the eigenvalues are `lam`."""
         given = as_eigenvalues(lam, (self.state_size,), real=True, layer="DiagonalSSM")
         self.w.copy_(self.parameterization.inverse(given.to(self.w)))
+
+    def linear_system(self) -> LinearSystem:
+        return single_system(*self._folded(None), self.C, dt=self.dt, activation=self.activation)
 
     def _factors(self, dt: Tensor | float | None) -> tuple[Tensor, Tensor | None]:
         """Factor and input gain of one step; no gain in discrete time."""

@@ -1,4 +1,4 @@
-"""Exact and Euler discretisation of dh/dt = lam h + v over a step in which v is held."""
+"""One step of dh/dt = W h + v, v held over the step: exact, by Euler's rule or by the trapezoidal one."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ import torch
 from torch import Tensor
 
 Discretization = Literal["zoh", "euler"]
+Rule = Literal["zoh", "euler", "bilinear"]
 
 
-def discretize(lam: Tensor, dt: Tensor | float, method: Discretization) -> tuple[Tensor, Tensor]:
+def discretize(lam: Tensor, dt: Tensor | float, method: Rule) -> tuple[Tensor, Tensor]:
     """Factor and input gain of one step, h+ = factor h + gain v, for real or complex lam.
 
     Zero-order hold: e^{lam dt} and (e^{lam dt} - 1)/lam, dt where lam = 0. Euler: 1 + lam dt and dt, stable only while
-    |1 + lam dt| < 1: a negative lam is not enough at a large dt.
+    |1 + lam dt| < 1: a negative lam is not enough at a large dt. Bilinear: (1 + lam dt/2)/(1 - lam dt/2) and
+    dt/(1 - lam dt/2).
     """
     z = lam * dt
+    if method == "bilinear":
+        return (1 + z / 2) / (1 - z / 2), dt / (1 - z / 2)
     if method == "euler":
         return 1 + z, torch.ones_like(lam) * dt
     zero = z == 0
@@ -24,3 +28,22 @@ def discretize(lam: Tensor, dt: Tensor | float, method: Discretization) -> tuple
     # for |z| < 1e-8 the quotient is still exact to rounding: expm1 has no cancellation
     gain = torch.where(zero, torch.ones_like(z), torch.expm1(safe) / safe) * dt
     return torch.exp(z), gain
+
+
+def discretize_dense(W: Tensor, dt: Tensor | float, method: Discretization) -> tuple[Tensor, Tensor]:
+    """e^{W dt} and int_0^dt e^{W s} ds, as the two upper blocks of exp([[W, I], [0, 0]] dt); W may be singular."""
+    n = len(W)
+    eye = torch.eye(n, dtype=W.dtype, device=W.device)
+    if method == "euler":
+        step = dt[..., None, None] if isinstance(dt, Tensor) else dt
+        return eye + W * step, eye * step
+    upper = torch.cat([W, eye], dim=1)
+    generator = torch.cat([upper, torch.zeros_like(upper)], dim=0)
+    if not isinstance(dt, Tensor):
+        whole = torch.linalg.matrix_exp(generator * dt)
+        return whole[:n, :n], whole[:n, n:]
+    # equal step sizes share one exponential; a gradient to dt needs each its own
+    values, index = (dt.flatten(), None) if dt.requires_grad else torch.unique(dt, return_inverse=True)
+    whole = torch.linalg.matrix_exp(generator * values[:, None, None])
+    whole = whole.reshape(*dt.shape, 2 * n, 2 * n) if index is None else whole[index]
+    return whole[..., :n, :n], whole[..., :n, n:]

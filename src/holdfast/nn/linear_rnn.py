@@ -12,8 +12,9 @@ from holdfast._types import Time
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.kernels import rnn, scan
 from holdfast.nn.base import AbstractRecurrent, uniform
-from holdfast.nn.discretize import Discretization, discretize
+from holdfast.nn.discretize import Discretization, discretize, discretize_dense
 from holdfast.nn.recurrence import Recurrence, Structure
+from holdfast.nn.system import LinearSystem, single_system
 from holdfast.parameterizations import AbstractMatrixParameterization, AbstractParameterization
 
 
@@ -77,7 +78,15 @@ class LinearRNN(AbstractRecurrent):
         step = self.dt if dt is None else dt
         if W.ndim == 1:
             return discretize(W, step.unsqueeze(-1) if isinstance(step, Tensor) else step, self.discretization)
-        return _discretize_dense(W, step, self.discretization)
+        return discretize_dense(W, step, self.discretization)
+
+    def linear_system(self) -> LinearSystem:
+        factor, gain = self._factors(None)
+        U, b = self.U, self.b
+        if gain is not None:
+            matrix = torch.diag(gain) if gain.ndim == 1 else gain
+            U, b = matrix @ U, None if b is None else matrix @ b
+        return single_system(factor, U, b, self.C, dt=self.dt)
 
     def _run(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
@@ -115,25 +124,6 @@ def _apply(matrix: Tensor, vectors: Tensor) -> Tensor:
     if matrix.ndim == 2:
         return functional.linear(vectors, matrix)
     return (matrix @ vectors.unsqueeze(-1)).squeeze(-1)
-
-
-def _discretize_dense(W: Tensor, dt: Tensor | float, method: Discretization) -> tuple[Tensor, Tensor]:
-    """e^{W dt} and int_0^dt e^{W s} ds, as the two upper blocks of exp([[W, I], [0, 0]] dt); W may be singular."""
-    n = len(W)
-    eye = torch.eye(n, dtype=W.dtype, device=W.device)
-    if method == "euler":
-        step = dt[..., None, None] if isinstance(dt, Tensor) else dt
-        return eye + W * step, eye * step
-    upper = torch.cat([W, eye], dim=1)
-    generator = torch.cat([upper, torch.zeros_like(upper)], dim=0)
-    if not isinstance(dt, Tensor):
-        whole = torch.linalg.matrix_exp(generator * dt)
-        return whole[:n, :n], whole[:n, n:]
-    # equal step sizes share one exponential; a gradient to dt needs each its own
-    values, index = (dt.flatten(), None) if dt.requires_grad else torch.unique(dt, return_inverse=True)
-    whole = torch.linalg.matrix_exp(generator * values[:, None, None])
-    whole = whole.reshape(*dt.shape, 2 * n, 2 * n) if index is None else whole[index]
-    return whole[..., :n, :n], whole[..., :n, n:]
 
 
 def _varying(factor: Tensor, v: Tensor, state: Tensor, lengths: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:

@@ -14,6 +14,7 @@ from holdfast._types import Time
 from holdfast.errors import ArgumentError
 from holdfast.kernels import lru
 from holdfast.nn.base import AbstractRecurrent, as_eigenvalues, uniform
+from holdfast.nn.system import LinearSystem, single_system
 from holdfast.parameterizations import AbstractParameterization, fit_constants, get
 
 
@@ -95,6 +96,11 @@ class LRU(AbstractRecurrent):
         # Re[(C_re + i C_im)(h_re + i h_im)]: the imaginary half enters with a minus
         re, im = self.C.chunk(2, dim=1)
         return torch.cat([re, -im], dim=1)
+
+    def linear_system(self) -> LinearSystem:
+        B = torch.complex(*self._input_matrix().chunk(2))
+        C = torch.complex(*self.C.chunk(2, dim=1))
+        return single_system(self.eigenvalues(), B, None, C, torch.diag(self.D))
 
     def _run(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool

@@ -15,6 +15,7 @@ from holdfast.kernels import s4d, scan
 from holdfast.kernels.s4d import s4d_step
 from holdfast.nn.base import AbstractRecurrent, as_eigenvalues, zero_after
 from holdfast.nn.discretize import discretize
+from holdfast.nn.system import LinearSystem
 from holdfast.parameterizations import AbstractParameterization, fit_constants, get
 
 Initialization = Literal["lin", "inv", "legs", "real"]
@@ -124,11 +125,16 @@ class S4D(AbstractRecurrent):
 
     def _factors(self, scale: Tensor | float) -> tuple[Tensor, Tensor]:
         """Factor and input gain of one step, (..., features, modes)."""
-        lam, step = self.eigenvalues(), torch.exp(self.log_dt).unsqueeze(-1) * scale
-        if self.discretization == "zoh":
-            return discretize(lam, step, "zoh")
-        half = lam * step / 2
-        return (1 + half) / (1 - half), step / (1 - half)
+        step = torch.exp(self.log_dt).unsqueeze(-1) * scale
+        return discretize(self.eigenvalues(), step, self.discretization)
+
+    def linear_system(self) -> LinearSystem:
+        """One system a feature, each with its own step: `dt` is 1, and times are steps."""
+        factor, gain = self._factors(1.0)
+        # of each conjugate pair only one mode is kept
+        C = self.C if self.frequency is None else 2 * torch.view_as_complex(self.C)
+        D = self.D.reshape(-1, 1, 1)
+        return LinearSystem(factor, gain.unsqueeze(-1), torch.zeros_like(gain), C.unsqueeze(1), D)
 
     def _step(self, x: Tensor, state: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor]:
         if isinstance(dt, Tensor):

@@ -17,7 +17,7 @@ from torch.nn import functional
 from holdfast.benchmarks.case import Case, Contender, Inputs, Match, Results, Runner, Shape
 from holdfast.benchmarks.steps import generator
 from holdfast.nn import DiagonalSSM
-from holdfast.nn.diagonal_ssm import ACTIVATIONS
+from holdfast.nn.activations import ACTIVATIONS
 from holdfast.stability import perturbation_error
 from holdfast.stability.perturbation.balls import select_weights
 

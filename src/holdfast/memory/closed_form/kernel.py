@@ -86,12 +86,11 @@ def diagonal(
             f"expected {len(lam)} modes in B (modes, inputs) and C (outputs, modes); {b.shape=}, {c.shape=}"
         )
     t = _times(times, time)
+    _check_direct(D, time)
     if time == "continuous":
         modes = torch.exp(t.unsqueeze(-1) * lam)
         if step is not None:
             modes = modes * phi(step * lam.unsqueeze(0))
-        if D is not None:
-            raise ArgumentError("a direct path has no kernel in continuous time (it is a delta at 0); leave D out")
     else:
         if step is not None:
             raise ArgumentError("step averages a continuous-time kernel; a discrete one has values at steps only")
@@ -107,10 +106,15 @@ def dense(
     times: Times,
     *,
     time: Time = "continuous",
+    D: Float[Tensor, "outputs inputs"] | None = None,
 ) -> Kernel:
-    """rho(t) = c' e^{W t} U (continuous) or c' W^k U (discrete), for any square W, diagonalizable or not."""
+    """rho(t) = c' e^{W t} U (continuous) or c' W^k U (discrete), for any square W, diagonalizable or not.
+
+    D, the direct path, adds to rho_0 in discrete time.
+    """
     w, u, out = _wide(W), _wide(_columns(U)), _wide(_rows(c))
     t = _times(times, time)
+    _check_direct(D, time)
     if time == "continuous":
         # one matrix exponential a time: powers of one e^{W dt} would add up rounding errors
         parts = [torch.linalg.matrix_exp(part.view(-1, 1, 1) * w) for part in t.split(max(1, (1 << 22) // w.numel()))]
@@ -121,7 +125,7 @@ def dense(
             powers.append(out @ state)
             state = w @ state
         rho = torch.stack(powers)[t.to(torch.int64)]
-    return Kernel(t, rho, torch.linalg.eigvals(w), time)
+    return Kernel(t, _with_direct(rho, t, D), torch.linalg.eigvals(w), time)
 
 
 def two_layer(
@@ -221,6 +225,11 @@ def _rows(w: Tensor) -> Tensor:
 
 def _real(rho: Tensor) -> Tensor:
     return rho.real.contiguous() if rho.is_complex() else rho
+
+
+def _check_direct(D: Tensor | None, time: Time) -> None:
+    if D is not None and time == "continuous":
+        raise ArgumentError("a direct path has no kernel in continuous time (it is a delta at 0); leave D out")
 
 
 def _with_direct(rho: Tensor, t: Tensor, D: Tensor | None) -> Tensor:

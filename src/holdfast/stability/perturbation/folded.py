@@ -1,7 +1,7 @@
 """Our kernels for perturbed copies of nonlinear models.
 
-Perturbations are channels of one scan (diagonal state-space model), a batch of products (a small ContinuousRNN), or run
-one by one (torch.nn.RNN).
+Perturbations are channels of one scan (a real diagonal recurrence), a batch of products (a small nonlinear network), or
+run one by one (torch.nn.RNN).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from torch.nn import functional
 
 from holdfast.kernels import rnn, scan
 from holdfast.kernels.rnn import Activation
-from holdfast.nn import ContinuousRNN, DiagonalSSM
-from holdfast.nn.continuous_rnn import SIGMA
-from holdfast.nn.diagonal_ssm import ACTIVATIONS
+from holdfast.nn import AbstractRecurrent
+from holdfast.nn.activations import ACTIVATIONS
+from holdfast.nn.system import LinearSystem, RateNetwork
 from holdfast.stability.perturbation.evaluate import AbstractEvaluator, Data, Stacked
 from holdfast.stability.perturbation.systems import System, stack_systems
 
@@ -34,12 +34,12 @@ class Folded(AbstractEvaluator):
 
     how = "folded"
 
-    def __init__(self, layer: DiagonalSSM, data: Data, limit: float) -> None:
+    def __init__(self, layer: AbstractRecurrent, system: LinearSystem, data: Data, limit: float) -> None:
         super().__init__(limit)
         self.system = System(layer)
-        self.squashed = layer.activation == "tanh"
-        self.activation = torch.sigmoid if self.squashed else ACTIVATIONS[layer.activation]
-        self.in_place = layer.activation in ("tanh", "sigmoid")
+        self.squashed = system.activation == "tanh"
+        self.activation = torch.sigmoid if self.squashed else ACTIVATIONS[system.activation]
+        self.in_place = system.activation in ("tanh", "sigmoid")
         self.data = data
         batch, steps, _ = data.inputs.shape
         self.states = float(batch * steps * layer.state_size * data.inputs.element_size())
@@ -54,16 +54,16 @@ class Folded(AbstractEvaluator):
         return self.bytes_each + 6 * self.states
 
     def _errors(self, stacked: Stacked) -> Float[Tensor, " draws"]:
-        factor, B, C, _ = stack_systems(self.system, stacked, self.data.inputs.dtype)
+        factor, B, b, C, _ = (w.squeeze(1) for w in stack_systems(self.system, stacked, self.data.inputs.dtype))
         size = len(factor) if factor.requires_grad else max(1, int(min(PART, self.limit) // self.states))
-        parts = zip(factor.split(size), B.split(size), C.split(size), strict=True)
+        parts = zip(factor.split(size), B.split(size), b.split(size), C.split(size), strict=True)
         return torch.cat([self._of_systems(*part) for part in parts])
 
-    def _of_systems(self, factor: Tensor, B: Tensor, C: Tensor) -> Float[Tensor, " draws"]:
+    def _of_systems(self, factor: Tensor, B: Tensor, b: Tensor, C: Tensor) -> Float[Tensor, " draws"]:
         draws, n = factor.shape
         x = self.data.inputs
-        B = 2 * B if self.squashed else B
-        U, b = B[..., :-1].flatten(0, 1), B[..., -1].flatten()
+        scale = 2 if self.squashed else 1
+        U, b = scale * B.flatten(0, 1), scale * b.flatten()
         # one feature is an outer product, in half the time of a matrix product and a sum
         v = torch.addcmul(b, x, U[:, 0]) if U.shape[1] == 1 else functional.linear(x, U, b)
         h, _ = scan(factor.flatten(), v, v.new_zeros(len(x), draws * n))
@@ -86,17 +86,18 @@ def _read_out(
     return torch.stack([(h * row).sum(-1) for row in C.unbind(1)], dim=-1).movedim(2, 0)
 
 
-class Readings(nn.Module):
-    """W, U, b and C of a ContinuousRNN."""
+class Network(nn.Module):
+    """W, U, b and C of the layer's rate network, as a module whose weights can be replaced."""
 
-    def __init__(self, layer: ContinuousRNN) -> None:
+    def __init__(self, layer: AbstractRecurrent) -> None:
         super().__init__()
         self.layer = layer
 
     def forward(self) -> tuple[Tensor, ...]:
-        """b is 0 where the layer has none."""
-        layer = self.layer
-        return layer.recurrence(), layer.U, torch.zeros_like(layer.U[:, 0]) if layer.b is None else layer.b, layer.C
+        """The tensors of `nn.system.RateNetwork`."""
+        network = self.layer.rate_network()
+        assert network is not None
+        return network.tensors()
 
 
 class FoldedRNN(AbstractEvaluator):
@@ -104,10 +105,10 @@ class FoldedRNN(AbstractEvaluator):
 
     how = "folded"
 
-    def __init__(self, layer: ContinuousRNN, data: Data, limit: float) -> None:
+    def __init__(self, layer: AbstractRecurrent, network: RateNetwork, data: Data, limit: float) -> None:
         super().__init__(limit)
-        self.readings = Readings(layer)
-        self.sigma, self.dt, self.state_size = SIGMA[layer.activation], layer.dt, layer.state_size
+        self.network = Network(layer)
+        self.sigma, self.dt, self.state_size = ACTIVATIONS[network.activation], network.dt, layer.state_size
         self.data = data
 
     @property
@@ -117,7 +118,7 @@ class FoldedRNN(AbstractEvaluator):
 
     def _errors(self, stacked: Stacked) -> Float[Tensor, " draws"]:
         x = self.data.inputs
-        W, U, b, C = stack_systems(self.readings, stacked, x.dtype)
+        W, U, b, C = stack_systems(self.network, stacked, x.dtype)
         drive = torch.einsum("bti,pni->ptbn", x, U) + b[:, None, None]
         h = torch.zeros_like(drive[:, 0])
         states = []

@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from holdfast.nn import S4D
-from holdfast.nn.base import AbstractRecurrent
+from holdfast.nn import AbstractRecurrent
+from holdfast.nn.system import LinearSystem
 from holdfast.stability.perturbation.evaluate import AbstractEvaluator, Data, Stacked
 from holdfast.stability.perturbation.metrics import MeanSquare, Partial, Sup
 from holdfast.stability.perturbation.systems import System, kernels
@@ -31,11 +31,11 @@ class Impulse(AbstractEvaluator):
 
     how = "impulse"
 
-    def __init__(self, layer: AbstractRecurrent, data: Data, limit: float) -> None:
+    def __init__(self, layer: AbstractRecurrent, system: LinearSystem, data: Data, limit: float) -> None:
         super().__init__(limit)
         self.system = System(layer)
         self.data = data
-        self.groups = layer.features if isinstance(layer, S4D) else 1
+        self.groups = system.groups
         batch, self.steps, _ = data.inputs.shape
         ones = data.inputs.new_ones(batch) if data.weight is None else data.weight.to(data.inputs)
         self.ones = ones.reshape(-1, 1, 1)

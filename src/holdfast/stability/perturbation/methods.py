@@ -10,12 +10,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from holdfast.errors import ArgumentError, unknown_name
-from holdfast.nn import AbstractRecurrent, ContinuousGRU, ContinuousRNN, DiagonalSSM
+from holdfast.nn import AbstractRecurrent
 from holdfast.stability.cells import Unrolled, cell_of
 from holdfast.stability.perturbation.evaluate import AbstractEvaluator, Data, Loop, Stacked, Vmap
 from holdfast.stability.perturbation.folded import Folded, FoldedRNN, Kernel
 from holdfast.stability.perturbation.impulse import Impulse
-from holdfast.stability.perturbation.systems import is_linear
 
 Method = Literal["auto", "impulse", "folded", "kernel", "vmap", "loop"]
 METHODS = ("auto", "impulse", "folded", "kernel", "vmap", "loop")
@@ -80,9 +79,7 @@ def _candidate(model: nn.Module, data: Data, limit: float, method: Method) -> tu
         return _of_torch(model, data, limit, method)
     if method == "kernel":
         return f"{name} is not a torch.nn.RNN"
-    if any(
-        isinstance(m, (AbstractRecurrent, nn.RNNBase)) and not isinstance(m, ContinuousGRU) for m in model.modules()
-    ):
+    if any(isinstance(m, nn.RNNBase) or getattr(m, "fused", False) for m in model.modules()):
         return "the model holds recurrent layers whose fused kernels have no batching rule"
     return Vmap(model, data, limit), "vectorised over draws"
 
@@ -90,15 +87,20 @@ def _candidate(model: nn.Module, data: Data, limit: float, method: Method) -> tu
 def _of_layer(
     model: AbstractRecurrent, data: Data, limit: float, method: Method
 ) -> tuple[AbstractEvaluator, str] | None:
-    name = type(model).__name__
-    if method in ("auto", "impulse") and is_linear(model):
-        return Impulse(model, data, limit), f"{name} is linear and time-invariant: impulse responses and one product"
-    if method not in ("auto", "folded") or model.backward_layer is not None:
+    if model.backward_layer is not None:
         return None
-    if isinstance(model, DiagonalSSM):
-        return Folded(model, data, limit), f"perturbations are channels of {name}'s scan"
-    if isinstance(model, ContinuousRNN) and (method == "folded" or _is_small(data, model.state_size)):
-        return FoldedRNN(model, data, limit), f"perturbations are a batch of {name}'s matrix products"
+    name = type(model).__name__
+    with torch.no_grad():
+        system, network = model.linear_system(), model.rate_network()
+    if system is not None and system.linear and method in ("auto", "impulse"):
+        reason = f"{name} is linear and time-invariant: impulse responses and one product"
+        return Impulse(model, system, data, limit), reason
+    if method not in ("auto", "folded"):
+        return None
+    if system is not None and system.reads_only_real_modes:
+        return Folded(model, system, data, limit), f"perturbations are channels of {name}'s scan"
+    if network is not None and (method == "folded" or _is_small(data, model.state_size)):
+        return FoldedRNN(model, network, data, limit), f"perturbations are a batch of {name}'s matrix products"
     return None
 
 

@@ -1,8 +1,4 @@
-"""Linear time-invariant layers as (factor, input, output) of a recurrence, for perturbed weights in a batch.
-
-Layers whose output is a convolution of the input plus a constant response: DiagonalSSM with the identity, LinearRNN,
-LRU and S4D. Computed in float64 from the layer's own parameterizations.
-"""
+"""What a layer says of its own recurrence, for perturbed weights in a batch, and the impulse responses of linear ones."""
 
 from __future__ import annotations
 
@@ -14,79 +10,24 @@ from jaxtyping import Complex, Float
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from holdfast.kernels.s4d.discretize import discretize as discretize_s4d
-from holdfast.nn import LRU, S4D, DiagonalSSM, LinearRNN
-from holdfast.nn.base import AbstractRecurrent
-from holdfast.nn.discretize import discretize
+from holdfast.nn import AbstractRecurrent
 from holdfast.parameterizations import AbstractMatrixParameterization
 
 Kernels = Float[Tensor, "groups draws time outputs inputs"]
 
 
-def is_linear(layer: nn.Module) -> bool:
-    """Whether the layer's impulse response says everything about it."""
-    if isinstance(layer, DiagonalSSM) and layer.activation != "identity":
-        return False
-    return isinstance(layer, (DiagonalSSM, LinearRNN, LRU, S4D)) and layer.backward_layer is None
-
-
 class System(nn.Module):
-    """factor, B, C, D of h+ = factor h + B [x; 1], y = C h + D x; the last column of B is the response to the bias."""
+    """factor, B, b, C, D of the layer's linear system, as a module whose weights can be replaced."""
 
     def __init__(self, layer: AbstractRecurrent) -> None:
         super().__init__()
         self.layer = layer
 
     def forward(self) -> tuple[Tensor, ...]:
-        """Real factor (n,), complex factor as pairs (n, 2), or matrix (n, n); S4D has a first dimension of features."""
-        layer = self.layer
-        if isinstance(layer, S4D):
-            return _s4d(layer)
-        if isinstance(layer, LRU):
-            return _lru(layer)
-        assert isinstance(layer, (DiagonalSSM, LinearRNN))
-        return _real(layer)
-
-
-def _real(layer: DiagonalSSM | LinearRNN) -> tuple[Tensor, ...]:
-    U, b = layer.U, layer.b
-    B = torch.cat([U, torch.zeros_like(U[:, :1]) if b is None else b.unsqueeze(-1)], dim=-1)
-    W = layer.eigenvalues() if isinstance(layer, DiagonalSSM) else layer.recurrence()
-    D = torch.zeros(layer.C.shape[0], U.shape[1], dtype=U.dtype, device=U.device)
-    if layer.time == "discrete":
-        return W, B, layer.C, D
-    if W.ndim == 1:
-        factor, gain = discretize(W, layer.dt, layer.discretization)
-        return factor, gain.unsqueeze(-1) * B, layer.C, D
-    n = len(W)
-    eye = torch.eye(n, dtype=W.dtype, device=W.device)
-    if layer.discretization == "euler":
-        return eye + layer.dt * W, layer.dt * B, layer.C, D
-    # e^{W dt} and its integral: the upper blocks of exp([[W, I], [0, 0]] dt)
-    upper = torch.cat([W, eye], dim=1)
-    whole = torch.linalg.matrix_exp(torch.cat([upper, torch.zeros_like(upper)]) * layer.dt)
-    return whole[:n, :n], whole[:n, n:] @ B, layer.C, D
-
-
-def _lru(layer: LRU) -> tuple[Tensor, ...]:
-    factor = torch.view_as_real(layer.eigenvalues())
-    b = layer.B if layer.log_gamma is None else torch.exp(layer.log_gamma).repeat(2).unsqueeze(-1) * layer.B
-    b = torch.cat([b, torch.zeros_like(b[:, :1])], dim=-1)
-    re, im = b.chunk(2)
-    c_re, c_im = layer.C.chunk(2, dim=1)
-    return factor, torch.stack([re, im], -1), torch.stack([c_re, c_im], -1), torch.diag(layer.D)
-
-
-def _s4d(layer: S4D) -> tuple[Tensor, ...]:
-    """One system a feature, with one input and one output."""
-    factor, gain = discretize_s4d(torch.exp(layer.log_dt), layer.eigenvalues(), layer.discretization)
-    D = layer.D.reshape(-1, 1, 1)
-    if layer.frequency is None:
-        B = torch.stack([gain, torch.zeros_like(gain)], dim=-1)
-        return factor, B, layer.C.unsqueeze(1), D
-    B = torch.stack([torch.view_as_real(gain), torch.zeros_like(torch.view_as_real(gain))], dim=-2)
-    # of each conjugate pair only one mode is kept
-    return torch.view_as_real(factor), B, 2 * layer.C.unsqueeze(1), D
+        """The tensors of `nn.system.LinearSystem`."""
+        system = self.layer.linear_system()
+        assert system is not None
+        return system.tensors()
 
 
 def stack_systems(system: nn.Module, weights: Mapping[str, Tensor], dtype: torch.dtype) -> tuple[Tensor, ...]:
@@ -110,13 +51,8 @@ def kernels(system: System, weights: Mapping[str, Tensor], steps: int) -> Kernel
 
     `weights` are (draws, *shape) by the layer's own names.
     """
-    factor, B, C, D = stack_systems(system, weights, torch.float64)
-    grouped = isinstance(system.layer, S4D)
-    if not grouped:
-        factor, B, C, D = (x.unsqueeze(1) for x in (factor, B, C, D))
-    paired = isinstance(system.layer, LRU) or (grouped and factor.ndim == 4)
-    if paired:
-        factor, B, C = (torch.view_as_complex(x.contiguous()) for x in (factor, B, C))
+    factor, B, b, C, D = stack_systems(system, weights, torch.float64)
+    B = torch.cat([B, b.unsqueeze(-1)], dim=-1)
     response = _dense(factor, B, C, steps) if factor.ndim == 4 else _diagonal(factor, B, C, steps)
     direct = torch.cat([D, torch.zeros_like(D[..., :1])], dim=-1).unsqueeze(2)
     rest = direct.new_zeros(*direct.shape[:2], steps - 1, *direct.shape[3:])

@@ -1,0 +1,19 @@
+"""The elementwise functions that layers apply, by name, and how steep each gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+from torch.nn import functional
+
+from holdfast.kernels.rnn import ACTIVATIONS as OF_KERNEL
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    **OF_KERNEL,
+    "identity": OF_KERNEL["linear"],
+    "gelu": functional.gelu,
+}
+
+# the largest slope of each; gelu's is at x = sqrt 2
+STEEPEST = {**dict.fromkeys(ACTIVATIONS, 1.0), "sigmoid": 0.25, "gelu": 1.1289042}
