@@ -9,7 +9,7 @@ from jaxtyping import Complex, Float
 from torch import Tensor
 
 from holdfast._types import Time
-from holdfast.decay.fit import AsymptoticLaw, Law
+from holdfast.decay.result import AsymptoticLaw, Law
 from holdfast.errors import ArgumentError
 
 BOUNDARY = 1e-12  # |Re lam| or |1 - |lam|| below which a mode counts as neither growing nor decaying

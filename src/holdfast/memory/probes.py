@@ -20,6 +20,7 @@ from holdfast.memory.state import spread
 from holdfast.memory.subject import Subject, tolerance
 
 ProbeName = Literal["heaviside", "impulse", "reversed"]
+PROBES: tuple[ProbeName, ...] = ("heaviside", "impulse", "reversed")
 
 
 @dataclass(frozen=True)

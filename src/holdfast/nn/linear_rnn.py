@@ -82,11 +82,10 @@ class LinearRNN(AbstractRecurrent):
 
     def linear_system(self) -> LinearSystem:
         factor, gain = self._factors(None)
-        U, b = self.U, self.b
-        if gain is not None:
-            matrix = torch.diag(gain) if gain.ndim == 1 else gain
-            U, b = matrix @ U, None if b is None else matrix @ b
-        return single_system(factor, U, b, self.C, dt=self.dt)
+        if gain is None:
+            return single_system(factor, self.U, self.b, self.C)
+        matrix = torch.diag(gain) if gain.ndim == 1 else gain
+        return single_system(factor, matrix @ self.U, None if self.b is None else matrix @ self.b, self.C, dt=self.dt)
 
     def _run(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool

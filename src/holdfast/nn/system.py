@@ -77,8 +77,8 @@ def single_system(
     real = C.real if C.is_complex() else C
     bias = torch.zeros_like(B[:, 0]) if b is None else b
     direct = real.new_zeros(C.shape[0], B.shape[1]) if D is None else D
-    grouped = (weight.unsqueeze(0) for weight in (factor, B, bias, C, direct))
-    return LinearSystem(*grouped, dt=dt, activation=activation)
+    factor, B, bias, C, direct = (weight.unsqueeze(0) for weight in (factor, B, bias, C, direct))
+    return LinearSystem(factor, B, bias, C, direct, dt, activation)
 
 
 @dataclass(frozen=True, eq=False)

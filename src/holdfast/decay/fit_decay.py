@@ -15,7 +15,7 @@ from holdfast._types import Time
 from holdfast.decay import choice
 from holdfast.decay.choice import Setting
 from holdfast.decay.envelope import envelope
-from holdfast.decay.fit import DecayFit, Law
+from holdfast.decay.result import DecayFit, Law
 from holdfast.decay.shape import ShapeFit
 from holdfast.decay.spectrum import asymptotic_law
 from holdfast.memory import MemoryCurve

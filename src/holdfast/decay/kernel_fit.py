@@ -1,0 +1,154 @@
+"""A sampled kernel rho(t): its decay law, and the best sum of decaying exponentials of every order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from jaxtyping import Float
+
+from holdfast.approximate import METHODS, ExponentialSum, Method, fit_exponential_sum
+from holdfast.decay.fit_decay import fit_decay
+from holdfast.decay.result import DecayFit
+from holdfast.errors import ArgumentError, HoldfastError, unknown_name
+from holdfast.memory import MemoryCurve
+from holdfast.nn import AbstractRecurrent
+
+# quadrature needs a law
+OFFERED: tuple[Method, ...] = tuple(method for method in METHODS if method != "quadrature")
+# least_squares is never better than nonlinear
+TRIED: tuple[Method, ...] = ("nonnegative", "nonlinear", "matrix_pencil")
+ORDERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+
+
+@dataclass(frozen=True, eq=False)
+class KernelFit:
+    """The best sum of each order; `useful` is the last that the samples carry, `chosen` the one to take.
+
+    Chosen is the smallest order within the tolerance (an L1 error relative to the L1 norm of the samples), else the best
+    of the useful ones.
+    """
+
+    time: Float[np.ndarray, " samples"]
+    values: Float[np.ndarray, " samples"]
+    sums: dict[int, ExponentialSum]
+    useful: int
+    chosen: int
+    tolerance: float
+    decay: DecayFit
+    notes: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> ExponentialSum:
+        """The chosen sum."""
+        return self.sums[self.chosen]
+
+    @property
+    def size(self) -> float:
+        """L1 norm of the samples, to which errors are relative."""
+        return float(np.trapezoid(np.abs(self.values), self.time))
+
+    @property
+    def reached(self) -> bool:
+        """Whether the chosen sum is within the tolerance."""
+        return self.best.l1_error <= self.tolerance * self.size
+
+    def spacing(self) -> float:
+        """The distance of the samples, which a layer in discrete time needs; refused where they are not equally far."""
+        steps = np.diff(self.time)
+        if float(np.ptp(steps)) > 1e-6 * float(steps.mean()):
+            raise ArgumentError("a discrete layer needs equally spaced samples; use time='continuous'")
+        return float(steps.mean())
+
+    def to_layer(self, parameterization: str = "exp", *, time: str = "discrete") -> AbstractRecurrent:
+        """A layer whose kernel is the chosen sum, with steps as long as the samples are apart."""
+        step = self.spacing() if time == "discrete" else float(np.diff(self.time).mean())
+        return self.best.to_layer(parameterization, time=cast("Any", time), dt=step)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain numbers, for JSON."""
+        return {
+            "samples": len(self.values),
+            "l1_norm": self.size,
+            "decay": self.decay.as_dict(),
+            "tolerance": self.tolerance,
+            "reached": self.reached,
+            "useful": self.useful,
+            "chosen": self.chosen,
+            "notes": list(self.notes),
+            "sums": [found.as_dict() for _, found in sorted(self.sums.items())],
+        }
+
+
+def fit_kernel(
+    values: Float[np.ndarray, " samples"],
+    time: Float[np.ndarray, " samples"],
+    *,
+    orders: Sequence[int] = ORDERS,
+    method: str = "best",
+    tolerance: float = 0.01,
+    progress: Callable[[int, int], None] | None = None,
+) -> KernelFit:
+    """Fits samples of a kernel by sums of decaying exponentials, one for each order, and names its decay law.
+
+    What `holdfast fit-kernel` prints. `method` is one of `fit_exponential_sum`, or "best", which takes the smallest L1
+    error of three. `tolerance` is the relative L1 error wanted. `progress(done, total)` is called after each order.
+    """
+    if method not in ("best", *OFFERED):
+        raise unknown_name("method", method, ("best", *OFFERED))
+    if not tolerance > 0:
+        raise ArgumentError(f"tolerance must be above 0, came {tolerance}")
+    wanted = sorted(set(orders))
+    if not wanted or wanted[0] < 1:
+        raise ArgumentError(f"orders must be whole numbers above 0, at least one; came {list(orders)}")
+    sums: dict[int, ExponentialSum] = {}
+    notes: list[str] = []
+    for done, order in enumerate(wanted):
+        found = _best(values, time, order, method)
+        notes += found.notes
+        if found.order in sums and found.status == "reduced":
+            break  # further orders would be cut to the same one
+        sums[found.order] = found
+        if progress is not None:
+            progress(done + 1, len(wanted))
+    useful = _useful_order(sums, time, values)
+    chosen = _choose(sums, useful, tolerance * float(np.trapezoid(np.abs(values), time)))
+    decay = fit_decay(MemoryCurve(time=time, values=np.abs(values)))
+    return KernelFit(time, values, sums, useful, chosen, tolerance, decay, tuple(dict.fromkeys(notes)))
+
+
+def _choose(sums: dict[int, ExponentialSum], useful: int, allowed: float) -> int:
+    carried = {order: found.l1_error for order, found in sorted(sums.items()) if order <= useful}
+    within = [order for order, error in carried.items() if error <= allowed]
+    return within[0] if within else min(carried, key=lambda order: carried[order])
+
+
+def _useful_order(sums: dict[int, ExponentialSum], time: np.ndarray, values: np.ndarray) -> int:
+    """The order with the smallest information criterion: past it, two more numbers a mode only follow the noise.
+
+    BIC with errors of Laplace's law, 2 N log(mean |error|) + 2 m log N for N samples and 2 m numbers.
+    """
+    count, span = len(values), float(time[-1] - time[0])
+    floor = 1e-16 * float(np.abs(values).max())
+
+    def criterion(order: int) -> float:
+        return 2 * count * float(np.log(max(sums[order].l1_error / span, floor))) + 2 * order * float(np.log(count))
+
+    return min(sums, key=criterion)
+
+
+def _best(values: np.ndarray, time: np.ndarray, order: int, method: str) -> ExponentialSum:
+    if method != "best":
+        return fit_exponential_sum(values, order, cast("Method", method), time=time)
+    found, failure = [], None
+    for name in TRIED:
+        try:
+            found.append(fit_exponential_sum(values, order, name, time=time))
+        except HoldfastError as error:  # unequal spacing, too many samples: another method may do
+            failure = error
+    if not found:
+        assert failure is not None
+        raise failure
+    return min(found, key=lambda fit: fit.l1_error)

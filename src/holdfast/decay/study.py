@@ -1,0 +1,127 @@
+"""Everything that `holdfast memory` tells of a model, as one object."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from holdfast.decay.fit_decay import fit_decay
+from holdfast.decay.result import DecayFit, UndecidedError
+from holdfast.errors import ArgumentError, unknown_name
+from holdfast.memory import MemoryCurve, Properties, check_properties, memory_function
+from holdfast.memory.probes import PROBES, ProbeName
+from holdfast.memory.repeated import repeated_input_memory
+from holdfast.memory.settle import SHORTEST
+
+# called with what runs, and how much of how much is done where that is known
+Announce = Callable[[str, int | None, int | None], None]
+LEFT = 0.01  # the share that is left at the horizon
+CHECKED = 200  # steps over which properties are checked: their answers do not change with more
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryStudy:
+    """How a model remembers: for each probe a curve and its decay law, and the properties of its functional."""
+
+    curves: dict[str, MemoryCurve]
+    fits: dict[str, DecayFit]
+    properties: Properties | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def measured(self) -> bool:
+        """Whether every curve could be measured."""
+        return all(curve.status == "ok" for curve in self.curves.values())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain numbers, for JSON."""
+        return {
+            "notes": list(self.notes),
+            "probes": {name: self._probe(name) for name in self.fits},
+            "properties": None if self.properties is None else self.properties.as_dict(),
+        }
+
+    def _probe(self, name: str) -> dict[str, Any]:
+        fit = self.fits[name]
+        horizon = _horizon(fit)
+        left = horizon if math.isfinite(horizon) else None
+        return {"curve": self.curves[name].as_dict(), "fit": fit.as_dict(), f"horizon_{LEFT}": left}
+
+
+def study_memory(
+    model: Callable[..., Any],
+    input_size: int = 1,
+    horizon: int = 1000,
+    *,
+    probes: Sequence[ProbeName] = ("heaviside",),
+    properties: bool = True,
+    progress: Announce | None = None,
+    **options: Any,
+) -> MemoryStudy:
+    """Measures the memory with every probe, names each decay law and checks the functional's properties.
+
+    What `holdfast memory` prints. `input_size` is the number of features, `horizon` the steps to follow; a model that
+    takes fewer (its `longest_input`) is followed for as many as it takes, and a note says so. `properties=False` leaves
+    the checks out. `progress(text, done, total)` is called along the way. `options` are those of `memory_function`.
+    """
+    for name in probes:
+        if name not in PROBES:
+            raise unknown_name("probe", name, PROBES)
+    if not probes:
+        raise ArgumentError(f"probes is empty; name at least one of {', '.join(PROBES)}")
+    announce = progress or _quiet
+    longest = getattr(model, "longest_input", None)
+    steps = horizon if longest is None else min(horizon, longest - SHORTEST - 1)
+    curves: dict[str, MemoryCurve] = {}
+    for name in probes:
+        text = f"{name} probe"
+        announce(text, None, None)
+        tick = partial(announce, text)
+        curves[name] = memory_function(
+            model, input_size=input_size, horizon=steps, probe=name, progress=tick, **options
+        )
+    checked = None
+    if properties:
+        announce("properties", None, None)
+        shared = {key: options[key] for key in ("layout", "double", "seed") if key in options}
+        most = CHECKED if longest is None else min(CHECKED, longest // 3)
+        checked = check_properties(model, input_size, max(min(horizon, most), 16), **shared)
+    short = f"the model takes {longest} steps: followed for {steps} of the {horizon} asked for"
+    return _study(curves, checked, (short,) if steps < horizon else ())
+
+
+def study_repeated(
+    score: Callable[..., Any], item: Any, copies: int, *, progress: Announce | None = None
+) -> MemoryStudy:
+    """The memory of an item repeated up to `copies` times, by `repeated_input_memory`, with its decay law.
+
+    For models that read tokens: `score` gives a number for a text or a list of token ids.
+    """
+    text = f"repeating {item!r}"
+    announce = progress or _quiet
+    announce(text, None, None)
+    curve = repeated_input_memory(score, item, copies, progress=partial(announce, text))
+    return _study({"repeated": curve}, None, ())
+
+
+def with_notes(study: MemoryStudy, *notes: str) -> MemoryStudy:
+    """The study with these notes before its own."""
+    return replace(study, notes=(*notes, *study.notes))
+
+
+def _study(curves: dict[str, MemoryCurve], properties: Properties | None, notes: tuple[str, ...]) -> MemoryStudy:
+    return MemoryStudy(curves, {name: fit_decay(curve) for name, curve in curves.items()}, properties, notes)
+
+
+def _horizon(fit: DecayFit) -> float:
+    try:
+        return fit.horizon(LEFT)
+    except UndecidedError:
+        return math.nan
+
+
+def _quiet(text: str, done: int | None, total: int | None) -> None:
+    """Shows nothing."""

@@ -1,0 +1,147 @@
+"""Everything that `holdfast stability` tells of a model, or of a family of them by width, as one object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from holdfast.errors import ArgumentError
+from holdfast.laws import AbstractLaw
+from holdfast.stability.perturbation import PerturbationCurve, perturbation_error
+from holdfast.stability.perturbation.evaluate import first_output
+from holdfast.stability.verdict import Censored, StabilityVerdict, assess_stability, stability_radius
+
+LEVEL = 0.5  # of the size of the outputs: an error this large is a model that no longer does its work
+SINGLE = 0  # the width under which the curve of a single model stands
+
+
+@dataclass(frozen=True, eq=False)
+class StabilityStudy:
+    """Error curves by width, and the family's verdict, or a single model's radius at `level`.
+
+    `censored` says where the radius is only a bound: "at least", "at most", or "" where it is known.
+    """
+
+    target: str
+    curves: dict[int, PerturbationCurve]
+    verdict: StabilityVerdict | None = None
+    radius: float | None = None
+    censored: Censored = ""
+    level: float | None = None
+
+    @property
+    def bad(self) -> bool:
+        """Unstable; or, for one model, not finite within the radii or broken at the smallest of them."""
+        if self.verdict is not None:
+            return self.verdict.verdict == "unstable"
+        return self.censored == "at most" or not bool(np.isfinite(self.curves[SINGLE].errors).all())
+
+    def conclusion(self) -> list[str]:
+        """The verdict, or the radius of a single model, in words."""
+        return self._of_one() if self.verdict is None else _of_family(self.verdict)
+
+    def _of_one(self) -> list[str]:
+        assert self.radius is not None and self.level is not None
+        sign = {"": "=", "at least": ">=", "at most": "<="}[self.censored]
+        lines = [f"radius {sign} {self.radius:.3g}: up to there the error stays below {self.level:.3g}"]
+        curve = self.curves[SINGLE]
+        diverged = ~np.isfinite(curve.errors)
+        if diverged.any():
+            lines.append(f"not finite from radius {curve.radii[diverged][0]:.3g} on")
+        return lines
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain numbers, for JSON."""
+        return {
+            "target": self.target,
+            "curves": {str(width): curve.as_dict() for width, curve in self.curves.items()},
+            "verdict": None if self.verdict is None else self.verdict.as_dict(),
+            "radius": self.radius,
+            "censored": self.censored,
+            "level": self.level,
+        }
+
+
+def _of_family(v: StabilityVerdict) -> list[str]:
+    marks = {"": "", "at least": ">= ", "at most": "<= "}
+    radii = ", ".join(
+        f"m = {m:g}: {marks[kind]}{r:.3g}" for m, r, kind in zip(v.widths, v.radii, v.censored, strict=True)
+    )
+    lines = [f"radii at level {v.levels.max():.3g}: {radii}"]
+    if v.crossings:
+        lines.append("curves cross: " + ", ".join(f"{c.narrow:g}/{c.wide:g} at {c.radius:.3g}" for c in v.crossings))
+    return [*lines, f"{v.verdict.upper()}: {v.explanation}"]
+
+
+def study_stability(
+    model: nn.Module | Mapping[int, nn.Module],
+    radii: Float[np.ndarray, " radii"],
+    *,
+    law: AbstractLaw | None = None,
+    input_size: int = 1,
+    batch: int = 32,
+    length: int = 100,
+    progress: Callable[[str, int, int], None] | None = None,
+    **options: Any,
+) -> StabilityStudy:
+    """Perturbs the weights of a model within every radius and says how far its outputs move.
+
+    What `holdfast stability` prints. `model` is one module, or a family {width: module}, of which it is told whether the
+    radius that it survives shrinks with the width (iat, Def. 3.5). Inputs are `batch` normal sequences of `length` steps
+    and `input_size` features. Targets are the model's own outputs, or with `law` the linear functional with that kernel of
+    the mean over the features. `progress(label, done, total)` is called along the way. `options` are those of
+    `perturbation_error`; its `seed` draws the inputs too.
+    """
+    if min(batch, length, input_size) < 1:
+        raise ArgumentError(f"needs batch, length, input_size >= 1; came {batch=}, {length=}, {input_size=}")
+    family = dict(model) if isinstance(model, Mapping) else {SINGLE: model}
+    curves: dict[int, PerturbationCurve] = {}
+    size = 0.0
+    for width, module in family.items():
+        x, y = _data(module, law, (batch, length, input_size), options)
+        size = float(y.abs().max())
+        label = "perturbing" if width == SINGLE else f"width {width}"
+        tick = None if progress is None else partial(progress, label)
+        curves[width] = perturbation_error(module, x, y, radii, progress=tick, **options)
+    described = "the model's own outputs" if law is None else f"a linear functional with kernel {law.name}"
+    if isinstance(model, Mapping):
+        return StabilityStudy(described, curves, assess_stability(curves))
+    curve = curves[SINGLE]
+    level = LEVEL * size if law is None else 2 * curve.at_zero
+    radius, censored = stability_radius(curve, level)
+    return StabilityStudy(described, curves, None, radius, censored, level)
+
+
+def _data(
+    module: nn.Module, law: AbstractLaw | None, sizes: tuple[int, int, int], options: dict[str, Any]
+) -> tuple[Tensor, Tensor]:
+    """Normal inputs and their targets, in the layout that the model reads."""
+    generator = torch.Generator().manual_seed(options.get("seed", 0))
+    dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.get_default_dtype())
+    x = torch.randn(*sizes, generator=generator, dtype=torch.float64)
+    time_first = options.get("layout") == "time_first"
+    given = x.transpose(0, 1).contiguous().to(dtype) if time_first else x.to(dtype)
+    training = module.training
+    with torch.no_grad():
+        y = first_output(module.eval()(given)).clone()
+    module.train(training)
+    if law is None:
+        return given, y
+    wanted = _functional(law, x.mean(-1)).to(dtype).unsqueeze(-1)
+    wanted = wanted.transpose(0, 1) if time_first else wanted
+    return given, wanted.expand_as(y).contiguous()
+
+
+def _functional(law: AbstractLaw, x: Float[Tensor, "batch time"]) -> Float[Tensor, "batch time"]:
+    """y_t = sum_k x_{t-k} int_k^{k+1} rho: what a held input adds over each step, exact where rho changes within one."""
+    steps = x.shape[1]
+    k = torch.arange(steps, dtype=torch.float64)
+    signal = torch.fft.rfft(x, 2 * steps) * torch.fft.rfft(law.integral(k, k + 1), 2 * steps)
+    return torch.fft.irfft(signal, 2 * steps)[:, :steps]
