@@ -104,8 +104,8 @@ def test_least_squares_weights_blow_up_and_nonnegative_ones_do_not(p):
     for order in (4, 16, 32):
         bounded = fit_exponential_sum(rho, order, "nonnegative")
         assert bounded.coefficients.min() >= 0
-        # their sum is s(0), which is rho(0) = 1 within the sup error
-        assert bounded.weight_norms["l1"] <= 1 + bounded.sup_error
+        # their sum is s(0), which is rho(0) = 1 within the sup error; 1e-14 is the rounding of a sum of 32
+        assert bounded.weight_norms["l1"] <= 1 + bounded.sup_error + 1e-14
     blown = [fit_exponential_sum(rho, order, "least_squares").weight_norms["l2"] for order in (4, 8, 16)]
     assert blown[0] < 10 < blown[1] and blown[2] > 1e4 * blown[1] and blown[2] > 1e6
 
