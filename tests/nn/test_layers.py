@@ -173,6 +173,45 @@ def test_half_precision_inputs_keep_a_float32_state(name, dtype):
 
 
 @every
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_weights_are_computed_in_float32(name, dtype, bidirectional):
+    layer = build(name, bidirectional=bidirectional).to(dtype)
+    exact = copy.deepcopy(layer).float()
+    x = sequence().to(dtype)
+    y, state = layer(x)
+    expected, last = exact(x.float())
+    assert (y.dtype, state.dtype) == (dtype, torch.float32)
+    # only the output is rounded
+    assert torch.equal(y, expected.to(dtype))
+    assert torch.equal(state, last)
+    y.float().sum().backward()
+    expected.sum().backward()
+    for (path, a), b in zip(layer.named_parameters(), exact.parameters(), strict=True):
+        assert a.grad is not None, path
+        assert torch.equal(a.grad, b.grad.to(dtype)), path
+
+
+@every
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("gradients", [False, True])
+def test_half_precision_weights_stream_with_a_float32_state(name, dtype, gradients):
+    layer, x = build(name).to(dtype), sequence().to(dtype)
+    exact = copy.deepcopy(layer).float()
+    with torch.set_grad_enabled(gradients):
+        state = other = None
+        for t in range(3):
+            y, state = layer.step(x[:, t], state)
+            expected, other = exact.step(x[:, t].float(), other)
+            assert (y.dtype, state.dtype) == (dtype, torch.float32)
+            assert torch.equal(y, expected.to(dtype))
+        for parameter in layer.parameters():
+            parameter.data.mul_(0.9)
+        changed = copy.deepcopy(layer).float().step(x[:, 3].float(), state)[0]
+        assert torch.equal(layer.step(x[:, 3], state)[0], changed.to(dtype))
+
+
+@every
 def test_autocast_does_not_reach_the_recurrence(name):
     layer, x = build(name).float(), sequence().float()
     plain, _ = layer(x)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Callable, Hashable
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -18,20 +17,21 @@ from torch import Tensor, nn
 
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, DtypeError, ShapeError
-from holdfast.kernels import checks, memory
+from holdfast.kernels import checks
+from holdfast.nn.kept import MOST, Witness
+from holdfast.nn.precision import HALF, state_dtype, widened, widened_twin, without_autocast
 from holdfast.nn.system import LinearSystem, RateNetwork
 
 Kept = TypeVar("Kept")
-_AS_IT_IS = nullcontext()
 StepSize = float | Float[Tensor, " time"] | Float[Tensor, "batch time"]
 
 
 class AbstractRecurrent(nn.Module, ABC):
     """A recurrent layer. A final class gives `state_shape`, `_run`, `_step` and names its recurrent weights.
 
-    Inputs in bfloat16 or float16 are computed with a float32 state and come out in their own dtype. With
-    `bidirectional=True` a second set of weights reads the sequence from its end, the two outputs are added, and the
-    state has a first dimension of 2 (forward, backward).
+    Inputs and weights in bfloat16 or float16 are computed in float32, with a float32 state; outputs have the dtype of
+    the input. With `bidirectional=True` a second set of weights reads the sequence from its end, the two outputs are
+    added, and the state has a first dimension of 2 (forward, backward).
     """
 
     # the weights that decide the eigenvalues: they get their own learning rate and no weight decay
@@ -81,7 +81,7 @@ class AbstractRecurrent(nn.Module, ABC):
     ) -> Tensor:
         """Zeros of the state's shape, in the dtype of the weights unless said otherwise."""
         weight = self._weight()
-        kind = dtype or _state_dtype(weight.dtype)
+        kind = dtype or state_dtype(weight.dtype)
         directions = (2,) if self.backward_layer is not None else ()
         return torch.zeros(*directions, batch, *self.state_shape, dtype=kind, device=device or weight.device)
 
@@ -100,14 +100,15 @@ class AbstractRecurrent(nn.Module, ABC):
         dt = self._ready_dt(x, dt)
         if lengths is not None:
             checks.lengths(type(self).__name__, lengths, x.shape[:1], x.shape[1], x.device)
-        inner = _widened(x)
-        with _exact(x):
-            if self.backward_layer is None:
-                y, state = self._run(inner, state, lengths, dt, False)
+        inner = widened(x)
+        with without_autocast(x):
+            layer = self._in_state_dtype()
+            if layer.backward_layer is None:
+                y, state = layer._run(inner, state, lengths, dt, False)
             else:
                 starts = (None, None) if state is None else (state[0], state[1])
-                y, ahead = self._run(inner, starts[0], lengths, dt, False)
-                z, behind = self.backward_layer._run(inner, starts[1], lengths, dt, True)
+                y, ahead = layer._run(inner, starts[0], lengths, dt, False)
+                z, behind = layer.backward_layer._run(inner, starts[1], lengths, dt, True)
                 y, state = y + z, torch.stack([ahead, behind])
         return y.to(x.dtype), state
 
@@ -125,8 +126,8 @@ class AbstractRecurrent(nn.Module, ABC):
         self._check_input(x, ("batch", "features"))
         state = self._ready_state(x, state)
         dt = self._ready_dt(x, dt)
-        with _exact(x):
-            y, state = self._step(_widened(x), state, dt)
+        with without_autocast(x):
+            y, state = self._in_state_dtype()._step(widened(x), state, dt)
         return y if y.dtype is x.dtype else y.to(x.dtype), state
 
     def stepper(self) -> Stepper:
@@ -140,6 +141,12 @@ class AbstractRecurrent(nn.Module, ABC):
                 return weight
         raise AttributeError(f"{type(self).__name__} has no weight of its own")
 
+    def _in_state_dtype(self) -> Self:
+        """The layer itself, or its float32 twin where the weights are in half precision."""
+        if self._weight().dtype not in HALF:
+            return self
+        return self._keep("twin", (*self.parameters(), *self.buffers()), lambda: widened_twin(self))
+
     def _check_input(self, x: Tensor, dims: tuple[str, ...]) -> None:
         name = type(self).__name__
         if not isinstance(x, Tensor) or not x.is_floating_point():
@@ -149,22 +156,26 @@ class AbstractRecurrent(nn.Module, ABC):
         if x.shape[-1] != self.features:
             raise ShapeError(f"{name}: expected {self.features} features (last dimension of x), came {tuple(x.shape)}")
         weight = self._weight()
-        if x.dtype is not weight.dtype and _state_dtype(x.dtype) != _state_dtype(weight.dtype):
+        if x.dtype is not weight.dtype and state_dtype(x.dtype) != state_dtype(weight.dtype):
             raise DtypeError(
                 f"{name}: x is {x.dtype} and the weights are {weight.dtype}; convert one: x.to(...) or layer.to(...)"
+            )
+        if x.device != weight.device:
+            raise ArgumentError(
+                f"{name}: x is on {x.device} and the weights are on {weight.device}; move x or the layer"
             )
 
     def _ready_state(self, x: Tensor, state: Tensor | None) -> Tensor:
         if state is None:
-            return self.initial_state(x.shape[0], dtype=_state_dtype(x.dtype), device=x.device)
+            return self.initial_state(x.shape[0], dtype=state_dtype(x.dtype), device=x.device)
         directions = (2,) if self.backward_layer is not None else ()
         expected = (*directions, x.shape[0], *self.state_shape)
         name = type(self).__name__
         if not isinstance(state, Tensor) or tuple(state.shape) != expected:
             came = tuple(state.shape) if isinstance(state, Tensor) else type(state).__name__
             raise ShapeError(f"{name}: expected a state of shape {expected} for x of {tuple(x.shape)}, came {came}")
-        if state.dtype != _state_dtype(x.dtype):
-            wanted = _state_dtype(x.dtype)
+        if state.dtype != state_dtype(x.dtype):
+            wanted = state_dtype(x.dtype)
             raise DtypeError(f"{name}: expected a state in {wanted} for x in {x.dtype}, came {state.dtype}")
         return state
 
@@ -183,30 +194,44 @@ class AbstractRecurrent(nn.Module, ABC):
                 )
             if checks.readable(dt) and bool((~(dt >= 0)).any()):
                 raise ArgumentError(f"{name}: expected step sizes dt >= 0, came a smallest of {float(dt.min())}")
-            return dt.to(_state_dtype(x.dtype)).expand(x.shape[:-1])
+            return dt.to(state_dtype(x.dtype)).expand(x.shape[:-1])
         if not dt >= 0:
             raise ArgumentError(f"{name}: expected a step size dt >= 0, came {dt!r}")
         return float(dt)
 
-    def _keep(self, name: str, sources: tuple[Tensor, ...], make: Callable[[], Kept]) -> Kept:
-        """`make()`, kept between calls while gradients are off and the `sources` hold the same numbers.
+    def _keep(self, key: Hashable, sources: tuple[Tensor, ...], make: Callable[[], Kept]) -> Kept:
+        """`make()`, kept between calls while gradients are off and nothing that it is made of has changed.
 
-        Streaming spends most of its time on discretisation otherwise. Contents are compared, not version counters:
-        those miss a change through `.data`.
+        Streaming spends most of its time on discretisation otherwise. `sources` are the layer's weights that `make`
+        reads; settings, and the constants of a parameterization, are watched without being named.
         """
-        kept = self.__dict__.setdefault("_kept", {})
-        if torch.compiler.is_exporting() and name in kept:
-            return kept[name][1]
+        kept = self.__dict__.get("_kept")
+        if kept is None:
+            kept = self.__dict__.setdefault("_kept", {})
+        if torch.compiler.is_exporting() and key in kept:
+            return kept[key][1]
         watched = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
         if torch.is_grad_enabled() or watched:
             return make()
-        if name in kept:
-            before, value = kept[name]
-            if before.equal(sources):
-                return value
+        found = kept.get(key)
+        if found is not None and found[0].holds(sources):
+            return found[1]
+        # copied before make() and compared after it: another thread may change the weights meanwhile
+        witness = Witness(self, sources)
         value = make()
-        kept[name] = (memory.Copies(sources), value)
+        if witness.holds(sources):
+            if len(kept) >= MOST:
+                kept.clear()
+            kept[key] = (witness, value)
         return value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Sets an attribute; coefficients that were made of the old one are dropped.
+
+        In this order, and by a new dict: what a thread is making now of the old value goes into the old dict.
+        """
+        super().__setattr__(name, value)
+        self.__dict__["_kept"] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_kept"}
@@ -228,20 +253,6 @@ class Stepper(nn.Module):
     def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """One step."""
         return self.layer.step(x, state)
-
-
-def _state_dtype(dtype: torch.dtype) -> torch.dtype:
-    return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
-
-
-def _widened(x: Tensor) -> Tensor:
-    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
-
-
-def _exact(x: Tensor) -> AbstractContextManager[Any]:
-    # under autocast a recurrence would run on rounded coefficients: 1 - 2^-9 is the nearest bfloat16 below 1
-    kind = x.device.type
-    return torch.autocast(device_type=kind, enabled=False) if torch.is_autocast_enabled(kind) else _AS_IT_IS
 
 
 def zero_after(y: Float[Tensor, "batch time *any"], lengths: Int[Tensor, " batch"] | None) -> Tensor:

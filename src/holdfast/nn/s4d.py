@@ -142,7 +142,7 @@ class S4D(AbstractRecurrent):
         else:
             sources = (self.w, self.log_dt) if self.frequency is None else (self.w, self.log_dt, self.frequency)
             scale = 1.0 if dt is None else dt
-            factor, gain = self._keep(f"factors {dt}", sources, lambda: self._factors(scale))
+            factor, gain = self._keep(dt, sources, lambda: self._factors(scale))
         return s4d_step(x, state, factor, gain, self.C, self.D)
 
     def _read(self, h: Tensor, x: Tensor) -> Tensor:
