@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from holdfast import laws
 from holdfast.decay import UndecidedError, asymptotic_law, envelope, fit_decay
 from holdfast.errors import ArgumentError
-from holdfast.memory import MemoryCurve, closed_form
+from holdfast.memory import MemoryCurve, closed_form, memory_function
 
 T = np.arange(1001.0)
 
@@ -182,8 +182,45 @@ def test_values_below_the_curves_own_floor_do_not_count():
     floor = np.full_like(T, 4e-6)
     assert fit_decay(MemoryCurve(time=T, values=values, floor=floor)).law == "exponential"
     assert fit(values).law == "non-decaying"  # without a floor the level is signal
-    assert fit_decay(MemoryCurve(time=T, values=values * 1e-9, floor=np.ones_like(T))).law == "zero"
-    assert fit(np.zeros_like(T)).horizon(0.5) == 0.0
+
+
+def test_a_curve_that_rounding_hides_is_undecided_and_has_no_horizon():
+    hidden = fit_decay(MemoryCurve(time=T, values=np.exp(-0.1 * T) * 1e-9, floor=np.ones_like(T)))
+    assert (hidden.law, hidden.status) == ("undecided", "undecided")
+    assert "rounding hides it" in hidden.explanation
+    with pytest.raises(UndecidedError, match="rounding hides it"):
+        hidden.horizon(0.5)
+    torch.manual_seed(0)
+    unit = torch.nn.GRU(1, 8, batch_first=True)
+    lifted = fit_decay(memory_function(lambda x: unit(x)[0] + 1e6, horizon=300))
+    assert lifted.status == "undecided"
+    assert "double=True" in lifted.explanation
+
+
+@pytest.mark.parametrize("probe", ["heaviside", "impulse", "reversed"])
+def test_a_delay_that_ends_behind_the_horizon_is_undecided(probe):
+    def delayed(x):
+        return torch.cat([torch.zeros_like(x[:, :500]), x], 1)[:, : x.shape[1]]
+
+    late = fit_decay(memory_function(delayed, horizon=300, probe=probe))
+    assert late.status == "undecided"
+    assert "behind the horizon" in late.explanation
+    with pytest.raises(UndecidedError, match="behind the horizon"):
+        late.horizon(0.5)
+
+
+def test_zeros_for_more_steps_than_modes_are_zero_for_good():
+    zeros = MemoryCurve(time=T, values=np.zeros_like(T))
+    known = fit_decay(zeros, eigenvalues=torch.tensor([0.5, 0.2]))
+    assert (known.law, known.status) == ("zero", "decided")
+    assert known.horizon(0.5) == 0.0
+    assert fit_decay(zeros, eigenvalues=torch.full((len(T),), 0.5)).status == "undecided"
+
+
+def test_plain_numbers_are_told_to_become_a_curve(user_mistakes):
+    for function in (fit_decay, envelope):
+        with pytest.raises(ArgumentError, match=r"ndarray.*MemoryCurve\(time="):
+            function(np.ones(3))
 
 
 def test_infinite_curves_are_undecided_or_growing():

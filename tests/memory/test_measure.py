@@ -20,7 +20,7 @@ from torch import nn
 
 from holdfast import nn as holdfast_nn
 from holdfast.errors import ArgumentError, ShapeError, UnknownNameError
-from holdfast.memory import MemoryCurve, ModelError, closed_form, memory_function
+from holdfast.memory import MemoryCurve, ModelError, check_properties, closed_form, memory_function
 
 PROBES = ("heaviside", "impulse", "reversed")
 
@@ -126,8 +126,8 @@ def test_reversed_probe_takes_a_number_of_steps_linear_in_the_horizon():
         model = random_linear(1)
         memory_function(model, horizon=horizon, probe="reversed")
         steps[horizon] = sum(model.steps)
-    # 6 probes and the zero input; a quadratic method would take 6 * 1000^2
-    assert steps[1000] - steps[500] == 7 * 500
+    # 6 probes, the zero input, and 3 rows twice for causality; a quadratic method would take 6 * 1000^2
+    assert steps[1000] - steps[500] == 13 * 500
 
 
 def test_reversed_probe_of_a_model_that_never_rests_takes_the_paper_form_or_says_so():
@@ -290,6 +290,33 @@ def test_models_that_are_not_causal_are_caught():
     for model in (nn.LSTM(1, 4, batch_first=True, bidirectional=True), lambda x: x - x.mean(1, keepdim=True)):
         with pytest.raises(ModelError, match="not causal"):
             memory_function(model, horizon=20)
+
+
+@pytest.mark.parametrize("probe", ["heaviside", "impulse", "reversed"])
+@pytest.mark.parametrize("steps", [1, 20, 99])
+def test_a_model_that_sees_some_steps_ahead_is_caught_however_far(probe, steps):
+    def ahead(x):
+        return torch.cat([x, torch.zeros(len(x), steps, 1)], 1)[:, steps:]
+
+    with pytest.raises(ModelError, match="not causal"):
+        memory_function(ahead, horizon=100, probe=probe)
+    assert check_properties(ahead, horizon=100).causal.answer == "no"
+
+
+def test_a_model_that_sees_ahead_within_blocks_is_caught():
+    def blocks(x):
+        return torch.cat([part.mean(1, keepdim=True).expand(-1, part.shape[1], -1) for part in x.split(25, 1)], 1)
+
+    with pytest.raises(ModelError, match="not causal"):
+        memory_function(lambda x: torch.where(torch.arange(x.shape[1]).view(1, -1, 1) < 25, x, blocks(x)), horizon=100)
+
+
+def test_a_chaotic_model_is_not_taken_for_one_that_sees_ahead():
+    torch.manual_seed(0)
+    unit = nn.RNN(1, 64, batch_first=True)
+    with torch.no_grad():
+        unit.weight_hh_l0.mul_(4)  # differences grow tenfold in a few steps
+    assert memory_function(unit, horizon=500).time[-1] == 500
 
 
 def test_a_leak_that_only_a_long_run_shows_is_caught():

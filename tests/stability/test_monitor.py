@@ -191,6 +191,44 @@ def test_gradients_that_break_or_jump_are_warned_about_once():
     assert math.isnan(monitor.history.norm_ratio[-1, 0])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("size", [1e25, 1e-30])
+def test_the_norms_of_huge_and_tiny_gradients_are_right(dtype, size):
+    model = nn.RNN(1, 4).to(dtype)
+    monitor = GradientMonitor(model)
+    for p in model.parameters():
+        p.grad = torch.full_like(p, size)
+    monitor.record()  # a warning would be an error
+    weight = model.weight_hh_l0.detach().double()
+    # bfloat16 keeps 3 digits
+    assert monitor.history.norm_ratio[0, 0] == pytest.approx(4 * size / float(weight.norm()), rel=1e-2)
+
+
+def test_float64_gradients_beyond_float32_are_finite():
+    model = nn.RNN(1, 4).double()
+    monitor = GradientMonitor(model)
+    for p in model.parameters():
+        p.grad = torch.full_like(p, 1e60)
+    monitor.record()
+    assert math.isfinite(monitor.history.norm_ratio[0, 0])
+
+
+def test_complex_weights_are_measured_by_their_modulus():
+    class Unit(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lam = nn.Parameter(torch.tensor([3 + 4j, 1j]))
+            self.real = nn.Parameter(torch.ones(2))
+
+    model = Unit()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with GradientMonitor(model, names=["lam", "real"]) as monitor:
+        (model.lam.abs().square().sum() + model.real.sum()).backward()
+        optimizer.step()
+    assert monitor.history.maximum[0, 0] == pytest.approx(2)
+    assert monitor.history.norm_ratio[0].tolist() == pytest.approx([2, 1])
+
+
 def test_a_weight_at_rest_with_no_gradient_counts_as_zero_and_one_without_as_nothing():
     model = DiagonalSSM(1, 2)
     with torch.no_grad():
@@ -298,6 +336,8 @@ def test_an_adapter_without_its_package_says_how_to_get_it(monkeypatch):
         (nn.Linear(2, 2), {}, ArgumentError, "name them"),
         (nn.Linear(2, 2), {"names": ["wieght"]}, UnknownNameError, "Did you mean 'weight'"),
         (nn.RNN(2, 2), {"every": 0}, ArgumentError, "every >= 1"),
+        (None, {}, ArgumentError, "model must be an nn.Module, came NoneType"),
+        (nn.RNN(2, 2), {"every": 1.5}, ArgumentError, "every must be a whole number"),
         (nn.RNN(2, 2), {"quantiles": (2.0,)}, ArgumentError, r"\[0, 1\]"),
     ],
     ids=str,

@@ -46,17 +46,19 @@ def fit_decay(
       after its end;
     - non-decaying: level to 1% over the second half, or growing by an e-fold, or fluctuating without a trend;
     - periodic: repeats itself after a lag, shrinking by less than 2% over the whole window;
-    - zero: nothing above the curve's floor.
+    - zero: exactly 0 for more steps than a linear recurrence with known eigenvalues has modes (Cayley-Hamilton).
 
-    Anything else is undecided: so is a sum of exponentials whose slowest rate the window does not resolve. The verdict
+    Anything else is undecided: so are a curve that its rounding floor hides and one that is 0 so far (a delay may end
+    behind the horizon), and so is a sum of exponentials whose slowest rate the window does not resolve. The verdict
     is about the window: a slower mode below the noise or beyond the horizon cannot be seen, and a sum of so many
     exponentials that it equals a power law to within the noise is called polynomial. `eigenvalues` of a linear
     recurrence (of e^{W t} in continuous `time`) settle what happens for t -> inf; see `DecayFit.asymptotic`. A curve of
     a holdfast layer brings them along.
     """
+    rest = envelope(curve)
     t = curve.time
     peak = float(np.where(np.isfinite(curve.values), curve.values, 0.0).max())
-    common: dict[str, Any] = {"time": t, "envelope": envelope(curve)}
+    common: dict[str, Any] = {"time": t, "envelope": rest}
     if eigenvalues is not None:
         common["asymptotic"] = asymptotic_law(eigenvalues, time, dt=curve.dt)
     elif curve.eigenvalues is not None:
@@ -65,10 +67,34 @@ def fit_decay(
     if not np.isfinite(curve.values).all():
         return DecayFit(*_not_finite(curve), whole, **common)
     if peak == 0 or (curve.floor is not None and bool((curve.values <= curve.floor).all())):
-        return DecayFit("zero", "decided", "nothing above the rounding floor", whole, **common)
-    found, noise = _decide(t, curve.values / peak, None if curve.floor is None else curve.floor / peak)
-    fit = DecayFit(**found, noise=noise * peak, **common)
+        modes = eigenvalues if eigenvalues is not None else curve.eigenvalues
+        fit = DecayFit(*_nothing(curve, peak, modes), whole, noise=_highest(curve.floor), **common)
+    else:
+        found, noise = _decide(t, curve.values / peak, None if curve.floor is None else curve.floor / peak)
+        fit = DecayFit(**found, noise=noise * peak, **common)
     return _with_spectrum(fit) if fit.asymptotic is not None else fit
+
+
+def _highest(floor: np.ndarray | None) -> float:
+    return 0.0 if floor is None else float(floor.max())
+
+
+def _nothing(curve: MemoryCurve, peak: float, modes: Any) -> tuple[Law, Literal["decided", "undecided"], str]:
+    """What a curve without a value above its floor says."""
+    last = f"t = {curve.time[-1]:g}"
+    if peak > 0:
+        text = (
+            f"rounding hides it: the largest value is {peak:.2g} and rounding errors reach {_highest(curve.floor):.2g}; "
+            "measure in float64 (double=True), or without the constant that makes the output large"
+        )
+        return "undecided", "undecided", text
+    if modes is not None and len(curve.values) > len(modes):
+        return "zero", "decided", f"exactly 0 until {last}, longer than {len(modes)} modes can hide anything"
+    return (
+        "undecided",
+        "undecided",
+        f"0 until {last}: no response at all, or one behind the horizon; measure a longer one",
+    )
 
 
 def _decide(t: np.ndarray, values: np.ndarray, floor: np.ndarray | None) -> tuple[dict[str, Any], float]:
@@ -131,7 +157,7 @@ def _with_spectrum(fit: DecayFit) -> DecayFit:
     """Adds to the explanation what the eigenvalues say, where the window did not show it."""
     known = fit.asymptotic
     assert known is not None
-    if fit.law == known.law:
+    if fit.law in (known.law, "zero"):
         return fit
     text = f"{fit.explanation}; by its eigenvalues it is {known.law} for t -> inf"
     if known.law == "exponential":

@@ -66,6 +66,8 @@ class DecayFit:
             return float(self.time[0])
         if not np.isfinite(self.envelope).all():
             raise UndecidedError("the curve is not finite everywhere: the model diverged or returned NaN")
+        if self.envelope[0] <= self.noise:
+            raise UndecidedError(f"the curve shows no memory to take a share of: {self.explanation}")
         wanted = fraction * float(self.envelope[0])
         below = np.flatnonzero(self.envelope <= max(wanted, 0.0))
         last = self.window[1]

@@ -9,6 +9,7 @@ from holdfast.memory.curve import ModelError
 from holdfast.memory.state import learn_state
 from holdfast.memory.subject import Subject, tolerance
 
+CUTS = 3  # places behind which a long run's inputs are changed
 STEPS = 12  # length of the short runs; each check is a run or two of this length
 
 
@@ -27,6 +28,27 @@ def examine(subject: Subject, generator: torch.Generator, *, causal: bool = True
     if causal:
         _check_causal(subject, x, y, generator)
         learn_state(subject, x, y)
+
+
+def check_far_sight(subject: Subject, steps: int, seed: int) -> None:
+    """Raises ModelError where an output sees an input up to `steps` later, wherever in the run and however far.
+
+    Each row's inputs change behind a place of its own, at random: a model that looks ahead within blocks is caught
+    unless all places happen to be their ends. Both runs have one shape and the same rows, so that even a chaotic model
+    repeats itself bit by bit up to that place.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    steps = min(steps, subject.longest or steps)
+    x, other = (subject.normal(CUTS, steps, generator) for _ in range(2))
+    cuts = torch.randint(1, steps, (CUTS, 1), generator=generator).to(subject.device)
+    before = torch.arange(steps, device=subject.device) < cuts
+    y, changed = subject(x), subject(torch.where(before.unsqueeze(-1), x, other))
+    if not bool(torch.isfinite(y).all() and torch.isfinite(changed).all()):
+        return
+    ahead = float(((changed - y).abs().amax(-1) * before).max())
+    # rounding in the size of what comes later too: a convolution by FFT spreads it over all steps
+    if not ahead <= max(tolerance(y), tolerance(changed)):
+        raise _not_causal("later inputs change earlier outputs", ahead)
 
 
 def _learn_shape(subject: Subject) -> None:
@@ -75,7 +97,11 @@ def _check_causal(subject: Subject, x: Tensor, y: Tensor, generator: torch.Gener
     shorter = float((subject(x[:, :half]) - y[:, :half]).abs().max())
     if not max(ahead, shorter) <= tolerance(y):
         what = "later inputs change earlier outputs" if ahead > tolerance(y) else "outputs depend on the total length"
-        raise ModelError(
-            f"the model is not causal: {what} (by {max(ahead, shorter):.3g}). This probe needs a causal model: add the "
-            "causal mask, drop the backward direction, or use repeated_input_memory."
-        )
+        raise _not_causal(what, max(ahead, shorter))
+
+
+def _not_causal(what: str, by: float) -> ModelError:
+    return ModelError(
+        f"the model is not causal: {what} (by {by:.3g}). This probe needs a causal model: add the causal mask, drop the "
+        "backward direction, or use repeated_input_memory."
+    )

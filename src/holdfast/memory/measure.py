@@ -14,7 +14,7 @@ from torch import Tensor
 
 from holdfast.errors import ArgumentError, ShapeError, unknown_name
 from holdfast.memory import closed_form
-from holdfast.memory.checks import examine
+from holdfast.memory.checks import check_far_sight, examine
 from holdfast.memory.curve import CurveStatus, MemoryCurve, ModelError, Normalization
 from holdfast.memory.preserve import undisturbed
 from holdfast.memory.probes import Measured, Plan, ProbeName
@@ -72,15 +72,16 @@ def memory_function(
     answers up to horizon 256, or further when asked for; `progress(done, total)` is called as it goes.
 
     Assumed unchecked: the model is time-homogeneous, and a settled output means a settled state. Checked, with a
-    ModelError that names the fix: shapes, repeatability, separate rows, causality. Outputs that are not finite or do
-    not settle are a status of the curve. `double=True` measures a float64 copy, which lowers the rounding floor from
-    about 1e-7 to 1e-16 of the output. The model, its modes, gradients and the random states are left as they were.
+    ModelError that names the fix: shapes, repeatability, separate rows, and causality over the horizon. Outputs that are
+    not finite or do not settle are a status of the curve. `double=True` measures a float64 copy: its rounding floor is
+    not 1e-7 but 1e-16 of the output. The model, its modes, gradients and the random states are left as they were.
     """
     _check_arguments(probe, normalization, search, reversed_form, horizon, budget, dt, norm, amplitudes, mode)
     generator = seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(seed)
     with undisturbed(model, evaluate=mode == "eval"), torch.no_grad():
         subject = Subject(model, input_size, layout=layout, dtype=dtype, device=device, double=double)
         examine(subject, generator)
+        check_far_sight(subject, horizon + 1, generator.initial_seed())
         chosen = _check_candidates(candidates, input_size)
         first = _first_round(input_size, budget, amplitudes, generator) if chosen is None else chosen
         settling, form = _lead(subject, probe, first, burn_in, longest_burn_in, reversed_form, horizon)

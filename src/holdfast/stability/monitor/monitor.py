@@ -173,8 +173,8 @@ class GradientMonitor:
             return
         parameters = [p for i in present for p in self.watched[i].parameters]
         # one copy each, off the device: a few small numpy calls cost a tenth of as many tensor operations
-        weights = torch.cat([p.detach().reshape(-1) for p in parameters]).abs_().float().cpu().numpy()
-        gradients = torch.cat([p.grad.reshape(-1) for p in parameters]).abs_().float().cpu().numpy()  # type: ignore[union-attr]
+        weights = _sizes([p.detach() for p in parameters])
+        gradients = _sizes([p.grad for p in parameters if p.grad is not None])
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             ratios = gradients / weights
             end = 0
@@ -182,7 +182,7 @@ class GradientMonitor:
                 start, end = end, end + self.watched[i].size
                 g, w = gradients[start:end], weights[start:end]
                 row[i, : 2 + len(self.levels)] = self._spread(ratios[start:end], g)
-                row[i, -2] = math.sqrt(float(g @ g)) / max(math.sqrt(float(w @ w)), 1e-300)
+                row[i, -2] = _norm(g) / max(_norm(w), 1e-300)
 
     def _spread(self, ratios: np.ndarray, gradients: np.ndarray) -> list[float]:
         if np.isnan(ratios).any():
@@ -248,3 +248,14 @@ class GradientMonitor:
             for name, k in columns.items():
                 if not math.isnan(values[k]):
                     writer.add_scalar(f"gradient_over_weight/{watched.path}/{name}", float(values[k]), step)
+
+
+def _sizes(tensors: Sequence[torch.Tensor]) -> np.ndarray:
+    """The absolute values of all entries, one after the other; of complex ones their modulus."""
+    sizes = torch.cat([t.reshape(-1).abs() for t in tensors])
+    return (sizes if sizes.dtype == torch.float64 else sizes.float()).cpu().numpy()
+
+
+def _norm(sizes: np.ndarray) -> float:
+    # squares in float64: those of float32 overflow from 1.8e19 on
+    return math.sqrt(float(np.einsum("i,i->", sizes, sizes, dtype=np.float64)))

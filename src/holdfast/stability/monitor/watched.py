@@ -119,7 +119,7 @@ def _euler_margin(lam: Tensor, dt: float) -> float:
 
 @torch.no_grad()
 def _matrix_margin(W: Tensor, time: str) -> float:
-    lam = torch.linalg.eigvals(W)
+    lam = torch.linalg.eigvals(W if W.dtype == torch.float64 or W.is_complex() else W.float())
     return float(-lam.real.max()) if time == "continuous" else float(1 - lam.abs().max())
 
 
