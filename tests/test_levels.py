@@ -14,6 +14,8 @@ LEVELS = {
     "_files": 0.2,
     "_manifest": 0.3,
     "_arrays": 0.4,
+    "_readers": 0.1,
+    "_arguments": 0.2,
     "figures": 0.3,  # in L0 with the errors that it raises
     "results": 0.5,  # in L0 with the errors that it raises
     "laws": 1,

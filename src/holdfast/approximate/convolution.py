@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from holdfast._arguments import checked
 from holdfast.approximate.fit import Method, fit_exponential_sum
 from holdfast.approximate.network import Construction, parameters_of, width_of
 from holdfast.approximate.sums import ExponentialSum
@@ -22,6 +23,7 @@ _DEFAULT: tuple[Method, ...] = ("matrix_pencil", "nonnegative")
 _ORDERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 
+@checked
 def convolution(
     rho: Kernel,
     length: int | None = None,

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from holdfast._arguments import checked
 from holdfast.approximate.network import Chain, Construction, parameters_of, width_of
 from holdfast.approximate.sigmoids import WIDEST, Function, Sigmoid, Sigmoids, fit_sigmoids, widths
 from holdfast.errors import ArgumentError, unknown_name
@@ -16,6 +17,7 @@ from holdfast.nn.given import diagonal_layer
 from holdfast.parameterizations import AbstractParameterization
 
 
+@checked
 def elementwise(
     f: Callable[[Any], Any],
     low: float = -1.0,

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from holdfast._arguments import checked
 from holdfast.errors import ArgumentError, DamagedResultError
 from holdfast.nn import LRU, S4D, AbstractRecurrent, DiagonalSSM
 from holdfast.parameterizations import AbstractParameterization, get
@@ -16,6 +17,7 @@ from holdfast.results import write_atomically
 FORMAT = "holdfast layer 1"
 
 
+@checked
 def save_layer(layer: AbstractRecurrent, path: str | Path) -> None:
     """Writes a DiagonalSSM, LRU or S4D as `fit_exponential_sum(...).to_layer()` makes them; `load_layer` reads it."""
     from safetensors.torch import save
@@ -28,6 +30,7 @@ def save_layer(layer: AbstractRecurrent, path: str | Path) -> None:
     write_atomically(target, save(tensors, metadata=described))
 
 
+@checked
 def load_layer(path: str | Path) -> AbstractRecurrent:
     """The layer that `save_layer` wrote, weights bit by bit."""
     from safetensors import SafetensorError, safe_open

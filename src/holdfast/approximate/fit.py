@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from torch import Tensor
 
+from holdfast._arguments import checked
 from holdfast.approximate.linear import fit_least_squares, fit_nonnegative
 from holdfast.approximate.nonlinear import fit_nonlinear
 from holdfast.approximate.pencil import fit_matrix_pencil
@@ -23,6 +24,7 @@ METHODS: tuple[Method, ...] = ("nonnegative", "least_squares", "quadrature", "no
 _ON_A_GRID = ("nonnegative", "least_squares", "nonlinear")
 
 
+@checked
 def fit_exponential_sum(
     rho: Kernel,
     order: int | None = None,
@@ -148,6 +150,7 @@ class Convergence:
         return np.array(self.orders, dtype=float)[keep], errors[keep]
 
 
+@checked
 def convergence(
     rho: Kernel, orders: Sequence[int], method: Method = "nonnegative", horizon: float = 1e4, **options: Any
 ) -> Convergence:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from holdfast._arguments import checked
 from holdfast.approximate.network import Chain, Construction, parameters_of, width_of
 from holdfast.approximate.staircase import Points, Staircase
 from holdfast.errors import ArgumentError
@@ -17,6 +18,7 @@ _WORK = 1e8  # sigmoids evaluated for measuring, about a second
 _CANDIDATES = 4096  # points on steps among which the worst are looked for
 
 
+@checked
 def kolmogorov_arnold(
     f: Callable[[Any], Any],
     length: int,

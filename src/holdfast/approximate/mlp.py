@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from holdfast._arguments import checked
 from holdfast.approximate.network import Chain
 from holdfast.errors import ArgumentError
 from holdfast.nn.given import diagonal_layer
@@ -19,6 +20,7 @@ _NAMES: dict[type[nn.Module], str] = {
 }
 
 
+@checked
 def mlp_as_ssm(mlp: nn.Sequential, *, parameterization: str | AbstractParameterization = "direct") -> Chain:
     """The same function of every position as `mlp`, as one state-space layer for each of its linear layers.
 

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from holdfast._arguments import checked
 from holdfast.errors import ShapeError
 from holdfast.nn import AbstractRecurrent
 
@@ -19,6 +20,7 @@ States = tuple[Any, ...]
 class Chain(nn.Module):
     """Layers one after another, with the contract of a layer; the state is a tuple with one entry a layer."""
 
+    @checked
     def __init__(self, *layers: nn.Module) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
@@ -47,6 +49,7 @@ class Chain(nn.Module):
 class ByChannel(nn.Module):
     """One layer for each input channel, outputs side by side: a block-diagonal layer without the blocks of zeros."""
 
+    @checked
     def __init__(self, layers: Iterable[nn.Module]) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
@@ -81,6 +84,7 @@ class ByChannel(nn.Module):
 class Pointwise(nn.Module):
     """A layer without memory: a fixed function of each position's channels."""
 
+    @checked
     def __init__(self, function: nn.Module) -> None:
         super().__init__()
         self.function = function

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from holdfast._arguments import checked_fields
 from holdfast._types import Numeric, Time
 from holdfast.approximate.grid import sample_weights, time_rule
 from holdfast.approximate.sum_layer import sum_layer
@@ -26,6 +27,7 @@ SumStatus = Literal["ok", "reduced", "rank deficient", "not converged"]
 _GONE = 60.0  # e^-60 = 9e-27: past 60 time constants a mode is below every rounding error
 
 
+@checked_fields
 @dataclass(frozen=True, eq=False)
 class ExponentialSum:
     """s(t) = Re sum_i coefficients_i exp(-rates_i t), rates with positive real part (ssm, Prop. 3.2, eq. 46).

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from holdfast._arguments import checked
 from holdfast.approximate.network import Construction, parameters_of, width_of
 from holdfast.approximate.pencil import main_subspace, shift_modes
 from holdfast.approximate.products import Factorised, real_modes
@@ -22,6 +23,7 @@ _MOST_MODES = 32
 _INPUTS = 16
 
 
+@checked
 def volterra(
     kernels: Mapping[int, VolterraKernel],
     length: int,

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
+from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.decay import choice
 from holdfast.decay.choice import Setting
@@ -24,6 +25,7 @@ TESTS = (choice.finite, choice.repeating, choice.irregular, choice.level)
 SHAPES = (choice.finite_shape, choice.exponential, choice.polynomial)
 
 
+@checked
 def fit_decay(
     curve: MemoryCurve,
     *,

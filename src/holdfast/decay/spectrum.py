@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
+from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.decay.result import AsymptoticLaw, Law
 from holdfast.errors import ArgumentError
@@ -15,6 +16,7 @@ from holdfast.errors import ArgumentError
 BOUNDARY = 1e-12  # |Re lam| or |1 - |lam|| below which a mode counts as neither growing nor decaying
 
 
+@checked
 def asymptotic_law(
     eigenvalues: Float[Tensor, " modes"] | Complex[Tensor, " modes"], time: Time = "discrete", *, dt: float = 1.0
 ) -> AsymptoticLaw:

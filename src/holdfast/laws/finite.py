@@ -8,10 +8,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from holdfast._arguments import checked_fields
 from holdfast.errors import ArgumentError
 from holdfast.laws.base import AbstractLaw, check_positive
 
 
+@checked_fields
 @dataclass(frozen=True)
 class Finite(AbstractLaw):
     """rho(t) = (1 - t / support)^order up to `support`, 0 after it; order 0 is a box."""

@@ -10,10 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from holdfast._arguments import checked_fields
 from holdfast.errors import ArgumentError
 from holdfast.laws.base import AbstractLaw, check_positive
 
 
+@checked_fields
 @dataclass(frozen=True)
 class ExponentialMixture(AbstractLaw):
     """rho(t) = sum_i coefficients_i exp(-rates_i t), coefficients of any sign."""

@@ -9,10 +9,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from holdfast._arguments import checked_fields
 from holdfast.errors import ArgumentError
 from holdfast.laws.base import AbstractLaw, check_positive
 
 
+@checked_fields
 @dataclass(frozen=True)
 class OscillatingExponential(AbstractLaw):
     """rho(t) = exp(-rate t) cos(frequency t + phase)."""

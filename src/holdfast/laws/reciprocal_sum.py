@@ -9,10 +9,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from holdfast._arguments import checked_fields
 from holdfast.errors import ArgumentError
 from holdfast.laws.base import AbstractLaw
 
 
+@checked_fields
 @dataclass(frozen=True)
 class ReciprocalSum(AbstractLaw):
     """rho(t) = sum_{k=1}^{terms} k^-2 exp(-t / k^power), the two sums of "Inverse Approximation Theory", App. C.

@@ -9,9 +9,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from holdfast._arguments import checked_fields
 from holdfast.laws.base import AbstractLaw, check_positive
 
 
+@checked_fields
 @dataclass(frozen=True)
 class StretchedExponential(AbstractLaw):
     """rho(t) = exp(-(t / scale)^exponent), between exponential (1) and power law (towards 0)."""

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Complex128, Float64
 
+from holdfast._arguments import checked_fields
 from holdfast.errors import ArgumentError, HoldfastError, ShapeError
 
 Probe = Literal["heaviside", "impulse", "reversed", "repeated", "closed form", "given"]
@@ -20,6 +21,7 @@ class ModelError(HoldfastError, ValueError):
     """A model cannot be measured as it was given; the text names what was seen and what to do."""
 
 
+@checked_fields
 @dataclass(frozen=True, eq=False)
 class MemoryCurve:
     """M(t_k) for k = 0, 1, ... ("Inverse Approximation Theory", Def. 3.1, App. F, G; "StableSSM", Def. 2.2).

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from holdfast._arguments import checked
 from holdfast.errors import ArgumentError, BackendError, unknown_name
 
 VOCABULARIES = (
@@ -41,6 +42,7 @@ class Loaded:
     random: bool
 
 
+@checked
 def load(name: str) -> Loaded:
     """The transformers model called `name`, or the one in the folder of that name.
 
@@ -74,6 +76,7 @@ def _tokenizer(transformers: Any, source: str | Path) -> Any | None:
 class FromEmbeddings(nn.Module):
     """A transformers model as (batch, time, hidden) -> (batch, time, hidden): inputs are embeddings, no cache."""
 
+    @checked
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
@@ -102,6 +105,7 @@ class TokenScore(nn.Module):
 
     batched = True
 
+    @checked
     def __init__(
         self,
         model: nn.Module,

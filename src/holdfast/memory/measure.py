@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from holdfast._arguments import checked
 from holdfast.errors import ArgumentError, ShapeError, unknown_name
 from holdfast.memory import closed_form
 from holdfast.memory.checks import check_far_sight, examine
@@ -27,6 +28,7 @@ Search = Literal["auto", "grid", "ascent"]
 Form = Literal["auto", "stream", "window"]
 
 
+@checked
 def memory_function(
     model: Callable[..., Any],
     *,

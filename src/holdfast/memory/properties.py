@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from holdfast._arguments import checked
 from holdfast.errors import ArgumentError
 from holdfast.memory import functional
 from holdfast.memory.checks import examine
@@ -62,6 +63,7 @@ def _number(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
+@checked
 def check_properties(
     model: Callable[..., Any],
     input_size: int = 1,

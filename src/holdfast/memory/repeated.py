@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from holdfast._arguments import checked
 from holdfast.errors import ArgumentError
 from holdfast.memory.curve import CurveStatus, MemoryCurve, ModelError
 from holdfast.memory.preserve import undisturbed
@@ -18,6 +19,7 @@ from holdfast.memory.preserve import undisturbed
 Item = str | int | Sequence[int] | Tensor
 
 
+@checked
 def repeated_input_memory(
     score: Callable[..., Any],
     item: Item,

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from holdfast._arguments import checked
 from holdfast.kernels.gate import gate, gate_reference
 from holdfast.nn.base import AbstractRecurrent
 
@@ -17,6 +18,7 @@ from holdfast.nn.base import AbstractRecurrent
 class GatedMLP(nn.Module):
     """gelu, then value * sigmoid(gate) of one projection, then a second one back where `expansion` is above 1."""
 
+    @checked
     def __init__(self, width: int, expansion: int = 1) -> None:
         super().__init__()
         self.up = nn.Linear(width, 2 * expansion * width)
@@ -32,6 +34,7 @@ class GatedMLP(nn.Module):
 class GatedBlock(nn.Module):
     """x + dropout(gated MLP(mixer(norm(x))))."""
 
+    @checked
     def __init__(self, mixer: AbstractRecurrent, *, expansion: int = 1, dropout: float = 0.0) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(mixer.features)
@@ -59,6 +62,7 @@ class GatedBlock(nn.Module):
 class NaiveBlock(nn.Module):
     """tanh(mixer(x)): the stack of "State-space Models with Layer-wise Nonlinearity", without anything else."""
 
+    @checked
     def __init__(self, mixer: AbstractRecurrent) -> None:
         super().__init__()
         self.mixer = mixer
@@ -83,6 +87,7 @@ class HyenaBlock(nn.Module):
 
     reach = 3  # of the short convolution
 
+    @checked
     def __init__(self, mixer: AbstractRecurrent, *, expansion: int = 4, dropout: float = 0.0) -> None:
         super().__init__()
         width = mixer.features

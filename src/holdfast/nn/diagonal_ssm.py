@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.kernels import scan
@@ -33,6 +34,7 @@ class DiagonalSSM(AbstractRecurrent):
 
     recurrent_names = ("w",)
 
+    @checked
     def __init__(
         self,
         features: int,

@@ -10,6 +10,7 @@ from jaxtyping import Complex, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.errors import ArgumentError
 from holdfast.kernels import lru
@@ -32,6 +33,7 @@ class LRU(AbstractRecurrent):
     recurrent_names = ("w", "phase")
     time: Time = "discrete"
 
+    @checked
     def __init__(
         self,
         features: int,

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from holdfast._arguments import checked
 from holdfast.errors import ArgumentError, ShapeError, unknown_name
 from holdfast.nn.base import AbstractRecurrent, zero_after
 from holdfast.nn.blocks import GatedBlock, HyenaBlock, NaiveBlock
@@ -40,6 +41,7 @@ class SequenceModel(nn.Module):
     from the width to a layer. States are a tuple with one entry a block.
     """
 
+    @checked
     def __init__(
         self,
         features: int,
@@ -99,6 +101,7 @@ class SequenceModel(nn.Module):
 class SequenceClassifier(nn.Module):
     """A SequenceModel whose outputs are pooled over time: mean, or the last position of each sequence."""
 
+    @checked
     def __init__(
         self, features: int, classes: int, width: int, *, pool: Literal["mean", "last"] = "mean", **options: Any
     ) -> None:
@@ -124,6 +127,7 @@ class LanguageModel(nn.Module):
     Tokens (batch, time) to scores (batch, time, vocabulary); the output shares the embedding's weight.
     """
 
+    @checked
     def __init__(
         self,
         vocabulary: int,

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor, nn
 
+from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.kernels import s4d, scan
@@ -37,6 +38,7 @@ class S4D(AbstractRecurrent):
     recurrent_names = ("w", "frequency", "log_dt")
     time: Time = "continuous"
 
+    @checked
     def __init__(
         self,
         features: int,

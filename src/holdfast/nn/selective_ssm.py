@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.kernels import scan
 from holdfast.nn.base import AbstractRecurrent, as_eigenvalues, uniform, zero_after
@@ -31,6 +32,7 @@ class SelectiveSSM(AbstractRecurrent):
     recurrent_names = ("w",)
     time: Time = "continuous"
 
+    @checked
     def __init__(
         self,
         features: int,

@@ -7,9 +7,11 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
+from holdfast._arguments import checked
 from holdfast.errors import ArgumentError, ShapeError
 
 
+@checked
 def haar_basis(length: int, size: int | None = None) -> Float64[Tensor, "length size"]:
     """The `size` coarsest Haar wavelets as orthonormal columns: the constant, then scale by scale, left to right."""
     if length < 1 or length & (length - 1):
@@ -27,6 +29,7 @@ def haar_basis(length: int, size: int | None = None) -> Float64[Tensor, "length 
     return torch.from_numpy(basis)
 
 
+@checked
 def fourier_basis(length: int, size: int | None = None) -> Float64[Tensor, "length size"]:
     """The `size` slowest real Fourier functions as orthonormal columns: 1, cos, sin, cos 2, sin 2, ..."""
     if length < 1:
@@ -41,6 +44,7 @@ def fourier_basis(length: int, size: int | None = None) -> Float64[Tensor, "leng
     return torch.from_numpy(basis / np.linalg.norm(basis, axis=0))
 
 
+@checked
 def learned_basis(
     examples: Float[Tensor, "examples length"], size: int
 ) -> tuple[Float64[Tensor, "length size"], float]:

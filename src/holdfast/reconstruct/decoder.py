@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Complex, Float64
 from torch import Tensor
 
+from holdfast._arguments import checked
 from holdfast.errors import ArgumentError, ShapeError, unknown_name
 
 Form = Literal["complex", "real"]
@@ -67,6 +68,7 @@ class Decoder:
         out.addmm_(x.imag, self.matrix.imag.mT, alpha=-1)
 
 
+@checked
 def make_decoder(
     encoding: Complex[Tensor, "state unknowns"], *, form: Form, cut: float | None, ridge: float
 ) -> Decoder:

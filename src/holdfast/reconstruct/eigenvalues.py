@@ -7,10 +7,12 @@ import torch
 from jaxtyping import Complex128
 from torch import Tensor
 
+from holdfast._arguments import checked
 from holdfast.errors import ArgumentError
 from holdfast.nn.lru import ring
 
 
+@checked
 def ring_eigenvalues(
     size: int, r_min: float, r_max: float = 1.0, *, seed: int | torch.Generator = 0
 ) -> Complex128[Tensor, " size"]:
@@ -25,6 +27,7 @@ def ring_eigenvalues(
         return ring(size, r_min, r_max)
 
 
+@checked
 def roots_of_unity(size: int) -> Complex128[Tensor, " size"]:
     """The N-th roots of unity e^{2 pi i k / N}: the Vandermonde matrix has condition number 1 for N >= length.
 
@@ -40,6 +43,7 @@ def roots_of_unity(size: int) -> Complex128[Tensor, " size"]:
     return torch.from_numpy(np.concatenate([upper, upper[1 : size - size // 2].conj()[::-1]]))
 
 
+@checked
 def counting_eigenvalue(longest: int) -> float:
     """A real eigenvalue in (0, 1) whose state still counts at `longest` steps: 1 - 1/longest, so that lam^k >= 1/4."""
     if longest < 1:

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Complex, Float, Float64, Int64
 from torch import Tensor
 
+from holdfast._arguments import checked
 from holdfast.errors import ArgumentError, RangeError, ShapeError
 from holdfast.reconstruct.bases import fourier_basis, haar_basis
 from holdfast.reconstruct.decoder import Decoder, Form, make_decoder
@@ -50,6 +51,7 @@ class Reconstruction:
             raise ShapeError(f"expected the true inputs in shape {tuple(self.values.shape)}, came {tuple(true.shape)}")
 
 
+@checked
 def decoder(
     eigenvalues: Complex[Tensor, " modes"],
     length: int,
@@ -70,6 +72,7 @@ def decoder(
     return make_decoder(omega, form=form, cut=cut, ridge=ridge)
 
 
+@checked
 def inputs(
     states: Complex[Tensor, "*batch state"],
     eigenvalues: Complex[Tensor, "*dimensions modes"],
@@ -104,6 +107,7 @@ def inputs(
     return Reconstruction(values, worst.rank, worst.unknowns, condition, worst.status)
 
 
+@checked
 def sparse_inputs(
     states: Complex[Tensor, "*batch state"],
     eigenvalues: Complex[Tensor, "*dimensions modes"],
@@ -163,6 +167,7 @@ def _block_decoder(
     return make_decoder(torch.cat(omegas), form=form, cut=cut, ridge=ridge)
 
 
+@checked
 def timestamp(state: Float[Tensor, "*batch"] | float, eigenvalue: float) -> Int64[Tensor, "*batch"]:
     """k = log_lam(x (lam - 1) + 1), the number of steps that made the counting state x = sum_{i<k} lam^i (linrec, Sec. 3.1).
 

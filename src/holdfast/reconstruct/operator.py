@@ -9,12 +9,14 @@ import torch
 from jaxtyping import Complex, Complex128, Float
 from torch import Tensor
 
+from holdfast._arguments import checked
 from holdfast.errors import ArgumentError, ShapeError
 from holdfast.reconstruct.eigenvalues import as_eigenvalues, modulus_and_angle
 
 _ENTRIES = 1 << 27  # 2 GB of complex numbers
 
 
+@checked
 def vandermonde(eigenvalues: Complex[Tensor, "*dimensions modes"], length: int) -> Complex128[Tensor, "rows columns"]:
     """V with x_k = V u_{1:k}: entries lam_i^{k-j}, column 1 the oldest input (linrec, eq. 4), (N, length).
 
@@ -54,6 +56,7 @@ def _some_powers(log_size: np.ndarray, angle: np.ndarray, exponents: np.ndarray)
     return size * (np.cos(turn).astype(np.float64) + 1j * np.sin(turn).astype(np.float64))
 
 
+@checked
 def encode(
     inputs: Float[Tensor, "*any"],
     eigenvalues: Complex[Tensor, "*dimensions modes"],

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from jaxtyping import Float64
 
+from holdfast._arguments import checked
 from holdfast.errors import ArgumentError
 from holdfast.stability.perturbation import PerturbationCurve
 
@@ -62,6 +63,7 @@ class StabilityVerdict:
         return plain
 
 
+@checked
 def assess_stability(
     curves: Mapping[Width, PerturbationCurve],
     *,

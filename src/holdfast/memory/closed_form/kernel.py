@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Complex, Float, Float64
 from torch import Tensor
 
+from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, ShapeError
 from holdfast.kernels.s4d.discretize import Discretization, discretize, phi
@@ -65,6 +66,7 @@ class Kernel:
         )
 
 
+@checked
 def diagonal(
     eigenvalues: Weights,
     B: Weights,
@@ -99,6 +101,7 @@ def diagonal(
     return Kernel(t, _with_direct(rho, t, D), lam, time)
 
 
+@checked
 def dense(
     W: Float[Tensor, "n n"],
     U: Float[Tensor, "n ..."],
@@ -128,6 +131,7 @@ def dense(
     return Kernel(t, _with_direct(rho, t, D), torch.linalg.eigvals(w), time)
 
 
+@checked
 def two_layer(
     lam1: Weights,
     lam2: Weights,
@@ -167,6 +171,7 @@ def two_layer(
     return Kernel(t, _real(rho), torch.cat([first, second]), time)
 
 
+@checked
 def s4d(
     dt: Float[Tensor, " features"],
     lam: Weights,
@@ -191,6 +196,7 @@ def s4d(
     return Kernel(t, _with_direct(torch.diag_embed(kernel), t, direct), a.flatten(), "discrete")
 
 
+@checked
 def lru(
     lam: Weights,
     B: Weights,

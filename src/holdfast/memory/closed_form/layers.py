@@ -9,12 +9,14 @@ import torch
 from jaxtyping import Complex, Float, Float64
 from torch import Tensor
 
+from holdfast._arguments import checked
 from holdfast.errors import ArgumentError
 from holdfast.memory.closed_form.kernel import Kernel, dense, diagonal
 from holdfast.nn import AbstractRecurrent
 from holdfast.nn.system import LinearSystem
 
 
+@checked
 def of_layer(layer: AbstractRecurrent, horizon: int) -> Kernel:
     """rho at steps 0 to `horizon` of a linear layer: what `memory_function(layer, dt=layer.dt)` measures, exactly.
 

@@ -16,6 +16,7 @@ from jaxtyping import Float64, Int64
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from holdfast._arguments import checked
 from holdfast.errors import ArgumentError
 from holdfast.stability.monitor.watched import Watched, find_watched
 
@@ -72,6 +73,7 @@ class GradientMonitor:
     eigenvalues: they are taken as often as `share` of the elapsed time allows.
     """
 
+    @checked
     def __init__(
         self,
         model: nn.Module,

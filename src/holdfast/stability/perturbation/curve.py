@@ -11,9 +11,11 @@ import numpy as np
 from jaxtyping import Float64
 from torch import Tensor
 
+from holdfast._arguments import checked_fields
 from holdfast.errors import ArgumentError, ShapeError
 
 
+@checked_fields
 @dataclass(frozen=True, eq=False)
 class PerturbationCurve:
     """E(beta) on a grid of radii ("Inverse Approximation Theory", Def. 3.4; "StableSSM", Def. 2.4).

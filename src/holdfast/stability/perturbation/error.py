@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from holdfast._arguments import checked
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.memory.preserve import undisturbed
 from holdfast.stability.perturbation.balls import BALLS, Ball, Norm, Scope, select_weights
@@ -19,6 +20,7 @@ from holdfast.stability.perturbation.metrics import MetricName, get_metric
 from holdfast.stability.perturbation.search import SEARCHES, Problem, Progress, Search, centre_error, run_search
 
 
+@checked
 def perturbation_error(
     model: nn.Module,
     inputs: Tensor,

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
+from holdfast._arguments import checked
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.laws import AbstractLaw
 from holdfast.parameterizations import AbstractParameterization, fit_constants, get
@@ -62,6 +63,7 @@ class KernelDistance(AbstractEvaluator):
         return l1_distance(self.target, self.f(w), c)
 
 
+@checked
 def kernel_perturbation_error(
     sum: Sum,
     rho: AbstractLaw | Callable[[Tensor], Tensor],

@@ -1,0 +1,237 @@
+"""How one kind of argument is recognised or converted, and what it is called in an error."""
+
+from __future__ import annotations
+
+import collections.abc
+import math
+import numbers
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+LARGEST = 2**40  # whole numbers are sizes, counts and horizons: beyond this nothing fits into a machine
+
+
+class Refused(Exception):
+    """A value is not of this kind; the text may say why."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """`read(value, exactly)` gives the value as this kind or raises Refused; converted only where not `exactly`."""
+
+    words: str
+    read: Callable[[Any, bool], Any]
+    choices: tuple[str, ...] = ()
+
+
+def describe(value: object) -> str:
+    """What came: dtype, shape and device of a tensor or array, else type and value."""
+    if isinstance(value, Tensor):
+        return f"a {_name(value.dtype)} tensor of shape {tuple(value.shape)} on {value.device}"
+    if isinstance(value, np.ndarray):
+        return f"a {value.dtype} array of shape {value.shape}"
+    return f"{type(value).__name__} {value!r:.80}"
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _none(value: Any, exactly: bool) -> None:
+    if value is not None:
+        raise Refused
+
+
+def _bool(value: Any, exactly: bool) -> bool:
+    if isinstance(value, (bool, np.bool_)) or (not exactly and isinstance(value, int) and value in (0, 1)):
+        return bool(value)
+    raise Refused
+
+
+def _whole(value: Any, exactly: bool) -> int:
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        if abs(int(value)) >= LARGEST:
+            raise Refused("nothing that large fits into a machine")
+        return int(value)
+    raise Refused
+
+
+def _seed(value: Any, exactly: bool) -> int:
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool) and -(2**63) <= int(value) < 2**64:
+        return int(value)
+    raise Refused
+
+
+def _number(value: Any, exactly: bool) -> Any:
+    if isinstance(value, Tensor) and value.ndim == 0 and not exactly and not value.is_complex() and not value.is_meta:
+        value = value.item()
+    if not isinstance(value, numbers.Real) or isinstance(value, (bool, np.bool_)):
+        raise Refused
+    try:
+        if math.isnan(value):
+            raise Refused("not a number")
+    except OverflowError:
+        raise Refused("beyond floating-point numbers") from None
+    return value if isinstance(value, (int, float)) else float(value)
+
+
+def _complex(value: Any, exactly: bool) -> Any:
+    if isinstance(value, numbers.Number) and not isinstance(value, bool):
+        return value
+    raise Refused
+
+
+def _text(value: Any, exactly: bool) -> str:
+    if isinstance(value, str):
+        return value
+    raise Refused
+
+
+def _dtype(value: Any, exactly: bool) -> torch.dtype:
+    found = getattr(torch, value.removeprefix("torch."), None) if isinstance(value, str) else value
+    if isinstance(found, torch.dtype):
+        return found
+    raise Refused
+
+
+def _device(value: Any, exactly: bool) -> torch.device:
+    try:
+        return torch.device(value)
+    except (RuntimeError, TypeError) as error:
+        raise Refused(str(error).split("\n")[0]) from None
+
+
+def _generator(value: Any, exactly: bool) -> torch.Generator:
+    if isinstance(value, torch.Generator):
+        return value
+    raise Refused
+
+
+def array(kind: type, dtypes: Any) -> Reader:
+    """A tensor, or an array for `kind` np.ndarray, whose dtype is one of `dtypes` (names; any where not a list)."""
+    known = tuple(dtypes) if isinstance(dtypes, (list, tuple)) else ()
+    what = "array" if kind is np.ndarray else "tensor"
+
+    def read(value: Any, exactly: bool) -> Any:
+        if not exactly:
+            value = _converted(value, known)
+        if (
+            exactly
+            and isinstance(value, np.ndarray)
+            and kind is np.ndarray
+            and (not known or value.dtype.name in known)
+        ):
+            return value
+        if not isinstance(value, Tensor) or (known and _name(value.dtype) not in known):
+            raise Refused
+        if value.is_meta:
+            raise Refused("on the meta device it holds no numbers")
+        if value.layout is not torch.strided:
+            raise Refused(f"it is {value.layout}; call .to_dense()")
+        return value.detach().cpu().numpy() if kind is np.ndarray else value
+
+    words = f"{_of(known)}{what}"
+    return Reader(f"{'an' if words == 'array' else 'a'} {words}", read)
+
+
+def _of(known: Sequence[str]) -> str:
+    if not known:
+        return ""
+    kinds = {"complex": "complex ", "float": "real ", "int": "whole-number "}
+    found = [word for prefix, word in kinds.items() if any(name.startswith(prefix) for name in known)]
+    return found[0] if len(found) == 1 else ""
+
+
+def _converted(value: Any, known: Sequence[str]) -> Any:
+    if not isinstance(value, Tensor):
+        if isinstance(value, (str, bytes)) or value is None or callable(value):
+            raise Refused
+        try:
+            value = torch.from_numpy(np.array(value))
+        except (TypeError, ValueError, RuntimeError, OverflowError):
+            raise Refused from None
+    if value.dtype == torch.bool or not known or _name(value.dtype) in known or value.is_meta:
+        return value
+    for wider in (torch.float64, torch.complex128):
+        if _name(wider) in known and torch.can_cast(value.dtype, wider):
+            return value.to(wider)
+    return value
+
+
+def literal(choices: Sequence[Any]) -> Reader:
+    """One of some names."""
+
+    def read(value: Any, exactly: bool) -> Any:
+        if isinstance(value, (str, int, type(None))) and value in choices:
+            return value
+        raise Refused
+
+    return Reader(f"one of {', '.join(map(repr, choices))}", read, tuple(c for c in choices if isinstance(c, str)))
+
+
+def callable_reader() -> Reader:
+    """Anything that can be called."""
+
+    def read(value: Any, exactly: bool) -> Any:
+        if callable(value):
+            return value
+        raise Refused
+
+    return Reader("a function or module", read)
+
+
+def several(elements: Sequence[Reader], element: Callable[[Any], Any]) -> Reader:
+    """A list, tuple, array or other sequence of elements; text is not taken apart."""
+
+    def read(value: Any, exactly: bool) -> Any:
+        if isinstance(value, (Tensor, np.ndarray)) and not exactly:
+            value = _listed(value)
+        if isinstance(value, (str, bytes)) or not isinstance(value, collections.abc.Iterable):
+            raise Refused
+        if isinstance(value, (Tensor, np.ndarray, collections.abc.Iterator)) or not elements:
+            return value
+        return type(value)(map(element, value)) if isinstance(value, (list, tuple)) else list(map(element, value))
+
+    return Reader("several of " + " or ".join(reader.words for reader in elements) if elements else "several", read)
+
+
+def _listed(value: Tensor | np.ndarray) -> list[Any]:
+    if value.ndim != 1 or (isinstance(value, Tensor) and value.is_meta):
+        raise Refused("one dimension is needed")
+    return value.tolist()
+
+
+def instance(kind: type) -> Reader:
+    """An instance of a class."""
+
+    def read(value: Any, exactly: bool) -> Any:
+        try:
+            if isinstance(value, kind):
+                return value
+        except TypeError:  # a protocol that cannot be asked
+            return value
+        raise Refused
+
+    return Reader(f"a {kind.__name__}", read)
+
+
+SEED = Reader("a whole number of 64 bits", _seed)
+PLAIN: dict[Any, Reader] = {
+    None: Reader("None", _none),
+    type(None): Reader("None", _none),
+    bool: Reader("True or False", _bool),
+    int: Reader("a whole number", _whole),
+    float: Reader("a number", _number),
+    complex: Reader("a number", _complex),
+    str: Reader("text", _text),
+    torch.dtype: Reader("a dtype such as torch.float32", _dtype),
+    torch.device: Reader("a device", _device),
+    torch.Generator: Reader("a torch.Generator", _generator),
+    Tensor: array(Tensor, None),
+    np.ndarray: array(np.ndarray, None),
+}
