@@ -13,15 +13,19 @@ from holdfast.errors import ArgumentError, unknown_name
 from holdfast.parameterizations.base import AbstractParameterization, Range
 from holdfast.parameterizations.best import Best, DiscreteBest
 from holdfast.parameterizations.clip import Clip, DiscreteClip
+from holdfast.parameterizations.contraction import Contraction
 from holdfast.parameterizations.custom import Custom
 from holdfast.parameterizations.direct import Direct, DiscreteDirect
+from holdfast.parameterizations.euler import EulerContraction
 from holdfast.parameterizations.exp import DiscreteExp, Exp
 from holdfast.parameterizations.fitting import fit_constants
+from holdfast.parameterizations.hurwitz import Hurwitz
 from holdfast.parameterizations.inverse import DiscreteInverse, Inverse
-from holdfast.parameterizations.matrix import AbstractMatrixParameterization, Hurwitz, Schur, spectral_margin
+from holdfast.parameterizations.matrix import AbstractMatrixParameterization, spectral_margin
 from holdfast.parameterizations.modulus import numerical_modulus
 from holdfast.parameterizations.normal import Normal
 from holdfast.parameterizations.relu import DiscreteReLU, ReLU
+from holdfast.parameterizations.schur import Schur
 from holdfast.parameterizations.softplus import DiscreteSoftplus, Softplus
 from holdfast.parameterizations.tanh import DiscreteTanh
 
@@ -43,7 +47,7 @@ _CLASSES: tuple[type[AbstractParameterization], ...] = (
     DiscreteClip,
 )
 _TABLE = {(c.key, c.time): c for c in _CLASSES}
-_FORMS = ("complete", "normal")
+_FORMS = ("complete", "contraction", "normal")
 
 
 def names(time: Time = "continuous") -> tuple[str, ...]:
@@ -76,12 +80,22 @@ def get_matrix(
     parameterization: str | AbstractParameterization = "exp",
     **constants: Any,
 ) -> AbstractMatrixParameterization:
-    """The matrix form "complete" (Hurwitz or Schur: any stable W) or "normal" (eigenvalues by `parameterization`)."""
+    """The matrix form "complete", "contraction" or "normal".
+
+    complete: Hurwitz or Schur, any W whose eigenvalues are stable, for linear recurrences. contraction: for nonlinear
+    ones, in continuous time with the Euler step `dt` that it has to bear. normal: eigenvalues by `parameterization`.
+    """
     _check_time(time)
-    if form == "complete":
-        if parameterization != "exp" or constants:
-            raise ArgumentError("the complete form has no scalar parameterization; leave it out, or use form='normal'")
-        return Hurwitz() if time == "continuous" else Schur()
+    if form in ("complete", "contraction") and parameterization != "exp":
+        raise ArgumentError(f"the {form} form has no scalar parameterization; leave it out, or use form='normal'")
+    if form == "contraction" and time == "continuous":
+        if set(constants) != {"dt"}:
+            raise ArgumentError(f"the contraction form in continuous time needs dt=, the Euler step; came {constants}")
+        return EulerContraction(**constants)
+    if form in ("complete", "contraction"):
+        if constants:
+            raise ArgumentError(f"the {form} form in {time} time has no constants; came {sorted(constants)}")
+        return Contraction() if form == "contraction" else Hurwitz() if time == "continuous" else Schur()
     if form == "normal":
         return Normal(get(parameterization, time=time, **constants))
     raise unknown_name("matrix form", form, _FORMS)
@@ -95,7 +109,9 @@ def _check_time(time: str) -> None:
 __all__ = [
     "AbstractMatrixParameterization",
     "AbstractParameterization",
+    "Contraction",
     "Custom",
+    "EulerContraction",
     "Hurwitz",
     "Normal",
     "Range",

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from holdfast._types import Time
 from holdfast.errors import ArgumentError, DtypeError, RangeError
 from holdfast.parameterizations.modulus import numerical_modulus
+from holdfast.parameterizations.named import Named
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,13 @@ class Range:
         return f"{'(' if self.low_open else '['}{self.low:g}, {self.high:g}{')' if self.high_open else ']'}"
 
 
-class AbstractParameterization(nn.Module, ABC):
+class AbstractParameterization(Named, ABC):
     """A map lam = f(w) from a free weight to an eigenvalue, elementwise.
 
     Continuous time: dh/dt = lam h, stable for lam < 0. Discrete time: h+ = lam h, stable for |lam| < 1. For complex
     eigenvalues f gives the real part (continuous) or the modulus (discrete). An instance has no weights of its own and
-    can be handed to `torch.nn.utils.parametrize.register_parametrization`.
+    can be handed to `torch.nn.utils.parametrize.register_parametrization`. Its name and constants are in the state dict.
     """
-
-    key: ClassVar[str]
-    time: Time
 
     @property
     @abstractmethod
@@ -132,7 +129,7 @@ class AbstractParameterization(nn.Module, ABC):
         return 0.0 if beta == 0 else float(self._modulus(float(beta)))
 
     def __repr__(self) -> str:
-        constants = [f"{name}={value:g}" for name, value in self.__dict__.items() if isinstance(value, float)]
+        constants = [f"{name}={value:g}" for name, value in self.constants().items()]
         return f"{self.key}({', '.join([self.time, *constants])})"
 
 

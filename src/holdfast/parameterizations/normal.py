@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, RangeError
 from holdfast.parameterizations.base import AbstractParameterization
+from holdfast.parameterizations.contractive import EPS64, held, size_of
+from holdfast.parameterizations.hurwitz import rate_limit
 from holdfast.parameterizations.matrix import AbstractMatrixParameterization
+
+TURN = 64.0  # |A - A'| at most: exp of it is orthogonal to 1e-13 in float64, and pi already reaches every rotation
 
 
 class Normal(AbstractMatrixParameterization):
@@ -38,14 +43,30 @@ class Normal(AbstractMatrixParameterization):
     def time(self) -> Time:  # type: ignore[override]
         return self.scalar.time
 
-    def forward(self, *free: Tensor) -> Float[Tensor, "n n"]:
+    def _matrix(self, info: torch.finfo, *free: Tensor) -> Tensor:
         generator, w, angle = free
-        Q = self.basis.to(generator.dtype) @ torch.linalg.matrix_exp(generator - generator.mT)
-        return Q @ self._blocks(w, angle) @ Q.mT
+        turn = held(generator, TURN / 2)
+        Q = self.basis.double() @ torch.linalg.matrix_exp(turn - turn.mT)
+        W = Q @ self._blocks(w, angle, rate_limit(info)) @ Q.mT
+        return self._inside(W, info)
 
-    def _blocks(self, w: Tensor, angle: Tensor) -> Tensor:
+    def _inside(self, W: Tensor, info: torch.finfo) -> Tensor:
+        """W moved away from the boundary by what its rounding can move its spectrum."""
+        rounding = info.eps * size_of(W) + 64 * len(W) * EPS64 * size_of(W)
+        if self.time == "discrete":
+            return W * (1 - rounding).clamp(min=0)
+        return W - rounding * torch.eye(len(W), dtype=W.dtype, device=W.device)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Normal:
+        # half() or bfloat16() would take the orthogonality of the basis with it
+        basis, signs = self.basis, self.signs
+        super()._apply(fn, recurse)
+        self.basis, self.signs = basis.to(self.basis.device), signs.to(self.signs.device)
+        return self
+
+    def _blocks(self, w: Tensor, angle: Tensor, largest: float) -> Tensor:
         pairs, reals = len(angle), len(w) - len(angle)
-        size = self.scalar(w)
+        size, angle = self.scalar(w).clamp(-largest, largest), angle.clamp(-largest, largest)
         real = size[:reals] * self.signs.to(w.dtype)
         if self.time == "continuous":
             same, cross = size[reals:], angle
@@ -55,16 +76,18 @@ class Normal(AbstractMatrixParameterization):
         blocks = [value.reshape(1, 1) for value in real.unbind()] + [corner[i] for i in range(pairs)]
         return torch.block_diag(*blocks)
 
-    def _take_over(self, W: Tensor) -> tuple[Tensor, ...]:
+    def _take_over(self, info: torch.finfo, W: Tensor) -> tuple[Tensor, ...]:
         from scipy.linalg import schur
 
+        if len(W):
+            W = W + (W - self._inside(W, info))
         defect = torch.linalg.matrix_norm(W @ W.mT - W.mT @ W)
-        if float(defect) > 1e-6 * float(torch.linalg.matrix_norm(W)) ** 2:
+        if float(defect) > max(1e-6, info.eps) * float(torch.linalg.matrix_norm(W)) ** 2:
             raise RangeError(
                 f"W is not normal: |WW' - W'W| = {float(defect):.3g} against |W|^2 = "
                 f"{float(torch.linalg.matrix_norm(W)) ** 2:.3g}. Use the complete form (Hurwitz or Schur) instead."
             )
-        D, Q = (torch.from_numpy(m) for m in schur(W.cpu().numpy(), output="real"))
+        D, Q = (torch.from_numpy(m) for m in schur(W.numpy(), output="real"))
         reals, pairs = _block_starts(D)
         order = reals + [j for i in pairs for j in (i, i + 1)]
         real = D[reals, reals]
@@ -74,8 +97,11 @@ class Normal(AbstractMatrixParameterization):
         else:
             size, angle = torch.cat([real.abs(), torch.hypot(same, cross)]), torch.atan2(cross, same)
             signs = torch.where(real < 0, -1.0, 1.0)
-        self.basis, self.signs = Q[:, order].contiguous().to(W.device), signs.to(W.device)
-        return torch.zeros_like(W), self.scalar.inverse(size).to(W.device), angle.to(W.device)
+        self.basis, self.signs = Q[:, order].contiguous().to(self.basis.device), signs.to(self.basis.device)
+        return torch.zeros_like(W), self.scalar.inverse(size), angle
+
+    def _nearer(self, W: Tensor) -> Iterator[Tensor]:
+        return iter(())  # which matrix of the kind is near to one that is not normal is not a matter of its size
 
 
 def _block_starts(D: Tensor) -> tuple[list[int], list[int]]:

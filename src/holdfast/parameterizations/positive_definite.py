@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -18,21 +19,40 @@ def _scalar(x: Tensor) -> tuple[Tensor, Tensor]:
 
 class _PositiveDefinite(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, s: Tensor) -> Tensor:
-        x, q = torch.linalg.eigh((s + s.mT) / 2)
-        value, root = _scalar(x)
-        ctx.save_for_backward(x, root, q)
-        return (q * value.unsqueeze(-2)) @ q.mT
+    def forward(ctx: Any, s: Tensor, limit: float) -> tuple[Tensor, Tensor]:
+        # halves first: the sum of two large numbers may overflow
+        x, q = torch.linalg.eigh(s / 2 + s.mT / 2)
+        inside = x.clamp(-limit, limit)
+        value, root = _scalar(inside)
+        ctx.save_for_backward(x, inside, root, q)
+        ctx.mark_non_differentiable(value)
+        return (q * value.unsqueeze(-2)) @ q.mT, value
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None]:
         # Daleckii-Krein: the divided differences have a closed form, so that equal eigenvalues are no trouble
-        x, root, q = ctx.saved_tensors
-        sums = x.unsqueeze(-1) + x.unsqueeze(-2)
+        x, inside, root, q = ctx.saved_tensors
+        sums = inside.unsqueeze(-1) + inside.unsqueeze(-2)
         differences = (1 + sums / (root.unsqueeze(-1) + root.unsqueeze(-2))) / 2
         inner = q.mT @ ((grad + grad.mT) / 2) @ q
-        return q @ (differences * inner) @ q.mT
+        return q @ (differences * _clamp_differences(x, inside) * inner) @ q.mT, None
+
+
+def _clamp_differences(x: Tensor, inside: Tensor) -> Tensor:
+    """Divided differences of the clamp: 1 within, 0 beyond one end, between them in part."""
+    free = (x == inside).to(x.dtype)
+    apart = x.unsqueeze(-1) - x.unsqueeze(-2)
+    moved = inside.unsqueeze(-1) - inside.unsqueeze(-2)
+    both = free.unsqueeze(-1) * free.unsqueeze(-2)
+    return torch.where(both.bool() | (apart == 0), both, moved / torch.where(apart == 0, torch.ones_like(apart), apart))
+
+
+def bounded_positive_definite(
+    s: Float[Tensor, "*batch n n"], largest: float
+) -> tuple[Float[Tensor, "*batch n n"], Float[Tensor, "*batch n"]]:
+    """P of `positive_definite` with eigenvalues held in [1/largest, largest], and those eigenvalues, rising."""
+    return _PositiveDefinite.apply(s, largest - 1 / largest)
 
 
 def positive_definite(s: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
@@ -42,7 +62,7 @@ def positive_definite(s: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n
     1/|x| for x << 0, so that P stays well conditioned wherever S goes: at |S| = 100 its condition is 1e4, where a
     matrix exponential has 1e86.
     """
-    return _PositiveDefinite.apply(s)
+    return _PositiveDefinite.apply(s, math.inf)[0]
 
 
 def positive_definite_inverse(p: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
