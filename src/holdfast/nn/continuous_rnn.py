@@ -21,9 +21,10 @@ from holdfast.parameterizations import AbstractMatrixParameterization, AbstractP
 class ContinuousRNN(AbstractRecurrent):
     """dh/dt = sigma(W h + U x + b), y = C h, by Euler steps h+ = h + dt sigma(W h + U x + b) (iat, eq. 1).
 
-    Euler is stable only while |1 + dt lam| < 1 for the eigenvalues lam of W: a negative real part is not enough at a
-    large dt. W is dense or diagonal, through any parameterization (see Recurrence). The state is h,
-    (batch, state_size).
+    W is dense or diagonal, through any parameterization (see Recurrence). "contraction", the default of a dense W, holds
+    for steps up to the layer's dt: on a constant input every state goes to rest. The others bound eigenvalues only:
+    Euler's step needs |1 + dt lam| < 1 beside a negative real part, and far from the equilibrium eigenvalues say
+    nothing. The state is h, (batch, state_size).
     Memory of a training step, in numbers: x, y, their gradients, and 2 T state_size a sequence.
     """
 
@@ -37,14 +38,14 @@ class ContinuousRNN(AbstractRecurrent):
         *,
         activation: Activation = "tanh",
         structure: Structure = "dense",
-        parameterization: str | AbstractParameterization | AbstractMatrixParameterization = "complete",
+        parameterization: str | AbstractParameterization | AbstractMatrixParameterization = "contraction",
         dt: float = 0.1,
         bias: bool = True,
         out_features: int | None = None,
         W: Tensor | None = None,
         bidirectional: bool = False,
     ) -> None:
-        if structure == "diagonal" and parameterization == "complete":
+        if structure == "diagonal" and parameterization == "contraction":
             parameterization = "best"
         choices: dict[str, Any] = dict(
             activation=activation, structure=structure, parameterization=parameterization, dt=dt, bias=bias,
@@ -57,7 +58,7 @@ class ContinuousRNN(AbstractRecurrent):
             raise ArgumentError(f"dt must be above 0, came {dt!r}")
         self.activation: Activation = activation
         self.dt = float(dt)
-        self.recurrence = Recurrence(state_size, structure, parameterization, "continuous", W)
+        self.recurrence = Recurrence(state_size, structure, parameterization, "continuous", W, self.dt)
         self.U = uniform(state_size, features, fan_in=features)
         self.b = nn.Parameter(torch.zeros(state_size)) if bias else None
         self.C = uniform(out_features or features, state_size, fan_in=state_size)

@@ -12,6 +12,7 @@ from holdfast.errors import ShapeError, unknown_name
 from holdfast.parameterizations import (
     AbstractMatrixParameterization,
     AbstractParameterization,
+    EulerContraction,
     Normal,
     fit_constants,
     get,
@@ -25,9 +26,10 @@ Structure = Literal["dense", "diagonal"]
 class Recurrence(nn.Module):
     """W = f(free weights): called without arguments it gives W, (n, n), or its diagonal, (n,).
 
-    dense: "direct" (W itself), "complete" (any stable W), or a scalar name such as "best" (normal W with such
-    eigenvalues). diagonal: a scalar name. `initial` is taken over; by default a normal matrix well inside the stable
-    region: -1/2 I plus a skew matrix, or 0.95 times a rotation.
+    dense: "direct" (W itself), "complete" (any W whose eigenvalues are stable), "contraction" (a W that keeps nonlinear
+    recurrences stable too, in continuous time at Euler steps up to `dt`), or a scalar name such as "best" (normal W with
+    such eigenvalues). diagonal: a scalar name. `initial` is taken over; by default a normal matrix well inside the
+    stable region: -1/2 I plus a skew matrix, or 0.95 times a rotation.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class Recurrence(nn.Module):
         parameterization: str | AbstractParameterization | AbstractMatrixParameterization,
         time: Time,
         initial: Tensor | None = None,
+        dt: float | None = None,
     ) -> None:
         super().__init__()
         if structure not in ("dense", "diagonal"):
@@ -47,21 +50,30 @@ class Recurrence(nn.Module):
         expected = (size, size) if structure == "dense" else (size,)
         if tuple(W.shape) != expected:
             raise ShapeError(f"expected a {structure} recurrent weight of shape {expected}, came {tuple(W.shape)}")
-        self.parameterization = self._choose(parameterization, W)
+        self.parameterization = self._choose(parameterization, W, dt)
+        W = W.to(torch.get_default_dtype())
+        if initial is None and isinstance(self.parameterization, EulerContraction):
+            W = self.parameterization.project(W)  # a long step asks for a slower start
         self.free = nn.ParameterList()
-        self._store(W.to(torch.get_default_dtype()))
+        self._store(W)
 
-    def _choose(self, wanted: str | nn.Module, W: Tensor) -> AbstractParameterization | AbstractMatrixParameterization:
+    def _choose(
+        self, wanted: str | nn.Module, W: Tensor, dt: float | None
+    ) -> AbstractParameterization | AbstractMatrixParameterization:
         if isinstance(wanted, AbstractMatrixParameterization):
             return wanted
         if self.structure == "diagonal":
             return fit_constants(get(wanted, time=self.time), W)  # type: ignore[arg-type]
         if wanted == "direct":
             return get("direct", time=self.time)
-        if wanted == "complete":
-            return get_matrix("complete", time=self.time)
+        if wanted == "contraction" and dt is not None:
+            return get_matrix("contraction", time=self.time, dt=dt)
+        if wanted in ("complete", "contraction"):
+            return get_matrix(str(wanted), time=self.time)
         if isinstance(wanted, str) and wanted not in names(self.time):
-            raise unknown_name("parameterization of a dense weight", wanted, ("complete", *names(self.time)))
+            raise unknown_name(
+                "parameterization of a dense weight", wanted, ("complete", "contraction", *names(self.time))
+            )
         eigenvalues = torch.linalg.eigvals(W.double())
         size = eigenvalues.real if self.time == "continuous" else eigenvalues.abs()
         return Normal(fit_constants(get(wanted, time=self.time), size))  # type: ignore[arg-type]
@@ -81,9 +93,13 @@ class Recurrence(nn.Module):
         return W if W.ndim == 1 else torch.linalg.eigvals(W)
 
     @torch.no_grad()
-    def switch_(self, parameterization: AbstractParameterization | AbstractMatrixParameterization) -> None:
-        """Changes the parameterization; W stays as it is."""
-        W = self()
+    def switch_(
+        self,
+        parameterization: AbstractParameterization | AbstractMatrixParameterization,
+        W: Tensor | None = None,
+    ) -> None:
+        """Changes the parameterization; the recurrent weight stays as it is, or becomes `W`."""
+        W = self() if W is None else W
         self.parameterization = parameterization
         self.free = nn.ParameterList()
         self._store(W)

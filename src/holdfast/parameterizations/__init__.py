@@ -18,7 +18,7 @@ from holdfast.parameterizations.custom import Custom
 from holdfast.parameterizations.direct import Direct, DiscreteDirect
 from holdfast.parameterizations.euler import EulerContraction
 from holdfast.parameterizations.exp import DiscreteExp, Exp
-from holdfast.parameterizations.fitting import fit_constants
+from holdfast.parameterizations.fitting import fit_constants, nearest
 from holdfast.parameterizations.hurwitz import Hurwitz
 from holdfast.parameterizations.inverse import DiscreteInverse, Inverse
 from holdfast.parameterizations.matrix import AbstractMatrixParameterization, spectral_margin
@@ -120,6 +120,7 @@ __all__ = [
     "get",
     "get_matrix",
     "names",
+    "nearest",
     "numerical_modulus",
     "spectral_margin",
     *sorted(c.__name__ for c in _CLASSES),

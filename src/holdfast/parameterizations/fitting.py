@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -9,6 +10,7 @@ from holdfast.parameterizations.base import AbstractParameterization
 from holdfast.parameterizations.best import Best, DiscreteBest
 from holdfast.parameterizations.clip import Clip, DiscreteClip
 
+INSIDE = 1e-3
 ROOM = 2.0  # the range reaches at least this many times past the outermost eigenvalue
 
 
@@ -30,3 +32,12 @@ def fit_constants(f: AbstractParameterization, lam: Float[Tensor, "*any"]) -> Ab
     if isinstance(f, DiscreteClip) and max(-low, high) > 1 - f.edge and max(-low, high) < 1:
         return DiscreteClip(edge=(1 - max(-low, high)) / ROOM)
     return f
+
+
+def nearest(f: AbstractParameterization, lam: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
+    """`lam` with the values outside the range of `f` moved into it, INSIDE of the largest one away from its ends."""
+    scale = float(lam.abs().max()) if f.time == "continuous" else 1.0
+    edge = 0.0 if f.time == "continuous" else 1.0
+    high = min(f.range.high, edge - INSIDE * scale)
+    low = max(f.range.low, -edge if f.time == "discrete" else f.range.low) + INSIDE * scale
+    return torch.where(f.range.contains(lam), lam, lam.clamp(min(low, high), high))

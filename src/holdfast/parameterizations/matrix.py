@@ -52,16 +52,18 @@ class AbstractMatrixParameterization(Named, ABC):
         check_stable(W, self.time)
         return self._checked(W)
 
-    def project(self, W: Float[Tensor, "n n"]) -> tuple[Tensor, ...]:
-        """Free weights of W where the form holds it, else of a W that was scaled (or shifted) until it does."""
+    def project(self, W: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
+        """W itself where `right_inverse` takes it, else W scaled (in continuous time shifted) until it does."""
         check_square(W)
         try:
-            return self.right_inverse(W)
+            self.right_inverse(W)
+            return W.detach()
         except RangeError as error:
             refused = error
         for candidate in self._nearer(W.detach().double().cpu()):
             try:
-                return self._checked(candidate.to(W))
+                self.right_inverse(candidate.to(W))
+                return candidate.to(W)
             except RangeError:
                 continue
         raise refused
