@@ -28,7 +28,6 @@ LEVELS = {
     "reconstruct": 4,
     "decay": 5,
     "stability": 5,
-    "training": 6,
     "experiments": 7,
     "execution": 8,
     "benchmarks": 8,
@@ -64,6 +63,72 @@ def test_file_imports_only_from_lower_levels(path):
     assert own in LEVELS, f"{own} has no level: add it to LEVELS and to the design"
     for other in imported_parts(ast.parse(path.read_text())):
         assert other == own or LEVELS[other] < LEVELS[own], f"{own} (L{LEVELS[own]}) imports {other} (L{LEVELS[other]})"
+
+
+def test_every_level_is_that_of_a_part_that_exists():
+    assert set(LEVELS) == {part(path) for path in FILES}
+
+
+def module(path):
+    return ".".join(("holdfast", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+
+
+def imported_modules(tree, known):
+    """Modules among `known` that a file loads as it is imported: what stands in a function or `TYPE_CHECKING` is left out."""
+    waiting = list(tree.body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                below = f"{node.module}.{alias.name}"
+                yield from {below if below in known else node.module} & known
+        elif isinstance(node, ast.Import):
+            yield from {alias.name for alias in node.names} & known
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            waiting += node.orelse
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            waiting += ast.iter_child_nodes(node)
+
+
+def find_cycle(graph):
+    """A path of modules that ends where it began, or nothing."""
+    done = set()
+
+    def walk(name, path):
+        if name in path:
+            return [*path[path.index(name) :], name]
+        if name in done:
+            return []
+        done.add(name)
+        found = (walk(other, [*path, name]) for other in sorted(graph.get(name, ())))
+        return next(filter(None, found), [])
+
+    return next(filter(None, (walk(name, []) for name in sorted(graph))), [])
+
+
+def test_no_module_imports_itself_through_others():
+    known = {module(path) for path in FILES}
+    graph = {module(path): set(imported_modules(ast.parse(path.read_text()), known)) for path in FILES}
+    assert find_cycle(graph) == []
+
+
+def test_the_search_finds_a_cycle_and_passes_what_only_looks_like_one():
+    assert find_cycle({"a": {"b", "c"}, "b": {"d"}, "c": {"d"}, "d": set()}) == []
+    assert find_cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+
+
+def test_only_what_runs_on_import_counts_as_loaded():
+    code = """
+from typing import TYPE_CHECKING
+from holdfast.kernels import library
+from holdfast.kernels.library import status
+if TYPE_CHECKING:
+    from holdfast import nn
+def late():
+    from holdfast import cli
+"""
+    known = {"holdfast.kernels", "holdfast.kernels.library", "holdfast.nn", "holdfast.cli"}
+    assert set(imported_modules(ast.parse(code), known)) == {"holdfast.kernels.library"}
 
 
 def test_the_check_sees_an_import_that_turns_back():
