@@ -9,36 +9,23 @@ import holdfast
 ROOT = Path(__file__).parent.parent
 
 
-def run(code, **environment):
-    import os
-
-    return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **environment}, timeout=120
-    )
+HEAVY = ("scipy", "sklearn", "matplotlib", "plotly", "jinja2", "ray", "transformers", "onnx", "jax", "typer", "rich")
 
 
-def test_import_costs_little_beyond_torch():
-    code = """
-import time, torch, numpy
-start = time.perf_counter()
+def test_import_loads_nothing_heavy_beyond_torch_and_changes_no_setting():
+    code = f"""
+import random, sys, torch, numpy
+before = torch.get_num_threads(), torch.get_default_dtype(), random.getstate(), torch.random.get_rng_state()
+loaded = set(sys.modules)
 import holdfast
-print(time.perf_counter() - start)
-"""
-    # 0.5 s is the promise; the best of three keeps a busy machine out of the verdict
-    assert min(float(run(code).stdout) for _ in range(3)) < 0.5
-
-
-def test_import_leaves_torch_and_random_state_alone():
-    code = """
-import torch, random, numpy, warnings
-before = (torch.get_num_threads(), torch.get_default_dtype(), torch.random.get_rng_state(), random.getstate())
-import holdfast
-after = (torch.get_num_threads(), torch.get_default_dtype(), torch.random.get_rng_state(), random.getstate())
-assert before[:2] == after[:2] and torch.equal(before[2], after[2]) and before[3] == after[3]
+after = torch.get_num_threads(), torch.get_default_dtype(), random.getstate(), torch.random.get_rng_state()
+assert before[:3] == after[:3] and torch.equal(before[3], after[3])
+found = sorted({{name.split(".")[0] for name in set(sys.modules) - loaded}} & set({HEAVY}))
+assert not found, f"importing holdfast loaded {{found}}"
 from holdfast.kernels import library
 assert library._load.cache_info().misses == 0, "importing loaded the native library"
 """
-    done = run(code)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
 
 

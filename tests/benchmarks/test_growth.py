@@ -1,10 +1,12 @@
 import math
+from functools import partial
 
 import pytest
 import torch
 
 from holdfast.benchmarks import growth
 from holdfast.benchmarks.case import Kernel, Runner
+from holdfast.benchmarks.timing import sweep
 
 
 def test_exponent_of_a_power_is_found_exactly():
@@ -22,13 +24,15 @@ def test_error_of_the_exponent_is_that_of_least_squares():
     assert error == pytest.approx((6 * r**2 / (2 * math.log(2) ** 2)) ** 0.5, rel=1e-9)
 
 
-def test_a_kernel_is_timed_at_every_value_of_the_size():
-    shapes = []
+def test_a_kernel_is_timed_at_every_value_of_the_size(monkeypatch):
+    shapes, elapsed = [], []
+    clock = partial(math.fsum, elapsed)  # moves only when a step runs
+    monkeypatch.setattr(growth, "sweep", partial(sweep, clock=clock, settle=0))
 
     def ours(inputs):
         shapes.append(tuple(inputs["x"].shape))
         n = inputs["x"].shape[1]
-        return Runner(lambda: sum(range(20_000 * n)), lambda given: {})
+        return Runner(lambda: elapsed.append(1e-3 * n**2), lambda given: {})
 
     kernel = Kernel(
         name="toy",
@@ -42,8 +46,8 @@ def test_a_kernel_is_timed_at_every_value_of_the_size():
         stated_bytes=lambda shape: 0,
         formula="",
     )
-    found = growth.measure(kernel, "T", 0.2)
+    found = growth.measure(kernel, "T", 2)
     assert shapes == [(3, 8), (3, 16), (3, 32)]
-    # a loop of n steps takes time ~ n; a busy machine may bend the line
-    assert 0.5 < found.exponent < 1.5
+    # differences of sums of up to some thousand numbers
+    assert found.exponent == pytest.approx(2, abs=1e-9)
     assert (found.kernel, found.size, found.bound, found.values) == ("toy", "T", 1, (8, 16, 32))

@@ -12,7 +12,7 @@ from holdfast.kernels import library
 
 def holdfast(*arguments, **environment):
     command = [sys.executable, "-c", "from holdfast.cli import main; main()", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=600)
 
 
 def test_doctor_reports_versions_kernels_data_and_a_passing_self_test():

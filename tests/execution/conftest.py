@@ -1,6 +1,5 @@
 import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,15 @@ from holdfast.cli import main
 from holdfast.results import Result
 
 TOY = str(Path(__file__).parent / "toy.py")
-COMMAND = [sys.executable, "-c", "from holdfast.cli import main; import sys; sys.argv[0] = 'holdfast'; main()"]
+# a shell's background job ignores Ctrl-C, and its children inherit that
+CODE = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from holdfast.cli import main
+sys.argv[0] = "holdfast"
+main()
+"""
+COMMAND = [sys.executable, "-c", CODE]
 
 
 class Reproduce:
@@ -31,8 +38,6 @@ class Reproduce:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            # a shell's background job ignores Ctrl-C, and its children inherit that
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     def __call__(self, *arguments, experiment=TOY):

@@ -6,6 +6,7 @@ import signal
 import time
 
 import pytest
+from processes import children
 
 pytestmark = pytest.mark.slow
 KILLS = 20
@@ -20,7 +21,7 @@ def test_after_20_kills_at_random_moments_the_results_equal_an_uninterrupted_run
         # torch takes one to three seconds to load in each process, a unit one: the moments cover start, work and saving
         time.sleep(rng.uniform(0.5, 9.0))
         # the command alone, as the kernel does when memory runs out; or everything it started, as a power cut does
-        targets = [process.pid, *_children(process.pid)] if rng.random() < 0.5 else [process.pid]
+        targets = [process.pid, *children(process.pid)] if rng.random() < 0.5 else [process.pid]
         for pid in targets:
             _kill(pid)
         process.communicate()
@@ -40,28 +41,20 @@ def test_a_real_local_ray_gives_the_same_results(reproduce, tmp_path):
     pytest.importorskip("ray", reason="needs the extra `cluster`")
     reproduce.flag("fail-1")
     process = reproduce.start("--executor", "ray", "--workers", "2")
-    _, err = process.communicate(timeout=240)
+    _, err = process.communicate(timeout=600)
     assert process.returncode == 1, err
     assert "FAILED  own-toy seed=1: RuntimeError: unit 1 fails on purpose" in err
     assert len(reproduce.results()) == 5
     (reproduce.flags / "fail-1").unlink()
     reproduce.flag("die-1")
     process = reproduce.start("--executor", "ray", "--workers", "2")
-    _, err = process.communicate(timeout=240)
+    _, err = process.communicate(timeout=600)
     assert process.returncode == 0, err
     assert "own-toy seed=1: its process died (WorkerCrashedError); trying it once more" in err
     by_ray = reproduce.results()
     reproduce.store = tmp_path / "local"
     reproduce()
     assert by_ray == reproduce.results()
-
-
-def _children(pid):
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children") as file:
-            return [int(p) for p in file.read().split()]
-    except FileNotFoundError:
-        return []
 
 
 def _kill(pid):

@@ -86,7 +86,7 @@ def test_two_ddp_processes_give_the_gradients_of_one(tmp_path):
     script.write_text(DDP)
     environment = {**os.environ, "TESTS": os.path.dirname(__file__)}
     command = [sys.executable, str(script), str(tmp_path / "store")]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
     assert done.stdout.strip().endswith("equal"), done.stderr[-3000:]
 
 
