@@ -3,38 +3,47 @@
 import pytest
 import torch
 
-from holdfast import experiments
-from holdfast.experiments.ssm._models import KERNEL, KINDS, reference_model
+from holdfast.experiments.ssm._models import KERNEL, KINDS, LinearAttention, reference_model
 
 
-def claims(id, **changes):
-    result = experiments.run(id, "quick", **changes)
-    assert all(claim.explanation for claim in result.claims if claim.status != "met")
-    assert result.page.figures and all(figure.caption for figure in result.page.figures)
-    return {claim.name: claim for claim in result.claims}
+@pytest.mark.parametrize("id", ["ssm-fig5", "ssm-fig6"])
+def test_random_networks_decay_at_least_as_fast_as_their_linearisation_says(conclude, id):
+    result = conclude(id, repeats=1)
+    found = {claim.name: claim for claim in result.claims}
+    assert found["exponential"].status == "met"
+    # the prediction comes from the weights alone: where one mode leads it is the measured rate, to the few percent that
+    # eleven decades of an oscillating curve leave open
+    for name, _, measured, predicted, *_ in result.page.tables[0].rows:
+        if name in ("RNN", "S4"):
+            assert measured == pytest.approx(predicted, rel=0.15)
 
 
-def test_element_wise_functions_come_within_every_eps():
+def test_memory_of_two_linear_layers_equals_its_closed_form(claims):
+    found = claims("ssm-appa", repeats=1)
+    assert found["closed form"].numbers["largest error against the largest value"] < 1e-12
+
+
+def test_element_wise_functions_come_within_every_eps(claims):
     assert claims("ssm-prop31", eps=[1e-1, 1e-2])["every eps"].status == "met"
 
 
-def test_convolutions_come_within_every_eps():
+def test_convolutions_come_within_every_eps(claims):
     found = claims("ssm-prop32", kernels=["e^-0.05t cos 0.7t", "t e^-t/10"], eps=[1e-1, 1e-2])
     assert found["kernel"].status == found["output"].status == "met"
 
 
-def test_five_layers_reach_every_eps_at_an_exponential_width():
+def test_five_layers_reach_every_eps_at_an_exponential_width(claims):
     found = claims("ssm-prop36", functions=["product"])
     assert found["every eps"].status == found["bound"].status == "met"
     assert found["width in T"].status == "not met" and "exponential" in found["width in T"].explanation
 
 
-def test_volterra_series_need_no_more_units_for_longer_sequences():
+def test_volterra_series_need_no_more_units_for_longer_sequences(claims):
     found = claims("ssm-prop39", series=["orders 0 to 2, Gaussian coupling", "order 3, oscillating"], lengths=[64, 256])
     assert found["every eps"].status == found["width"].status == "met"
 
 
-def test_table_1_as_measured():
+def test_table_1_as_measured(claims):
     found = claims("ssm-table1", seeds=1, lengths=[1024, 2048, 4096], repeats=2)
     # times of one busy machine decide "cost"; here it must be decided, and everything else met
     assert found.pop("cost").status in ("met", "not met")
@@ -55,7 +64,6 @@ def test_reference_models_are_causal(kind):
 
 
 def test_linear_attention_is_the_normalised_sum_over_the_past():
-    from holdfast.experiments.ssm._models import LinearAttention
 
     torch.manual_seed(0)
     layer = LinearAttention(4).double()

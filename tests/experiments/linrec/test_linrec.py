@@ -6,49 +6,38 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast import experiments, reconstruct
+from holdfast import reconstruct
 from holdfast.data import MissingDataError
 from holdfast.experiments.base import Unit
 from holdfast.experiments.linrec import _digits, _rebuild, fig5, fig6
 
 
-def claims(id, **changes):
-    result = experiments.run(id, "quick", **changes)
-    assert all(claim.explanation for claim in result.claims if claim.status != "met")
-    assert result.page.figures and all(figure.caption for figure in result.page.figures)
-    return {claim.name: claim for claim in result.claims}
-
-
-def met(found, *names):
-    return all(found[name].status == "met" for name in names)
-
-
-def test_thin_rings_rebuild_the_whole_image_and_the_disk_its_latest_rows():
+def test_thin_rings_rebuild_the_whole_image_and_the_disk_its_latest_rows(claims, met):
     found = claims("linrec-fig2", count=20, modes=[512, 784])
     assert met(found, "disk", "whole image", "real form")
     # random eigenvalues leave about a tenth of the image to the literal pseudo-inverse, and nothing to the real form
     assert found["almost perfect"].numbers["the same by the real form"] < 1e-12
 
 
-def test_error_and_condition_fall_with_modes_and_ring():
+def test_error_and_condition_fall_with_modes_and_ring(claims, met):
     found = claims("linrec-fig4", count=20, modes=[256, 784, 1568])
     assert met(found, "modes", "ring", "condition", "timestamps")
 
 
-def test_roots_of_unity_are_exact_at_the_length_and_alias_below():
+def test_roots_of_unity_are_exact_at_the_length_and_alias_below(claims, met):
     assert met(claims("linrec-fig5", count=10, modes=[256, 784]), "exact", "condition", "artefacts", "aliasing")
 
 
-def test_conditions_fall_with_modes_functions_and_ring():
+def test_conditions_fall_with_modes_functions_and_ring(claims, met):
     assert met(claims("linrec-fig6", seeds=6, functions=[4, 8, 16]), "N", "P", "r_min")
 
 
-def test_the_wide_ring_needs_256_modes_and_64_are_enough_on_the_thin_one():
+def test_the_wide_ring_needs_256_modes_and_64_are_enough_on_the_thin_one(claims, met):
     assert met(claims("linrec-fig7", modes=[128, 256], points=8, seeds=1), "modes needed", "uniformly")
     assert met(claims("linrec-fig8", modes=[32, 64], points=8, seeds=1), "modes needed", "uniformly")
 
 
-def test_timestamps_are_exact_with_a_suited_eigenvalue_only():
+def test_timestamps_are_exact_with_a_suited_eigenvalue_only(claims, met):
     found = claims("linrec-time", count=4)
     assert met(found, "timestamp", "inputs")
     assert found["any eigenvalue"].status == "not met"
@@ -56,7 +45,7 @@ def test_timestamps_are_exact_with_a_suited_eigenvalue_only():
     assert found["any eigenvalue"].numbers["complex, angle 0.01"] == 314
 
 
-def test_block_recurrences_give_back_inputs_of_several_dimensions():
+def test_block_recurrences_give_back_inputs_of_several_dimensions(claims, met):
     found = claims("linrec-prop7", seeds=1, points=4, length=256)
     assert met(found, "sparse inputs", "timestamp", "block form", "all inputs", "modes needed")
 

@@ -1,0 +1,71 @@
+"""What the experiments of "Inverse Approximation Theory" say at the quick preset, and their own parts."""
+
+import numpy as np
+import pytest
+import torch
+
+from holdfast import laws
+from holdfast.experiments.iat import appc, thma3
+
+
+def test_decay_rates_agree_between_probes(claims):
+    found = claims("iat-fig10", repeats=2)
+    assert found["rates"].status == "met"
+
+
+def test_grus_decay_locally_where_their_linearisation_is_hurwitz(claims):
+    found = claims("iat-appj")
+    assert found["hurwitz"].status == "met" and 0 < found["hurwitz"].numbers["share Hurwitz"] < 1
+
+
+def test_some_tanh_networks_never_forget_and_the_corners_are_saddles(conclude):
+    result = conclude("iat-fig11", grid=7)
+    found = {claim.name: claim for claim in result.claims}
+    assert found["random"].status == found["two-dimensional"].status == found["periodic"].status == "met"
+    assert found["attractors"].status == "not met" and "saddles" in found["attractors"].explanation
+    # linearised by hand at (1, 1): -2 v_i (W v)_i = -4 and 14
+    assert found["attractors"].numbers["eigenvalue 2 at (1, 1)"] == pytest.approx(14.0, abs=1e-12)
+    orbit = next(la for la in result.page.figures[1].panels[0].layers if la.label == "periodic orbit")
+    assert np.abs(orbit.x).max() < 1 and np.abs(orbit.y).max() < 1
+
+
+def test_exponential_memory_is_stable_polynomial_memory_is_not_and_least_squares_has_large_weights(claims):
+    found = claims("iat-fig1", sampled_widths=[2, 6, 14])
+    assert found["exponential"].status == found["polynomial"].status == "met"
+    assert found["least squares"].status == "not met"
+    assert found["least squares"].numbers["largest weight, (t+1)^-1.1"] > 1e6
+    # the slowest rate is 1/m^2, and the radius is it or the last one tested before it, half as large at most
+    assert 0.5 / 16**2 <= found["polynomial"].numbers["(t+1)^-1.1: radius at m = 16"] <= 1 / 16**2
+
+
+def test_exp_and_softplus_are_stable_on_polynomial_memory_where_the_recurrence_alone_moves(claims, met):
+    found = claims("iat-fig4")
+    assert met(found, "exp", "softplus", "continuous", "sampled")
+    assert found["read-out too"].status == "not met"
+
+
+def test_rescaling_is_stable_on_its_own_target_alone(claims, met):
+    assert met(claims("iat-appc", widths=[4, 8, 16]))
+
+
+def test_the_rescaled_network_holds_the_first_terms_of_the_target():
+    t = torch.tensor([0.0, 1.0, 30.0], dtype=torch.float64).reshape(1, -1, 1)
+    for power in (1, 2):
+        expected = laws.ReciprocalSum(power, terms=8)(t)
+        for rescaled in (True, False):
+            # a sum of eight numbers below 1
+            torch.testing.assert_close(appc.Rescaled(8, power, rescaled)(t), expected, rtol=0, atol=1e-15)
+    assert appc.Rescaled(8, 1, True).w.tolist() == [-1.0] * 8
+
+
+def test_the_order_of_convergence_is_at_least_the_smoothness(claims, met):
+    assert met(claims("iat-thma3"))
+
+
+def test_the_projection_on_exponentials_equals_its_closed_form():
+    beta = 0.5
+    # rho = s^2: against c s the best c is 1/2, and the integral of |s - 1/2| over (0, 1) is 1/4; s^2 itself is a mode
+    rho = laws.Exponential(2 * beta)
+    # Gauss points on panels: the kink at s = 1/2 lies between two panels
+    assert thma3._projected(rho, beta, 1, 3200) == pytest.approx(0.25 / beta, rel=1e-12)
+    assert thma3._projected(rho, beta, 2, 3200) == pytest.approx(0.0, abs=1e-13)

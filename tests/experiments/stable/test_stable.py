@@ -1,0 +1,45 @@
+"""What the experiments of StableSSM say at the quick preset, and their own parts."""
+
+import torch
+
+from holdfast import laws
+from holdfast.experiments import _sums
+from holdfast.experiments.stable import fig1
+
+
+def test_table_1_equals_autograd_and_best_alone_is_constant(claims):
+    found = claims("stable-fig2")
+    assert found["table 1"].status == found["best is constant"].status == "met"
+
+
+def test_moduli_bound_what_is_measured_and_direct_has_none(claims):
+    found = claims("stable-def32", points=3)
+    assert [claim.status for claim in found.values()] == ["met"] * 3
+
+
+def test_direct_is_unstable_softplus_and_s4_are_stable(claims, met):
+    found = claims("stable-fig1")
+    assert met(found, *fig1.MODELS)
+    assert found["all weights"].status == found["better stability"].status == "not met"
+
+
+def test_the_three_models_are_one_functional_before_they_are_perturbed():
+    x = fig1._inputs(50, 3)
+    y = fig1._targets(x)
+    law = laws.PowerLaw(1.1)
+    k = torch.arange(1.0, 51.0, dtype=torch.float64)
+    # a constant gives the integral of rho up to the end of the step; FFT rounding of sums near 3
+    torch.testing.assert_close(y[0, :, 0], law.integral(torch.zeros_like(k), k), rtol=0, atol=1e-13)
+    found = _sums.bounded_sum(law, 6)
+    with torch.no_grad():
+        outputs = [fig1._model(name, found)(x)[0] for name in fig1.MODELS]
+    for other in outputs[1:]:
+        torch.testing.assert_close(other, outputs[0], rtol=0, atol=1e-12)
+
+
+def test_measured_memory_stays_below_the_bound_and_a_power_law_has_none(claims, met):
+    assert met(claims("stable-thm31", models=2, ends=9))
+
+
+def test_an_mlp_is_two_state_space_layers(claims, met):
+    assert met(claims("stable-fig7"))
