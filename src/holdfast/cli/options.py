@@ -7,8 +7,8 @@ from pathlib import Path
 import typer
 
 
-def folder(text: str) -> Path:
+def folder(text: str | Path) -> Path:
     """A folder's path; an empty text, as an unset variable gives, would silently be the current folder."""
-    if not text.strip():
+    if not str(text).strip():
         raise typer.BadParameter("expected a folder, came an empty text")
     return Path(text)

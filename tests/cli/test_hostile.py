@@ -1,0 +1,134 @@
+"""The commands among odd folders, names, locales and moments: nothing of the user's is touched, and what is wrong is said."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from holdfast import experiments
+from holdfast.execution import Store
+
+TOY = Path(__file__).parent.parent / "execution" / "toy.py"
+HOLDFAST = [sys.executable, "-P", "-c", "from holdfast_command import main; main()"]
+ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
+
+
+def holdfast(*arguments, cwd, **environment):
+    env = {**os.environ, **environment}
+    return subprocess.run([*HOLDFAST, *map(str, arguments)], cwd=cwd, env=env, capture_output=True, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def concluded(tmp_path_factory):
+    """A store with two conclusions, computed in this process."""
+    store = tmp_path_factory.mktemp("concluded")
+    for id in (str(TOY), "stable-fig2"):
+        result = experiments.run(id, "quick")
+        result.save(Store(store).conclusion(result.experiment, "quick"))
+    return store
+
+
+@pytest.fixture
+def project(concluded, tmp_path):
+    """A user's project with data of its own beside the results."""
+    for name in ("data/m.csv", "data/sub/n.csv", "raw/exp1/x.bin"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("mine")
+    shutil.copytree(concluded, tmp_path / "results")
+    return tmp_path
+
+
+def tree(folder):
+    return {str(p.relative_to(folder)): p.stat().st_mtime_ns for p in folder.rglob("*")}
+
+
+def test_report_into_the_users_project_is_refused_and_touches_nothing(project):
+    before = tree(project)
+    done = holdfast("report", "--out", ".", cwd=project)
+    assert done.returncode == 2
+    assert b"holds files that are no page of holdfast (data, raw, results); nothing was written" in done.stderr
+    assert tree(project) == before
+    assert holdfast("report", "--out", "new", cwd=project).returncode == 0
+    assert holdfast("report", "--out", "new", cwd=project).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("reproduce", TOY, "--store", ""), ("report", "--store", ""), ("report", "--out", ""), ("report", "--store", " ")],
+)
+def test_an_empty_folder_name_is_refused_and_nothing_is_written(project, arguments):
+    before = tree(project)
+    done = holdfast(*arguments, cwd=project)
+    assert done.returncode == 2
+    assert b"expected a folder, came an empty text" in done.stderr
+    assert tree(project) == before
+
+
+def test_reproduce_finds_a_page_folder_of_others_before_it_computes(project):
+    (project / "results" / "page").mkdir()
+    (project / "results" / "page" / "index.html").write_text("mine")
+    done = holdfast("reproduce", TOY, cwd=project)
+    assert done.returncode == 2
+    assert b"no page of holdfast (index.html)" in done.stderr and b"to run" not in done.stderr
+    assert (project / "results" / "page" / "index.html").read_text() == "mine"
+
+
+def test_a_damaged_conclusion_is_told_by_report_which_ends_with_1_and_shows_the_others(project):
+    manifest = project / "results" / "own-toy" / "conclusion-quick" / "result.json"
+    manifest.unlink()
+    manifest.mkdir()
+    done = holdfast("report", "--figures", cwd=project)
+    assert done.returncode == 1
+    assert f"DAMAGED  {manifest.relative_to(project)} is damaged".encode() in done.stderr
+    assert b"Traceback" not in done.stderr and b"Page: " in done.stdout
+    assert 'id="stable-fig2"' in (project / "results" / "page" / "index.html").read_text()
+
+
+def test_the_page_and_the_list_are_written_in_an_ascii_locale(project):
+    for arguments in (("report", "--figures"), ("list",), ("doctor",), ("report", "--help")):
+        done = holdfast(*arguments, cwd=project, **ASCII)
+        assert done.returncode == 0, done.stderr.decode()
+        assert done.stdout.isascii()
+
+
+def test_doctor_shows_markup_and_terminal_codes_in_a_path_as_text(tmp_path):
+    odd = tmp_path / "d[/red]x\x1b[2J"
+    odd.mkdir(parents=True)
+    done = holdfast("doctor", cwd=tmp_path, HOLDFAST_DATA=str(odd))
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"d[/red]x\\x1b[2J" in done.stdout.replace(b"\n", b"")
+    assert b"\x1b" not in done.stdout + done.stderr
+
+
+def test_errors_show_terminal_codes_as_text(tmp_path):
+    done = holdfast("doctor", cwd=tmp_path, HOLDFAST_DATA="nowhere\x1b[2J[/red]")
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"holdfast: HOLDFAST_DATA=nowhere\\x1b[2J[/red] is not a folder")
+
+
+def test_ctrl_c_while_loading_ends_quietly_with_130(tmp_path):
+    (tmp_path / "torch.py").write_text(
+        "import sys, time\nsys.stdout.write('loading\\n')\nsys.stdout.flush()\ntime.sleep(600)\n"
+    )
+    process = subprocess.Popen(
+        [*HOLDFAST, "doctor"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # a shell's background job ignores Ctrl-C, and its children inherit that
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert process.stdout.readline() == b"loading\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, b"")
+
+
+def test_the_installed_command_begins_where_ctrl_c_is_quiet():
+    project = tomllib.loads((TOY.parents[2] / "pyproject.toml").read_text())
+    assert project["project"]["scripts"] == {"holdfast": "holdfast_command:main"}
