@@ -136,3 +136,37 @@ def test_everything_can_be_reached_by_keyboard_and_the_focus_is_seen(visit):
         assert tab.evaluate("document.activeElement.matches(':focus-visible')")
         assert tab.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none", reached[-1]
     assert {"BUTTON", "paper", "search", "A"} <= set(reached)
+
+
+def test_the_policy_stops_scripts_that_are_not_the_pages_own_and_every_request(browser, page):
+    context = browser.new_context()
+    tab = context.new_page()
+    tab.goto(page.as_uri())
+    stopped = tab.evaluate(
+        """() => new Promise((resolve) => {
+          const directives = [];
+          document.addEventListener("securitypolicyviolation", (event) => {
+            directives.push(event.effectiveDirective);
+            if (directives.length === 4) resolve(directives.sort());
+          });
+          const script = document.createElement("script");
+          script.textContent = "document.title = 'broken'";
+          const button = document.createElement("button");
+          button.setAttribute("onclick", "document.title = 'broken'");
+          const image = document.createElement("img");
+          image.src = "http://127.0.0.1:9/x.png";
+          document.body.append(script, button, image);
+          fetch("http://127.0.0.1:9/").catch(() => {});
+        })"""
+    )
+    assert stopped == ["connect-src", "img-src", "script-src-attr", "script-src-elem"]
+    assert tab.title() == "holdfast: results"
+    context.close()
+
+
+def test_a_figure_can_be_saved_as_a_picture_under_the_policy(visit):
+    tab = visit()
+    draw_all(tab)
+    plot = tab.locator("[data-figure=gradient-over-weight] .plot").first
+    address = plot.evaluate("element => Plotly.toImage(element, { format: 'png', width: 300, height: 200 })")
+    assert address.startswith("data:image/png")
