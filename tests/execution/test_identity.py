@@ -123,3 +123,18 @@ def test_what_is_no_dict_of_arrays_is_refused_with_the_unit(tmp_path, returned):
     experiment = experiments.get(own.write(tmp_path / "mine.py", f"return {returned}"))
     with pytest.raises(ArgumentError, match=re.escape("own-mine: the unit of {'k': 1} returned what cannot be saved")):
         run_unit(experiment, {"k": 1})
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("x = (", "SyntaxError"),
+        ("\nimport nothing_of_that_name", "at line 2: ModuleNotFoundError"),
+        ("a = 1", "no EXPERIMENT"),
+    ],
+)
+def test_a_file_that_cannot_be_loaded_ends_with_2_and_one_line(reproduce, tmp_path, text, told):
+    (tmp_path / "mine.py").write_text(text)
+    code, _, err = reproduce(experiment=str(tmp_path / "mine.py"))
+    assert code == 2 and str(tmp_path / "mine.py") in err and told in err
+    assert "Traceback" not in err

@@ -10,6 +10,7 @@ import importlib
 import pkgutil
 import re
 import sys
+import traceback
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -130,9 +131,13 @@ def _from_file(path: Path, content: bytes, source: str) -> ModuleType:
     sys.modules[name] = module
     try:
         exec(compile(content, str(path), "exec"), module.__dict__)
-    except BaseException:
+    except BaseException as error:
         del sys.modules[name]
-        raise
+        if not isinstance(error, Exception):
+            raise
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        place = f" at line {lines[-1]}" if lines else ""
+        raise ArgumentError(f"{path} cannot be loaded{place}: {type(error).__name__}: {error}") from error
     return module
 
 
