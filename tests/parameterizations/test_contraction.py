@@ -26,14 +26,14 @@ def rotated(n, size, spread, seed):
 def test_the_search_finds_the_only_scaling_that_there_is(n, measure):
     for seed in range(3):
         _, least = find_scaling(rotated(n, 0.97, 4.0, seed), measure)
-        # the upper bound of the numerical radius is up to 0.3% too large, the smooth bound as much
+        # the smooth bound that is minimised lies up to 1% above
         assert least < 0.97 * 1.01
 
 
 def test_numerical_radius_of_known_matrices():
-    assert numerical_radius(np.array([[0.0, 2.0], [0.0, 0.0]])) == pytest.approx(1, rel=3e-3)
-    assert numerical_radius(np.diag([0.5, -0.7])) == pytest.approx(0.7, rel=3e-3)
-    assert numerical_radius(np.array([[0.0, 0.9], [-0.9, 0.0]])) == pytest.approx(0.9, rel=3e-3)
+    assert numerical_radius(np.array([[0.0, 2.0], [0.0, 0.0]])) == pytest.approx(1, rel=1e-5)
+    assert numerical_radius(np.diag([0.5, -0.7])) == pytest.approx(0.7, rel=1e-5)
+    assert numerical_radius(np.array([[0.0, 0.9], [-0.9, 0.0]])) == pytest.approx(0.9, rel=1e-5)
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 40])

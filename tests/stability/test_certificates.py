@@ -12,7 +12,7 @@ from torch import nn
 from holdfast import laws
 from holdfast.errors import ArgumentError, ShapeError
 from holdfast.nn import LRU, S4D, ContinuousGRU, ContinuousRNN, DiagonalSSM, LinearRNN, SelectiveSSM, SequenceModel
-from holdfast.stability import certify, memory_bound, weight_bound
+from holdfast.stability import certify, memory_bound, stabilize, weight_bound
 
 NON_NORMAL = torch.tensor([[-0.1, 5.0, 0.0], [0.0, -0.2, 3.0], [0.0, 0.0, -0.3]])
 STORED = 1e-6  # eigenvalues of weights that are kept in float32
@@ -336,3 +336,79 @@ def test_weights_that_are_not_finite_are_refused(layer, weight):
         layer.get_parameter(weight).view(-1)[0] = math.nan
     with pytest.raises(ArgumentError, match="not finite"):
         certify(layer)
+
+
+class TestScope:
+    """Each promise is labelled: from every state, or near the equilibrium only."""
+
+    def relu(self):
+        module = nn.RNN(1, 2, nonlinearity="relu")
+        with torch.no_grad():
+            module.weight_hh_l0.copy_(torch.tensor([[1.2, 2.0], [-0.5, -0.5]]))
+            module.bias_ih_l0.copy_(torch.tensor([-1.0, 1.0]))
+            module.bias_hh_l0.zero_()
+        return module
+
+    def test_a_relu_network_that_can_grow_is_stable_locally_only_and_its_unstable_equilibrium_is_seen(self):
+        found = certify(self.relu())
+        assert (found.status, found.scope) == ("stable", "local")
+        assert found.contracting is None
+        assert any(not e.stable for e in found.equilibria)
+        assert any("unstable equilibria beside it" in note for note in found.notes)
+        assert found.as_dict()["scope"] == "local"
+
+    @pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
+    def test_a_contracting_network_is_stable_from_every_state_and_within_its_bound(self, nonlinearity):
+        module = nn.RNN(1, 8, nonlinearity=nonlinearity, batch_first=True).double()
+        found = certify(module)
+        assert (found.status, found.scope) == ("stable", "global")
+        x = 3 * torch.randn(16, 300, 1, dtype=torch.float64)
+        drive = x @ module.weight_ih_l0.mT + module.bias_ih_l0 + module.bias_hh_l0
+        largest = float(module(x)[0].detach().norm(dim=-1).max())
+        assert largest <= found.contracting.gain * float(drive.detach().norm(dim=-1).max())
+        assert any(note.startswith("global: two states") for note in found.notes)
+
+    def test_tanh_with_a_small_radius_and_a_large_norm_is_local(self):
+        module = nn.RNN(1, 2, bias=False)
+        with torch.no_grad():
+            module.weight_hh_l0.copy_(torch.tensor([[1.2, 2.0], [-0.5, -0.5]]))
+        found = certify(module)
+        assert (found.status, found.scope) == ("stable", "local")
+
+    def test_relu_without_bias_rests_on_its_kink_and_is_judged_with_units_on(self):
+        assert certify(nn.RNN(1, 8, nonlinearity="relu", bias=False)).status == "stable"
+        growing = nn.RNN(1, 3, nonlinearity="relu", bias=False)
+        with torch.no_grad():
+            growing.weight_hh_l0.copy_(2 * torch.eye(3))
+        assert certify(growing).status == "unstable"
+
+    def test_units_that_are_all_off_forget_at_once(self):
+        module = nn.RNN(1, 3, nonlinearity="relu")
+        with torch.no_grad():
+            module.bias_ih_l0.fill_(-1.0)
+            module.bias_hh_l0.zero_()
+        found = certify(module)
+        assert found.status == "stable"
+        assert found.growth.rate == math.inf
+
+    def test_gated_units_are_local_and_linear_layers_global(self):
+        assert certify(nn.GRU(1, 4)).scope == "local"
+        assert certify(ContinuousGRU(1, 4)).scope == "local"
+        assert certify(LRU(1, 4)).scope == "global"
+        assert certify(linear(0.5 * torch.eye(2))).scope == "global"
+
+    def test_a_continuous_rnn_is_global_where_its_euler_steps_settle(self):
+        assert certify(ContinuousRNN(1, 4)).scope == "global"
+        W = torch.tensor([[1.0, 1.0], [-4.0, -3.0]])  # iat, Fig. 11: Hurwitz, and a periodic orbit around 0
+        found = certify(ContinuousRNN(1, 2, W=W, parameterization="direct"))
+        assert (found.status, found.scope) == ("stable", "local")
+
+    def test_a_stabilized_network_is_certified_by_its_own_free_weights(self):
+        module = nn.RNN(1, 6, nonlinearity="relu")
+        stabilize(module)
+        with torch.no_grad():
+            for p in module.parametrizations.weight_hh_l0.parameters():
+                p.add_(5 * torch.randn_like(p))
+        found = certify(module)
+        assert found.scope == "global"
+        assert found.contracting.factor < 1

@@ -87,13 +87,13 @@ def report(name: str, parts: tuple[Certificate, ...]) -> None:
     """One row a recurrence, then what has to be said in words."""
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
     table = Table(box=None, pad_edge=False, title=name, title_justify="left")
-    for head in ("recurrence", "kind", "status", "time"):
+    for head in ("recurrence", "kind", "status", "scope", "time"):
         table.add_column(head)
     for head in ("margin", "spectral", "numerical", "growth <=", "seen", "|P|", "paper's |P|", "equilibria"):
         table.add_column(head, justify="right")
     for part in parts:
         status = f"[{COLOURS[part.status]}]{part.status}[/]"
-        table.add_row(part.path or "(model)", part.kind, status, part.time, *_numbers(part))
+        table.add_row(part.path or "(model)", part.kind, status, part.scope, part.time, *_numbers(part))
     console.print(table)
     for part in parts:
         for line in remarks(part):

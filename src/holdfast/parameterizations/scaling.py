@@ -18,6 +18,7 @@ Matrix = Float64[np.ndarray, "n n"]
 Vector = Float64[np.ndarray, " n"]
 SPREAD = math.log(1e6)  # of log D: beyond it the norm in which h shrinks says little about h
 ANGLES = 24
+REFINEMENTS = 5
 SHARPNESS = (10.0, 60.0, 400.0)
 ENOUGH = 0.95  # without a search: far enough below 1
 SWEEPS = 30
@@ -27,10 +28,16 @@ STEPS = 60
 def numerical_radius(A: Matrix) -> float:
     """w(A) = max |x* A x| over unit vectors x = max over angles of the largest eigenvalue of Re(e^{i theta} A).
 
-    Taken over ANGLES directions of the upper half plane (A is real) and divided by the cosine of half a step: an upper
-    bound that is at most 0.3% too large.
+    The best of ANGLES directions of the upper half plane (A is real), refined around it to about 1e-6.
     """
-    return float(np.linalg.eigvalsh(_turned(A)).max()) / math.cos(math.pi / (2 * (ANGLES - 1)))
+    angles = np.linspace(0, math.pi, ANGLES)
+    best = 0.0
+    for _ in range(REFINEMENTS):
+        tops = np.linalg.eigvalsh(_turned(A, angles))[:, -1]
+        k, step = int(tops.argmax()), angles[1] - angles[0]
+        best = max(best, float(tops[k]))
+        angles = np.linspace(angles[k] - step, angles[k] + step, 9)
+    return best
 
 
 def find_scaling(W: Matrix, measure: Measure) -> tuple[Vector, float]:
@@ -88,10 +95,11 @@ def _smooth_norm(A: Matrix, sharpness: float) -> tuple[float, Vector]:
 
 def _smooth_radius(A: Matrix, sharpness: float) -> tuple[float, Vector]:
     """The same over all eigenvalues of Re(e^{i theta} A): each moves by Re(conj(v_k) (Gv)_k - (v*G)_k v_k)."""
-    values, vectors = np.linalg.eigh(_turned(A))
+    angles = np.linspace(0, math.pi, ANGLES)
+    values, vectors = np.linalg.eigh(_turned(A, angles))
     value, share = _soft(values.ravel(), sharpness)
     M = (vectors * share.reshape(values.shape)[:, None, :]) @ vectors.conj().transpose(0, 2, 1)
-    M = (M * _phases()[:, None, None]).sum(0)
+    M = (M * np.exp(1j * angles)[:, None, None]).sum(0)
     slope = (A * M.T).sum(1) - (A * M.T).sum(0)
     return value, slope.real
 
@@ -102,10 +110,6 @@ def _soft(values: np.ndarray, sharpness: float) -> tuple[float, np.ndarray]:
     return top + math.log(float(weights.sum())) / sharpness, weights / weights.sum()
 
 
-def _phases() -> np.ndarray:
-    return np.exp(1j * np.linspace(0, math.pi, ANGLES))
-
-
-def _turned(A: Matrix) -> np.ndarray:
-    G = _phases()[:, None, None] * A
+def _turned(A: Matrix, angles: np.ndarray) -> np.ndarray:
+    G = np.exp(1j * angles)[:, None, None] * A
     return (G + G.conj().transpose(0, 2, 1)) / 2

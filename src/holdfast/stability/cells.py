@@ -23,8 +23,11 @@ def tanh_cell(drive: Tensor, state: State, w: Tensor, b: Tensor | None) -> State
 
 
 def relu_cell(drive: Tensor, state: State, w: Tensor, b: Tensor | None) -> State:
-    """h+ = relu(drive + W h + b)."""
-    return torch.relu(drive + functional.linear(state, w, b))
+    """h+ = relu(drive + W h + b); at the kink the slope of clamp is 1 where that of relu is 0.
+
+    A network without bias rests on the kink of every unit: with slope 0 its Jacobian would be 0 whatever W is.
+    """
+    return torch.clamp(drive + functional.linear(state, w, b), min=0)
 
 
 def gru_cell(drive: Tensor, state: State, w: Tensor, b: Tensor | None) -> State:

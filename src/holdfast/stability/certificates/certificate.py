@@ -17,6 +17,7 @@ from holdfast.laws import AbstractLaw
 from holdfast.memory.preserve import undisturbed
 from holdfast.nn import DiagonalSSM
 from holdfast.nn.recurrence import Structure
+from holdfast.stability.certificates.contracting import Contracting
 from holdfast.stability.certificates.equilibria import Equilibrium
 from holdfast.stability.certificates.lyapunov import (
     DEFECTIVE,
@@ -28,7 +29,7 @@ from holdfast.stability.certificates.lyapunov import (
     check_matrix,
 )
 from holdfast.stability.certificates.memory_bound import LIPSCHITZ, MemoryBound, memory_bound, weight_bound
-from holdfast.stability.certificates.recurrences import Options, Subject, find_subjects, named_subject
+from holdfast.stability.certificates.recurrences import Options, Scope, Subject, find_subjects, named_subject
 
 Status = Literal["stable", "marginal", "unstable"]
 LIMIT = 2048  # rows of a dense matrix; eigenvalues of 2048 take about 20 s on two cores
@@ -56,7 +57,9 @@ class Certificate:
     `spectral` is the spectral abscissa max Re lam in continuous time and the spectral radius in discrete time,
     `numerical` the numerical abscissa, or |W|_2: what one step can do at most. `margin` is the distance of the spectrum
     to the stability boundary. `lyapunov` and `growth` are None where the recurrence is not stable. `equilibria` are
-    those found of a gated or nonlinear recurrence; the numbers are then those of the Jacobian at the first.
+    those found of a gated or nonlinear recurrence; the numbers are then those of the Jacobian at the first. `scope` is
+    "global" where the status holds from every state (linear recurrences, and nonlinear ones that contract, see
+    `contracting`), "local" where it holds near that equilibrium only.
     """
 
     path: str
@@ -76,6 +79,8 @@ class Certificate:
     weight_bound: float | None = None
     notes: tuple[str, ...] = ()
     parts: tuple[Certificate, ...] = ()
+    scope: Scope = "global"
+    contracting: Contracting | None = None
 
     @property
     def spectral_abscissa(self) -> float | None:
@@ -90,7 +95,7 @@ class Certificate:
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers for JSON; eigenvalues as [re, im]."""
         plain: dict[str, Any] = {
-            n: getattr(self, n) for n in ("path", "kind", "time", "status", "spectral", "numerical")
+            n: getattr(self, n) for n in ("path", "kind", "time", "status", "scope", "spectral", "numerical")
         }
         plain |= {"margin": self.margin, "departure": self.departure, "notes": list(self.notes)}
         plain["eigenvalues"] = [[float(v.real), float(v.imag)] for v in self.eigenvalues]
@@ -101,6 +106,8 @@ class Certificate:
             plain["growth"] = {n: getattr(self.growth, n) for n in ("bound", "rate", "measured", "time")}
         if self.euler is not None:
             plain["euler"] = {n: getattr(self.euler, n) for n in ("dt", "radius", "largest_dt", "stable")}
+        if self.contracting is not None:
+            plain["contracting"] = {n: getattr(self.contracting, n) for n in ("factor", "gain")}
         plain["equilibria"] = [
             {"margin": e.margin, "stable": e.stable, "reached": e.reached, "largest": float(np.abs(e.state).max())}
             for e in self.equilibria
@@ -206,6 +213,8 @@ def _certificate(subject: Subject, horizon: int, target: AbstractLaw | None, lim
         memory=memory,
         weight_bound=needed,
         notes=(*subject.notes, *_notes(subject, analysis, euler)),
+        scope=subject.scope,
+        contracting=subject.contracting,
     )
 
 
@@ -224,8 +233,9 @@ def _without_equilibrium(subject: Subject) -> Certificate:
     nothing = np.empty(0, dtype=complex)
     nan = math.nan
     return Certificate(
-        subject.path, subject.kind, subject.time, "unstable", nothing, nan, nan, nan, nan, notes=(*subject.notes, note)
-    )
+        subject.path, subject.kind, subject.time, "unstable", nothing, nan, nan, nan, nan,
+        notes=(*subject.notes, note), scope="local",
+    )  # fmt: skip
 
 
 def _euler(eigenvalues: np.ndarray, dt: float) -> EulerStep:
@@ -272,6 +282,13 @@ def _equilibrium_notes(subject: Subject) -> list[str]:
     if not subject.equilibria.settled:
         notes.append("from 0 the state does not settle on zero input; the numbers are those of another equilibrium")
     stable = sum(point.stable for point in points)
+    if points[0].stable and stable < len(points):
+        first = points[0].state
+        near = min((p for p in points if not p.stable), key=lambda p: float(np.linalg.norm(p.state - first)))
+        notes.append(
+            f"{len(points) - stable} unstable equilibria beside it, the nearest at distance "
+            f"{float(np.linalg.norm(near.state - first)):.4g} with margin {near.margin:.4g}: states beyond need not come back"
+        )
     if stable > 1:
         notes.append(f"{stable} stable equilibria: an input can move the state from one to another for good, no decay")
     return notes

@@ -149,7 +149,10 @@ def _solve(W: np.ndarray, time: Time, spectral: float, normal: bool, departure: 
 def _growth(W: np.ndarray, time: Time, lyapunov: Lyapunov) -> Growth:
     """V(h) = h'Ph falls at least like e^{-t/|P|} (discrete: by 1 - 1/|P| a step), and |h|^2 <= V / lam_min(P)."""
     bound = math.sqrt(lyapunov.condition)
-    rate = 1 / (2 * lyapunov.norm) if time == "continuous" else -0.5 * math.log1p(-1 / lyapunov.norm)
+    if time == "continuous":
+        rate = 1 / (2 * lyapunov.norm)
+    else:  # P = I where the step forgets everything, as a ReLU network whose units are all off
+        rate = -0.5 * math.log1p(-1 / lyapunov.norm) if lyapunov.norm > 1 else math.inf
     if time == "discrete":
         return Growth(bound, rate, *_largest_power(W, 1.0))
     from scipy.linalg import expm

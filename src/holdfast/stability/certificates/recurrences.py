@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -22,14 +23,19 @@ from holdfast.nn import (
 from holdfast.nn.recurrence import Structure
 from holdfast.nn.recurrent import RecurrentWeight, find_recurrent
 from holdfast.stability.cells import Cell, cell_of, gru_candidate, gru_cell, state_size, weights_of
+from holdfast.stability.certificates.contracting import Contracting, contraction_of, settles
 from holdfast.stability.certificates.equilibria import Equilibria, Motion, find_equilibria
+
+Scope = Literal["global", "local"]
+LOCAL = "local: the numbers hold for small deviations from the equilibrium; {}"
 
 
 @dataclass(frozen=True, eq=False)
 class Subject:
     """One recurrence: `eigenvalues` of a diagonal one, `matrix` of a dense one, or `motion` of a nonlinear one.
 
-    `euler` is the step size where the layer steps by Euler's rule. `equilibria` are those of the motion.
+    `euler` is the step size where the layer steps by Euler's rule. `equilibria` are those of the motion. `scope` says
+    whether stability holds from every state or only near the equilibrium, `contracting` by what a nonlinear one is.
     """
 
     path: str
@@ -41,6 +47,8 @@ class Subject:
     euler: float | None = None
     layer: nn.Module | None = None
     notes: tuple[str, ...] = ()
+    scope: Scope = "global"
+    contracting: Contracting | None = None
 
 
 @dataclass(frozen=True)
@@ -97,7 +105,10 @@ def _layer(path: str, layer: AbstractRecurrent, options: Options) -> Subject:
         _check_finite(path or kind, layer)
         motion, residual = _gru_motion(layer)
         equilibria = _search(path or kind, motion, residual, layer.state_size, "continuous", layer.dt, options)
-        return Subject(path, kind, "continuous", equilibria=equilibria, euler=layer.dt, layer=layer)
+        notes = (LOCAL.format("gates bound the state, but it may have other places of rest"),)
+        return Subject(
+            path, kind, "continuous", equilibria=equilibria, euler=layer.dt, layer=layer, notes=notes, scope="local"
+        )
     euler = None
     if isinstance(layer, ContinuousRNN):
         euler = layer.dt
@@ -106,23 +117,39 @@ def _layer(path: str, layer: AbstractRecurrent, options: Options) -> Subject:
     notes = _layer_notes(layer)
     if isinstance(layer, (LinearRNN, ContinuousRNN)) and layer.recurrence.structure == "dense":
         W = layer.recurrence().detach()
-        return Subject(path, kind, layer.time, matrix=W, euler=euler, layer=layer, notes=notes)
+        scope: Scope = "global" if _is_linear(layer) or settles_everywhere(layer, W) else "local"
+        return Subject(path, kind, layer.time, matrix=W, euler=euler, layer=layer, notes=notes, scope=scope)
     lam = layer.eigenvalues().detach()
     return Subject(path, kind, layer.time, eigenvalues=lam, euler=euler, layer=layer, notes=notes)
+
+
+def _is_linear(layer: AbstractRecurrent) -> bool:
+    return not isinstance(layer, ContinuousRNN) or layer.activation == "linear"
+
+
+def settles_everywhere(layer: AbstractRecurrent, W: Tensor) -> bool:
+    """Whether a nonlinear layer's Euler steps come to rest on a constant input from every state; finite W only."""
+    return isinstance(layer, ContinuousRNN) and bool(torch.isfinite(W).all()) and settles(W, layer.dt)
 
 
 def _layer_notes(layer: AbstractRecurrent) -> tuple[str, ...]:
     if isinstance(layer, SelectiveSSM):
         return ("the step size depends on the input; A < 0 keeps every step stable, whatever it is",)
-    if not isinstance(layer, ContinuousRNN) or layer.activation == "linear":
+    if _is_linear(layer):
         return ()
+    assert isinstance(layer, ContinuousRNN)
+    if layer.recurrence.structure == "diagonal" or settles_everywhere(layer, layer.recurrence().detach()):
+        return (
+            f"global: on a constant input every state comes to rest, at Euler steps up to dt = {layer.dt:g}; on a changing "
+            "one tanh and hardtanh move each unit by at most dt a step",
+        )
     if layer.activation in ("tanh", "hardtanh"):
         return (
-            "linearised at the equilibrium W h = -b, where the slope of the activation is 1; states far from it may behave "
-            "otherwise (iat, Fig. 11)",
+            "local: linearised at the equilibrium W h = -b, where the slope of the activation is 1; states far from it may "
+            "behave otherwise (iat, Fig. 11)",
         )
     return (
-        f"{layer.activation} is outside the activations of iat, Thm 3.9: it has no equilibrium at which its slope is 1, so "
+        f"local: {layer.activation} is outside the activations of iat, Thm 3.9: it has no equilibrium at which its slope is 1, so "
         "that these numbers are those of W alone",
     )
 
@@ -167,8 +194,30 @@ def _torch(path: str, module: nn.RNNBase, options: Options) -> Iterator[Subject]
             rest = torch.from_numpy(equilibria.points[0].state) if equilibria.points else drive.new_zeros(0)
             rest = rest if len(rest) else drive.new_zeros(state_size(module))
             outputs.append(rest[: module.hidden_size])
-            yield Subject(full, kind, "discrete", equilibria=equilibria, layer=module)
+            contracting = contraction_of(module, name) if isinstance(module, nn.RNN) else None
+            scope: Scope = "local" if contracting is None else "global"
+            notes = _torch_notes(module, contracting)
+            yield Subject(
+                full, kind, "discrete", equilibria=equilibria, layer=module, notes=notes, scope=scope,
+                contracting=contracting,
+            )  # fmt: skip
         below = torch.cat(outputs)
+
+
+def _torch_notes(module: nn.RNNBase, contracting: Contracting | None) -> tuple[str, ...]:
+    if not isinstance(module, nn.RNN):
+        return (LOCAL.format("gates bound the state, but it may have other places of rest"),)
+    if contracting is None:
+        return (
+            LOCAL.format(
+                "no scaling was found in which W has a numerical radius below 1, so that units which saturate or switch "
+                "off may make far states grow: stabilize(model, allow_change=True) takes a W that has one"
+            ),
+        )
+    return (
+        f"global: two states on the same input come nearer by {contracting.factor:.6g} at least at each step, and from "
+        f"rest |h| <= {contracting.gain:.4g} sup |W_ih x + b|",
+    )
 
 
 def _torch_motion(cell: Cell, drive: Tensor, w: Tensor, b: Tensor | None) -> tuple[Motion, Motion]:
