@@ -149,8 +149,8 @@ def _layer_notes(layer: AbstractRecurrent) -> tuple[str, ...]:
             "behave otherwise (iat, Fig. 11)",
         )
     return (
-        f"local: {layer.activation} is outside the activations of iat, Thm 3.9: it has no equilibrium at which its slope is 1, so "
-        "that these numbers are those of W alone",
+        f"local: {layer.activation} is outside the activations of iat, Thm 3.9: it has no equilibrium at which its slope is "
+        "1, so that these numbers are those of W alone",
     )
 
 
