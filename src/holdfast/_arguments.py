@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections.abc
 import functools
 import inspect
+import math
 import types
 import typing
 from collections.abc import Callable
@@ -18,8 +19,8 @@ import numpy as np
 import torch
 
 from holdfast import _readers
-from holdfast._readers import Reader, Refused
-from holdfast.errors import ArgumentError, DtypeError, unknown_name
+from holdfast._readers import Reader, Refused, WrongShape
+from holdfast.errors import ArgumentError, DtypeError, ShapeError, unknown_name
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,9 +35,9 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     def readers() -> dict[str, tuple[Reader, ...]]:
         found = {name: _annotation(p, function) for name, p in signature.parameters.items() if name != "self"}
         made = {name: _readers_of(annotation) for name, annotation in found.items()}
-        if "seed" in made:
-            made["seed"] = tuple(_readers.SEED if reader is _readers.PLAIN[int] else reader for reader in made["seed"])
-        return {name: some for name, some in made.items() if some}
+        return {
+            name: tuple(_special(r, signature.parameters[name]) for r in some) for name, some in made.items() if some
+        }
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -66,28 +67,46 @@ def checked_fields(kind: type[R]) -> type[R]:
     return kind
 
 
-def generator(seed: int | torch.Generator) -> torch.Generator:
+def as_generator(seed: int | torch.Generator) -> torch.Generator:
     """The generator itself, or a new one with that seed."""
     if isinstance(seed, torch.Generator):
         return seed
     return torch.Generator().manual_seed(seed)
 
 
+def positive(**sizes: int | None) -> None:
+    """Refuses sizes below 1; None is passed over."""
+    for name, size in sizes.items():
+        if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
+            raise ArgumentError(f"{name} must be a whole number above 0, came {size!r}")
+
+
 def _read(label: str, name: str, value: Any, readers: tuple[Reader, ...]) -> Any:
-    reasons = []
+    reasons: list[Refused] = []
     for exactly in (True, False):
         for reader in readers:
             try:
                 return reader.read(value, exactly)
             except Refused as refused:
-                reasons.append(str(refused))
+                reasons.append(refused)
     choices = [choice for reader in readers for choice in reader.choices]
     if choices and isinstance(value, str):
         raise unknown_name(name, value, choices)
     wanted = " or ".join(dict.fromkeys(reader.words for reader in readers))
-    reason = next((f" ({reason})" for reason in reasons if reason), "")
+    reason = next((f" ({reason})" for reason in reasons if str(reason)), "")
     kind = DtypeError if isinstance(value, (torch.Tensor, np.ndarray)) else ArgumentError
+    if any(isinstance(reason, WrongShape) for reason in reasons):
+        kind = ShapeError
     raise kind(f"{label}: {name} must be {wanted}, came {_readers.describe(value)}{reason}")
+
+
+def _special(reader: Reader, parameter: inspect.Parameter) -> Reader:
+    """Seeds have 64 bits; a number that is NaN by default may be NaN."""
+    if reader is _readers.PLAIN[int] and parameter.name == "seed":
+        return _readers.SEED
+    if reader is _readers.PLAIN[float] and isinstance(parameter.default, float) and math.isnan(parameter.default):
+        return _readers.NUMBER_OR_NAN
+    return reader
 
 
 def _annotation(parameter: inspect.Parameter, function: Callable[..., Any]) -> Any:
@@ -119,7 +138,7 @@ def _reader(annotation: Any, origin: Any) -> Reader | None:
     if origin is Literal:
         return _readers.literal(typing.get_args(annotation))
     if isinstance(annotation, type) and hasattr(annotation, "array_type"):
-        return _readers.array(annotation.array_type, annotation.dtypes)
+        return _readers.array(annotation.array_type, annotation.dtypes, annotation.dim_str)
     if origin is collections.abc.Callable:
         return _readers.callable_reader()
     if origin in (collections.abc.Sequence, collections.abc.Iterable, list, tuple):

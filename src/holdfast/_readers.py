@@ -20,6 +20,10 @@ class Refused(Exception):
     """A value is not of this kind; the text may say why."""
 
 
+class WrongShape(Refused):
+    """A tensor of the right kind has not as many dimensions as the annotation names."""
+
+
 @dataclass(frozen=True)
 class Reader:
     """`read(value, exactly)` gives the value as this kind or raises Refused; converted only where not `exactly`."""
@@ -77,7 +81,11 @@ def _number(value: Any, exactly: bool) -> Any:
             raise Refused("not a number")
     except OverflowError:
         raise Refused("beyond floating-point numbers") from None
-    return value if isinstance(value, (int, float)) else float(value)
+    return value if isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**53) else float(value)
+
+
+def _number_or_nan(value: Any, exactly: bool) -> Any:
+    return value if isinstance(value, float) and math.isnan(value) else _number(value, exactly)
 
 
 def _complex(value: Any, exactly: bool) -> Any:
@@ -102,7 +110,7 @@ def _dtype(value: Any, exactly: bool) -> torch.dtype:
 def _device(value: Any, exactly: bool) -> torch.device:
     try:
         return torch.device(value)
-    except (RuntimeError, TypeError) as error:
+    except (RuntimeError, TypeError, ValueError) as error:
         raise Refused(str(error).split("\n")[0]) from None
 
 
@@ -112,31 +120,38 @@ def _generator(value: Any, exactly: bool) -> torch.Generator:
     raise Refused
 
 
-def array(kind: type, dtypes: Any) -> Reader:
-    """A tensor, or an array for `kind` np.ndarray, whose dtype is one of `dtypes` (names; any where not a list)."""
+def array(kind: type, dtypes: Any, dims: str = "...") -> Reader:
+    """A tensor, or an array for `kind` np.ndarray, whose dtype is one of `dtypes` (names; any where not a list).
+
+    `dims` names its dimensions, as jaxtyping does; with a star or dots any number of them.
+    """
     known = tuple(dtypes) if isinstance(dtypes, (list, tuple)) else ()
     what = "array" if kind is np.ndarray else "tensor"
 
     def read(value: Any, exactly: bool) -> Any:
         if not exactly:
             value = _converted(value, known)
-        if (
-            exactly
-            and isinstance(value, np.ndarray)
-            and kind is np.ndarray
-            and (not known or value.dtype.name in known)
-        ):
-            return value
+        if exactly and kind is np.ndarray and isinstance(value, np.ndarray):
+            if (known and value.dtype.name not in known) or value.dtype.kind not in "biufc":
+                raise Refused
+            return _shaped(value, dims)
         if not isinstance(value, Tensor) or (known and _name(value.dtype) not in known):
             raise Refused
         if value.is_meta:
             raise Refused("on the meta device it holds no numbers")
         if value.layout is not torch.strided:
             raise Refused(f"it is {value.layout}; call .to_dense()")
-        return value.detach().cpu().numpy() if kind is np.ndarray else value
+        return _shaped(value.detach().cpu().numpy() if kind is np.ndarray else value, dims)
 
     words = f"{_of(known)}{what}"
     return Reader(f"{'an' if words == 'array' else 'a'} {words}", read)
+
+
+def _shaped(value: Any, dims: str) -> Any:
+    names = dims.split()
+    if not any("*" in name or "..." in name for name in names) and value.ndim != len(names):
+        raise WrongShape(f"expected the dimensions ({', '.join(names)})")
+    return value
 
 
 def _of(known: Sequence[str]) -> str:
@@ -182,25 +197,27 @@ def callable_reader() -> Reader:
             return value
         raise Refused
 
-    return Reader("a function or module", read)
+    return Reader("an nn.Module or a function", read)
 
 
 def several(elements: Sequence[Reader], element: Callable[[Any], Any]) -> Reader:
     """A list, tuple, array or other sequence of elements; text is not taken apart."""
 
     def read(value: Any, exactly: bool) -> Any:
-        if isinstance(value, (Tensor, np.ndarray)) and not exactly:
-            value = _listed(value)
-        if isinstance(value, (str, bytes)) or not isinstance(value, collections.abc.Iterable):
+        if isinstance(value, (Tensor, np.ndarray)):
+            value = _listed(value, exactly)
+        if isinstance(value, (str, bytes, dict)) or not isinstance(value, collections.abc.Iterable):
             raise Refused
-        if isinstance(value, (Tensor, np.ndarray, collections.abc.Iterator)) or not elements:
+        if not elements:
             return value
         return type(value)(map(element, value)) if isinstance(value, (list, tuple)) else list(map(element, value))
 
     return Reader("several of " + " or ".join(reader.words for reader in elements) if elements else "several", read)
 
 
-def _listed(value: Tensor | np.ndarray) -> list[Any]:
+def _listed(value: Tensor | np.ndarray, exactly: bool) -> list[Any]:
+    if exactly:
+        raise Refused
     if value.ndim != 1 or (isinstance(value, Tensor) and value.is_meta):
         raise Refused("one dimension is needed")
     return value.tolist()
@@ -217,9 +234,11 @@ def instance(kind: type) -> Reader:
             return value
         raise Refused
 
-    return Reader(f"a {kind.__name__}", read)
+    name = "an nn.Module" if kind is torch.nn.Module else f"a {kind.__name__}"
+    return Reader(name + getattr(kind, "how_to_make", ""), read)
 
 
+NUMBER_OR_NAN = Reader("a number", _number_or_nan)
 SEED = Reader("a whole number of 64 bits", _seed)
 PLAIN: dict[Any, Reader] = {
     None: Reader("None", _none),

@@ -1,5 +1,6 @@
 """ExponentialSum: values, errors against closed forms, and the layers that have it as their kernel."""
 
+import json
 import math
 
 import numpy as np
@@ -171,3 +172,35 @@ def test_json_form_is_plain_and_repr_is_one_line():
     assert plain["order"] == 3 and plain["rates"] == found.rates.tolist()
     assert json.loads(json.dumps(COMPLEX.as_dict()))["rates"][0] == [0.1, 0.7]
     assert "\n" not in repr(found) and "nonnegative" in repr(found)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"choices": "{}"},
+        {"choices": "[" * 100_000},
+        {"choices": '{"parameterization": ["exp"]}'},
+        {"layer": "Sequential"},
+        {"layer": None},
+        {"features": 10**9},
+        {"state_size": "4"},
+        {"constants": {"b": "x"}},
+    ],
+    ids=str,
+)
+def test_forged_metadata_of_a_layer_is_damage(tmp_path, forged):
+    from safetensors import safe_open
+    from safetensors.torch import save_file
+
+    path = tmp_path / "layer.safetensors"
+    save_layer(REAL.to_layer(), path)
+    with safe_open(path, framework="pt") as file:
+        described, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    inside = {name: value for name, value in forged.items() if name not in ("layer", "choices")}
+    described["choices"] = forged.get("choices") or json.dumps(json.loads(described["choices"]) | inside)
+    if "layer" in forged:
+        described.pop("layer")
+        described |= {"layer": forged["layer"]} if forged["layer"] else {}
+    save_file(tensors, path, metadata=described)
+    with pytest.raises(DamagedResultError, match="does not describe the layer"):
+        load_layer(path)

@@ -35,6 +35,10 @@ def growing():
     return LinearRNN(1, 2, W=-W, parameterization="direct", time="continuous")
 
 
+def marked():
+    return nn.ModuleDict({"[/x]\\x1b[31m": nn.RNN(1, 2)})
+
+
 def mixing():
     return nn.Linear(3, 3)
 
@@ -121,3 +125,10 @@ def test_mistakes_are_named(models, arguments, text):
     done = holdfast(*(a.format(models) for a in arguments))
     assert isinstance(done.exception, ArgumentError), done.exception
     assert text in str(done.exception)
+
+
+def test_names_with_markup_and_escapes_are_shown_as_text(models):
+    result = holdfast(f"{models}:marked")
+    assert result.exit_code in (0, 1), result.output
+    assert "[/x]\\x1b[31m" in result.output
+    assert "\x1b" not in result.output

@@ -1,7 +1,9 @@
 """Real transformers models, from config with random weights; runs where transformers is installed."""
 
+import io
 import json
 import os
+import pathlib
 
 import numpy as np
 import pytest
@@ -81,3 +83,57 @@ def test_weights_are_kept_and_a_missing_model_is_named(folder, tmp_path):
         assert torch.equal(value, loaded.model.state_dict()[name]), name
     with pytest.raises(ArgumentError, match="could not load 'no/such-model'"):
         huggingface.load("no/such-model")
+
+
+FOREIGN = """
+import pathlib
+pathlib.Path({marker!r}).write_text("ran")
+from transformers import PretrainedConfig, PreTrainedModel
+class Own(PretrainedConfig):
+    model_type = "own"
+class OwnModel(PreTrainedModel):
+    config_class = Own
+"""
+
+
+def test_code_that_comes_with_a_model_is_not_run_whatever_is_typed(tmp_path, monkeypatch):
+    marker = tmp_path / "marker"
+    source = tmp_path / "model"
+    source.mkdir()
+    (source / "own.py").write_text(FOREIGN.format(marker=str(marker)))
+    maps = {"AutoConfig": "own.Own", "AutoModel": "own.OwnModel", "AutoTokenizer": "own.Own"}
+    (source / "config.json").write_text(json.dumps({"model_type": "own", "auto_map": maps}))
+    monkeypatch.setattr("builtins.input", lambda *a: "y")
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n" * 100))
+    with pytest.raises(ArgumentError, match="could not load"):
+        huggingface.load(str(source))
+    assert not marker.exists()
+
+
+class _Harmful:
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return (pathlib.Path.touch, (self.marker,))
+
+
+def test_weights_that_are_a_pickle_are_read_as_tensors_only(folder, tmp_path):
+    marker = tmp_path / "marker"
+    source = folder("bert")
+    torch.save({"embeddings.weight": _Harmful(marker)}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(ArgumentError, match=r"safetensors|could not load"):
+        huggingface.load(source)
+    assert not marker.exists()
+    (tmp_path / "pytorch_model.bin").unlink()
+    model = transformers.AutoModel.from_config(transformers.AutoConfig.from_pretrained(source))
+    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
+    loaded = huggingface.load(source)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, loaded.model.state_dict()[name]), name
+
+
+def test_a_transformers_model_given_directly_is_told_its_adapter(folder):
+    model = huggingface.load(folder("gpt2")).model
+    with pytest.raises(ModelError, match="FromEmbeddings"):
+        memory_function(model)

@@ -81,8 +81,12 @@ def _samples(rho: Kernel, length: int | None, dt: float) -> np.ndarray:
     if callable(rho) or isinstance(rho, AbstractLaw):
         if length is None or length < 2:
             raise ArgumentError(f"a law or a function needs the length of the convolution, 2 or more; came {length!r}")
-        return _checked(np.asarray(rho(np.arange(length, dtype=np.float64) * dt), dtype=np.float64))
-    plain: Any = rho.detach().cpu().numpy() if isinstance(rho, torch.Tensor) else rho
+        times = np.arange(length, dtype=np.float64) * dt
+        try:
+            return _checked(np.asarray(rho(times), dtype=np.float64))
+        except TypeError as error:
+            raise ArgumentError(f"rho must map a numpy array of times to as many values: {error}") from error
+    plain: Any = rho.detach().cpu().double().numpy() if isinstance(rho, torch.Tensor) else rho
     values = _checked(np.asarray(plain, dtype=np.float64))
     if length is not None and length != len(values):
         raise ArgumentError(f"length = {length} but {len(values)} samples came; leave length out")
@@ -91,12 +95,12 @@ def _samples(rho: Kernel, length: int | None, dt: float) -> np.ndarray:
 
 def _checked(values: np.ndarray) -> np.ndarray:
     if values.ndim != 1 or len(values) < 2:
-        raise ShapeError(f"a kernel is a row of 2 or more numbers, came {values.shape}")
+        raise ShapeError(f"rho must be a row of 2 or more numbers, came {values.shape}")
     bad = int((~np.isfinite(values)).sum())
     if bad:
-        raise ArgumentError(f"{bad} of the kernel's {len(values)} values are NaN or infinite")
+        raise ArgumentError(f"{bad} of the {len(values)} values of rho are NaN or infinite")
     if not np.any(values):
-        raise ArgumentError("every value of the kernel is 0: there is nothing to approximate")
+        raise ArgumentError("every value of rho is 0: there is nothing to approximate")
     return values
 
 

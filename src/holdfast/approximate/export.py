@@ -26,7 +26,9 @@ def save_layer(layer: AbstractRecurrent, path: str | Path) -> None:
     tensors = {name: value.detach().contiguous() for name, value in layer.state_dict().items()}
     target = Path(path)
     if not target.absolute().parent.is_dir():
-        raise ArgumentError(f"cannot write {target}: there is no folder {target.absolute().parent}; make it first")
+        raise ArgumentError(
+            f"cannot write to path {target}: there is no folder {target.absolute().parent}; make it first"
+        )
     write_atomically(target, save(tensors, metadata=described))
 
 
@@ -36,7 +38,7 @@ def load_layer(path: str | Path) -> AbstractRecurrent:
     from safetensors import SafetensorError, safe_open
 
     if not Path(path).is_file():
-        raise ArgumentError(f"there is no file {path}")
+        raise ArgumentError(f"there is no file at path {path}")
     try:
         with safe_open(str(path), framework="pt") as file:
             described = file.metadata() or {}
@@ -45,8 +47,14 @@ def load_layer(path: str | Path) -> AbstractRecurrent:
         raise DamagedResultError(f"{path} is not a whole safetensors file: {error}") from error
     if described.get("format") != FORMAT:
         raise ArgumentError(f"{path} was not written by save_layer: its metadata lacks format = {FORMAT!r}")
-    layer = _build(described["layer"], json.loads(described["choices"]), tensors)
-    layer.load_state_dict(tensors)
+    try:
+        layer = _build(described["layer"], json.loads(described["choices"]), tensors)
+        layer.load_state_dict(tensors)
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:  # RecursionError is a RuntimeError
+        raise DamagedResultError(
+            f"{path}: its metadata does not describe the layer that its weights belong to "
+            f"({type(error).__name__}: {error}); save it again with save_layer"
+        ) from error
     return layer
 
 
@@ -77,6 +85,8 @@ def _build(kind: str, choices: dict[str, Any], tensors: dict[str, torch.Tensor])
     f = get(choices["parameterization"], time=choices["time"], **choices["constants"])
     features, size = choices["features"], choices["state_size"]
     w = tensors["w"]
+    if not 0 < features * size <= sum(tensor.numel() for tensor in tensors.values()):
+        raise ValueError(f"{features} features of {size} states are more than the weights that are there")
     with torch.random.fork_rng(devices=[]):
         layer = _constructed(kind, choices, f, f(w.double()), features, size)
     # the constructor may widen f's constants for these eigenvalues; the saved weights belong to the saved constants

@@ -166,7 +166,7 @@ def _from_samples(rho: Any, time: Any, dt: float | None) -> Target:
     if times.shape != values.shape:
         raise ShapeError(f"samples need one time each; came {values.shape=} and {times.shape=}")
     if len(values) < 2:
-        raise ArgumentError(f"at least 2 samples are needed, came {len(values)}")
+        raise ArgumentError(f"at least 2 samples of rho are needed, came {len(values)}")
     if times[0] < 0 or not (np.diff(times) > 0).all():
         raise ArgumentError("the times of samples must start at 0 or later and increase; sort them and drop repeats")
     if times[0] > 10 * (times[-1] - times[0]):
@@ -175,7 +175,7 @@ def _from_samples(rho: Any, time: Any, dt: float | None) -> Target:
             "count the times from the first sample"
         )
     if not np.any(values):
-        raise ArgumentError("every sample is 0: there is nothing to approximate")
+        raise ArgumentError("every sample of rho is 0: there is nothing to approximate")
     return Target(name=f"{len(values)} samples", end=float(times[-1]), time=times, values=values)
 
 

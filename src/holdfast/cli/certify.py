@@ -15,6 +15,7 @@ from rich.table import Table
 from holdfast.cli import model as models
 from holdfast.cli.plot import new_figure, save
 from holdfast.cli.stability import law_of
+from holdfast.cli.text import plain, visible
 from holdfast.errors import ArgumentError
 from holdfast.stability.certificates.certificate import Certificate, certify
 
@@ -86,20 +87,20 @@ def command(
 def report(name: str, parts: tuple[Certificate, ...]) -> None:
     """One row a recurrence, then what has to be said in words."""
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
-    table = Table(box=None, pad_edge=False, title=name, title_justify="left")
+    table = Table(box=None, pad_edge=False, title=plain(name), title_justify="left")
     for head in ("recurrence", "kind", "status", "scope", "time"):
         table.add_column(head)
     for head in ("margin", "spectral", "numerical", "growth <=", "seen", "|P|", "paper's |P|", "equilibria"):
         table.add_column(head, justify="right")
     for part in parts:
         status = f"[{COLOURS[part.status]}]{part.status}[/]"
-        table.add_row(part.path or "(model)", part.kind, status, part.scope, part.time, *_numbers(part))
+        table.add_row(plain(part.path or "(model)"), plain(part.kind), status, part.scope, part.time, *_numbers(part))
     console.print(table)
     for part in parts:
         for line in remarks(part):
-            console.print(f"{part.path or '(model)'}: {line}", markup=False, soft_wrap=True)
+            console.print(visible(f"{part.path or '(model)'}: {line}"), markup=False, soft_wrap=True)
     worst = min(parts, key=lambda part: part.margin if np.isfinite(part.margin) else -np.inf)
-    console.print(f"smallest margin {worst.margin:.4g}, in {worst.path or 'the model'}", markup=False)
+    console.print(visible(f"smallest margin {worst.margin:.4g}, in {worst.path or 'the model'}"), markup=False)
 
 
 def _numbers(part: Certificate) -> list[str]:

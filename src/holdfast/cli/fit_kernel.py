@@ -21,6 +21,7 @@ from holdfast.cli.kernel_file import read_kernel
 from holdfast.cli.kernel_plot import draw
 from holdfast.cli.memory_plot import terminal_plot
 from holdfast.cli.plot import new_figure
+from holdfast.cli.text import visible
 from holdfast.errors import ArgumentError, HoldfastError, unknown_name
 from holdfast.memory import MemoryCurve
 
@@ -215,7 +216,8 @@ def as_dict(answer: Answer) -> dict[str, Any]:
 def _report(answer: Answer, export: Path | None) -> None:
     # a report that goes into a file or an issue is not folded at 80 columns
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
-    console.print(f"{answer.name}: {len(answer.values)} samples to t = {answer.time[-1]:g}, L1 norm {answer.size:.4g}")
+    about = f"{answer.name}: {len(answer.values)} samples to t = {answer.time[-1]:g}, L1 norm {answer.size:.4g}"
+    console.print(visible(about), markup=False)
     console.print(terminal_plot(MemoryCurve(time=answer.time, values=np.abs(answer.values))), markup=False)
     console.print(f"decay law: {_law(answer.decay)}", markup=False)
     table = Table(box=None, pad_edge=False)
@@ -235,13 +237,13 @@ def _report(answer: Answer, export: Path | None) -> None:
         )
     console.print(table)
     for note in answer.notes:
-        console.print(f"note: {note}", markup=False)
+        console.print(visible(f"note: {note}"), markup=False)
     if max(answer.sums) > answer.useful:
         console.print(f"note: the samples carry about {answer.useful} modes; more follow noise or rounding errors")
     verdict = "within" if answer.reached else "NOT within"
     console.print(f"* chosen: {answer.chosen} modes, {verdict} the relative tolerance {answer.tolerance:g}")
     if export is not None:
-        console.print(f"layer written to {export}; holdfast.approximate.load_layer reads it", markup=False)
+        console.print(visible(f"layer written to {export}; holdfast.approximate.load_layer reads it"), markup=False)
 
 
 def _law(decay: DecayFit) -> str:

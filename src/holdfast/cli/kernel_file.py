@@ -42,6 +42,8 @@ def _read_csv(path: Path) -> np.ndarray:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise ArgumentError(f"{path} is neither text (CSV) nor named .npy") from error
+    except OSError as error:
+        raise ArgumentError(f"cannot read {path}: {error.strerror}") from error
     rows: list[list[float]] = []
     for number, line in enumerate(text.splitlines(), start=1):
         fields = line.replace(";", " ").replace(",", " ").split()

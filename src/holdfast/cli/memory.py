@@ -21,6 +21,7 @@ from rich.table import Table
 from holdfast.cli.memory_plot import draw, terminal_plot
 from holdfast.cli.model import HELP, LoadedModel, load_model
 from holdfast.cli.plot import new_figure
+from holdfast.cli.text import plain, visible
 from holdfast.decay import DecayFit, UndecidedError, fit_decay
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.memory import MemoryCurve, ModelError, Properties, check_properties, memory_function
@@ -163,13 +164,13 @@ def _progress() -> Iterator[Announce]:
 
         def line(text: str, done: int | None, total: int | None) -> None:
             if done is None and time.monotonic() - start > 2:
-                typer.echo(f"[{time.monotonic() - start:4.0f} s] {text}", err=True)
+                typer.echo(f"[{time.monotonic() - start:4.0f} s] {visible(text)}", err=True)
 
         yield line
         return
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("running the model", total=None)
-        yield lambda text, done, total: bar.update(task, description=text, completed=done, total=total)
+        yield lambda text, done, total: bar.update(task, description=plain(text), completed=done, total=total)
 
 
 def _repeated(loaded: LoadedModel, item: str, horizon: int, tick: Any) -> MemoryCurve:
@@ -211,15 +212,14 @@ def report(answer: Answer) -> None:
     """Prints the answer for people."""
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     for note in answer.notes:
-        console.print(f"note: {note}", markup=False)
+        console.print(visible(f"note: {note}"), markup=False)
     for name, curve in answer.curves.items():
         fit = answer.fits[name]
-        console.print(
-            f"\n{answer.model.name}, {name} probe, {curve.tried or len(curve.time)} inputs tried", markup=False
-        )
+        tried = curve.tried or len(curve.time)
+        console.print(visible(f"\n{answer.model.name}, {name} probe, {tried} inputs tried"), markup=False)
         console.print(terminal_plot(curve), markup=False)
         for line in describe(curve, fit):
-            console.print(line, markup=False, soft_wrap=True)
+            console.print(visible(line), markup=False, soft_wrap=True)
     if answer.properties is not None:
         console.print(_property_table(answer.properties))
 
@@ -248,7 +248,9 @@ def _property_table(properties: Properties) -> Table:
     )
     colours = {"yes": "green", "no": "red", "undecided": "yellow"}
     for name, entry in properties.as_dict().items():
-        table.add_row(name.replace("_", "-"), f"[{colours[entry['answer']]}]{entry['answer']}[/]", entry["explanation"])
+        table.add_row(
+            name.replace("_", "-"), f"[{colours[entry['answer']]}]{entry['answer']}[/]", plain(entry["explanation"])
+        )
     return table
 
 

@@ -21,6 +21,7 @@ from rich.table import Table
 from holdfast import laws
 from holdfast.cli import model as models
 from holdfast.cli.plot import new_figure, save
+from holdfast.cli.text import visible
 from holdfast.errors import ArgumentError
 from holdfast.stability.perturbation import PerturbationCurve, perturbation_error
 from holdfast.stability.perturbation.evaluate import first_output
@@ -189,7 +190,7 @@ def report(answer: Answer) -> None:
     """Prints the answer for people."""
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
     first = next(iter(answer.curves.values()))
-    console.print(f"{answer.name} against {answer.target}", markup=False)
+    console.print(visible(f"{answer.name} against {answer.target}"), markup=False)
     console.print(
         f"{first.metric} error, {first.search} search, {first.norm} {first.ball}, {len(first.scope)} weights; "
         f"{first.method}: {first.reason}",
@@ -204,7 +205,7 @@ def report(answer: Answer) -> None:
         table.add_row(f"{beta:.3g}", *(_shown(curve.errors[i]) for curve in answer.curves.values()))
     console.print(table)
     for line in conclusion(answer):
-        console.print(line, markup=False, soft_wrap=True)
+        console.print(visible(line), markup=False, soft_wrap=True)
 
 
 def conclusion(answer: Answer) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float64
 
-from holdfast.errors import ArgumentError
+from holdfast._arguments import checked
 from holdfast.memory import MemoryCurve
 
 Values = Float64[np.ndarray, " time"]
@@ -15,13 +15,9 @@ EXACT = 1e-9  # relative accuracy beyond which a law is not asked to hold: no me
 MOST = 600  # points in a fit; more do not change the verdict and cost time
 
 
+@checked
 def envelope(curve: MemoryCurve) -> Float64[np.ndarray, " time"]:
     """sup over s >= t of M(s), within the measured times: what is left from t on, whatever oscillates below."""
-    if not isinstance(curve, MemoryCurve):
-        raise ArgumentError(
-            f"curve must be a MemoryCurve, came {type(curve).__name__}; make one of plain numbers with "
-            "MemoryCurve(time=..., values=...)"
-        )
     return np.maximum.accumulate(curve.values[::-1])[::-1]
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float64
 
+from holdfast._arguments import checked
 from holdfast.errors import ArgumentError, HoldfastError
 
 Law = Literal["exponential", "polynomial", "finite", "periodic", "non-decaying", "zero", "undecided"]
@@ -54,6 +55,7 @@ class DecayFit:
     envelope: Float64[np.ndarray, " time"] = field(default_factory=lambda: np.zeros(1), repr=False)
     offset: float = field(default=0.0, repr=False)
 
+    @checked
     def horizon(self, fraction: float = 0.01) -> float:
         """The time from which less than `fraction` of the curve's first envelope value is ever left.
 

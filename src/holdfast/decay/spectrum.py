@@ -26,8 +26,10 @@ def asymptotic_law(
     is periodic if that eigenvalue turns. Only zeros in discrete time: finite. Assumed: the slowest mode is reached from
     the input and read by the output, and is not defective on the boundary (there a Jordan block grows like t).
     """
-    if eigenvalues.numel() == 0:
-        raise ArgumentError("at least one eigenvalue is needed")
+    if eigenvalues.numel() == 0 or not bool(torch.isfinite(eigenvalues).all()):
+        raise ArgumentError(f"eigenvalues must be finite numbers, at least one, came {eigenvalues.tolist()}")
+    if not 0 < dt < math.inf:
+        raise ArgumentError(f"dt must be a finite number above 0, came {dt!r}")
     lam = eigenvalues.detach().to(torch.complex128).flatten()
     if time == "continuous":
         slowest = complex(lam[int(lam.real.argmax())])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast._arguments import checked
 from holdfast.errors import unknown_name
 from holdfast.laws.base import AbstractLaw
 from holdfast.laws.exponential import Exponential
@@ -30,6 +31,7 @@ _CLASSES: tuple[type[AbstractLaw], ...] = (
 LAWS = {law.key: law for law in _CLASSES}
 
 
+@checked
 def get(name: str, *constants: Any, **named: Any) -> AbstractLaw:
     """Builds the law called `name` from its constants: `get("power", 1.5)`."""
     if name not in LAWS:

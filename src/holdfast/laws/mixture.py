@@ -33,7 +33,7 @@ class ExponentialMixture(AbstractLaw):
                 f"came {len(self.rates)} rates, {len(self.coefficients)} coefficients"
             )
         for rate in self.rates:
-            check_positive(rate=rate)
+            check_positive(rates=rate)
         if not all(map(math.isfinite, self.coefficients)):
             raise ArgumentError(f"coefficients must be finite, came {self.coefficients}")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Complex128, Float64
 
-from holdfast._arguments import checked_fields
+from holdfast._arguments import checked, checked_fields
 from holdfast.errors import ArgumentError, HoldfastError, ShapeError
 
 Probe = Literal["heaviside", "impulse", "reversed", "repeated", "closed form", "given"]
@@ -32,6 +32,8 @@ class MemoryCurve:
     the probe began; "not finite" where some outputs were NaN or infinite. `notes` say so in words. `eigenvalues` are
     those of one step dt of the recurrence, where the model is a layer that tells them.
     """
+
+    how_to_make: ClassVar[str] = " (of plain numbers: MemoryCurve(time=..., values=...))"
 
     time: Float64[np.ndarray, " time"]
     values: Float64[np.ndarray, " time"]
@@ -71,6 +73,7 @@ class MemoryCurve:
         """M at the first time: the jump at t = 0, which holds what passes straight through the model."""
         return float(self.values[0])
 
+    @checked
     def until(self, time: float) -> MemoryCurve:
         """The part of the curve up to `time`: every shorter horizon is already in a measured curve."""
         keep = self.time <= time

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from holdfast._arguments import checked
-from holdfast.errors import ArgumentError, BackendError, unknown_name
+from holdfast.errors import ArgumentError, BackendError
 
 VOCABULARIES = (
     "tokenizer.json",
@@ -21,6 +22,8 @@ VOCABULARIES = (
     "spiece.model",
     "sentencepiece.bpe.model",
 )
+# without a word transformers asks on the terminal, and a "yes" there runs the repository's own code
+SAFE = {"trust_remote_code": False}
 Reading = Literal["pooled", "first", "last", "logits"]
 
 
@@ -54,11 +57,16 @@ def load(name: str) -> Loaded:
     source = folder if folder.is_dir() else name
     try:
         if folder.is_dir() and not any(list(folder.glob(f"*.{ending}*")) for ending in ("safetensors", "bin")):
-            config = transformers.AutoConfig.from_pretrained(folder)
-            model, random = transformers.AutoModel.from_config(config), True
+            config = transformers.AutoConfig.from_pretrained(folder, **SAFE)
+            model, random = transformers.AutoModel.from_config(config, **SAFE), True
         else:
-            model, random = transformers.AutoModel.from_pretrained(source, weights_only=True), False
-    except (OSError, ValueError) as error:
+            model, random = transformers.AutoModel.from_pretrained(source, weights_only=True, **SAFE), False
+    except pickle.UnpicklingError as error:
+        raise ArgumentError(
+            f"the weights of {name!r} are a pickle that is more than tensors, which would run code; ask for safetensors, "
+            "or convert them where you trust them: model.save_pretrained(folder, safe_serialization=True)"
+        ) from error
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
         raise ArgumentError(f"transformers could not load {name!r}: {str(error).strip().splitlines()[0]}") from error
     return Loaded(model.eval(), _tokenizer(transformers, source), random)
 
@@ -68,7 +76,7 @@ def _tokenizer(transformers: Any, source: str | Path) -> Any | None:
     if isinstance(source, Path) and not any((source / file).exists() for file in VOCABULARIES):
         return None
     try:
-        return transformers.AutoTokenizer.from_pretrained(source)
+        return transformers.AutoTokenizer.from_pretrained(source, **SAFE)
     except (OSError, ValueError, KeyError):
         return None  # a bare config has no vocabulary; token ids still work
 
@@ -116,8 +124,6 @@ class TokenScore(nn.Module):
         add_special_tokens: bool = True,
     ) -> None:
         super().__init__()
-        if output not in ("pooled", "first", "last", "logits"):
-            raise unknown_name("output", output, ("pooled", "first", "last", "logits"))
         self.model, self.tokenizer = model, tokenizer
         self.output, self.normalize, self.special = output, normalize, add_special_tokens
 

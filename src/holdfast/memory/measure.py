@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from holdfast._arguments import checked
-from holdfast.errors import ArgumentError, ShapeError, unknown_name
+from holdfast._arguments import as_generator, checked
+from holdfast.errors import ArgumentError, ShapeError
 from holdfast.memory import closed_form
 from holdfast.memory.checks import check_far_sight, examine
 from holdfast.memory.curve import CurveStatus, MemoryCurve, ModelError, Normalization
@@ -78,8 +78,8 @@ def memory_function(
     not finite or do not settle are a status of the curve. `double=True` measures a float64 copy: its rounding floor is
     not 1e-7 but 1e-16 of the output. The model, its modes, gradients and the random states are left as they were.
     """
-    _check_arguments(probe, normalization, search, reversed_form, horizon, budget, dt, norm, amplitudes, mode)
-    generator = seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(seed)
+    _check_arguments(probe, reversed_form, horizon, budget, dt, norm, amplitudes)
+    generator = as_generator(seed)
     with undisturbed(model, evaluate=mode == "eval"), torch.no_grad():
         subject = Subject(model, input_size, layout=layout, dtype=dtype, device=device, double=double)
         examine(subject, generator)
@@ -109,30 +109,11 @@ def _eigenvalues(model: Callable[..., Any]) -> np.ndarray | None:
 
 
 def _check_arguments(
-    probe: str,
-    normalization: str,
-    search: str,
-    form: str,
-    horizon: int,
-    budget: int,
-    dt: float,
-    norm: float,
-    amplitudes: Sequence[float],
-    mode: str,
+    probe: str, form: str, horizon: int, budget: int, dt: float, norm: float, amplitudes: Sequence[float]
 ) -> None:
-    choices = {
-        "probe": (probe, ("heaviside", "impulse", "reversed")),
-        "normalization": (normalization, ("x", "x+1")),
-        "search": (search, ("auto", "grid", "ascent")),
-        "reversed_form": (form, ("auto", "stream", "window")),
-        "mode": (mode, ("eval", "as is")),
-    }
-    for kind, (value, known) in choices.items():
-        if value not in known:
-            raise unknown_name(kind, value, known)
     if form != "auto" and probe != "reversed":
         raise ArgumentError(f"reversed_form is for probe='reversed', came {probe=}")
-    if horizon < 1 or budget < 1 or not dt > 0 or not norm >= 1:
+    if horizon < 1 or budget < 1 or not 0 < dt < math.inf or not norm >= 1:
         raise ArgumentError(
             f"needs horizon >= 1, budget >= 1, dt > 0, norm >= 1; came {horizon=} {budget=} {dt=} {norm=}"
         )
@@ -145,8 +126,8 @@ def _check_candidates(candidates: Tensor | None, input_size: int) -> Tensor | No
         return None
     if candidates.ndim != 2 or candidates.shape[1] != input_size or len(candidates) == 0:
         raise ShapeError(f"candidates must be (rows, {input_size}), one x a row; came {tuple(candidates.shape)}")
-    if not bool((candidates.abs().amax(-1) > 0).all()):
-        raise ArgumentError("a candidate x must not be 0")
+    if not bool((candidates.abs().amax(-1) > 0).all() and torch.isfinite(candidates).all()):
+        raise ArgumentError("candidates: no x may be 0, NaN or infinite")
     return candidates.detach().double().cpu()
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
+
+from holdfast.errors import ArgumentError
 
 # containers inside a module's __dict__ whose contents may change while the container stays the same object
 _CONTAINERS = ("_parameters", "_buffers", "_modules")
@@ -45,6 +47,7 @@ def undisturbed(model: Callable[..., Any], *, evaluate: bool = True) -> Iterator
     keeps its last state as an attribute, is undone too. Hooks stay where they are and see the runs.
     """
     modules = list(dict.fromkeys(m for root in modules_of(model) for m in root.modules()))
+    refuse_unready(modules)
     saved = [_snapshot(module) for module in modules]
     tensors = {t: t.detach().clone() for m in modules for t in (*m.parameters(False), *m.buffers(False))}
     grads = {p: (p.grad, p.requires_grad) for m in modules for p in m.parameters(False)}
@@ -65,6 +68,19 @@ def undisturbed(model: Callable[..., Any], *, evaluate: bool = True) -> Iterator
             parameter.grad = grad
             parameter.requires_grad_(wanted)
         _restore_random(states)
+
+
+def refuse_unready(modules: Iterable[nn.Module]) -> None:
+    """Raises ArgumentError where a weight or buffer has no numbers yet: a lazy module, or one on the meta device."""
+    for module in modules:
+        for name, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
+            where = f"{name} of the model's {type(module).__name__}"
+            if nn.parameter.is_lazy(tensor):
+                raise ArgumentError(f"{where} is lazy and has no shape yet; run the model once on an input first")
+            if tensor.is_meta:
+                raise ArgumentError(
+                    f"{where} is on the meta device and has no numbers; call model.to_empty(device='cpu') and load them"
+                )
 
 
 def _snapshot(module: nn.Module) -> dict[str, Any]:

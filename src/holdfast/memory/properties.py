@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from holdfast._arguments import checked
+from holdfast._arguments import as_generator, checked
 from holdfast.errors import ArgumentError
 from holdfast.memory import functional
 from holdfast.memory.checks import examine
@@ -89,7 +89,7 @@ def check_properties(
     """
     if horizon < 16:
         raise ArgumentError(f"horizon must be at least 16 steps, came {horizon}")
-    generator = seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(seed)
+    generator = as_generator(seed)
     with undisturbed(model, evaluate=mode == "eval"), torch.no_grad():
         subject = Subject(model, input_size, layout=layout, dtype=dtype, device=device, double=double)
         examine(subject, generator, causal=False)

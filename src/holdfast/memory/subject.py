@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from holdfast._arguments import positive
 from holdfast.errors import ArgumentError
 from holdfast.memory.curve import ModelError
 from holdfast.memory.preserve import modules_of
@@ -36,12 +37,12 @@ class Subject:
         device: torch.device | str | None = None,
         double: bool = False,
     ) -> None:
-        if not callable(model):
-            raise ArgumentError(f"model must be an nn.Module or a function, came {type(model).__name__}")
-        if layout not in ("batch_first", "time_first"):
-            raise ArgumentError(f"layout is 'batch_first' or 'time_first', came {layout!r}")
-        if input_size < 1:
-            raise ArgumentError(f"input_size must be at least 1, came {input_size}")
+        positive(input_size=input_size)
+        if hasattr(model, "get_input_embeddings"):
+            raise ModelError(
+                f"{type(model).__name__} is a transformers model, which reads tokens: measure "
+                "holdfast.memory.huggingface.FromEmbeddings(model), whose inputs are embeddings of size .input_size"
+            )
         if double and not isinstance(model, nn.Module):
             raise ArgumentError("double=True needs an nn.Module; give a function the dtype with dtype=torch.float64")
         self.model = _widened(model) if double and isinstance(model, nn.Module) else model

@@ -7,14 +7,17 @@
 from __future__ import annotations
 
 import copy
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
+from numbers import Real
 from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from holdfast._arguments import checked, positive
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, DtypeError, ShapeError
 from holdfast.kernels import checks
@@ -42,9 +45,7 @@ class AbstractRecurrent(nn.Module, ABC):
 
     def __init__(self, features: int, state_size: int, *, bidirectional: bool, **choices: Any) -> None:
         super().__init__()
-        for name, size in (("features", features), ("state_size", state_size)):
-            if not isinstance(size, int) or size < 1:
-                raise ArgumentError(f"{name} must be a whole number above 0, came {size!r}")
+        positive(features=features, state_size=state_size)
         self.features = features
         self.state_size = state_size
         self.backward_layer = type(self)(features, state_size, **choices) if bidirectional else None
@@ -76,10 +77,13 @@ class AbstractRecurrent(nn.Module, ABC):
         """The weights of dh/dt = sigma(W h + U x + b), where that is what the layer computes; else None."""
         return None
 
+    @checked
     def initial_state(
         self, batch: int, *, dtype: torch.dtype | None = None, device: torch.device | None = None
     ) -> Tensor:
         """Zeros of the state's shape, in the dtype of the weights unless said otherwise."""
+        if batch < 0:
+            raise ArgumentError(f"batch must not be negative, came {batch}")
         weight = self._weight()
         kind = dtype or state_dtype(weight.dtype)
         directions = (2,) if self.backward_layer is not None else ()
@@ -149,8 +153,8 @@ class AbstractRecurrent(nn.Module, ABC):
 
     def _check_input(self, x: Tensor, dims: tuple[str, ...]) -> None:
         name = type(self).__name__
-        if not isinstance(x, Tensor) or not x.is_floating_point():
-            raise DtypeError(f"{name}: expected x to be a real floating-point tensor, came {checks.describe(x)}")
+        if not isinstance(x, Tensor) or not x.is_floating_point() or x.layout is not torch.strided:
+            raise DtypeError(f"{name}: expected x to be a dense real floating-point tensor, came {checks.describe(x)}")
         if x.ndim != len(dims):
             raise ShapeError(f"{name}: expected x of shape ({', '.join(dims)}), came {tuple(x.shape)}")
         if x.shape[-1] != self.features:
@@ -195,8 +199,8 @@ class AbstractRecurrent(nn.Module, ABC):
             if checks.readable(dt) and bool((~(dt >= 0)).any()):
                 raise ArgumentError(f"{name}: expected step sizes dt >= 0, came a smallest of {float(dt.min())}")
             return dt.to(state_dtype(x.dtype)).expand(x.shape[:-1])
-        if not dt >= 0:
-            raise ArgumentError(f"{name}: expected a step size dt >= 0, came {dt!r}")
+        if not isinstance(dt, Real) or isinstance(dt, bool) or not 0 <= dt < math.inf:
+            raise ArgumentError(f"{name}: expected dt as a finite number >= 0 or a tensor, came {checks.describe(dt)}")
         return float(dt)
 
     def _keep(self, key: Hashable, sources: tuple[Tensor, ...], make: Callable[[], Kept]) -> Kept:
@@ -266,6 +270,12 @@ def zero_after(y: Float[Tensor, "batch time *any"], lengths: Int[Tensor, " batch
 def uniform(*shape: int, fan_in: int) -> nn.Parameter:
     """A weight drawn from U(-1/sqrt(fan_in), 1/sqrt(fan_in)), torch's rule for linear layers."""
     return nn.Parameter(torch.empty(*shape).uniform_(-(fan_in**-0.5), fan_in**-0.5))
+
+
+def check_step_range(dt_min: float, dt_max: float) -> None:
+    """Refuses a range of step sizes that is empty or reaches 0 or infinity."""
+    if not 0 < dt_min <= dt_max < math.inf:
+        raise ArgumentError(f"expected 0 < dt_min <= dt_max, both finite, came dt_min={dt_min!r}, dt_max={dt_max!r}")
 
 
 def as_eigenvalues(given: Tensor, shape: tuple[int, ...], *, real: bool, layer: str) -> Tensor:

@@ -10,7 +10,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from holdfast._arguments import checked
+from holdfast._arguments import checked, positive
+from holdfast.errors import ShapeError
 from holdfast.kernels.gate import gate, gate_reference
 from holdfast.nn.base import AbstractRecurrent
 
@@ -21,6 +22,7 @@ class GatedMLP(nn.Module):
     @checked
     def __init__(self, width: int, expansion: int = 1) -> None:
         super().__init__()
+        positive(width=width, expansion=expansion)
         self.up = nn.Linear(width, 2 * expansion * width)
         self.down = nn.Linear(expansion * width, width) if expansion > 1 else None
 
@@ -90,6 +92,7 @@ class HyenaBlock(nn.Module):
     @checked
     def __init__(self, mixer: AbstractRecurrent, *, expansion: int = 4, dropout: float = 0.0) -> None:
         super().__init__()
+        positive(expansion=expansion)
         width = mixer.features
         self.norm = nn.LayerNorm(width)
         self.project = nn.Linear(width, 3 * width)
@@ -124,7 +127,12 @@ class HyenaBlock(nn.Module):
         return self._finish(x, q * y), (seen[:, 1:], inner)
 
     def _split(self, z: Tensor, state: Any) -> tuple[Tensor, Tensor | None]:
-        return (z.new_zeros(len(z), self.reach - 1, z.shape[-1]), None) if state is None else state
+        past = (len(z), self.reach - 1, z.shape[-1])
+        if state is None:
+            return z.new_zeros(past), None
+        if not isinstance(state, tuple) or len(state) != 2 or getattr(state[0], "shape", None) != past:
+            raise ShapeError(f"expected the state of a block as a pair that begins with a tensor of shape {past}")
+        return state
 
     def _finish(self, x: Tensor, mixed: Tensor) -> Tensor:
         x = x + self.dropout(self.out(mixed))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from holdfast._arguments import checked
+from holdfast._arguments import checked, positive
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.kernels import scan
@@ -57,10 +58,9 @@ class DiagonalSSM(AbstractRecurrent):
         super().__init__(features, state_size, bidirectional=bidirectional, **choices)
         if activation not in READ_OUTS:
             raise unknown_name("activation", activation, READ_OUTS)
-        if discretization not in ("zoh", "euler"):
-            raise unknown_name("discretization", discretization, ("zoh", "euler"))
-        if not dt > 0:
-            raise ArgumentError(f"dt must be above 0, came {dt!r}")
+        if not 0 < dt < math.inf:
+            raise ArgumentError(f"dt must be a finite number above 0, came {dt!r}")
+        positive(out_features=out_features)
         if time == "discrete" and (dt != 1.0 or discretization != "zoh"):
             raise ArgumentError("in discrete time there is nothing to discretise; leave dt and discretization out")
         self.time = time

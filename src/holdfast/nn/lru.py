@@ -54,6 +54,8 @@ class LRU(AbstractRecurrent):
         super().__init__(features, state_size, bidirectional=bidirectional, **choices)
         if not 0 <= r_min < r_max <= 1:
             raise ArgumentError(f"the ring needs 0 <= r_min < r_max <= 1, came r_min={r_min!r}, r_max={r_max!r}")
+        if not math.isfinite(max_phase):
+            raise ArgumentError(f"max_phase must be finite, came {max_phase!r}")
         if eigenvalues is None:
             eigenvalues = ring(state_size, r_min, r_max, max_phase)
         lam = as_eigenvalues(eigenvalues, (state_size,), real=False, layer="LRU")

@@ -9,8 +9,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from holdfast._arguments import checked
-from holdfast.errors import ArgumentError, ShapeError, unknown_name
+from holdfast._arguments import checked, positive
+from holdfast.errors import ArgumentError, DtypeError, ShapeError, unknown_name
+from holdfast.kernels import checks
 from holdfast.nn.base import AbstractRecurrent, zero_after
 from holdfast.nn.blocks import GatedBlock, HyenaBlock, NaiveBlock
 from holdfast.nn.continuous_gru import ContinuousGRU
@@ -57,8 +58,7 @@ class SequenceModel(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
-        if block not in ("gated", "naive"):
-            raise unknown_name("block", block, ("gated", "naive"))
+        positive(features=features, width=width, depth=depth, out_features=out_features)
         if block == "naive" and (expansion != 1 or dropout):
             raise ArgumentError("a naive block is tanh alone; leave expansion and dropout out")
         self.features = features
@@ -87,6 +87,7 @@ class SequenceModel(nn.Module):
         self, x: Tensor, state: tuple[Any, ...] | None = None, *, lengths: Tensor | None = None, dt: Any = None
     ) -> tuple[Tensor, tuple[Any, ...]]:
         """The normalised hidden sequence before the decoder."""
+        _check_input(self, x, ("batch", "time", "features"))
         h, states = _through(self.blocks, self.encoder(x), state, lengths=lengths, dt=dt)
         return self.norm(h), states
 
@@ -94,6 +95,7 @@ class SequenceModel(nn.Module):
         self, x: Float[Tensor, "batch features"], state: tuple[Any, ...] | None = None, *, dt: Any = None
     ) -> tuple[Float[Tensor, "batch out"], tuple[Any, ...]]:
         """One step: equal to `forward` on a sequence of length 1."""
+        _check_input(self, x, ("batch", "features"))
         h, states = _step_through(self.blocks, self.encoder(x), state, dt=dt)
         return self.decoder(self.norm(h)), states
 
@@ -106,8 +108,7 @@ class SequenceClassifier(nn.Module):
         self, features: int, classes: int, width: int, *, pool: Literal["mean", "last"] = "mean", **options: Any
     ) -> None:
         super().__init__()
-        if pool not in ("mean", "last"):
-            raise unknown_name("pool", pool, ("mean", "last"))
+        positive(classes=classes)
         self.pool = pool
         self.model = SequenceModel(features, width, out_features=classes, **options)
 
@@ -115,6 +116,7 @@ class SequenceClassifier(nn.Module):
         self, x: Float[Tensor, "batch time features"], *, lengths: Int[Tensor, " batch"] | None = None, dt: Any = None
     ) -> Float[Tensor, "batch classes"]:
         """Class scores of each sequence."""
+        _check_input(self.model, x, ("batch", "time", "features"))
         if x.shape[1] == 0:
             raise ShapeError(f"a classifier needs at least one time step, came x of shape {tuple(x.shape)}")
         h, _ = self.model.hidden(x, lengths=lengths, dt=dt)
@@ -141,6 +143,7 @@ class LanguageModel(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
+        positive(vocabulary=vocabulary, width=width, depth=depth)
         if layer == "s4d":
             options = {"initialization": "real", "parameterization": "best", **options}
         self.embedding = nn.Embedding(vocabulary, width)
@@ -159,18 +162,49 @@ class LanguageModel(nn.Module):
         lengths: Int[Tensor, " batch"] | None = None,
     ) -> tuple[Float[Tensor, "batch time vocabulary"], tuple[Any, ...]]:
         """Scores of the next token at every position, and the states at the end."""
-        h, states = _through(self.blocks, self.embedding(tokens), state, lengths=lengths, dt=None)
+        h, states = _through(self.blocks, self._embed(tokens, ("batch", "time")), state, lengths=lengths, dt=None)
         return zero_after(self._scores(h), lengths), states
 
     def step(
         self, tokens: Int[Tensor, " batch"], state: tuple[Any, ...] | None = None
     ) -> tuple[Float[Tensor, "batch vocabulary"], tuple[Any, ...]]:
         """Scores of the next token after one more."""
-        h, states = _step_through(self.blocks, self.embedding(tokens), state, dt=None)
+        h, states = _step_through(self.blocks, self._embed(tokens, ("batch",)), state, dt=None)
         return self._scores(h), states
+
+    def _embed(self, tokens: Tensor, dims: tuple[str, ...]) -> Tensor:
+        kinds = (torch.int64, torch.int32)
+        if not isinstance(tokens, Tensor) or tokens.dtype not in kinds or tokens.ndim != len(dims) or tokens.is_sparse:
+            raise DtypeError(
+                f"LanguageModel: expected tokens as an int64 tensor ({', '.join(dims)}), came {checks.describe(tokens)}"
+            )
+        if tokens.device != self.embedding.weight.device:
+            raise ArgumentError(f"tokens are on {tokens.device} and the weights are not; move tokens or the model")
+        try:
+            return self.embedding(tokens)
+        except IndexError:
+            known = self.embedding.num_embeddings
+            raise ArgumentError(
+                f"tokens must be 0 to {known - 1}, came {int(tokens.min())} to {int(tokens.max())}"
+            ) from None
 
     def _scores(self, h: Tensor) -> Tensor:
         return nn.functional.linear(self.norm(h), self.embedding.weight)
+
+
+def _check_input(model: SequenceModel, x: Tensor, dims: tuple[str, ...]) -> None:
+    weight = model.encoder.weight
+    if not isinstance(x, Tensor) or not x.is_floating_point() or x.layout is not torch.strided:
+        raise DtypeError(f"SequenceModel: expected x to be a dense real tensor, came {checks.describe(x)}")
+    if x.ndim != len(dims) or x.shape[-1] != model.features:
+        wanted = ", ".join((*dims[:-1], str(model.features)))
+        raise ShapeError(f"SequenceModel: expected x of shape ({wanted}), came {tuple(x.shape)}")
+    if x.device != weight.device:
+        raise ArgumentError(f"SequenceModel: x is on {x.device} and the weights are on {weight.device}; move one")
+    if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+        raise DtypeError(
+            f"SequenceModel: x is {x.dtype} and the weights are {weight.dtype}; convert one: x.to(...) or model.to(...)"
+        )
 
 
 def _build(layer: LayerChoice, width: int, state_size: int, options: dict[str, Any]) -> AbstractRecurrent:
@@ -206,8 +240,9 @@ def _step_through(
 def _states(blocks: nn.ModuleList, state: tuple[Any, ...] | None) -> tuple[Any, ...]:
     if state is None:
         return (None,) * len(blocks)
-    if len(state) != len(blocks):
-        raise ShapeError(f"expected a state with one entry for each of the {len(blocks)} blocks, came {len(state)}")
+    if not isinstance(state, (tuple, list)) or len(state) != len(blocks):
+        came = len(state) if isinstance(state, (tuple, list)) else checks.describe(state)
+        raise ShapeError(f"expected a state with one entry for each of the {len(blocks)} blocks, came {came}")
     return state
 
 

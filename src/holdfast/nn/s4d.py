@@ -11,16 +11,15 @@ from torch import Tensor, nn
 
 from holdfast._arguments import checked
 from holdfast._types import Time
-from holdfast.errors import ArgumentError, unknown_name
+from holdfast.errors import ArgumentError
 from holdfast.kernels import s4d, scan
 from holdfast.kernels.s4d import s4d_step
-from holdfast.nn.base import AbstractRecurrent, as_eigenvalues, zero_after
+from holdfast.nn.base import AbstractRecurrent, as_eigenvalues, check_step_range, zero_after
 from holdfast.nn.discretize import discretize
 from holdfast.nn.system import LinearSystem
 from holdfast.parameterizations import AbstractParameterization, fit_constants, get
 
 Initialization = Literal["lin", "inv", "legs", "real"]
-INITIALIZATIONS = ("lin", "inv", "legs", "real")
 
 
 class S4D(AbstractRecurrent):
@@ -57,14 +56,9 @@ class S4D(AbstractRecurrent):
             dt_min=dt_min, dt_max=dt_max, eigenvalues=eigenvalues,
         )  # fmt: skip
         super().__init__(features, state_size, bidirectional=bidirectional, **choices)
-        if initialization not in INITIALIZATIONS:
-            raise unknown_name("initialization", initialization, INITIALIZATIONS)
-        if discretization not in ("zoh", "bilinear"):
-            raise unknown_name("discretization", discretization, ("zoh", "bilinear"))
         if initialization != "real" and state_size % 2:
             raise ArgumentError(f"complex modes come in pairs: state_size must be even, came {state_size}")
-        if not 0 < dt_min <= dt_max:
-            raise ArgumentError(f"expected 0 < dt_min <= dt_max, came {dt_min!r}, {dt_max!r}")
+        check_step_range(dt_min, dt_max)
         self.discretization: Literal["zoh", "bilinear"] = discretization
         self.modes = state_size if initialization == "real" else state_size // 2
         if eigenvalues is None:

@@ -10,10 +10,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from holdfast._arguments import checked
+from holdfast._arguments import checked, positive
 from holdfast._types import Time
 from holdfast.kernels import scan
-from holdfast.nn.base import AbstractRecurrent, as_eigenvalues, uniform, zero_after
+from holdfast.nn.base import AbstractRecurrent, as_eigenvalues, check_step_range, uniform, zero_after
 from holdfast.nn.s4d import initial_modes
 from holdfast.parameterizations import AbstractParameterization, fit_constants, get
 
@@ -49,6 +49,8 @@ class SelectiveSSM(AbstractRecurrent):
             rank=rank, parameterization=parameterization, dt_min=dt_min, dt_max=dt_max, eigenvalues=eigenvalues
         )
         super().__init__(features, state_size, bidirectional=bidirectional, **choices)
+        check_step_range(dt_min, dt_max)
+        positive(rank=rank)
         self.rank = rank or math.ceil(features / 16)
         if eigenvalues is None:
             eigenvalues = initial_modes("real", state_size).expand(features, state_size)

@@ -8,14 +8,14 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from holdfast._arguments import checked
-from holdfast.errors import ArgumentError, ShapeError
+from holdfast.errors import ArgumentError
 
 
 @checked
 def haar_basis(length: int, size: int | None = None) -> Float64[Tensor, "length size"]:
     """The `size` coarsest Haar wavelets as orthonormal columns: the constant, then scale by scale, left to right."""
     if length < 1 or length & (length - 1):
-        raise ArgumentError(f"Haar wavelets need a length that is a power of 2, came {length}")
+        raise ArgumentError(f"haar_basis: wavelets need a length that is a power of 2, came {length}")
     count = _count(length, size)
     basis = np.zeros((length, count))
     basis[:, 0] = length**-0.5
@@ -52,10 +52,14 @@ def learned_basis(
 
     The share is sqrt(sum |u - Psi Psi' u|^2 / sum |u|^2) over the examples; 0 where they are exactly sparse.
     """
-    if examples.ndim != 2 or len(examples) == 0:
-        raise ShapeError(f"expected examples of shape (examples, length), came {tuple(examples.shape)}")
+    if examples.numel() == 0 or not bool(torch.isfinite(examples).all()):
+        raise ArgumentError(
+            f"examples must be finite numbers, at least one, came {tuple(examples.shape)} with NaN, inf or none"
+        )
     if not 1 <= size <= min(examples.shape):
-        raise ArgumentError(f"size must be between 1 and {min(examples.shape)}, came {size}")
+        raise ArgumentError(
+            f"size must be 1 to {min(examples.shape)} for examples {tuple(examples.shape)}, came {size}"
+        )
     _, sizes, Vh = torch.linalg.svd(examples.double(), full_matrices=False)
     missed = float((sizes[size:] ** 2).sum().sqrt() / (sizes**2).sum().sqrt())
     return Vh[:size].mT.contiguous(), missed
@@ -64,5 +68,5 @@ def learned_basis(
 def _count(length: int, size: int | None) -> int:
     count = length if size is None else size
     if not 1 <= count <= length:
-        raise ArgumentError(f"a basis for length {length} has 1 to {length} functions, came {size}")
+        raise ArgumentError(f"size must be 1 to {length} functions for length {length}, came {size}")
     return count

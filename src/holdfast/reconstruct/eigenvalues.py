@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Complex128
 from torch import Tensor
 
-from holdfast._arguments import checked
+from holdfast._arguments import checked, positive
 from holdfast.errors import ArgumentError
 from holdfast.nn.lru import ring
 
@@ -17,8 +17,7 @@ def ring_eigenvalues(
     size: int, r_min: float, r_max: float = 1.0, *, seed: int | torch.Generator = 0
 ) -> Complex128[Tensor, " size"]:
     """`size` eigenvalues uniform in area on the ring r_min <= |lam| <= r_max (linrec, Lemma 6); global RNG untouched."""
-    if not isinstance(size, int) or size < 1:
-        raise ArgumentError(f"size must be a whole number above 0, came {size!r}")
+    positive(size=size)
     if not 0 <= r_min <= r_max <= 1:
         raise ArgumentError(f"the ring needs 0 <= r_min <= r_max <= 1, came r_min={r_min!r}, r_max={r_max!r}")
     start = seed if isinstance(seed, int) else int(torch.randint(2**62, (1,), generator=seed))
@@ -33,8 +32,7 @@ def roots_of_unity(size: int) -> Complex128[Tensor, " size"]:
 
     With N < length inputs N steps apart meet the same power: they are added up and cannot be told apart.
     """
-    if not isinstance(size, int) or size < 1:
-        raise ArgumentError(f"size must be a whole number above 0, came {size!r}")
+    positive(size=size)
     k = np.arange(size // 2 + 1)
     # by quadrant, so that 1, i and -1 are exact
     turn = 2 * np.pi * ((4 * k) % size) / (4 * size)

@@ -95,7 +95,8 @@ def inputs(
     dimensions, modes = lam.shape
     if states.shape[-1] != lam.size:
         raise ShapeError(
-            f"expected states of {dimensions} blocks of {modes}, {lam.size} in all, came {tuple(states.shape)}"
+            f"eigenvalues {lam.shape} need states of {dimensions} blocks of {modes}, {lam.size} in all, "
+            f"came {tuple(states.shape)}"
         )
     parts = []
     for j, block in enumerate(states.split(modes, dim=-1)):
@@ -127,6 +128,8 @@ def sparse_inputs(
     (the real form: half of them); else the status says "rank deficient".
     """
     lam = as_eigenvalues(eigenvalues)
+    if states.ndim == 0:
+        raise ShapeError("states must be (*batch, state), came one number")
     psi = _read_basis(basis, length, functions, lam.ndim)
     if lam.ndim == 1:
         solve = decoder(eigenvalues, len(psi), basis=psi, form=form, cut=cut, ridge=ridge)

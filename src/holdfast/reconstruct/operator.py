@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Complex, Complex128, Float
 from torch import Tensor
 
-from holdfast._arguments import checked
+from holdfast._arguments import checked, positive
 from holdfast.errors import ArgumentError, ShapeError
 from holdfast.reconstruct.eigenvalues import as_eigenvalues, modulus_and_angle
 
@@ -27,8 +27,7 @@ def vandermonde(eigenvalues: Complex[Tensor, "*dimensions modes"], length: int) 
     k = 10,000 where long double has 64 bits of mantissa, and nothing overflows; powers below 1e-308 are 0.
     """
     lam = as_eigenvalues(eigenvalues)
-    if not isinstance(length, int) or length < 1:
-        raise ArgumentError(f"length must be a whole number above 0, came {length!r}")
+    positive(length=length)
     rows = lam.reshape(-1, lam.shape[-1])
     if rows.size * length * len(rows) > _ENTRIES:
         raise ArgumentError(f"{rows.size} modes over {length} steps need a matrix above 2 GB; use fewer of either")
@@ -67,6 +66,8 @@ def encode(
     (*batch, M R), the blocks one after another.
     """
     lam = as_eigenvalues(eigenvalues)
+    if inputs.ndim == 0:
+        raise ShapeError("inputs must be (*batch, time), came one number")
     if lam.ndim == 1:
         V = vandermonde(eigenvalues, inputs.shape[-1])
         u = inputs.double()  # two real products: half the work of a complex one

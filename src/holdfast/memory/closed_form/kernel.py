@@ -22,6 +22,7 @@ from holdfast.errors import ArgumentError, ShapeError
 from holdfast.kernels.s4d.discretize import Discretization, discretize, phi
 from holdfast.memory.curve import MemoryCurve
 
+LONGEST = 1 << 26  # steps: a recurrence is run over all of them
 Weights = Float[Tensor, "..."] | Complex[Tensor, "..."]
 Times = Sequence[float] | Sequence[int] | range | np.ndarray | Tensor
 
@@ -82,11 +83,8 @@ def diagonal(
     Vectors B and C mean one input and one output. D, the direct path, adds to rho_0 in discrete time. `step` gives the
     mean of rho over [t, t + step] instead, which is what a zero-order-hold model with that step shows to the probes.
     """
-    lam, b, c = (_wide(w) for w in (eigenvalues, _columns(B), _rows(C)))
-    if lam.ndim != 1 or b.shape[0] != len(lam) or c.shape[1] != len(lam):
-        raise ShapeError(
-            f"expected {len(lam)} modes in B (modes, inputs) and C (outputs, modes); {b.shape=}, {c.shape=}"
-        )
+    lam, b, c = _vector("eigenvalues", eigenvalues), _wide(_columns(B)), _wide(_rows(C))
+    _check_modes("eigenvalues", len(lam), b, c)
     t = _times(times, time)
     _check_direct(D, time)
     if time == "continuous":
@@ -116,6 +114,11 @@ def dense(
     D, the direct path, adds to rho_0 in discrete time.
     """
     w, u, out = _wide(W), _wide(_columns(U)), _wide(_rows(c))
+    if w.shape[0] != w.shape[1] or w.numel() == 0:
+        raise ShapeError(f"W must be square, came {tuple(w.shape)}")
+    _check_modes("W", len(w), u, out, names=("U", "c"))
+    if not bool(torch.isfinite(w).all()):
+        raise ArgumentError("W must be finite")
     t = _times(times, time)
     _check_direct(D, time)
     if time == "continuous":
@@ -149,7 +152,13 @@ def two_layer(
     quotient is t e^{a t} phi((b - a) t), phi(z) = (e^z - 1)/z, with a the rate of larger real part: no cancellation
     where the rates are near and no overflow where they are not. Discrete: sum over p + q = k of lam1^p lam2^q.
     """
-    first, second, c, u1, u2 = (_wide(w) for w in (lam1, lam2, _rows(C), U1, _columns(U2)))
+    first, second = _vector("lam1", lam1), _vector("lam2", lam2)
+    c, u1, u2 = (_wide(w) for w in (_rows(C), U1, _columns(U2)))
+    if c.ndim != 2 or c.shape[1] != len(first) or u2.ndim != 2 or len(u2) != len(second):
+        raise ShapeError(
+            f"C must be (outputs, {len(first)}) by lam1 and U2 ({len(second)}, inputs) by lam2; "
+            f"came C of {tuple(c.shape)} and U2 of {tuple(u2.shape)}"
+        )
     if u1.shape != (len(first), len(second)):
         raise ShapeError(f"U1 must be ({len(first)}, {len(second)}), lam1 by lam2; came {tuple(u1.shape)}")
     t = _times(times, time)
@@ -187,6 +196,13 @@ def s4d(
     count once. Features do not mix, so rho is diagonal over them.
     """
     rates, c, steps = _wide(lam), _wide(C), _wide(dt)
+    if rates.ndim != 2 or c.shape != rates.shape or len(steps) != len(rates) or rates.numel() == 0:
+        raise ShapeError(
+            f"lam and C must be (features, modes) and dt (features,); came lam of {tuple(rates.shape)}, "
+            f"C of {tuple(c.shape)}, dt of {tuple(steps.shape)}"
+        )
+    if D is not None and len(D) != len(rates):
+        raise ShapeError(f"D must have one number for each of the {len(rates)} features, came {tuple(D.shape)}")
     a, b = discretize(steps, rates, discretization)
     t = _times(times, "discrete")
     k = t.to(torch.int64).view(-1, 1, 1)
@@ -207,9 +223,30 @@ def lru(
     D: Float[Tensor, " outputs"] | Float[Tensor, "outputs inputs"] | None = None,
 ) -> Kernel:
     """LRU: h_k = lam h_{k-1} + gamma B x_k, y_k = Re[C h_k] + D x_k ("On the Universality ...", eq. 2)."""
-    b = _columns(B) if gamma is None else gamma.unsqueeze(-1) * _columns(B)
+    b, modes = _columns(B), len(_vector("lam", lam))
+    _check_modes("lam", modes, b, _rows(C))
+    if gamma is not None:
+        if len(gamma) != modes:
+            raise ShapeError(
+                f"gamma must have one number for each of the {modes} modes of lam, came {tuple(gamma.shape)}"
+            )
+        b = gamma.unsqueeze(-1) * b
     direct = torch.diag(D) if D is not None and D.ndim == 1 else D
     return diagonal(lam, b, C, times, time="discrete", D=direct)
+
+
+def _vector(name: str, w: Tensor) -> Tensor:
+    if w.ndim != 1 or len(w) == 0:
+        raise ShapeError(f"{name} must be a row of numbers, at least one, came {tuple(w.shape)}")
+    return _wide(w)
+
+
+def _check_modes(name: str, modes: int, b: Tensor, c: Tensor, names: tuple[str, str] = ("B", "C")) -> None:
+    if b.ndim != 2 or len(b) != modes or c.ndim != 2 or c.shape[1] != modes:
+        raise ShapeError(
+            f"{name} has {modes} modes: expected {names[0]} ({modes}, inputs) and {names[1]} (outputs, {modes}), "
+            f"came {tuple(b.shape)} and {tuple(c.shape)}"
+        )
 
 
 def _wide(w: Tensor) -> Tensor:
@@ -239,7 +276,11 @@ def _check_direct(D: Tensor | None, time: Time) -> None:
 
 
 def _with_direct(rho: Tensor, t: Tensor, D: Tensor | None) -> Tensor:
-    return rho if D is None else rho + (t == 0).view(-1, 1, 1) * _wide(D)
+    if D is None:
+        return rho
+    if D.shape != rho.shape[1:]:
+        raise ShapeError(f"D must be {tuple(rho.shape[1:])}, outputs by inputs, came {tuple(D.shape)}")
+    return rho + (t == 0).view(-1, 1, 1) * _wide(D)
 
 
 def _times(times: Times, kind: Time) -> Float64[Tensor, " times"]:
@@ -249,8 +290,10 @@ def _times(times: Times, kind: Time) -> Float64[Tensor, " times"]:
         if isinstance(times, Tensor)
         else torch.from_numpy(np.array(times, dtype=np.float64))
     )
-    if t.ndim != 1 or len(t) == 0 or bool((t < 0).any()):
-        raise ArgumentError("times must be a list of numbers that are not negative, at least one")
+    if t.ndim != 1 or len(t) == 0 or not bool(((t >= 0) & torch.isfinite(t)).all()):
+        raise ArgumentError("times must be a list of finite numbers that are not negative, at least one")
+    if kind == "discrete" and float(t.max()) > LONGEST:
+        raise ArgumentError(f"times must be at most {LONGEST} steps in discrete time, came {float(t.max()):g}")
     if kind == "discrete" and bool((t != t.round()).any()):
         raise ArgumentError("in discrete time the times are whole numbers of steps")
     return t

@@ -17,7 +17,7 @@ from holdfast.nn.system import LinearSystem
 
 
 @checked
-def of_layer(layer: AbstractRecurrent, horizon: int) -> Kernel:
+def of_layer(layer: torch.nn.Module, horizon: int) -> Kernel:
     """rho at steps 0 to `horizon` of a linear layer: what `memory_function(layer, dt=layer.dt)` measures, exactly.
 
     Times are k dt with the layer's own step (1 in discrete time, and for layers whose features have a step each). In

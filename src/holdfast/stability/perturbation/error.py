@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from holdfast._arguments import checked
+from holdfast._arguments import as_generator, checked
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.memory.preserve import undisturbed
 from holdfast.stability.perturbation.balls import BALLS, Ball, Norm, Scope, select_weights
@@ -67,7 +67,7 @@ def perturbation_error(
     """
     betas = check_radii(radii)
     _check(search, ball, draws, restarts, steps, memory_limit, running_maximum, layout)
-    generator = seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(seed)
+    generator = as_generator(seed)
     with undisturbed(model):
         weights = select_weights(model, scope, norm)
         with torch.no_grad():

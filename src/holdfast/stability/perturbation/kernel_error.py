@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from holdfast._arguments import checked
+from holdfast._arguments import as_generator, checked
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.laws import AbstractLaw
 from holdfast.parameterizations import AbstractParameterization, fit_constants, get
@@ -116,7 +116,7 @@ def kernel_perturbation_error(
         )
         for name in SCOPES[scope]
     ]
-    generator = seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(seed)
+    generator = as_generator(seed)
     centre = centre_error(evaluator, weights)
     problem = Problem(weights, betas, evaluator, progress)
     found = run_search(problem, search, centre, draws, ball, restarts, steps, generator)
