@@ -131,8 +131,12 @@ def array(kind: type, dtypes: Any, dims: str = "...") -> Reader:
     def read(value: Any, exactly: bool) -> Any:
         if not exactly:
             value = _converted(value, known)
-        if exactly and kind is np.ndarray and isinstance(value, np.ndarray):
-            if (known and value.dtype.name not in known) or value.dtype.kind not in "biufc":
+        if exactly and kind is np.ndarray:
+            if (
+                not isinstance(value, np.ndarray)
+                or (known and value.dtype.name not in known)
+                or value.dtype.kind not in "biufc"
+            ):
                 raise Refused
             return _shaped(value, dims)
         if not isinstance(value, Tensor) or (known and _name(value.dtype) not in known):
@@ -141,7 +145,9 @@ def array(kind: type, dtypes: Any, dims: str = "...") -> Reader:
             raise Refused("on the meta device it holds no numbers")
         if value.layout is not torch.strided:
             raise Refused(f"it is {value.layout}; call .to_dense()")
-        return _shaped(value.detach().cpu().numpy() if kind is np.ndarray else value, dims)
+        if kind is np.ndarray:
+            value = (value.float() if value.dtype == torch.bfloat16 else value).detach().cpu().numpy()
+        return _shaped(value, dims)
 
     words = f"{_of(known)}{what}"
     return Reader(f"{'an' if words == 'array' else 'a'} {words}", read)

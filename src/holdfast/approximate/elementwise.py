@@ -77,7 +77,10 @@ def _check(low: float, high: float, tolerance: float, width: int | None, activat
 
 def _checked(f: Callable[[Any], Any]) -> Function:
     def evaluate(x: np.ndarray) -> np.ndarray:
-        values = np.asarray(f(x), dtype=np.float64)
+        try:
+            values = np.asarray(f(x), dtype=np.float64)
+        except TypeError as error:
+            raise ArgumentError(f"f must map a numpy array to as many values: {error}") from error
         if values.shape != x.shape or not np.isfinite(values).all():
             raise ArgumentError(
                 f"f must map an array to as many finite numbers; {x.shape} became {values.shape}, "

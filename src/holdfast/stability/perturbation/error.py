@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from holdfast._arguments import as_generator, checked
-from holdfast.errors import ArgumentError, unknown_name
+from holdfast.errors import ArgumentError
 from holdfast.memory.preserve import undisturbed
-from holdfast.stability.perturbation.balls import BALLS, Ball, Norm, Scope, select_weights
+from holdfast.stability.perturbation.balls import Ball, Norm, Scope, select_weights
 from holdfast.stability.perturbation.curve import PerturbationCurve, check_radii
 from holdfast.stability.perturbation.evaluate import LIMIT, Data, check_targets, run_once
 from holdfast.stability.perturbation.methods import Method, choose
 from holdfast.stability.perturbation.metrics import MetricName, get_metric
-from holdfast.stability.perturbation.search import SEARCHES, Problem, Progress, Search, centre_error, run_search
+from holdfast.stability.perturbation.search import Problem, Progress, Search, centre_error, run_search
 
 
 @checked
@@ -66,7 +66,8 @@ def perturbation_error(
     The model, its mode, its gradients and the random states are left as they were.
     """
     betas = check_radii(radii)
-    _check(search, ball, draws, restarts, steps, memory_limit, running_maximum, layout)
+    _check(search, draws, restarts, steps, memory_limit, running_maximum)
+    inputs, targets = (_in_dtype_of(model, x) for x in (inputs, targets))
     generator = as_generator(seed)
     with undisturbed(model):
         weights = select_weights(model, scope, norm)
@@ -94,16 +95,13 @@ def perturbation_error(
     )
 
 
-def _check(
-    search: str, ball: str, draws: int, restarts: int, steps: int, limit: float, running: bool, layout: str
-) -> None:
-    for kind, value, known in (
-        ("search", search, SEARCHES),
-        ("ball", ball, BALLS),
-        ("layout", layout, ("batch_first", "time_first")),
-    ):
-        if value not in known:
-            raise unknown_name(kind, value, known)
+def _in_dtype_of(model: nn.Module, x: Tensor) -> Tensor:
+    """Numbers from numpy are float64 as a rule, and models float32; token ids stay what they are."""
+    weight = next((p for p in model.parameters() if p.is_floating_point()), None)
+    return x if weight is None or not x.is_floating_point() else x.to(weight.dtype)
+
+
+def _check(search: str, draws: int, restarts: int, steps: int, limit: float, running: bool) -> None:
     if draws < 1 or restarts < 0 or steps < 1 or not limit > 0:
         raise ArgumentError(
             f"needs draws >= 1, restarts >= 0, steps >= 1, memory_limit > 0; came {draws=}, {restarts=}, {steps=}, "
