@@ -236,8 +236,8 @@ def test_a_folder_that_cannot_be_read_is_named_and_the_others_are_shown(store, t
 def test_who_waits_for_the_page_writes_what_is_there_when_its_turn_comes(store, tmp_path, monkeypatch):
     """One command stops in the middle of the page; results arrive; another command writes; nothing newer is lost."""
     aside = shutil.move(store / "own-toy", tmp_path / "aside")
-    stopped, go_on = threading.Event(), threading.Event()
-    load = page_module.load_conclusions
+    stopped, go_on, waiting = threading.Event(), threading.Event(), threading.Event()
+    load, locked = page_module.load_conclusions, page_module.locked
 
     def slowly(*arguments):
         loaded = load(*arguments)
@@ -246,7 +246,13 @@ def test_who_waits_for_the_page_writes_what_is_there_when_its_turn_comes(store, 
             assert go_on.wait(60)
         return loaded
 
+    def watched(folder):
+        if threading.current_thread().name == "second":
+            waiting.set()
+        return locked(folder)
+
     monkeypatch.setattr(page_module, "load_conclusions", slowly)
+    monkeypatch.setattr(page_module, "locked", watched)
     out = tmp_path / "page"
     first = threading.Thread(target=write_page, args=(store, out), name="first")
     first.start()
@@ -254,6 +260,8 @@ def test_who_waits_for_the_page_writes_what_is_there_when_its_turn_comes(store, 
     shutil.move(aside, store / "own-toy")
     second = threading.Thread(target=write_page, args=(store, out), name="second")
     second.start()
+    while second.is_alive() and not waiting.is_set():
+        second.join(0.02)
     go_on.set()
     first.join()
     second.join()
