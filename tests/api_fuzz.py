@@ -293,6 +293,7 @@ def names_it(error, odd):
 def _descriptions(value):
     words = [repr(value)[:40], type(value).__name__] if len(repr(value)) > 2 else []
     words += [str(value)] if isinstance(value, Path) else []
+    words += [value.__name__] if isinstance(value, type) else []
     if isinstance(value, torch.Tensor):
         words += [str(value.dtype).removeprefix("torch."), str(tuple(value.shape)), "meta"]
     return words

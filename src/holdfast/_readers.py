@@ -241,6 +241,9 @@ def instance(kind: type) -> Reader:
         raise Refused
 
     name = "an nn.Module" if kind is torch.nn.Module else f"a {kind.__name__}"
+    if getattr(kind, "_is_protocol", False):
+        members = (*getattr(kind, "__annotations__", ()), *vars(kind))
+        name = f"an object with {' and '.join(member for member in members if not member.startswith('_'))}"
     return Reader(name + getattr(kind, "how_to_make", ""), read)
 
 

@@ -81,7 +81,7 @@ def test_weights_are_kept_and_a_missing_model_is_named(folder, tmp_path):
     assert loaded.tokenizer is None
     for name, value in model.state_dict().items():
         assert torch.equal(value, loaded.model.state_dict()[name]), name
-    with pytest.raises(ArgumentError, match="could not load 'no/such-model'"):
+    with pytest.raises(ArgumentError, match="could not load the name 'no/such-model'"):
         huggingface.load("no/such-model")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from holdfast._arguments import checked
+from holdfast._arguments import checked, positive
 from holdfast.approximate.fit import Method, fit_exponential_sum
 from holdfast.approximate.network import Construction, parameters_of, width_of
 from holdfast.approximate.sums import ExponentialSum
@@ -47,6 +47,7 @@ def convolution(
     values = _samples(rho, length, dt)
     if not tolerance > 0:
         raise ArgumentError(f"tolerance must be above 0, came {tolerance!r}")
+    positive(order=order)
     best = _search(values, _ORDERS if order is None else (order,), method, tolerance)
     if order is None and method is None and (best is None or best[0] > tolerance):
         best = _on_a_circle(values, tolerance)
@@ -89,7 +90,7 @@ def _samples(rho: Kernel, length: int | None, dt: float) -> np.ndarray:
     plain: Any = rho.detach().cpu().double().numpy() if isinstance(rho, torch.Tensor) else rho
     values = _checked(np.asarray(plain, dtype=np.float64))
     if length is not None and length != len(values):
-        raise ArgumentError(f"length = {length} but {len(values)} samples came; leave length out")
+        raise ArgumentError(f"length = {length} but {len(values)} samples of rho came; leave length out")
     return values
 
 

@@ -98,7 +98,7 @@ def _evaluated(kernel: VolterraKernel, order: int, length: int) -> Callable[...,
     plain = kernel.detach().cpu().numpy() if isinstance(kernel, Tensor) else kernel
     table = np.asarray(plain, dtype=np.float64)
     if table.shape != (length,) * order:
-        raise ShapeError(f"a kernel of order {order} needs shape {(length,) * order}, came {table.shape}")
+        raise ShapeError(f"kernels of order {order} need shape {(length,) * order} for {length=}, came {table.shape}")
     if not np.isfinite(table).all():
         raise ArgumentError(f"the kernel of order {order} has values that are NaN or infinite")
     return lambda *lags: table[lags]

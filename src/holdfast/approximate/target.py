@@ -127,7 +127,10 @@ def _no_times(what: str, time: Any) -> None:
 
 def _vectorised(rho: Callable[..., Any]) -> Callable[[np.ndarray], np.ndarray]:
     def evaluate(t: np.ndarray) -> np.ndarray:
-        values = np.asarray(rho(t), dtype=np.float64)
+        try:
+            values = np.asarray(rho(t), dtype=np.float64)
+        except TypeError as error:
+            raise ArgumentError(f"rho must map a numpy array of times to as many values: {error}") from error
         if values.shape != t.shape:
             raise ShapeError(f"rho must map an array of times to as many values; {t.shape} became {values.shape}")
         if not np.isfinite(values).all():

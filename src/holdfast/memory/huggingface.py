@@ -67,7 +67,9 @@ def load(name: str) -> Loaded:
             "or convert them where you trust them: model.save_pretrained(folder, safe_serialization=True)"
         ) from error
     except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
-        raise ArgumentError(f"transformers could not load {name!r}: {str(error).strip().splitlines()[0]}") from error
+        raise ArgumentError(
+            f"transformers could not load the name {name!r}: {str(error).strip().splitlines()[0]}"
+        ) from error
     return Loaded(model.eval(), _tokenizer(transformers, source), random)
 
 

@@ -211,7 +211,10 @@ def _build(layer: LayerChoice, width: int, state_size: int, options: dict[str, A
     if not isinstance(layer, str):
         if options:
             raise ArgumentError(f"a layer given as a function takes no options, came {sorted(options)}")
-        return layer(width)
+        made = layer(width)
+        if not isinstance(made, AbstractRecurrent):
+            raise ArgumentError(f"layer must return a layer of holdfast for a width, came {checks.describe(made)}")
+        return made
     if layer not in LAYERS:
         raise unknown_name("layer", layer, LAYERS)
     return LAYERS[layer](width, state_size, **options)

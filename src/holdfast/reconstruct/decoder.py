@@ -48,8 +48,10 @@ class Decoder:
     def __call__(self, states: Complex[Tensor, "*batch state"]) -> Float64[Tensor, "*batch unknowns"]:
         """The unknowns of each state: one matrix product for a whole batch."""
         state_size = self.matrix.shape[1] // (2 if self.form == "real" else 1)
-        if states.shape[-1] != state_size:
-            raise ShapeError(f"expected states of size {state_size} (last dimension), came {tuple(states.shape)}")
+        if states.ndim == 0 or states.shape[-1] != state_size:
+            raise ShapeError(
+                f"states must have {state_size} numbers, one for each of the eigenvalues, came {tuple(states.shape)}"
+            )
         if not bool(torch.isfinite(states).all()):
             raise ArgumentError("some states are NaN or infinite: the recurrence that made them diverged")
         flat = states.reshape(-1, states.shape[-1])

@@ -128,8 +128,6 @@ def sparse_inputs(
     (the real form: half of them); else the status says "rank deficient".
     """
     lam = as_eigenvalues(eigenvalues)
-    if states.ndim == 0:
-        raise ShapeError("states must be (*batch, state), came one number")
     psi = _read_basis(basis, length, functions, lam.ndim)
     if lam.ndim == 1:
         solve = decoder(eigenvalues, len(psi), basis=psi, form=form, cut=cut, ridge=ridge)

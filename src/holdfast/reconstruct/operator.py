@@ -66,8 +66,8 @@ def encode(
     (*batch, M R), the blocks one after another.
     """
     lam = as_eigenvalues(eigenvalues)
-    if inputs.ndim == 0:
-        raise ShapeError("inputs must be (*batch, time), came one number")
+    if inputs.ndim == 0 or inputs.shape[-1] == 0:
+        raise ShapeError(f"inputs must be (*batch, time) with a step or more, came {tuple(inputs.shape)}")
     if lam.ndim == 1:
         V = vandermonde(eigenvalues, inputs.shape[-1])
         u = inputs.double()  # two real products: half the work of a complex one

@@ -11,7 +11,9 @@ from torch import Tensor, nn
 
 from holdfast._arguments import as_generator, checked
 from holdfast.errors import ArgumentError
+from holdfast.memory import ModelError
 from holdfast.memory.preserve import undisturbed
+from holdfast.memory.subject import MISTAKES
 from holdfast.stability.perturbation.balls import Ball, Norm, Scope, select_weights
 from holdfast.stability.perturbation.curve import PerturbationCurve, check_radii
 from holdfast.stability.perturbation.evaluate import LIMIT, Data, check_targets, run_once
@@ -72,7 +74,7 @@ def perturbation_error(
     with undisturbed(model):
         weights = select_weights(model, scope, norm)
         with torch.no_grad():
-            check_targets(run_once(model, {}, inputs), targets)
+            check_targets(_first_run(model, inputs), targets)
         scales = _weights_of(inputs, relative, layout)
         data = Data(inputs, targets, get_metric(metric, dt), scales, layout == "time_first")
         evaluator, reason = choose(model, data, {w.name: w.value for w in weights}, method, memory_limit)
@@ -93,6 +95,16 @@ def perturbation_error(
         reason=reason,
         running_maximum=running_maximum,
     )
+
+
+def _first_run(model: nn.Module, inputs: Tensor) -> Tensor:
+    try:
+        return run_once(model, {}, inputs)
+    except MISTAKES as error:
+        raise ModelError(
+            f"the model failed on the inputs, {inputs.dtype} of shape {tuple(inputs.shape)}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
 
 
 def _in_dtype_of(model: nn.Module, x: Tensor) -> Tensor:
