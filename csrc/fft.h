@@ -1,10 +1,15 @@
-// Fourier transforms along time with one transform in each vector lane, for causal convolutions: the input fills
-// at most the first half of the transform and only that half of the result is wanted.
+// Fourier transforms along time for causal convolutions of real sequences, one sequence in each vector lane and
+// nothing else beside it: what one holds, however large or broken, cannot reach another.
+//
+// No padding: a sequence x of n steps is evaluated at the n points X with X^n = -i, exp(-2 pi i (k + 1/4) / n). Reduced
+// by X^n = -i, a product of two real polynomials has its first n coefficients, the wanted ones, in the real parts, and
+// those that would wrap around in the imaginary parts. So n complex points serve where a padded transform has 2 n.
 //
 // Decimation in frequency on the way down and in time on the way back, so that spectra stay in scrambled order and
 // no bit reversal is needed: products of spectra do not care. Depth first, so that from some level on everything is
-// in the first-level cache. The first stage has radix 8 and skips the padded half (on the way back, the half
-// that nobody reads); the last stage, both ways, is fused with the product of the spectra.
+// in the first-level cache. The first stage has radix 4, reads real numbers and takes the quarter turn into account
+// (on the way back it leaves only real parts); after it the points are those of ordinary transforms. The last stage,
+// both ways, is fused with the product of the spectra.
 #pragma once
 
 #include <cmath>
@@ -15,10 +20,11 @@
 namespace holdfast::fft {
 
 constexpr int kMaxStages = 24;
+constexpr int kFirst = 4;  // radix of the first stage
 
 struct Plan {
-  int64_t size = 0;                // points of the transform, 8 * radix[0] * radix[1] * ...
-  int64_t inner = 0;               // size / 8, what is left after the first stage
+  int64_t size = 0;                // points of the transform, kFirst * radix[0] * radix[1] * ...
+  int64_t inner = 0;               // size / kFirst, what is left after the first stage
   int stages = 0;                  // after the first
   int radix[kMaxStages] = {};      // of each of these
   int64_t table[kMaxStages] = {};  // where the twiddles of each begin; those of the first stage are at 0
@@ -47,9 +53,9 @@ inline double plan_cost(const Plan &plan) {
   return cost * static_cast<double>(plan.inner);
 }
 
-// The cheapest transform whose first half holds `time` steps, among sizes 8 * 2^a 3^b 5^c with b + c <= 3.
+// The cheapest transform that holds `time` steps, among sizes 4 * 2^a 3^b 5^c with b + c <= 3.
 inline Plan make_plan(int64_t time) {
-  const int64_t need = (time + 3) / 4 > 2 ? (time + 3) / 4 : 2;
+  const int64_t quarter = (time + kFirst - 1) / kFirst, need = quarter > 2 ? quarter : 2;
   Plan best;
   for (int threes = 0; threes <= 3; ++threes) {
     for (int fives = 0; threes + fives <= 3; ++fives) {
@@ -60,10 +66,10 @@ inline Plan make_plan(int64_t time) {
       for (int i = 0; i < fives; ++i) plan.inner *= 5;
       for (; plan.inner < need; ++twos) plan.inner *= 2;
       set_radices(plan, threes, fives, twos);
-      if (best.size == 0 || plan_cost(plan) < plan_cost(best)) best = plan, best.size = 8 * plan.inner;
+      if (best.size == 0 || plan_cost(plan) < plan_cost(best)) best = plan, best.size = kFirst * plan.inner;
     }
   }
-  best.twiddles = 14 * best.inner;
+  best.twiddles = 2 * kFirst * best.inner;
   int64_t n = best.inner;
   for (int s = 0; s < best.stages; n /= best.radix[s++]) {
     best.table[s] = best.twiddles;
@@ -72,12 +78,12 @@ inline Plan make_plan(int64_t time) {
   return best;
 }
 
-// exp(-2 pi i j q / n) for j < n / radix and 0 < q < radix, as (re, im) pairs.
+// exp(-2 pi i j (q + turn) / n) for j < n / radix and first <= q < radix, as (re, im) pairs.
 template <typename T>
-void make_twiddles(T *out, int64_t n, int radix) {
+void make_twiddles(T *out, int64_t n, int first, int radix, double turn) {
   for (int64_t j = 0; j < n / radix; ++j) {
-    for (int q = 1; q < radix; ++q) {
-      const double angle = -2 * M_PI * static_cast<double>(j * q) / static_cast<double>(n);
+    for (int q = first; q < radix; ++q) {
+      const double angle = -2 * M_PI * static_cast<double>(j) * (q + turn) / static_cast<double>(n);
       *out++ = static_cast<T>(std::cos(angle));
       *out++ = static_cast<T>(std::sin(angle));
     }
@@ -86,9 +92,9 @@ void make_twiddles(T *out, int64_t n, int radix) {
 
 template <typename T>
 void make_twiddles(T *out, const Plan &plan) {
-  make_twiddles(out, plan.size, 8);
+  make_twiddles(out, plan.size, 0, kFirst, 0.25);
   int64_t n = plan.inner;
-  for (int s = 0; s < plan.stages; n /= plan.radix[s++]) make_twiddles(out + plan.table[s], n, plan.radix[s]);
+  for (int s = 0; s < plan.stages; n /= plan.radix[s++]) make_twiddles(out + plan.table[s], n, 1, plan.radix[s], 0);
 }
 
 template <typename T>
@@ -119,29 +125,29 @@ void run_stage(const Plan &plan, int s, T *data, int64_t n, const T *twiddles) {
   }
 }
 
-// The first stage, from source(t) for t < size / 2 into `data`.
+// The first stage, from the real numbers source(t) for t < size into `data`.
 template <typename T, typename Source>
 void first_stage(const Plan &plan, const T *w, T *data, Source &&source) {
   const int64_t m = plan.inner;
-  for (int64_t j = 0; j < m; ++j, data += kPoint<T>, w += 14) {
-    Point<T> x[8];
-    for (int k = 0; k < 4; ++k) x[k] = source(j + k * m);
-    dft8_from_half(x);
-    put<false>(data, x[0]);
-    for (int q = 1; q < 8; ++q) put<false>(data + q * m * kPoint<T>, turned(x[q], w[2 * q - 2], w[2 * q - 1]));
+  for (int64_t j = 0; j < m; ++j, data += kPoint<T>, w += 2 * kFirst) {
+    Point<T> x[kFirst];
+    quarter_turned(source(j), source(j + m), source(j + 2 * m), source(j + 3 * m), x);
+    dft(x);
+    for (int q = 0; q < kFirst; ++q) put<false>(data + q * m * kPoint<T>, turned(x[q], w[2 * q], w[2 * q + 1]));
   }
 }
 
-// The last stage of the inverse: sink(t, point) for t < size / 2. Nothing is scaled.
+// The last stage of the inverse: sink(t, real number) for t < size. Nothing is scaled.
 template <typename T, typename Sink>
 void last_stage(const Plan &plan, const T *w, const T *data, Sink &&sink) {
   const int64_t m = plan.inner;
-  for (int64_t j = 0; j < m; ++j, data += kPoint<T>, w += 14) {
-    Point<T> x[8];
-    x[0] = get<true>(data);
-    for (int q = 1; q < 8; ++q) x[q] = turned(get<true>(data + q * m * kPoint<T>), w[2 * q - 2], w[2 * q - 1]);
-    dft8_to_half(x);
-    for (int k = 0; k < 4; ++k) sink(j + k * m, Point<T>{x[k].im, x[k].re});
+  for (int64_t j = 0; j < m; ++j, data += kPoint<T>, w += 2 * kFirst) {
+    Point<T> x[kFirst];
+    for (int q = 0; q < kFirst; ++q) x[q] = turned(get<true>(data + q * m * kPoint<T>), w[2 * q], w[2 * q + 1]);
+    dft(x);
+    Vector<T> y[kFirst];
+    real_parts(x, y);
+    for (int k = 0; k < kFirst; ++k) sink(j + k * m, y[k]);
   }
 }
 
@@ -187,7 +193,7 @@ void descend(const Plan &plan, int s, int64_t offset, int64_t n, Work &work) {
 
 template <typename Work>
 void descend(const Plan &plan, Work &work) {
-  for (int q = 0; q < 8; ++q) descend(plan, 0, q * plan.inner, plan.inner, work);
+  for (int q = 0; q < kFirst; ++q) descend(plan, 0, q * plan.inner, plan.inner, work);
 }
 
 }  // namespace holdfast::fft

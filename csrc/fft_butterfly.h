@@ -114,29 +114,26 @@ HOLDFAST_INLINE void dft(Point<T> (&x)[8]) {
   }
 }
 
-// All 8 outputs from the first 4 inputs, the others being 0: the padded half costs nothing.
+constexpr double kCosine = 0.92387953251128675613, kSine = 0.38268343236508977173;  // of pi / 8
+
+// x_k exp(-i pi k / 8) of four real numbers.
 template <typename T>
-HOLDFAST_INLINE void dft8_from_half(Point<T> (&x)[8]) {
-  Point<T> even[4] = {x[0], x[1], x[2], x[3]};
-  Point<T> odd[4] = {x[0], eighth<1>(x[1]), eighth<2>(x[2]), eighth<3>(x[3])};
-  dft(even);
-  dft(odd);
-  for (int k = 0; k < 4; ++k) {
-    x[2 * k] = even[k];
-    x[2 * k + 1] = odd[k];
-  }
+HOLDFAST_INLINE void quarter_turned(Vector<T> x0, Vector<T> x1, Vector<T> x2, Vector<T> x3, Point<T> (&x)[4]) {
+  const T c = T(kCosine), s = T(kSine), r = T(kHalfRoot);
+  x[0] = {x0, Vector<T>{}};
+  x[1] = {c * x1, -s * x1};
+  x[2] = {r * x2, -r * x2};
+  x[3] = {s * x3, -c * x3};
 }
 
-// The first 4 outputs from all 8 inputs.
+// Real parts of z_k exp(i pi k / 8), of points whose parts are swapped.
 template <typename T>
-HOLDFAST_INLINE void dft8_to_half(Point<T> (&x)[8]) {
-  Point<T> even[4] = {x[0], x[2], x[4], x[6]}, odd[4] = {x[1], x[3], x[5], x[7]};
-  dft(even);
-  dft(odd);
-  x[0] = even[0] + odd[0];
-  x[1] = even[1] + eighth<1>(odd[1]);
-  x[2] = even[2] + eighth<2>(odd[2]);
-  x[3] = even[3] + eighth<3>(odd[3]);
+HOLDFAST_INLINE void real_parts(const Point<T> (&x)[4], Vector<T> (&y)[4]) {
+  const T c = T(kCosine), s = T(kSine), r = T(kHalfRoot);
+  y[0] = x[0].im;
+  y[1] = c * x[1].im - s * x[1].re;
+  y[2] = r * (x[2].im - x[2].re);
+  y[3] = s * x[3].im - c * x[3].re;
 }
 
 }  // namespace holdfast::fft

@@ -92,8 +92,7 @@ struct Convolve : Walk<T, true, true> {
   }
 };
 
-// data, a gradient, becomes that of the convolution's input; `sum` gains the spectrum of the kernel's gradient. Two
-// real rows travel as real and imaginary part: the wanted sum of their correlations is the real part in time.
+// data, a gradient, becomes that of the convolution's input; `sum` gains the spectrum of the kernel's gradient.
 template <typename T, bool Conjugate>
 struct ConvolveBackward : Walk<T, true, true> {
   using Both = Walk<T, true, true>;

@@ -9,10 +9,10 @@
 
 namespace holdfast::s4d {
 
-// Bytes of a thread's staging area, and the most that one area holds in blocks times pairs: the more, the longer the
-// stretches that are read and the more often a kernel's spectrum is used while it is in the cache.
+// Bytes of a thread's staging area, and the most that one area holds in blocks times groups of rows: the more, the
+// longer the stretches that are read and the more often a kernel's spectrum is used while it is in the cache.
 constexpr int64_t kStageBytes = int64_t{4} << 20;
-constexpr int64_t kStageUnits = 8;
+constexpr int64_t kStageUnits = 16;
 
 // What both directions share: the kernel, its spectrum, and the threads' buffers.
 template <typename T, bool Real>
@@ -49,24 +49,22 @@ struct FftLayer {
     totals = arena.take<double>(threads * 2 * state());
   }
 
-  int64_t pairs() const { return ceil_div(layout.groups, 2); }
-
   // Parts of the batch that are worked on apart, so that few blocks still give every thread the same work.
   int64_t parts() const {
     const int64_t wanted = layout.blocks >= 4 * threads ? 1 : threads / std::gcd(layout.blocks, int64_t{threads});
-    return wanted < pairs() ? wanted : pairs();
+    return wanted < layout.groups ? wanted : layout.groups;
   }
 
-  // Blocks times pairs that a staging area holds, and numbers in such a unit.
+  // Blocks times groups that a staging area holds, and numbers in such a unit.
   int64_t stage_units() const {
     const int64_t fit = kStageBytes / (stage_unit() * static_cast<int64_t>(sizeof(T)));
     return fit < 1 ? 1 : fit < kStageUnits ? fit : kStageUnits;
   }
-  int64_t stage_unit() const { return shape.time * fft::kPoint<T>; }
+  int64_t stage_unit() const { return shape.time * lanes<T>; }
 
-  // body(part, first block, blocks, first pair, pairs, rank), each block of a part on one thread.
+  // body(part, first block, blocks, first group, groups, rank), each block of a part on one thread.
   template <typename Body>
-  void over_pairs(Body &&body) const {
+  void over_groups(Body &&body) const {
     parallel(threads, [&](int rank, int size) {
       const Range mine = share(layout.blocks * parts(), rank, size);
       for (int64_t task = mine.begin; task < mine.end;) {
@@ -74,9 +72,9 @@ struct FftLayer {
         int64_t count = layout.blocks - block < mine.end - task ? layout.blocks - block : mine.end - task;
         if (count > stage_units()) count = stage_units();
         const int64_t many = stage_units() / count;
-        const Range batch = share(pairs(), static_cast<int>(part), static_cast<int>(parts()));
-        for (int64_t pair = batch.begin; pair < batch.end; pair += many) {
-          body(part, block, count, pair, pair + many < batch.end ? many : batch.end - pair, rank);
+        const Range batch = share(layout.groups, static_cast<int>(part), static_cast<int>(parts()));
+        for (int64_t group = batch.begin; group < batch.end; group += many) {
+          body(part, block, count, group, group + many < batch.end ? many : batch.end - group, rank);
         }
         task += count;
       }
@@ -84,28 +82,27 @@ struct FftLayer {
     });
   }
 
-  void read(int64_t block, int64_t blocks, int64_t pair, int64_t pairs, const T *data, T *stage) const {
-    for (int64_t p = 0; p < pairs; ++p) {
-      Staging<T>{shape, layout, block, blocks, pair + p}.read(data, stage + p * blocks * stage_unit());
+  void read(int64_t block, int64_t blocks, int64_t group, int64_t groups, const T *data, T *stage) const {
+    for (int64_t g = 0; g < groups; ++g) {
+      Staging<T>{shape, layout, block, blocks, group + g}.read(data, stage + g * blocks * stage_unit());
     }
   }
-  void write(int64_t block, int64_t blocks, int64_t pair, int64_t pairs, const T *stage, T *data) const {
+  void write(int64_t block, int64_t blocks, int64_t group, int64_t groups, const T *stage, T *data) const {
     const int64_t bytes = shape.batch * shape.time * shape.features * static_cast<int64_t>(sizeof(T));
-    for (int64_t p = 0; p < pairs; ++p) {
-      const Staging<T> staging{shape, layout, block, blocks, pair + p};
-      staging.write(stage + p * blocks * stage_unit(), data, bytes > kCached);
+    for (int64_t g = 0; g < groups; ++g) {
+      const Staging<T> staging{shape, layout, block, blocks, group + g};
+      staging.write(stage + g * blocks * stage_unit(), data, bytes > kCached);
     }
   }
 
   // The first stage from a unit of the staging area, the last one into it.
   void enter(const T *stage, T *points) const {
-    fft::first_stage(transform, twiddles, points, [&](int64_t t) {
-      return t < shape.time ? fft::get<false>(stage + t * fft::kPoint<T>) : fft::Point<T>{};
-    });
+    fft::first_stage(transform, twiddles, points,
+                     [&](int64_t t) { return t < shape.time ? load(stage + t * lanes<T>) : Vector<T>{}; });
   }
   void leave(const T *points, T *stage) const {
-    fft::last_stage(transform, twiddles, points, [&](int64_t t, fft::Point<T> x) {
-      if (t < shape.time) fft::put<false>(stage + t * fft::kPoint<T>, x);
+    fft::last_stage(transform, twiddles, points, [&](int64_t t, Vector<T> x) {
+      if (t < shape.time) store(stage + t * lanes<T>, x);
     });
   }
 
@@ -180,7 +177,7 @@ struct FftLayer {
         const T *from = kernel + block * kernel_size();
         T *to = spectrum + block * points();
         fft::first_stage(transform, twiddles, to, [&](int64_t t) {
-          return fft::Point<T>{t < shape.time ? scale * load(from + t * lanes<T>) : Vector<T>{}, Vector<T>{}};
+          return t < shape.time ? scale * load(from + t * lanes<T>) : Vector<T>{};
         });
         fft::ToSpectrum<T> work{{transform, twiddles, to}};
         fft::descend(transform, work);

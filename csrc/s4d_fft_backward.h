@@ -45,19 +45,19 @@ struct FftBackward : FftLayer<T, Real> {
 
   void correlate() const {
     std::memset(of_spectrum, 0, static_cast<size_t>(layout.blocks * parts() * this->points()) * sizeof(T));
-    this->over_pairs([&](int64_t part, int64_t block, int64_t blocks, int64_t pair, int64_t pairs, int rank) {
+    this->over_groups([&](int64_t part, int64_t block, int64_t blocks, int64_t group, int64_t groups, int rank) {
       const int64_t unit = this->stage_unit();
       T *input = this->stages + rank * 2 * this->stage_units() * unit, *grad = input + this->stage_units() * unit;
-      this->read(block, blocks, pair, pairs, u, input);
-      this->read(block, blocks, pair, pairs, gy, grad);
+      this->read(block, blocks, group, groups, u, input);
+      this->read(block, blocks, group, groups, gy, grad);
       for (int64_t b = 0; b < blocks; ++b) {
         T *sum = of_spectrum + ((block + b) * parts() + part) * this->points();
-        for (int64_t p = 0; p < pairs; ++p) {
-          const int64_t at = (p * blocks + b) * unit;
+        for (int64_t g = 0; g < groups; ++g) {
+          const int64_t at = (g * blocks + b) * unit;
           correlate_unit(input + at, grad + at, block + b, sum, rank);
         }
       }
-      this->write(block, blocks, pair, pairs, grad, gu);
+      this->write(block, blocks, group, groups, grad, gu);
     });
   }
 
@@ -89,8 +89,8 @@ struct FftBackward : FftLayer<T, Real> {
         fft::FromSpectrum<T> work{{transform, twiddles, sum}};
         fft::descend(transform, work);
         std::memset(out + shape.time * lanes<T>, 0, static_cast<size_t>((rows() - shape.time) * lanes<T>) * sizeof(T));
-        fft::last_stage(transform, twiddles, sum, [&](int64_t t, fft::Point<T> x) {
-          if (t < shape.time) store(out + t * lanes<T>, scale * x.re);
+        fft::last_stage(transform, twiddles, sum, [&](int64_t t, Vector<T> x) {
+          if (t < shape.time) store(out + t * lanes<T>, scale * x);
         });
       }
     });

@@ -35,13 +35,13 @@ struct FftForward : FftLayer<T, Real> {
 
  private:
   void convolve() const {
-    this->over_pairs([&](int64_t, int64_t block, int64_t blocks, int64_t pair, int64_t pairs, int rank) {
+    this->over_groups([&](int64_t, int64_t block, int64_t blocks, int64_t group, int64_t groups, int rank) {
       T *stage = this->stages + rank * this->stage_units() * this->stage_unit();
-      this->read(block, blocks, pair, pairs, u, stage);
+      this->read(block, blocks, group, groups, u, stage);
       for (int64_t b = 0; b < blocks; ++b) {
-        for (int64_t p = 0; p < pairs; ++p) convolve_unit(stage + (p * blocks + b) * this->stage_unit(), block + b, rank);
+        for (int64_t g = 0; g < groups; ++g) convolve_unit(stage + (g * blocks + b) * this->stage_unit(), block + b, rank);
       }
-      this->write(block, blocks, pair, pairs, stage, y);
+      this->write(block, blocks, group, groups, stage, y);
     });
   }
 

@@ -1,7 +1,6 @@
-// Rows of a tensor to and from the points of transforms. Two groups of batch rows travel as the real and the
-// imaginary part: their kernel is the same real one, so that one product convolves both and nothing has to be taken
-// apart. Whole stretches of a row go through a staging area, [block][step][re, im][lane], because reading one
-// vector of each row, a block of features at a time, gets a third of the memory's bandwidth (9 of 28 GB/s).
+// Rows of a tensor to and from the points of transforms. Whole stretches of a row go through a staging area,
+// [block][step][lane], because reading one vector of each row, a block of features at a time, gets a third of the
+// memory's bandwidth (9 of 28 GB/s).
 #pragma once
 
 #include "memory.h"
@@ -11,41 +10,23 @@ namespace holdfast::s4d {
 
 template <typename T>
 struct Staging {
-  static constexpr int64_t kPoint = 2 * lanes<T>;
   const Shape &shape;
   const Layout<T> &layout;
-  int64_t block, blocks, pair;  // which blocks of features, which pair of groups of rows
-
-  int64_t size() const { return blocks * shape.time * kPoint; }
+  int64_t block, blocks, group;  // which blocks of features, which group of rows
 
   // Zero after the end of a row, and in lanes that hold nothing.
   void read(const T *data, T *stage) const {
-    for (int side = 0; side < 2; ++side) {
-      const int64_t group = 2 * pair + side;
-      if (group >= layout.groups) {
-        for (int64_t i = 0; i < blocks * shape.time; ++i) store(stage + i * kPoint + side * lanes<T>, Vector<T>{});
-      } else if (layout.fold == 1) {
-        read_row(data + group * shape.time * shape.features, shape.length(group), stage + side * lanes<T>);
-      } else {
-        read_folded(data, group, stage + side * lanes<T>);
-      }
-    }
+    if (layout.fold > 1) return read_folded(data, stage);
+    read_row(data + group * shape.time * shape.features, shape.length(group), stage);
   }
 
   // Zero after the end of a row. `past_cache`: nobody will read the result soon.
   void write(const T *stage, T *data, bool past_cache) const {
-    for (int side = 0; side < 2 && 2 * pair + side < layout.groups; ++side) {
-      const int64_t group = 2 * pair + side;
-      if (layout.fold == 1) {
-        T *row = data + group * shape.time * shape.features;
-        const bool aligned = reinterpret_cast<uintptr_t>(row) % HOLDFAST_VECTOR_BYTES == 0;
-        const bool streamed = past_cache && aligned && shape.features % lanes<T> == 0;
-        streamed ? write_row<true>(stage + side * lanes<T>, shape.length(group), row)
-                 : write_row<false>(stage + side * lanes<T>, shape.length(group), row);
-      } else {
-        write_folded(stage + side * lanes<T>, group, data);
-      }
-    }
+    if (layout.fold > 1) return write_folded(stage, data);
+    T *row = data + group * shape.time * shape.features;
+    const bool aligned = reinterpret_cast<uintptr_t>(row) % HOLDFAST_VECTOR_BYTES == 0;
+    const bool streamed = past_cache && aligned && shape.features % lanes<T> == 0;
+    streamed ? write_row<true>(stage, shape.length(group), row) : write_row<false>(stage, shape.length(group), row);
   }
 
  private:
@@ -57,23 +38,23 @@ struct Staging {
   int64_t rest() const { return whole() < blocks ? shape.features % lanes<T> : 0; }
 
   void read_row(const T *row, int64_t length, T *stage) const {
-    const int64_t full = whole(), part = rest(), step = shape.time * kPoint;
+    const int64_t full = whole(), part = rest(), step = shape.time * lanes<T>;
     for (int64_t t = 0; t < length; ++t) {
       const T *from = row + t * shape.features + block * lanes<T>;
-      T *to = stage + t * kPoint;
+      T *to = stage + t * lanes<T>;
       for (int64_t i = 0; i < full; ++i) store(to + i * step, load(from + i * lanes<T>));
       if (part) store(to + full * step, load_first(from + full * lanes<T>, part));
     }
     for (int64_t t = length; t < shape.time; ++t) {
-      for (int64_t i = 0; i < blocks; ++i) store(stage + i * step + t * kPoint, Vector<T>{});
+      for (int64_t i = 0; i < blocks; ++i) store(stage + i * step + t * lanes<T>, Vector<T>{});
     }
   }
 
   template <bool Streamed>
   void write_row(const T *stage, int64_t length, T *row) const {
-    const int64_t full = whole(), part = rest(), step = shape.time * kPoint;
+    const int64_t full = whole(), part = rest(), step = shape.time * lanes<T>;
     for (int64_t t = 0; t < shape.time; ++t) {
-      const T *from = stage + t * kPoint;
+      const T *from = stage + t * lanes<T>;
       T *to = row + t * shape.features + block * lanes<T>;
       for (int64_t i = 0; i < full; ++i) {
         const auto x = t < length ? load(from + i * step) : Vector<T>{};
@@ -88,25 +69,25 @@ struct Staging {
   }
 
   // Fewer features than lanes: a vector holds them for several rows, and there is one block.
-  void read_folded(const T *data, int64_t group, T *stage) const {
-    for (int64_t t = 0; t < shape.time; ++t) store(stage + t * kPoint, Vector<T>{});
+  void read_folded(const T *data, T *stage) const {
+    for (int64_t t = 0; t < shape.time; ++t) store(stage + t * lanes<T>, Vector<T>{});
     for (int64_t r = 0; r < layout.fold && group * layout.fold + r < shape.batch; ++r) {
       const int64_t row = group * layout.fold + r, length = shape.length(row);
       const T *from = data + row * shape.time * shape.features;
       T *to = stage + r * layout.width;
       for (int64_t t = 0; t < length; ++t) {
-        for (int64_t i = 0; i < layout.width; ++i) to[t * kPoint + i] = from[t * shape.features + i];
+        for (int64_t i = 0; i < layout.width; ++i) to[t * lanes<T> + i] = from[t * shape.features + i];
       }
     }
   }
 
-  void write_folded(const T *stage, int64_t group, T *data) const {
+  void write_folded(const T *stage, T *data) const {
     for (int64_t r = 0; r < layout.fold && group * layout.fold + r < shape.batch; ++r) {
       const int64_t row = group * layout.fold + r, length = shape.length(row);
       const T *from = stage + r * layout.width;
       T *to = data + row * shape.time * shape.features;
       for (int64_t t = 0; t < shape.time; ++t) {
-        for (int64_t i = 0; i < layout.width; ++i) to[t * shape.features + i] = t < length ? from[t * kPoint + i] : T(0);
+        for (int64_t i = 0; i < layout.width; ++i) to[t * shape.features + i] = t < length ? from[t * lanes<T> + i] : T(0);
       }
     }
   }
