@@ -8,7 +8,8 @@ namespace holdfast::rnn {
 
 template <typename T>
 struct BackwardMemory {
-  T *w, *u;  // packed, shared by all threads
+  Row *rows;  // of the batch, shared by all threads
+  T *w, *u;   // packed, shared too
   // of one thread: gradients of the group's states, of the sums inside sigma for one block, and of the weights,
   // these transposed so that the states lie in vectors whatever the number of features
   T *carry = nullptr, *deltas = nullptr, *grad_w = nullptr, *grad_u = nullptr, *grad_b = nullptr;
@@ -18,6 +19,7 @@ struct BackwardMemory {
 
   BackwardMemory(const Call &call, const Plan<T> &plan, int64_t rank, Pieces &&pieces) {
     const int64_t m = call.state, d = call.features;
+    rows = pieces.take<Row>(call.batch);
     w = pieces.take<T>((call.diagonal ? 1 : m) * plan.vectors * lanes<T>);
     u = pieces.take<T>(plan.few ? d * plan.vectors * lanes<T> : m * vectors_in<T>(d) * lanes<T>);
     row = plan.block * plan.stride + lanes<T>;
@@ -232,8 +234,9 @@ template <typename T>
 void backward(const Call &call) {
   const Plan<T> plan(call);
   const int64_t m = call.state, rows_of_w = call.diagonal ? 1 : m;
-  const std::vector<Row> rows = rows_by_length(call);
-  pack_backward(call, plan, BackwardMemory<T>(call, plan, 0, Pieces(call.workspace)));
+  const BackwardMemory<T> shared(call, plan, 0, Pieces(call.workspace));
+  fill_by_length(call, shared.rows);
+  pack_backward(call, plan, shared);
   parallel(plan.threads, [&](int rank, int size) {
     // a team may be smaller than asked for; the parts of absent threads must still be 0
     for (int part = rank; part < plan.threads; part += size) {
@@ -243,7 +246,7 @@ void backward(const Call &call) {
       std::fill_n(memory.grad_b, plan.stride, T(0));
     }
     const BackwardMemory<T> memory(call, plan, rank, Pieces(call.workspace));
-    for_each_group(rows, rank, size, plan.group,
+    for_each_group(shared.rows, call.batch, rank, size, plan.group,
                    [&](const Group &group) { backward_group(call, plan, memory, group); });
   });
   sum_parts(call, plan, &BackwardMemory<T>::grad_w, rows_of_w, m, call.grad_w);

@@ -8,13 +8,15 @@ namespace holdfast::rnn {
 
 template <typename T>
 struct ForwardMemory {
-  T *w, *u, *b;  // packed, shared by all threads
+  Row *rows;     // of the batch, shared by all threads
+  T *w, *u, *b;  // packed, shared too
   // of one thread: (group, state) twice, and (block, group, state)
   T *state = nullptr, *sums = nullptr, *inputs = nullptr;
   int64_t bytes;
 
   ForwardMemory(const Call &call, const Plan<T> &plan, int64_t rank, Pieces &&pieces) {
     const int64_t row = plan.vectors * lanes<T>;
+    rows = pieces.take<Row>(call.batch);
     w = pieces.take<T>(call.diagonal ? row : call.state * row);
     u = pieces.take<T>(call.features * row);
     b = pieces.take<T>(row);
@@ -145,11 +147,12 @@ void forward_group(const Call &call, const Plan<T> &plan, const ForwardMemory<T>
 template <typename T>
 void forward(const Call &call) {
   const Plan<T> plan(call);
-  const std::vector<Row> rows = rows_by_length(call);
-  pack_forward(call, plan, ForwardMemory<T>(call, plan, 0, Pieces(call.workspace)));
+  const ForwardMemory<T> shared(call, plan, 0, Pieces(call.workspace));
+  fill_by_length(call, shared.rows);
+  pack_forward(call, plan, shared);
   parallel(plan.threads, [&](int rank, int size) {
     const ForwardMemory<T> memory(call, plan, rank, Pieces(call.workspace));
-    for_each_group(rows, rank, size, plan.group,
+    for_each_group(shared.rows, call.batch, rank, size, plan.group,
                    [&](const Group &group) { forward_group(call, plan, memory, group); });
   });
 }

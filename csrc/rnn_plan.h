@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <vector>
 
 #include "parallel.h"
 #include "rnn_tile.h"
@@ -74,16 +73,15 @@ struct Row {
   int64_t first;  // the time of its first step: 0, or in reverse the last one before its end
 };
 
-inline std::vector<Row> rows_by_length(const Call &call) {
-  std::vector<Row> rows(static_cast<size_t>(call.batch));
+inline void fill_by_length(const Call &call, Row *rows) {
   for (int64_t i = 0; i < call.batch; ++i) {
     const int64_t length = call.lengths ? call.lengths[i] : call.time;
-    rows[static_cast<size_t>(i)] = {i, length, call.reverse && length > 0 ? length - 1 : 0};
+    rows[i] = {i, length, call.reverse && length > 0 ? length - 1 : 0};
   }
+  if (!call.lengths) return;
   // longest first: the rows still running are then always the first ones of a group
-  if (call.lengths)
-    std::stable_sort(rows.begin(), rows.end(), [](const Row &a, const Row &b) { return a.length > b.length; });
-  return rows;
+  std::sort(rows, rows + call.batch,
+            [](const Row &a, const Row &b) { return a.length != b.length ? a.length > b.length : a.index < b.index; });
 }
 
 // The rows that advance together, longest first, and where their data lie.
@@ -104,13 +102,12 @@ struct Group {
 
 // Calls body(group) for each group of the rows that fall to this thread.
 template <typename Body>
-void for_each_group(const std::vector<Row> &rows, int rank, int size, int64_t largest, Body &&body) {
-  const int64_t total = static_cast<int64_t>(rows.size());
+void for_each_group(const Row *rows, int64_t total, int rank, int size, int64_t largest, Body &&body) {
   const int64_t mine = (total - rank + size - 1) / size;
   for (int64_t begin = 0, count; begin < mine; begin += count) {
     const int64_t groups = (mine - begin + largest - 1) / largest;
     count = (mine - begin + groups - 1) / groups;
-    body(Group{rows.data() + rank + begin * size, size, count});
+    body(Group{rows + rank + begin * size, size, count});
   }
 }
 

@@ -58,6 +58,15 @@ struct Group {
     }
     return end;
   }
+
+  // Where the tile that ends at `end` begins.
+  int64_t previous(int64_t end, int64_t tile, bool breaks) const {
+    int64_t from = 0;
+    for (int64_t r = 0; r < rows && breaks; ++r) {
+      if (start(r) > from && start(r) < end) from = start(r);
+    }
+    return from + (end - 1 - from) / tile * tile;
+  }
 };
 
 // Steps in a tile; the scan keeps a state at the beginning of each.

@@ -71,7 +71,7 @@ struct ScanPlan {
 template <typename T>
 struct Desk {
   T *u, *y, *grad, *state, *gained, *trail;
-  double *total;
+  double *total, *leap;
 
   Desk(Arena &arena, int64_t blocks, int64_t modes, bool backward) {
     const int64_t state_size = modes * Tables<T>::kPair;
@@ -82,6 +82,7 @@ struct Desk {
     state = arena.take<T>(blocks * state_size);
     gained = arena.take<T>(state_size);
     total = arena.take<double>(blocks * state_size);
+    leap = arena.take<double>(backward ? state_size : 0);
   }
 };
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <vector>
 
 #include "s4d_scan.h"
 
@@ -103,16 +102,17 @@ struct ScanBackward : Scan<T, Real> {
     const Group<T> group = this->group_of(item);
     const Tiles<T> tiles = this->tiles_of(item, group);
     const int64_t size = plan.state(shape.modes);
-    std::vector<int64_t> steps{0};
-    while (steps.back() < group.steps) steps.push_back(group.next(steps.back(), kTile, plan.breaks));
+    int64_t tile = 0;
+    for (int64_t step = 0; step < group.steps; step = group.next(step, kTile, plan.breaks)) ++tile;
     for (int64_t i = 0; i < tiles.blocks; ++i) {
       enter(tiles.first + i, group, adjoint_of(desk, i));
       leave(tiles.first + i, group, group.steps, adjoint_of(desk, i));  // rows of no steps
       std::copy_n(adjoint_of(desk, i), size, total_of(desk, i));
     }
-    for (size_t tile = steps.size() - 1; tile-- > 0;) {
-      const int64_t step = steps[tile], count = steps[tile + 1] - step;
-      run_tile(tiles, static_cast<int64_t>(tile), step, count, desk, rank);
+    for (int64_t end = group.steps, step; tile-- > 0; end = step) {
+      step = group.previous(end, kTile, plan.breaks);
+      const int64_t count = end - step;
+      run_tile(tiles, tile, step, count, desk, rank);
       for (int64_t i = 0; i < tiles.blocks; ++i) {
         if (plan.exact && count == kTile) {
           absorb(tiles.first + i, count, desk.y + i * Tiles<T>::kSize, desk.gained);
@@ -156,9 +156,8 @@ struct ScanBackward : Scan<T, Real> {
     for (int64_t tile = last; tile >= 0; --tile) {
       T *state = adjoints + at(block, group, tile);
       if (tile == last - 1) {
-        std::vector<double> leap(static_cast<size_t>(size));
-        set_leap(shape, plan.layout, weights, block, group.steps - last * kTile, leap.data());
-        carry(shape.modes, leap.data(), state, desk.total);
+        set_leap(shape, plan.layout, weights, block, group.steps - last * kTile, desk.leap);
+        carry(shape.modes, desk.leap, state, desk.total);
       }
       if (tile < last - 1) {
         this->cross(block, state, desk.total, state);

@@ -37,6 +37,10 @@ class BackendError(HoldfastError, RuntimeError):
     """A backend that was asked for by name is not there; the text says how to get it."""
 
 
+class OutOfMemoryError(HoldfastError, MemoryError):
+    """A kernel found no memory for its results or its work; the text says how much was asked for."""
+
+
 class DamagedResultError(HoldfastError, OSError):
     """A saved result was truncated or altered; the text names the file."""
 

@@ -6,6 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
+
+from holdfast.errors import BackendError
 
 
 def apply(function: type[torch.autograd.Function], *arguments: Any) -> Any:
@@ -20,11 +23,29 @@ def apply(function: type[torch.autograd.Function], *arguments: Any) -> Any:
 
 
 def untracked(x: Tensor) -> bool:
-    """True where nobody looks on: a plain CPU tensor, no gradients, no graph being traced, no transform of torch.func.
+    """True where nobody looks on: a plain CPU tensor, no gradients of either mode, no graph being traced, no transform.
 
     Then a function of the native library can be called without torch's dispatcher and its way back into Python.
     """
-    if torch.is_grad_enabled() or type(x) is not Tensor or x.device.type != "cpu":
+    if torch.is_grad_enabled() or forward_ad._current_level >= 0 or type(x) is not Tensor or x.device.type != "cpu":
         return False
     watched = torch.compiler.is_compiling() or torch.jit.is_tracing() or torch._C._are_functorch_transforms_active()
     return not watched
+
+
+def has_tangent(*tensors: Tensor | None) -> bool:
+    """True where forward mode follows one of the tensors; inside a transform of torch.func, where it may."""
+    if forward_ad._current_level < 0:
+        return False
+    if torch._C._are_functorch_transforms_active():  # an inner transform hides the tangents of an outer one
+        return True
+    return any(t is not None and forward_ad.unpack_dual(t).tangent is not None for t in tensors)
+
+
+def refuse_tangents(function: str, backend: str, *tensors: Tensor | None) -> None:
+    """Refuses forward mode, which only plain torch operations follow; a kernel would drop the tangents."""
+    if has_tangent(*tensors):
+        raise BackendError(
+            f"{function}: expected reverse mode, the only one that backend {backend!r} has, came tensors with tangents "
+            "(torch.func.jvp, jacfwd, forward_ad); use backend='reference', or torch.func.vjp or jacrev"
+        )

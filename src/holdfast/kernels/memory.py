@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from holdfast.errors import OutOfMemoryError
 from holdfast.kernels import library
 
 FRESH_BYTES = 32 << 20
@@ -25,8 +27,14 @@ def _advise() -> Any:
 
 
 def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """An uninitialised CPU tensor; needs the native library."""
-    result = torch.empty(shape, dtype=dtype)
+    """An uninitialised CPU tensor, dense whatever it stands for; needs the native library."""
+    try:
+        result = torch.empty(shape, dtype=dtype)
+    except RuntimeError as error:  # sizes are checked before: all that is left to fail is the memory
+        raise OutOfMemoryError(
+            f"no memory for {math.prod(shape) * dtype.itemsize} bytes, a {dtype} tensor of shape {tuple(shape)}; "
+            "use a smaller batch or a shorter sequence"
+        ) from error
     size = result.numel() * result.element_size()
     if size >= FRESH_BYTES:
         _advise()(result.data_ptr(), size)

@@ -1,4 +1,4 @@
-"""The gated residual in C++ as torch operators; the caller has checked sizes and dtypes."""
+"""The gated residual in C++ as torch operators."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from holdfast.errors import OutOfMemoryError, ShapeError
 from holdfast.kernels import library
+from holdfast.kernels.arguments import dense, pointer, verify
 from holdfast.kernels.memory import empty
 
+# the widest vector of float32: a width that is no multiple would need masks
+GRAIN = 16
 _SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
 
 _LIBRARY = torch.library.Library("holdfast", "FRAGMENT")
@@ -33,26 +37,33 @@ def _run(name: str, tensors: tuple[Tensor | None, ...]) -> None:
     y = tensors[0]
     assert y is not None
     width = y.shape[-1]
-    places = (None if x is None else x.data_ptr() for x in tensors)
     function = _function(name, y.dtype, len(tensors))
-    if not function(y.numel() // width, width, *places, library.threads()):
-        raise MemoryError(f"gate: no memory for the tiles of {name}")
+    if not function(y.numel() // width, width, *map(pointer, tensors), library.threads()):
+        raise OutOfMemoryError(f"gate: no memory for the tiles of {name}; use fewer threads")
+
+
+def _verify(y: Tensor, weight: Tensor, bias: Tensor, *others: tuple[Tensor, tuple[int, ...]]) -> None:
+    width = y.shape[-1] if y.ndim else 0
+    if width == 0 or width % GRAIN:
+        raise ShapeError(f"gate: expected a width in whole {GRAIN}s, came y of shape {tuple(y.shape)}")
+    verify("gate", y, (weight, (2 * width, width)), (bias, (2 * width,)), *others)
 
 
 def gate_forward(y: Tensor, x: Tensor, weight: Tensor, bias: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
     """The result, and gelu(y) weight' where it is to be kept for backward."""
+    _verify(y, weight, bias, (x, y.shape))
     out = empty(y.shape, y.dtype)
     z = empty((*y.shape[:-1], weight.shape[0]) if keep else (0,), y.dtype)
-    inputs = (y.contiguous(), weight.contiguous(), bias.contiguous(), x.contiguous())
-    _run("forward", (*inputs, out, z if keep else None))
+    _run("forward", (*map(dense, (y, weight, bias, x)), out, z if keep else None))
     return out, z
 
 
 def gate_backward(y: Tensor, weight: Tensor, bias: Tensor, z: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of y, weight and bias; that of x is `grad` itself."""
-    grads = (empty(y.shape, y.dtype), torch.empty_like(weight), torch.empty_like(bias))
-    _run("backward", (y.contiguous(), weight.contiguous(), bias.contiguous(), z, grad.contiguous(), *grads))
-    return grads
+    _verify(y, weight, bias, (z, (*y.shape[:-1], weight.shape[0])), (grad, y.shape))
+    of_y, of_weight, of_bias = (empty(t.shape, t.dtype) for t in (y, weight, bias))
+    _run("backward", (*map(dense, (y, weight, bias, z, grad)), of_y, of_weight, of_bias))
+    return of_y, of_weight, of_bias
 
 
 def _forward_meta(y: Tensor, x: Tensor, weight: Tensor, bias: Tensor, keep: bool) -> tuple[Tensor, Tensor]:

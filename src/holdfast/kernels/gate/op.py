@@ -12,8 +12,6 @@ from holdfast.kernels import autograd, checks, library
 from holdfast.kernels.gate import native
 from holdfast.kernels.gate.reference import gate_reference
 
-# the widest vector of float32: a width that is no multiple would need masks
-_GRAIN = 16
 # a weight of (512, 256), 512 KB, still stays in the second cache; beyond, torch's products are as good
 _WIDEST = 256
 # a stream's step: four operators of torch take 9 us, the way into the native kernel takes 14 us
@@ -37,10 +35,11 @@ class _Gate(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
         y, weight, bias, z = ctx.saved_tensors
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # a second backward is to follow
+            needed = [ctx.needs_input_grad[i] for i in (0, 2, 3)]
+            wanted = [t for t, need in zip((y, weight, bias), needed, strict=True) if need]
             out = gate_reference(y, torch.zeros_like(y), weight, bias)
-            wanted = [x for x in (y, weight, bias) if x.requires_grad]
-            grads = iter(torch.autograd.grad(out, wanted, grad, create_graph=True))
-            of_y, of_weight, of_bias = (next(grads) if x.requires_grad else None for x in (y, weight, bias))
+            grads = iter(torch.autograd.grad(out, wanted, grad, create_graph=True) if wanted else ())
+            of_y, of_weight, of_bias = (next(grads) if need else None for need in needed)
             return of_y, grad, of_weight, of_bias
         of_y, of_weight, of_bias = torch.ops.holdfast.gate_backward(y, weight, bias, z, grad)
         return of_y, grad, of_weight, of_bias
@@ -70,7 +69,7 @@ def gate(
     The mixing step of S4's blocks ("Efficiently modeling long sequences with structured state spaces", App. B): after
     it, all that a block does beside its recurrence and its norm is done. In C++ for float32 and float64 on a CPU, for
     widths that are multiples of 16 up to 256, where gelu(y), the gate and the gradients stay in the cache; in torch's
-    operators elsewhere, under autocast too.
+    operators elsewhere, under autocast and in forward mode (torch.func.jvp) too.
 
     Memory of a training step: the arguments, the result, their gradients, and 2 width numbers a token kept for backward.
     """
@@ -91,10 +90,10 @@ def gate(
 def _suits(*tensors: Tensor) -> bool:
     y = tensors[0]
     width = y.shape[-1]
-    if y.numel() < _FEWEST * width or width % _GRAIN or not 0 < width <= _WIDEST:
+    if y.numel() < _FEWEST * width or width % native.GRAIN or not 0 < width <= _WIDEST:
         return False
     if y.device.type != "cpu" or y.dtype not in checks.REAL:
         return False
     if any(t.dtype is not y.dtype for t in tensors) or torch.is_autocast_enabled("cpu"):
         return False
-    return not library.missing() and not torch.compiler.is_exporting()
+    return not library.missing() and not torch.compiler.is_exporting() and not autograd.has_tangent(*tensors)

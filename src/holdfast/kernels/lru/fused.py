@@ -13,7 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from holdfast.errors import OutOfMemoryError
 from holdfast.kernels import library
+from holdfast.kernels.arguments import pointer
 from holdfast.kernels.memory import empty
 
 _SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
@@ -39,7 +41,7 @@ def _function(name: str, dtype: torch.dtype) -> Any:
 
 
 def _pointers(*tensors: Tensor | None) -> Any:
-    return (ctypes.c_void_p * len(tensors))(*(None if x is None else x.data_ptr() for x in tensors))
+    return (ctypes.c_void_p * len(tensors))(*map(pointer, tensors))
 
 
 def _sizes(u: Tensor, b: Tensor, c: Tensor) -> Any:
@@ -49,7 +51,7 @@ def _sizes(u: Tensor, b: Tensor, c: Tensor) -> Any:
 def _run(name: str, dtype: torch.dtype, *arguments: Any) -> None:
     pointers = (x.data_ptr() if isinstance(x, Tensor) else x for x in arguments)
     if not _function(name, dtype)(*pointers, library.threads()):
-        raise MemoryError(f"lru: no memory for the weights' copies in {name}")
+        raise OutOfMemoryError(f"lru: no memory for the weights' copies in {name}; use fewer threads")
 
 
 def forward(
@@ -59,7 +61,7 @@ def forward(
     """y, all states and the final ones; every argument contiguous."""
     rows, time, _ = u.shape
     y, h = (empty((rows, time, size), u.dtype) for size in (c.shape[0], b.shape[0]))
-    last = torch.empty((rows, b.shape[0]), dtype=u.dtype)
+    last = empty((rows, b.shape[0]), u.dtype)
     _run("forward", u.dtype, planar, reverse, _sizes(u, b, c), lengths, _pointers(u, lam, b, c, d, h0), h, y, last)
     return y, h, last
 

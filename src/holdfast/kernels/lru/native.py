@@ -16,7 +16,9 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from holdfast.errors import ShapeError
 from holdfast.kernels import checks, library
+from holdfast.kernels.arguments import dense, flags, pointer, sizes, verify
 from holdfast.kernels.lru import fused
 from holdfast.kernels.memory import empty
 
@@ -42,12 +44,23 @@ def _function(name: str, dtype: torch.dtype) -> Any:
     )
 
 
-def _pointer(value: Tensor | None) -> int | None:
-    return None if value is None else value.data_ptr()
-
-
-def _dense(value: Tensor | None) -> Tensor | None:
-    return None if value is None else value.contiguous()
+def _verify(
+    u: Tensor, lam_re: Tensor, lam_im: Tensor | None, b: Tensor, c: Tensor, d: Tensor | None, h0: Tensor | None,
+    lengths: Tensor | None, *others: tuple[Tensor | None, tuple[int, ...]],
+) -> tuple[int, int, int, int, int]:  # fmt: skip
+    """Batch, time, inputs, numbers of a state and outputs, after a check of all that C relies on."""
+    batch, time, inputs = sizes("lru", "u", u, "batch time inputs")
+    (states,) = sizes("lru", "lam_re", lam_re, "states")
+    outputs, planar = sizes("lru", "c", c, "outputs planar")
+    if planar != (states if lam_im is None else 2 * states) or (d is not None and outputs != inputs):
+        raise ShapeError(f"lru: c of shape {tuple(c.shape)} does not go with {states} states and {inputs} inputs")
+    verify(
+        "lru", u, (lam_re, (states,)), (lam_im, (states,)), (b, (planar, inputs)), (c, (outputs, planar)),
+        (d, (outputs,)), (h0, (batch, planar)), *others,
+    )  # fmt: skip
+    if lengths is not None:
+        checks.lengths("lru", lengths, (batch,), time, u.device)
+    return batch, time, inputs, planar, outputs
 
 
 def _inside(lengths: Tensor, time: int) -> Tensor:
@@ -60,7 +73,7 @@ def _product(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _eigenvalues(lam_re: Tensor, lam_im: Tensor | None) -> Tensor:
-    return lam_re.contiguous() if lam_im is None else torch.cat((lam_re, lam_im))
+    return dense(lam_re) if lam_im is None else torch.cat((lam_re, lam_im))
 
 
 def lru_forward(
@@ -75,25 +88,23 @@ def lru_forward(
     reverse: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """y (batch, time, outputs), all states (batch, time, planar) and the final ones (batch, planar)."""
-    batch, time, inputs = u.shape
-    planar, dtype = b.shape[0], u.dtype
-    if lengths is not None:
-        checks.lengths("lru", lengths, (batch,), time, lengths.device)
-    lengths, h0, lam = _dense(lengths), _dense(h0), _eigenvalues(lam_re, lam_im)
-    if fused.suits(inputs, planar, c.shape[0]):
-        weights = (b.contiguous(), c.contiguous(), _dense(d))
-        return fused.forward(u.contiguous(), lam, lam_im is not None, *weights, h0, lengths, reverse)
+    batch, time, inputs, planar, outputs = _verify(u, lam_re, lam_im, b, c, d, h0, lengths)
+    dtype = u.dtype
+    lengths, h0, lam = dense(lengths), dense(h0), _eigenvalues(lam_re, lam_im)
+    if fused.suits(inputs, planar, outputs):
+        weights = (dense(b), dense(c), dense(d))
+        return fused.forward(dense(u), lam, lam_im is not None, *weights, h0, lengths, reverse)
     flat = u.reshape(batch * time, inputs)
     h = _product(flat, b.T)
-    last = torch.empty((batch, planar), dtype=dtype)
+    last = empty((batch, planar), dtype)
     _function("forward", dtype)(
         lam_im is not None, reverse, batch, time, planar,
-        lam.data_ptr(), _pointer(h0), _pointer(lengths), h.data_ptr(), last.data_ptr(), library.threads(),
+        lam.data_ptr(), pointer(h0), pointer(lengths), h.data_ptr(), last.data_ptr(), library.threads(),
     )  # fmt: skip
     y = _product(h, c.T)
     if d is not None:
         y.addcmul_(flat, d)
-    y = y.view(batch, time, c.shape[0])
+    y = y.view(batch, time, outputs)
     if d is not None and lengths is not None:
         y.masked_fill_(_inside(lengths, time).logical_not_(), 0)
     return y, h.view(batch, time, planar), last
@@ -115,32 +126,33 @@ def lru_backward(
     wanted: Sequence[bool],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of u, lam (planar), b, c, d and h0 where `wanted` says so; empty tensors elsewhere."""
+    flags("lru", "wanted", wanted, 6)
     want_u, want_lam, want_b, want_c, want_d, _ = wanted
-    batch, time, inputs = u.shape
-    planar, outputs, dtype = b.shape[0], c.shape[0], u.dtype
+    steps, row = u.shape[:2], (u.shape[0], b.shape[0])
+    batch, time, inputs, planar, outputs = _verify(
+        u, lam_re, lam_im, b, c, d, h0, lengths,
+        (h, (*steps, b.shape[0])), (grad_y, (*steps, c.shape[0])), (grad_last, row),
+    )  # fmt: skip
     nothing = u.new_empty(0)
-    if lengths is not None:
-        checks.lengths("lru", lengths, (batch,), time, lengths.device)
-        if d is not None and grad_y is not None:
-            grad_y = grad_y * _inside(lengths, time)
-    lengths, h0, grad_last = _dense(lengths), _dense(h0), _dense(grad_last)
-    lam, h = _eigenvalues(lam_re, lam_im), h.contiguous()
+    if lengths is not None and d is not None and grad_y is not None:
+        grad_y = grad_y * _inside(lengths, time)
+    lengths, h0, grad_last = dense(lengths), dense(h0), dense(grad_last)
+    lam, h = _eigenvalues(lam_re, lam_im), dense(h)
     if grad_y is not None and fused.suits(inputs, planar, outputs):
-        weights = (b.contiguous(), c.contiguous(), _dense(d))
+        weights = (dense(b), dense(c), dense(d))
         grads = fused.backward(
-            u.contiguous(), lam, lam_im is not None, *weights, h0, lengths, reverse,
-            h, grad_y.contiguous(), grad_last, list(wanted),
+            dense(u), lam, lam_im is not None, *weights, h0, lengths, reverse,
+            h, dense(grad_y), grad_last, list(wanted),
         )  # fmt: skip
         return grads[0], grads[1].sum(0) if want_lam else nothing, *grads[2:]
     flat_u, flat_h = u.reshape(batch * time, inputs), h.view(batch * time, planar)
     flat_y = None if grad_y is None else grad_y.reshape(batch * time, outputs)
     g = u.new_zeros((batch * time, planar)) if flat_y is None else _product(flat_y, c)
-    grad_lam = u.new_empty((batch, planar) if want_lam else 0)
-    grad_h0 = u.new_empty((batch, planar))
-    _function("backward", dtype)(
+    grad_lam, grad_h0 = (empty(row if want else (0,), u.dtype) for want in (want_lam, True))
+    _function("backward", u.dtype)(
         lam_im is not None, reverse, batch, time, planar,
-        lam.data_ptr(), h.data_ptr(), _pointer(h0), _pointer(grad_last), _pointer(lengths), g.data_ptr(),
-        _pointer(grad_lam if want_lam else None), grad_h0.data_ptr(), library.threads(),
+        lam.data_ptr(), h.data_ptr(), pointer(h0), pointer(grad_last), pointer(lengths), g.data_ptr(),
+        pointer(grad_lam if want_lam else None), grad_h0.data_ptr(), library.threads(),
     )  # fmt: skip
     grad_u = _product(g, b).view(u.shape) if want_u else nothing
     grad_b = _product(g.T, flat_u) if want_b else nothing

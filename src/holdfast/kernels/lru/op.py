@@ -49,6 +49,8 @@ class _LRU(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         *arguments, h = ctx.saved_tensors
         need = ctx.needs_input_grad
+        if grad_y is None and grad_last is None:
+            return (None,) * 9
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # a second backward is to follow
             return (*_differentiable_backward(arguments, ctx.reverse, grad_y, grad_last, need), None, None)
         wanted = [need[0], need[1] or need[2], need[3], need[4], need[5], need[6]]
@@ -183,6 +185,7 @@ def lru(
     outputs = u.dtype if u.dtype in checks.HALF else dtype
     arguments = [None if x is None else x.to(dtype) for x in tensors]
     if name == "native":
+        autograd.refuse_tangents("lru", name, *arguments)
         y, _, last = autograd.apply(_LRU, *arguments, lengths, bool(reverse))
     else:
         run = lru_chunked if name == "chunked" else lru_reference

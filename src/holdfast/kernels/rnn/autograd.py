@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from holdfast.errors import BackendError, HoldfastError, ShapeError
-from holdfast.kernels import checks, library
+from holdfast.kernels import autograd, checks, library
+from holdfast.kernels.arguments import flags, sizes, verify
 from holdfast.kernels.rnn.reference import state_dtype
 
 
@@ -77,19 +78,19 @@ _LIBRARY.define(
 )
 
 
-def _verify(x: Tensor, w: Tensor, lengths: Tensor | None, *others: tuple[Tensor | None, tuple[int, ...]]) -> None:
-    """Checks again what the C side trusts, should somebody call an op directly; lengths now have values to check, which
+def _verify(
+    x: Tensor, w: Tensor, lengths: Tensor | None, *others: tuple[Tensor | None, tuple[int, ...]]
+) -> tuple[int, int, int, int]:
+    """Batch, time, features and state, after a check of all that C relies on; lengths now have values to check, which
     they have not while a graph is traced."""
-    if lengths is not None:
-        checks.lengths("rnn", lengths, (x.shape[0],), x.shape[1], x.device)
+    batch, time, features = sizes("rnn", "x", x, "batch time features")
+    if w.ndim not in (1, 2):
+        raise ShapeError(f"rnn: expected w of shape (state, state) or (state,), came {tuple(w.shape)}")
     state = w.shape[0]
-    expected = ((w, (state,) if w.ndim == 1 else (state, state)), *others)
-    for value, shape in expected:
-        if value is not None and (value.shape != shape or value.dtype != x.dtype or value.device != x.device):
-            raise ShapeError(
-                f"rnn: expected tensors of {x.dtype} on {x.device} and the shapes that go with x {tuple(x.shape)} and w "
-                f"{tuple(w.shape)}, came {checks.describe(value)} for {shape}; call holdfast.kernels.rnn"
-            )
+    verify("rnn", x, (w, (state,) * w.ndim), *others)
+    if lengths is not None:
+        checks.lengths("rnn", lengths, (batch,), time, x.device)
+    return batch, time, features, state
 
 
 def _forward_meta(
@@ -105,9 +106,10 @@ def _forward(
     x: Tensor, w: Tensor, u: Tensor, b: Tensor | None, h0: Tensor | None, dts: Tensor | None, lengths: Tensor | None,
     activation: str, dt: float | None, reverse: bool, backend: str, keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    (batch, time, features), state = x.shape, w.shape[0]
-    steps, rows = (batch, time), (batch, state)
-    _verify(x, w, lengths, (u, (state, features)), (b, (state,)), (h0, rows), (dts, steps))
+    steps, inputs, state = x.shape[:2], x.shape[-1], w.shape[0]
+    batch, time, *_ = _verify(
+        x, w, lengths, (u, (state, inputs)), (b, (state,)), (h0, (x.shape[0], state)), (dts, steps)
+    )
     chosen = _BACKENDS[choose(x.device, backend)[0]]
     if batch * time * state == 0:  # no step: sizes without memory behind them end here
         h, last, y = _forward_meta(x, w, u, b, h0, dts, lengths, activation, dt, reverse, backend, keep)
@@ -130,12 +132,12 @@ def _backward(
     y: Tensor, grad_h: Tensor | None, grad_last: Tensor | None,
     activation: str, dt: float | None, reverse: bool, backend: str, wanted: Sequence[bool],
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    (batch, time, features), state = x.shape, w.shape[0]
-    steps, rows, states = (batch, time), (batch, state), (batch, time, state)
-    saved_y = (0,) if dt is None else states
+    flags("rnn", "wanted", wanted, 6)
+    steps, inputs, state = x.shape[:2], x.shape[-1], w.shape[0]
+    rows, states = (x.shape[0], state), (*steps, state)
     _verify(
-        x, w, lengths, (u, (state, features)), (h0, rows), (dts, steps), (h, states), (y, saved_y), (grad_h, states),
-        (grad_last, rows),
+        x, w, lengths, (u, (state, inputs)), (h0, rows), (dts, steps), (h, states),
+        (y, (0,) if dt is None else states), (grad_h, states), (grad_last, rows),
     )  # fmt: skip
     chosen = _BACKENDS[choose(x.device, backend)[0]]
     if h.numel() == 0:
@@ -252,6 +254,7 @@ def run(
     reverse: bool,
 ) -> tuple[Tensor, Tensor]:
     """`rnn` by the ops: brings all tensors to the dtype of the state, and the states back to that of x."""
+    autograd.refuse_tangents("rnn", backend, x, w, u, b, h0, dt if isinstance(dt, Tensor) else None)
     dtype = state_dtype(x)
     dts = dt if isinstance(dt, Tensor) else None
     tensors = [t if t is None or t.dtype == dtype else t.to(dtype) for t in (x, w, u, b, h0, dts)]

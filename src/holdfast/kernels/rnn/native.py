@@ -18,6 +18,8 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from holdfast.kernels import library
+from holdfast.kernels.arguments import dense, pointer
+from holdfast.kernels.memory import empty
 from holdfast.kernels.rnn import autograd
 from holdfast.kernels.rnn.autograd import Backend, Settings
 from holdfast.kernels.rnn.reference import ACTIVATIONS, Activation
@@ -81,16 +83,12 @@ def _run(name: str, x: Tensor, w: Tensor, settings: Settings, tensors: Sequence[
     call = _Call(
         *x.shape, w.shape[0], _KINDS[settings.activation], library.threads(), x.dtype == torch.float64, w.ndim == 1,
         settings.dt is not None, settings.reverse, settings.dt or 0.0,
-        *[None if t is None else t.data_ptr() for t in tensors],
+        *map(pointer, tensors),
     )  # fmt: skip
     # uninitialised on purpose; torch aligns it to a cache line
-    memory = torch.empty(workspace(call), dtype=torch.uint8)
+    memory = empty((workspace(call),), torch.uint8)
     call.workspace = memory.data_ptr()
     function(call)
-
-
-def _contiguous(tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
-    return [None if t is None else t.contiguous() for t in tensors]
 
 
 def _forward(
@@ -98,9 +96,9 @@ def _forward(
     settings: Settings, keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     batch, time, state = x.shape[0], x.shape[1], u.shape[0]
-    h, last = x.new_empty((batch, time, state)), x.new_empty((batch, state))
-    y = x.new_empty((batch, time, state) if keep else 0)
-    inputs = _contiguous((x, w, u, b, h0, dts, lengths))
+    h, last = empty((batch, time, state), x.dtype), empty((batch, state), x.dtype)
+    y = empty((batch, time, state) if keep else (0,), x.dtype)
+    inputs = [dense(t) for t in (x, w, u, b, h0, dts, lengths)]
     _run("forward", x, w, settings, (*inputs, h, y if keep else None, last))
     return h, last, y
 
@@ -113,8 +111,8 @@ def _backward(
     assert x is not None and w is not None and u is not None and h is not None
     batch, time, state = h.shape
     shapes = (x.shape, w.shape, u.shape, (state,), (batch, state), (batch, time))
-    gradients = [x.new_empty(shape) if want else None for shape, want in zip(shapes, wanted, strict=True)]
-    tensors = _contiguous((x, w, u, None, h0, dts, lengths, h, y, None, grad_h, grad_last))
+    gradients = [empty(shape, x.dtype) if want else None for shape, want in zip(shapes, wanted, strict=True)]
+    tensors = [dense(t) for t in (x, w, u, None, h0, dts, lengths, h, y, None, grad_h, grad_last)]
     _run("backward", x, w, settings, (*tensors, *gradients))
     return tuple(gradients)
 

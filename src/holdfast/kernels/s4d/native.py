@@ -1,19 +1,23 @@
 """S4D in C++ by two algorithms, the fused scan and Fourier transforms, as torch.library ops.
 
-All tensors are CPU tensors of one dtype, float32 or float64, of the shapes that op.py has checked; strides are free.
+All tensors are CPU tensors of one dtype, float32 or float64; strides are free.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from holdfast.errors import ShapeError
 from holdfast.kernels import checks, library
+from holdfast.kernels.arguments import dense, pointer, sizes, verify
+from holdfast.kernels.memory import empty
 
 TILE = 128  # kTile in csrc/s4d_tables.h: steps between two saved states
 
@@ -79,34 +83,50 @@ def _twiddles(time: int, dtype: torch.dtype, count: int) -> Float[Tensor, " coun
     return out
 
 
-def _pointer(value: Tensor | None) -> int | None:
-    return None if value is None else value.data_ptr()
-
-
 def _pointers(values: tuple[Tensor | None, ...]) -> Any:
-    return (ctypes.c_void_p * len(values))(*map(_pointer, values))
+    return (ctypes.c_void_p * len(values))(*map(pointer, values))
 
 
-def _dense(value: Tensor | None) -> Tensor | None:
-    return None if value is None else value.contiguous()
+def _verify(
+    u: Sequences, weights: Weights, lengths: Lengths | None, *others: tuple[Tensor | None, tuple[int, ...]]
+) -> None:
+    """A check of all that C relies on."""
+    batch, time, features = sizes("s4d", "u", u, "batch time features")
+    _, modes = sizes("s4d", "lam_re", weights[1], "features modes")
+    if modes == 0 or (weights[2] is None) != (weights[4] is None):
+        raise ShapeError(
+            "s4d: expected at least one mode, and both imaginary parts or neither; call holdfast.kernels.s4d"
+        )
+    shapes = ((features,), *[(features, modes)] * 4, (features,))
+    verify("s4d", u, *zip(weights, shapes, strict=True), *others)
+    if lengths is not None:
+        checks.lengths("s4d", lengths, (batch,), time, u.device)
+
+
+def _states(u: Sequences, lam_re: Modes, lam_im: Modes | None) -> tuple[int, ...]:
+    """The shape of initial and final states."""
+    return (u.shape[0], *lam_re.shape, *(() if lam_im is None else (2,)))
+
+
+def _check_saved(modes: Tensor, saved: Tensor, u: Sequences, lam_re: Modes, count: int) -> None:
+    verify("s4d", u, (saved, (count,)))
+    verify("s4d", modes, (modes, (*lam_re.shape, 4)), dtypes=(torch.float64,))
 
 
 class _Call:
     """Arguments that every function of the C library begins with; keeps what they point to alive."""
 
     def __init__(self, u: Sequences, weights: Weights, lengths: Lengths | None, flags: int) -> None:
-        if lengths is not None:
-            checks.lengths("s4d", lengths, u.shape[:1], u.shape[1], u.device)
-        self.u, self.lengths = u.contiguous(), _dense(lengths)
-        self.weights = tuple(_dense(w) for w in weights)
+        self.u, self.lengths = dense(u), dense(lengths)
+        self.weights = tuple(dense(w) for w in weights)
         self.flags = flags | (_COMPLEX if weights[2] is not None else 0)
         self.sizes = (*u.shape, weights[1].shape[1])
         self.threads = library.threads()
 
     def run(self, name: str, *rest: int | Tensor | Any) -> None:
-        arguments = [_pointer(x) if isinstance(x, Tensor) else x for x in rest]
+        arguments = [pointer(x) if isinstance(x, Tensor) else x for x in rest]
         _function(name, self.u.dtype)(
-            (ctypes.c_int64 * 4)(*self.sizes), self.flags, _pointer(self.lengths), self.u.data_ptr(),
+            (ctypes.c_int64 * 4)(*self.sizes), self.flags, pointer(self.lengths), self.u.data_ptr(),
             _pointers(self.weights), *arguments, self.threads,
         )  # fmt: skip
 
@@ -117,7 +137,7 @@ class _Call:
         return _sizes("fft", self.u.dtype, self.sizes, self.threads)
 
     def bytes(self, count: int) -> Tensor:
-        return torch.empty(count, dtype=torch.uint8)
+        return empty((count,), torch.uint8)
 
 
 def _flags(bilinear: bool, reverse: bool, initial: bool) -> int:
@@ -153,20 +173,24 @@ def fft_saved(u: Sequences) -> int:
     return _vectors(u)[0] * -(-u.shape[1] // 16) * 16 * lanes(u.dtype)
 
 
+def _room(u: Tensor, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    return empty(shape, dtype) if u.device.type == "cpu" else u.new_empty(shape, dtype=dtype)
+
+
 def _outputs(
     u: Sequences, lam_re: Modes, lam_im: Modes | None, state: bool, saved: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Room for y, the final states, the discrete modes and what backward needs."""
-    pair = () if lam_im is None else (2,)
-    last = u.new_empty((u.shape[0], *lam_re.shape, *pair) if state else 0)
-    return u.new_empty(u.shape), last, u.new_empty((*lam_re.shape, 4), dtype=torch.float64), u.new_empty(saved)
+    last = _states(u, lam_re, lam_im) if state else (0,)
+    modes = _room(u, (*lam_re.shape, 4), torch.float64)
+    return _room(u, u.shape, u.dtype), _room(u, last, u.dtype), modes, _room(u, (saved,), u.dtype)
 
 
 def _gradients(*inputs: Tensor | None) -> tuple[Tensor, ...]:
     """Room for the gradient of each input; empty for one that was not given."""
     like = inputs[0]
     assert like is not None
-    return tuple(like.new_empty(0 if x is None else x.shape) for x in inputs)
+    return tuple(_room(like, (0,) if x is None else x.shape, like.dtype) for x in inputs)
 
 
 def _given(grads: tuple[Tensor, ...], inputs: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
@@ -179,6 +203,7 @@ def scan_forward(
     bilinear: bool, reverse: bool, state: bool, save: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """y, the final states (if `state`), the discrete modes, and the states at tiles (if `save`), by the scan."""
+    _verify(u, (dt, lam_re, lam_im, c_re, c_im, d), lengths, (h0, _states(u, lam_re, lam_im)))
     count = scan_saved(u, lam_re.shape[1], h0 is not None, lengths is not None)
     y, last, modes, saved = _outputs(u, lam_re, lam_im, state, count if save else 0)
     if u.numel() == 0:
@@ -186,8 +211,8 @@ def scan_forward(
     call = _Call(u, (dt, lam_re, lam_im, c_re, c_im, d), lengths, _flags(bilinear, reverse, h0 is not None))
     work, _, needed, by_tiles = call.scan_sizes()
     assert needed == count
-    tiles = saved if save else u.new_empty(count) if by_tiles else None
-    call.run("scan", _dense(h0), y, last if state else None, modes, tiles, call.bytes(work))
+    tiles = saved if save else empty((count,), u.dtype) if by_tiles else None
+    call.run("scan", dense(h0), y, last if state else None, modes, tiles, call.bytes(work))
     return y, last, modes, saved
 
 
@@ -197,15 +222,17 @@ def scan_backward(
     modes: Tensor, saved: Tensor, grad_y: Sequences | None, grad_last: States | None,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Gradients of u, dt, lam_re, lam_im, c_re, c_im, d and h0; empty for what was not given."""
-    weights = (dt, lam_re, lam_im, c_re, c_im, d)
+    weights, states = (dt, lam_re, lam_im, c_re, c_im, d), _states(u, lam_re, lam_im)
+    _verify(u, weights, lengths, (h0, states), (grad_y, u.shape), (grad_last, states))
+    _check_saved(modes, saved, u, lam_re, scan_saved(u, lam_re.shape[1], h0 is not None, lengths is not None))
     grads = _gradients(u, *weights, h0)
     if u.numel() == 0:
         for g in grads:
             g.zero_()
         return (*grads[:-1], grads[-1] if h0 is None or grad_last is None else grads[-1].copy_(grad_last))
     call = _Call(u, weights, lengths, _flags(bilinear, reverse, h0 is not None))
-    grad_y, grad_last = _dense(grad_y), _dense(grad_last)
     of_weights = _pointers(_given(grads[1:-1], weights))
+    grad_y, grad_last, modes, saved = dense(grad_y), dense(grad_last), dense(modes), dense(saved)
     call.run(
         "scan_backward", grad_y, grad_last, modes, saved, grads[0], of_weights, None if h0 is None else grads[-1],
         call.bytes(call.scan_sizes()[1]),
@@ -218,6 +245,7 @@ def fft_forward(
     d: Features | None, lengths: Lengths | None, bilinear: bool, reverse: bool, state: bool, save: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """y, the final states (if `state`), the discrete modes, and the impulse response (if `save`), by transforms."""
+    _verify(u, (dt, lam_re, lam_im, c_re, c_im, d), lengths)
     count = fft_saved(u)
     y, last, modes, saved = _outputs(u, lam_re, lam_im, state, count if save else 0)
     if u.numel() == 0:
@@ -225,7 +253,7 @@ def fft_forward(
     call = _Call(u, (dt, lam_re, lam_im, c_re, c_im, d), lengths, _flags(bilinear, reverse, False))
     work, _, needed, twiddles = call.fft_sizes()
     assert needed == count
-    kernel = saved if save else u.new_empty(count)
+    kernel = saved if save else empty((count,), u.dtype)
     turns = _twiddles(u.shape[1], u.dtype, twiddles)
     call.run("fft", y, last if state else None, modes, kernel, turns, call.bytes(work))
     return y, last, modes, saved
@@ -238,13 +266,16 @@ def fft_backward(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Gradients of u, dt, lam_re, lam_im, c_re, c_im and d; empty for what was not given."""
     weights = (dt, lam_re, lam_im, c_re, c_im, d)
+    _verify(u, weights, lengths, (grad_y, u.shape))
+    _check_saved(modes, saved, u, lam_re, fft_saved(u))
     grads = _gradients(u, *weights)
     if u.numel() == 0:
         return tuple(g.zero_() for g in grads)
     call = _Call(u, weights, lengths, _flags(bilinear, reverse, False))
     _, work, _, twiddles = call.fft_sizes()
     turns, of_weights = _twiddles(u.shape[1], u.dtype, twiddles), _pointers(_given(grads[1:], weights))
-    call.run("fft_backward", grad_y.contiguous(), modes, saved, turns, grads[0], of_weights, call.bytes(work))
+    grad_y, modes, saved = dense(grad_y), dense(modes), dense(saved)
+    call.run("fft_backward", grad_y, modes, saved, turns, grads[0], of_weights, call.bytes(work))
     return grads
 
 

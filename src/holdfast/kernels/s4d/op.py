@@ -47,6 +47,8 @@ class _S4D(torch.autograd.Function):
     def backward(
         ctx: Any, grad_y: Tensor | None, grad_last: Tensor | None, *_: Tensor | None
     ) -> tuple[Tensor | None, ...]:
+        if grad_y is None and grad_last is None:
+            return (None,) * len(ctx.needs_input_grad)
         *inputs, modes, saved = ctx.saved_tensors
         need, choices = ctx.needs_input_grad, (ctx.bilinear, ctx.reverse)
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # a second backward is to follow
@@ -171,6 +173,8 @@ def s4d(
     value = checks.tensor("s4d", "u", u, _DTYPES)
     dtype = torch.float64 if value.dtype == torch.float64 else torch.float32
     weights = {"dt": dt, "lam_re": lam_re, "lam_im": lam_im, "c_re": c_re, "c_im": c_im, "d": d, "h0": h0}
+    for name in ("dt", "lam_re", "c_re"):
+        checks.tensor("s4d", name, weights[name], _DTYPES)
     _check_dtypes(dtype, **weights)
     _check_shapes(u, **weights)  # type: ignore[arg-type]
     checks.same_device("s4d", u=u, **weights)
@@ -187,6 +191,7 @@ def s4d(
     tensors = [x if x is None or x.dtype == dtype else x.to(dtype) for x in given]
     state = h0 if h0 is None or h0.dtype == dtype else h0.to(dtype)
     if chosen.backend == "native":
+        autograd.refuse_tangents("s4d", "native", *tensors, state)
         y, last, *_ = autograd.apply(
             _S4D, *tensors, lengths, state, chosen.algorithm, discretization == "bilinear", reverse, return_state
         )

@@ -9,9 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from holdfast.kernels import autograd, library
+from holdfast.kernels import autograd, checks, library
+from holdfast.kernels.arguments import dense, verify
 
 _SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
+_COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
 
 
 @functools.cache
@@ -21,11 +23,12 @@ def _function(dtype: torch.dtype) -> Any:
 
 
 def s4d_step(u: Tensor, state: Tensor, factor: Tensor, gain: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
-    """h+ = factor h + gain u, y = 2 Re[c h+] + d u; for real factors y = c h+ + d u.
+    """h+ = factor h + gain u, y = 2 Re[c h+] + d u; for real factors y = c h+ + d u, all in the precision of the state.
 
     Shapes: u and y (batch, features); factor and gain (features, modes), or with a batch before; complex numbers of c
     (features, modes, 2) and of the states (batch, features, modes, 2) are real pairs. The final state comes second.
     """
+    u, state, factor, gain, c, d = _in_one_dtype(u, state, factor, gain, c, d)
     if autograd.untracked(u) and factor.ndim == 2 and u.dtype in _SUFFIX and not library.missing():
         return _native(u, state, factor, gain, c, d)
     v = u.unsqueeze(-1)
@@ -34,7 +37,7 @@ def s4d_step(u: Tensor, state: Tensor, factor: Tensor, gain: Tensor, c: Tensor, 
         return (h * c).sum(-1) + d * u, h
     if not torch.compiler.is_exporting():
         h = torch.addcmul(gain * v, factor, torch.view_as_complex(state.contiguous()))
-        y = 2 * (h * torch.view_as_complex(c)).sum(-1).real
+        y = 2 * (h * torch.view_as_complex(c.contiguous())).sum(-1).real
         return torch.addcmul(y, d, u), torch.view_as_real(h)
     # the same in real arithmetic: complex tensors cannot be exported to ONNX
     (a, b), (p, q) = (torch.view_as_real(z).unbind(-1) for z in (factor, gain))
@@ -43,18 +46,25 @@ def s4d_step(u: Tensor, state: Tensor, factor: Tensor, gain: Tensor, c: Tensor, 
     return 2 * (c_re * h_re - c_im * h_im).sum(-1) + d * u, torch.stack([h_re, h_im], dim=-1)
 
 
+def _in_one_dtype(u: Tensor, state: Tensor, factor: Tensor, gain: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, ...]:
+    """All in the dtype of the state, and on one device: weights may be in any other, half precision included."""
+    if any(t.device != u.device for t in (state, factor, gain, c, d)):
+        checks.same_device("s4d_step", u=u, state=state, factor=factor, gain=gain, c=c, d=d)
+    real, pair = state.dtype, _COMPLEX.get(state.dtype, state.dtype) if factor.is_complex() else state.dtype
+    wanted = (real, real, pair, pair, real, real)
+    given = zip((u, state, factor, gain, c, d), wanted, strict=True)
+    return tuple(t if t.dtype is dtype else t.to(dtype) for t, dtype in given)
+
+
 def _native(u: Tensor, state: Tensor, factor: Tensor, gain: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
-    u, state, factor, gain, c = (
-        u.contiguous(),
-        state.contiguous(),
-        factor.contiguous(),
-        gain.contiguous(),
-        c.contiguous(),
-    )
-    batch, features = u.shape
-    y, after = torch.empty_like(u), torch.empty_like(state)
+    (batch, features), (_, modes) = u.shape, factor.shape
+    pair = (2,) if factor.is_complex() else ()
+    weights = (features, modes)
+    verify("s4d_step", u, (state, (batch, *weights, *pair)), (c, (*weights, *pair)), (d, (features,)))
+    verify("s4d_step", factor, (factor, weights), (gain, weights), dtypes=(_COMPLEX[u.dtype] if pair else u.dtype,))
+    u, state, factor, gain, c, d = map(dense, (u, state, factor, gain, c, d))
+    y, after = torch.empty(u.shape, dtype=u.dtype), torch.empty(state.shape, dtype=u.dtype)
     _function(u.dtype)(
-        factor.is_complex(), batch, features, factor.shape[1], u.data_ptr(), state.data_ptr(), factor.data_ptr(),
-        gain.data_ptr(), c.data_ptr(), d.contiguous().data_ptr(), y.data_ptr(), after.data_ptr(),
-    )  # fmt: skip
+        bool(pair), batch, features, modes, *(t.data_ptr() for t in (u, state, factor, gain, c, d, y, after))
+    )
     return y, after

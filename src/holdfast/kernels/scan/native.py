@@ -14,7 +14,10 @@ import torch
 from jaxtyping import Int64, Shaped
 from torch import Tensor
 
+from holdfast.errors import ShapeError
 from holdfast.kernels import checks, library
+from holdfast.kernels.arguments import dense, pointer, sizes, verify
+from holdfast.kernels.memory import empty
 
 Rows = Shaped[Tensor, "rows channels"]
 Steps = Shaped[Tensor, "rows time channels"]
@@ -39,15 +42,10 @@ def _function(name: str, dtype: torch.dtype) -> Any:
     return library.function(f"holdfast_scan_{name}_{_SUFFIX[dtype]}", [*shape, *[pointer] * pointers, flag])
 
 
-def _pointer(value: Tensor | None) -> int | None:
-    return None if value is None else value.data_ptr()
-
-
 def _plain(value: Tensor) -> Tensor:
     """The values as they stand in memory, channels adjacent."""
-    if value.is_conj() or value.is_neg():
-        value = value.resolve_conj().resolve_neg()
-    return value if value.stride(-1) == 1 or value.shape[-1] == 1 else value.contiguous()
+    adjacent = value.stride(-1) == 1 or value.shape[-1] == 1
+    return value if adjacent and not value.is_conj() and not value.is_neg() else dense(value)
 
 
 def _place(value: Tensor, parts: int) -> tuple[int, int, int]:
@@ -57,28 +55,30 @@ def _place(value: Tensor, parts: int) -> tuple[int, int, int]:
     return value.data_ptr(), row_stride * parts if rows > 1 else 0, time_stride * parts if time > 1 else 0
 
 
-def _ends(lengths: Int64[Tensor, " rows"] | None, rows: int, time: int) -> Int64[Tensor, " rows"] | None:
-    if lengths is None:
-        return None
-    checks.lengths("scan", lengths, (rows,), time, lengths.device)
-    return lengths.contiguous()
+def _verify(
+    a: Tensor, b: Tensor, lengths: Tensor | None, *others: tuple[Tensor | None, tuple[int, ...]]
+) -> tuple[int, int, int]:
+    """Rows, time and channels, after a check of all that C relies on."""
+    rows, time, channels = sizes("scan", "b", b, "rows time channels")
+    if a.ndim != 3 or a.shape[0] not in (1, rows) or a.shape[1] not in (1, time):
+        raise ShapeError(f"scan: expected a of (1 or {rows}, 1 or {time}, {channels}), came {tuple(a.shape)}")
+    verify("scan", b, (a, (*a.shape[:2], channels)), *others, dtypes=(*checks.REAL, *checks.COMPLEX))
+    if lengths is not None:
+        checks.lengths("scan", lengths, (rows,), time, b.device)
+    return rows, time, channels
 
 
 def scan_forward(
     a: Factors, b: Steps, h0: Rows | None, lengths: Int64[Tensor, " rows"] | None, reverse: bool
 ) -> tuple[Steps, Rows]:
     """The states of every step and the final ones, by the C library."""
-    rows, time, channels = b.shape
+    rows, time, channels = _verify(a, b, lengths, (h0, (b.shape[0], b.shape[-1])))
     dtype, parts = _PART.get(b.dtype, b.dtype), 2 if b.dtype in _PART else 1
-    a, b = _plain(a), _plain(b)
-    h0 = None if h0 is None else _plain(h0).contiguous()
-    lengths = _ends(lengths, rows, time)
-    h = torch.empty((rows, time, channels), dtype=b.dtype)
-    last = torch.empty((rows, channels), dtype=b.dtype)
-    dense = a.shape[1] != 1
+    a, b, h0, lengths = _plain(a), _plain(b), dense(h0), dense(lengths)
+    h, last = empty((rows, time, channels), b.dtype), empty((rows, channels), b.dtype)
     _function("forward", dtype)(
-        parts == 2, dense, reverse, rows, time, channels * parts, *_place(a, parts), *_place(b, parts),
-        _pointer(h0), _pointer(lengths), h.data_ptr(), last.data_ptr(), library.threads(),
+        parts == 2, a.shape[1] != 1, reverse, rows, time, channels * parts, *_place(a, parts), *_place(b, parts),
+        pointer(h0), pointer(lengths), h.data_ptr(), last.data_ptr(), library.threads(),
     )  # fmt: skip
     return h, last
 
@@ -95,21 +95,17 @@ def scan_backward(
     want_b: bool,
 ) -> tuple[Tensor, Tensor, Rows]:
     """Gradients of a, b and h0; a's is (rows, time or 1, channels), not summed over rows. Unwanted ones are empty."""
-    rows, time, channels = h.shape
+    row = (h.shape[0], h.shape[-1])
+    rows, time, channels = _verify(a, h, lengths, (h0, row), (grad_h, h.shape), (grad_last, row))
     dtype, parts = _PART.get(h.dtype, h.dtype), 2 if h.dtype in _PART else 1
-    a, h = _plain(a), _plain(h).contiguous()
+    a, h, h0, grad_last, lengths = _plain(a), dense(h), dense(h0), dense(grad_last), dense(lengths)
     g = h.new_zeros((1, 1, channels)) if grad_h is None else _plain(grad_h)
-    h0 = None if h0 is None else _plain(h0).contiguous()
-    grad_last = None if grad_last is None else _plain(grad_last).contiguous()
-    lengths = _ends(lengths, rows, time)
-    dense = a.shape[1] != 1
-    grad_a = h.new_empty((rows, time if dense else 1, channels) if want_a else 0)
-    grad_b = h.new_empty(h.shape if want_b else 0)
-    grad_h0 = h.new_empty((rows, channels))
+    grad_a = empty((rows, a.shape[1], channels) if want_a else (0,), h.dtype)
+    grad_b, grad_h0 = empty(h.shape if want_b else (0,), h.dtype), empty((rows, channels), h.dtype)
     _function("backward", dtype)(
-        parts == 2, dense, reverse, rows, time, channels * parts, *_place(a, parts), *_place(g, parts),
-        h.data_ptr(), _pointer(h0), _pointer(grad_last), _pointer(lengths),
-        _pointer(grad_a if want_a else None), _pointer(grad_b if want_b else None), grad_h0.data_ptr(),
+        parts == 2, a.shape[1] != 1, reverse, rows, time, channels * parts, *_place(a, parts), *_place(g, parts),
+        h.data_ptr(), pointer(h0), pointer(grad_last), pointer(lengths),
+        pointer(grad_a if want_a else None), pointer(grad_b if want_b else None), grad_h0.data_ptr(),
         library.threads(),
     )  # fmt: skip
     return grad_a, grad_b, grad_h0

@@ -197,5 +197,6 @@ def scan(
     if name == "reference":
         h, last = scan_reference(a, b, h0, reverse=reverse, lengths=lengths)
     else:
+        autograd.refuse_tangents("scan", name, a, b, h0)
         h, last = autograd.apply(_Scan, a, b, h0, lengths, bool(reverse), name)
     return h.to(outputs), last

@@ -1,0 +1,62 @@
+"""The last look at tensors before C reads them, whoever called: the one way from a tensor to a pointer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from holdfast.errors import ArgumentError, DtypeError, ShapeError
+from holdfast.kernels import checks
+from holdfast.kernels.memory import empty
+
+Maybe = TypeVar("Maybe", Tensor, Tensor | None)
+Expected = tuple[Tensor | None, Sequence[int]]
+
+
+def verify(function: str, like: Tensor, *expected: Expected, dtypes: Sequence[torch.dtype] = checks.REAL) -> None:
+    """Refuses what C would misread: each tensor must have the shape beside it, and dtype and device of `like`.
+
+    The public functions have said the same in better words; this is for those who call torch.ops.holdfast themselves.
+    """
+    if like.dtype not in dtypes:
+        checks.tensor(function, "the tensors", like, dtypes)
+    for value, shape in expected:
+        if value is None:
+            continue
+        if value.shape != tuple(shape):
+            raise ShapeError(
+                f"{function}: expected a tensor of shape {tuple(shape)}, which goes with the others, came "
+                f"{checks.describe(value)}; call holdfast.kernels.{function}"
+            )
+        if value.dtype is not like.dtype or value.device != like.device:
+            raise DtypeError(
+                f"{function}: expected all tensors in {like.dtype} on {like.device}, came {checks.describe(value)}; "
+                f"call holdfast.kernels.{function}, which converts"
+            )
+
+
+def sizes(function: str, name: str, value: Tensor, dims: str) -> tuple[int, ...]:
+    """The shape of `value`, after a check that it has the dimensions `dims` ("batch time features")."""
+    checks.ndim(function, name, value, dims)
+    return tuple(value.shape)
+
+
+def flags(function: str, name: str, value: Sequence[bool], count: int) -> None:
+    """Refuses a list of choices that has not one for each of `count` gradients."""
+    if len(value) != count:
+        raise ArgumentError(f"{function}: expected {count} entries in {name}, came {len(value)}")
+
+
+def dense(value: Maybe) -> Maybe:
+    """The values one after another in memory, as they are meant: negation and conjugation done, not noted."""
+    if value is None or (value.is_contiguous() and not value.is_neg() and not value.is_conj()):
+        return value
+    return empty(value.shape, value.dtype).copy_(value)
+
+
+def pointer(value: Tensor | None) -> int | None:
+    """Where the values lie, None for what was not given."""
+    return None if value is None else value.data_ptr()
