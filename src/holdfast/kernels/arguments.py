@@ -38,8 +38,17 @@ def verify(function: str, like: Tensor, *expected: Expected, dtypes: Sequence[to
             )
 
 
+def present(function: str, *needed: Tensor | None) -> None:
+    """Refuses None: torch's operators let it through also where their schema asks for a tensor."""
+    if any(value is None for value in needed):
+        raise DtypeError(
+            f"{function}: expected tensors, came None in the place of one; call holdfast.kernels.{function}"
+        )
+
+
 def sizes(function: str, name: str, value: Tensor, dims: str) -> tuple[int, ...]:
     """The shape of `value`, after a check that it has the dimensions `dims` ("batch time features")."""
+    present(function, value)
     checks.ndim(function, name, value, dims)
     return tuple(value.shape)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from holdfast.errors import OutOfMemoryError, ShapeError
 from holdfast.kernels import library
-from holdfast.kernels.arguments import dense, pointer, verify
+from holdfast.kernels.arguments import dense, pointer, present, verify
 from holdfast.kernels.memory import empty
 
 # the widest vector of float32: a width that is no multiple would need masks
@@ -51,6 +51,7 @@ def _verify(y: Tensor, weight: Tensor, bias: Tensor, *others: tuple[Tensor, tupl
 
 def gate_forward(y: Tensor, x: Tensor, weight: Tensor, bias: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
     """The result, and gelu(y) weight' where it is to be kept for backward."""
+    present("gate", y, x, weight, bias)
     _verify(y, weight, bias, (x, y.shape))
     out = empty(y.shape, y.dtype)
     z = empty((*y.shape[:-1], weight.shape[0]) if keep else (0,), y.dtype)
@@ -60,6 +61,7 @@ def gate_forward(y: Tensor, x: Tensor, weight: Tensor, bias: Tensor, keep: bool)
 
 def gate_backward(y: Tensor, weight: Tensor, bias: Tensor, z: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of y, weight and bias; that of x is `grad` itself."""
+    present("gate", y, weight, bias, z, grad)
     _verify(y, weight, bias, (z, (*y.shape[:-1], weight.shape[0])), (grad, y.shape))
     of_y, of_weight, of_bias = (empty(t.shape, t.dtype) for t in (y, weight, bias))
     _run("backward", (*map(dense, (y, weight, bias, z, grad)), of_y, of_weight, of_bias))

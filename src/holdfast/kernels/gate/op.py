@@ -80,6 +80,8 @@ def gate(
     checks.shape("gate", "weight", weight, (2 * width, width), "twice y's width, by y's width")
     checks.shape("gate", "bias", bias, (2 * width,), "twice y's width")
     checks.same_device("gate", y=y, x=x, weight=weight, bias=bias)
+    if not torch.is_autocast_enabled(y.device.type):
+        checks.same_dtype("gate", y=y, weight=weight, bias=bias)
     if not _suits(y, x, weight, bias):
         return gate_reference(y, x, weight, bias)
     if autograd.untracked(y):

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from holdfast.errors import ShapeError
 from holdfast.kernels import checks, library
-from holdfast.kernels.arguments import dense, flags, pointer, sizes, verify
+from holdfast.kernels.arguments import dense, flags, pointer, present, sizes, verify
 from holdfast.kernels.lru import fused
 from holdfast.kernels.memory import empty
 
@@ -49,6 +49,7 @@ def _verify(
     lengths: Tensor | None, *others: tuple[Tensor | None, tuple[int, ...]],
 ) -> tuple[int, int, int, int, int]:  # fmt: skip
     """Batch, time, inputs, numbers of a state and outputs, after a check of all that C relies on."""
+    present("lru", b)
     batch, time, inputs = sizes("lru", "u", u, "batch time inputs")
     (states,) = sizes("lru", "lam_re", lam_re, "states")
     outputs, planar = sizes("lru", "c", c, "outputs planar")
@@ -127,6 +128,12 @@ def lru_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of u, lam (planar), b, c, d and h0 where `wanted` says so; empty tensors elsewhere."""
     flags("lru", "wanted", wanted, 6)
+    present("lru", h)
+    (
+        sizes("lru", "u", u, "batch time inputs"),
+        sizes("lru", "b", b, "planar inputs"),
+        sizes("lru", "c", c, "outputs planar"),
+    )
     want_u, want_lam, want_b, want_c, want_d, _ = wanted
     steps, row = u.shape[:2], (u.shape[0], b.shape[0])
     batch, time, inputs, planar, outputs = _verify(

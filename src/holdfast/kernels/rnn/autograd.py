@@ -15,7 +15,7 @@ from torch import Tensor
 
 from holdfast.errors import BackendError, HoldfastError, ShapeError
 from holdfast.kernels import autograd, checks, library
-from holdfast.kernels.arguments import flags, sizes, verify
+from holdfast.kernels.arguments import flags, present, sizes, verify
 from holdfast.kernels.rnn.reference import state_dtype
 
 
@@ -78,19 +78,18 @@ _LIBRARY.define(
 )
 
 
-def _verify(
-    x: Tensor, w: Tensor, lengths: Tensor | None, *others: tuple[Tensor | None, tuple[int, ...]]
-) -> tuple[int, int, int, int]:
-    """Batch, time, features and state, after a check of all that C relies on; lengths now have values to check, which
-    they have not while a graph is traced."""
+def _verify(x: Tensor, w: Tensor, u: Tensor, lengths: Tensor | None) -> tuple[int, int, int]:
+    """Batch, time and state, after a check of what C relies on; lengths now have values to check, which they have not
+    while a graph is traced."""
+    present("rnn", w, u)
     batch, time, features = sizes("rnn", "x", x, "batch time features")
     if w.ndim not in (1, 2):
         raise ShapeError(f"rnn: expected w of shape (state, state) or (state,), came {tuple(w.shape)}")
     state = w.shape[0]
-    verify("rnn", x, (w, (state,) * w.ndim), *others)
+    verify("rnn", x, (w, (state,) * w.ndim), (u, (state, features)))
     if lengths is not None:
         checks.lengths("rnn", lengths, (batch,), time, x.device)
-    return batch, time, features, state
+    return batch, time, state
 
 
 def _forward_meta(
@@ -106,10 +105,8 @@ def _forward(
     x: Tensor, w: Tensor, u: Tensor, b: Tensor | None, h0: Tensor | None, dts: Tensor | None, lengths: Tensor | None,
     activation: str, dt: float | None, reverse: bool, backend: str, keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    steps, inputs, state = x.shape[:2], x.shape[-1], w.shape[0]
-    batch, time, *_ = _verify(
-        x, w, lengths, (u, (state, inputs)), (b, (state,)), (h0, (x.shape[0], state)), (dts, steps)
-    )
+    batch, time, state = _verify(x, w, u, lengths)
+    verify("rnn", x, (b, (state,)), (h0, (batch, state)), (dts, (batch, time)))
     chosen = _BACKENDS[choose(x.device, backend)[0]]
     if batch * time * state == 0:  # no step: sizes without memory behind them end here
         h, last, y = _forward_meta(x, w, u, b, h0, dts, lengths, activation, dt, reverse, backend, keep)
@@ -133,12 +130,11 @@ def _backward(
     activation: str, dt: float | None, reverse: bool, backend: str, wanted: Sequence[bool],
 ) -> tuple[Tensor, ...]:  # fmt: skip
     flags("rnn", "wanted", wanted, 6)
-    steps, inputs, state = x.shape[:2], x.shape[-1], w.shape[0]
-    rows, states = (x.shape[0], state), (*steps, state)
-    _verify(
-        x, w, lengths, (u, (state, inputs)), (h0, rows), (dts, steps), (h, states),
-        (y, (0,) if dt is None else states), (grad_h, states), (grad_last, rows),
-    )  # fmt: skip
+    present("rnn", h, y)
+    batch, time, state = _verify(x, w, u, lengths)
+    rows, states = (batch, state), (batch, time, state)
+    kept = (0,) if dt is None else states
+    verify("rnn", x, (h0, rows), (dts, (batch, time)), (h, states), (y, kept), (grad_h, states), (grad_last, rows))
     chosen = _BACKENDS[choose(x.device, backend)[0]]
     if h.numel() == 0:
         shapes = _backward_meta(

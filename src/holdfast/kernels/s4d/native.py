@@ -16,7 +16,7 @@ from torch import Tensor
 
 from holdfast.errors import ShapeError
 from holdfast.kernels import checks, library
-from holdfast.kernels.arguments import dense, pointer, sizes, verify
+from holdfast.kernels.arguments import dense, pointer, present, sizes, verify
 from holdfast.kernels.memory import empty
 
 TILE = 128  # kTile in csrc/s4d_tables.h: steps between two saved states
@@ -87,10 +87,9 @@ def _pointers(values: tuple[Tensor | None, ...]) -> Any:
     return (ctypes.c_void_p * len(values))(*map(pointer, values))
 
 
-def _verify(
-    u: Sequences, weights: Weights, lengths: Lengths | None, *others: tuple[Tensor | None, tuple[int, ...]]
-) -> None:
+def _verify(u: Sequences, weights: Weights, lengths: Lengths | None) -> None:
     """A check of all that C relies on."""
+    present("s4d", weights[0], weights[3])
     batch, time, features = sizes("s4d", "u", u, "batch time features")
     _, modes = sizes("s4d", "lam_re", weights[1], "features modes")
     if modes == 0 or (weights[2] is None) != (weights[4] is None):
@@ -98,7 +97,7 @@ def _verify(
             "s4d: expected at least one mode, and both imaginary parts or neither; call holdfast.kernels.s4d"
         )
     shapes = ((features,), *[(features, modes)] * 4, (features,))
-    verify("s4d", u, *zip(weights, shapes, strict=True), *others)
+    verify("s4d", u, *zip(weights, shapes, strict=True))
     if lengths is not None:
         checks.lengths("s4d", lengths, (batch,), time, u.device)
 
@@ -109,6 +108,7 @@ def _states(u: Sequences, lam_re: Modes, lam_im: Modes | None) -> tuple[int, ...
 
 
 def _check_saved(modes: Tensor, saved: Tensor, u: Sequences, lam_re: Modes, count: int) -> None:
+    present("s4d", modes, saved)
     verify("s4d", u, (saved, (count,)))
     verify("s4d", modes, (modes, (*lam_re.shape, 4)), dtypes=(torch.float64,))
 
@@ -203,7 +203,8 @@ def scan_forward(
     bilinear: bool, reverse: bool, state: bool, save: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """y, the final states (if `state`), the discrete modes, and the states at tiles (if `save`), by the scan."""
-    _verify(u, (dt, lam_re, lam_im, c_re, c_im, d), lengths, (h0, _states(u, lam_re, lam_im)))
+    _verify(u, (dt, lam_re, lam_im, c_re, c_im, d), lengths)
+    verify("s4d", u, (h0, _states(u, lam_re, lam_im)))
     count = scan_saved(u, lam_re.shape[1], h0 is not None, lengths is not None)
     y, last, modes, saved = _outputs(u, lam_re, lam_im, state, count if save else 0)
     if u.numel() == 0:
@@ -222,8 +223,10 @@ def scan_backward(
     modes: Tensor, saved: Tensor, grad_y: Sequences | None, grad_last: States | None,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Gradients of u, dt, lam_re, lam_im, c_re, c_im, d and h0; empty for what was not given."""
-    weights, states = (dt, lam_re, lam_im, c_re, c_im, d), _states(u, lam_re, lam_im)
-    _verify(u, weights, lengths, (h0, states), (grad_y, u.shape), (grad_last, states))
+    weights = (dt, lam_re, lam_im, c_re, c_im, d)
+    _verify(u, weights, lengths)
+    states = _states(u, lam_re, lam_im)
+    verify("s4d", u, (h0, states), (grad_y, u.shape), (grad_last, states))
     _check_saved(modes, saved, u, lam_re, scan_saved(u, lam_re.shape[1], h0 is not None, lengths is not None))
     grads = _gradients(u, *weights, h0)
     if u.numel() == 0:
@@ -266,7 +269,9 @@ def fft_backward(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Gradients of u, dt, lam_re, lam_im, c_re, c_im and d; empty for what was not given."""
     weights = (dt, lam_re, lam_im, c_re, c_im, d)
-    _verify(u, weights, lengths, (grad_y, u.shape))
+    present("s4d", grad_y)
+    _verify(u, weights, lengths)
+    verify("s4d", u, (grad_y, u.shape))
     _check_saved(modes, saved, u, lam_re, fft_saved(u))
     grads = _gradients(u, *weights)
     if u.numel() == 0:

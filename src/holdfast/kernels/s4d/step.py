@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from holdfast.kernels import autograd, checks, library
-from holdfast.kernels.arguments import dense, verify
+from holdfast.kernels.arguments import dense, sizes, verify
 
 _SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
+_DTYPES = (*checks.REAL, *checks.HALF, *checks.COMPLEX)
 _COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
 
 
@@ -48,16 +49,18 @@ def s4d_step(u: Tensor, state: Tensor, factor: Tensor, gain: Tensor, c: Tensor, 
 
 def _in_one_dtype(u: Tensor, state: Tensor, factor: Tensor, gain: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, ...]:
     """All in the dtype of the state, and on one device: weights may be in any other, half precision included."""
-    if any(t.device != u.device for t in (state, factor, gain, c, d)):
-        checks.same_device("s4d_step", u=u, state=state, factor=factor, gain=gain, c=c, d=d)
+    tensors = (u, state, factor, gain, c, d)
+    named = dict(zip(("u", "state", "factor", "gain", "c", "d"), tensors, strict=True))
+    for name, value in named.items():
+        checks.tensor("s4d_step", name, value, _DTYPES)
+    checks.same_device("s4d_step", **named)
     real, pair = state.dtype, _COMPLEX.get(state.dtype, state.dtype) if factor.is_complex() else state.dtype
     wanted = (real, real, pair, pair, real, real)
-    given = zip((u, state, factor, gain, c, d), wanted, strict=True)
-    return tuple(t if t.dtype is dtype else t.to(dtype) for t, dtype in given)
+    return tuple(t if t.dtype is dtype else t.to(dtype) for t, dtype in zip(tensors, wanted, strict=True))
 
 
 def _native(u: Tensor, state: Tensor, factor: Tensor, gain: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
-    (batch, features), (_, modes) = u.shape, factor.shape
+    (batch, features), modes = sizes("s4d_step", "u", u, "batch features"), factor.shape[1]
     pair = (2,) if factor.is_complex() else ()
     weights = (features, modes)
     verify("s4d_step", u, (state, (batch, *weights, *pair)), (c, (*weights, *pair)), (d, (features,)))

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from holdfast.errors import ShapeError
 from holdfast.kernels import checks, library
-from holdfast.kernels.arguments import dense, pointer, sizes, verify
+from holdfast.kernels.arguments import dense, pointer, present, sizes, verify
 from holdfast.kernels.memory import empty
 
 Rows = Shaped[Tensor, "rows channels"]
@@ -55,24 +55,23 @@ def _place(value: Tensor, parts: int) -> tuple[int, int, int]:
     return value.data_ptr(), row_stride * parts if rows > 1 else 0, time_stride * parts if time > 1 else 0
 
 
-def _verify(
-    a: Tensor, b: Tensor, lengths: Tensor | None, *others: tuple[Tensor | None, tuple[int, ...]]
-) -> tuple[int, int, int]:
-    """Rows, time and channels, after a check of all that C relies on."""
-    rows, time, channels = sizes("scan", "b", b, "rows time channels")
+def _verify(a: Tensor, b: Tensor, lengths: Tensor | None, *others: tuple[Tensor | None, tuple[int, ...]]) -> None:
+    """A check of all that C relies on."""
+    present("scan", a)
+    rows, time, channels = b.shape
     if a.ndim != 3 or a.shape[0] not in (1, rows) or a.shape[1] not in (1, time):
         raise ShapeError(f"scan: expected a of (1 or {rows}, 1 or {time}, {channels}), came {tuple(a.shape)}")
     verify("scan", b, (a, (*a.shape[:2], channels)), *others, dtypes=(*checks.REAL, *checks.COMPLEX))
     if lengths is not None:
         checks.lengths("scan", lengths, (rows,), time, b.device)
-    return rows, time, channels
 
 
 def scan_forward(
     a: Factors, b: Steps, h0: Rows | None, lengths: Int64[Tensor, " rows"] | None, reverse: bool
 ) -> tuple[Steps, Rows]:
     """The states of every step and the final ones, by the C library."""
-    rows, time, channels = _verify(a, b, lengths, (h0, (b.shape[0], b.shape[-1])))
+    rows, time, channels = sizes("scan", "b", b, "rows time channels")
+    _verify(a, b, lengths, (h0, (rows, channels)))
     dtype, parts = _PART.get(b.dtype, b.dtype), 2 if b.dtype in _PART else 1
     a, b, h0, lengths = _plain(a), _plain(b), dense(h0), dense(lengths)
     h, last = empty((rows, time, channels), b.dtype), empty((rows, channels), b.dtype)
@@ -95,8 +94,8 @@ def scan_backward(
     want_b: bool,
 ) -> tuple[Tensor, Tensor, Rows]:
     """Gradients of a, b and h0; a's is (rows, time or 1, channels), not summed over rows. Unwanted ones are empty."""
-    row = (h.shape[0], h.shape[-1])
-    rows, time, channels = _verify(a, h, lengths, (h0, row), (grad_h, h.shape), (grad_last, row))
+    rows, time, channels = sizes("scan", "h", h, "rows time channels")
+    _verify(a, h, lengths, (h0, (rows, channels)), (grad_h, h.shape), (grad_last, (rows, channels)))
     dtype, parts = _PART.get(h.dtype, h.dtype), 2 if h.dtype in _PART else 1
     a, h, h0, grad_last, lengths = _plain(a), dense(h), dense(h0), dense(grad_last), dense(lengths)
     g = h.new_zeros((1, 1, channels)) if grad_h is None else _plain(grad_h)

@@ -1,0 +1,250 @@
+"""Calls of every kernel with random arguments, most of them wrong; run by itself, inside a process with sanitizers.
+
+`python fuzz_calls.py CALLS SEED` prints, for each kernel, calls, refused calls, and results compared with a float64 reference.
+"""
+
+import collections
+import json
+import random
+import sys
+
+import torch
+from test_fuzz_scan import NO_MEMORY, chance, lru_case, random_lengths, scan_case, some_spoiled, values
+
+from holdfast.errors import HoldfastError
+from holdfast.kernels import gate, rnn, s4d
+from holdfast.kernels.gate import gate_reference
+from holdfast.kernels.rnn import rnn_reference
+from holdfast.kernels.s4d import s4d_reference, s4d_step
+
+SIZES = (0, 1, 2, 3, 5, 8, 9, 17, 33)
+TIMES = (0, 1, 2, 3, 7, 16, 33, 63, 65, 130)
+FLOATS = (torch.float32, torch.float32, torch.float64, torch.bfloat16, torch.float16)
+ERROR = {torch.float64: 1e-7, torch.float32: 2e-3, torch.bfloat16: 0.1, torch.float16: 2e-2}
+
+
+def maybe(value, rng, share=0.5):
+    return value if chance(rng, share) else None
+
+
+def one_of(sizes, count, rng):
+    return [rng.choice(sizes) for _ in range(count)]
+
+
+def mixed(arguments, rng):
+    """Now and then one tensor in a dtype of its own."""
+    if chance(rng, 0.2):
+        place = rng.randrange(len(arguments))
+        if isinstance(arguments[place], torch.Tensor):
+            arguments[place] = arguments[place].to(rng.choice(FLOATS))
+    return arguments
+
+
+def s4d_arguments(rng, dtype):
+    (batch, features), time, modes = one_of(SIZES, 2, rng), rng.choice(TIMES), rng.choice((0, 1, 1, 2, 3, 5))
+    pairs = chance(rng, 0.6)
+    shape, pair = (features, modes), (2,) if pairs else ()
+    rates = [values((features,), dtype, rng).abs() / 8, -values(shape, dtype, rng).abs()]
+    weights = [values(shape, dtype, rng) if pairs or i == 1 else None for i in range(3)]
+    h0 = maybe(values((batch, *shape, *pair), dtype, rng), rng, 0.4)
+    skip = maybe(values((features,), dtype, rng), rng)
+    lengths = random_lengths(batch, time, rng)
+    return [values((batch, time, features), dtype, rng), *rates, *weights, skip, h0], lengths
+
+
+def s4d_case(rng):
+    arguments, lengths = s4d_arguments(rng, rng.choice(FLOATS))
+    way = rng.choice(({"algorithm": "scan"}, {"algorithm": "fft"}, {}, {"return_state": False}))
+    if way.get("algorithm") == "fft" and chance(rng, 0.9):
+        arguments[-1] = None
+
+    def run(*tensors, **options):
+        return s4d(*tensors, **options, **way)
+
+    return run, s4d_reference, mixed(arguments, rng), {"lengths": lengths, "reverse": chance(rng, 0.5)}
+
+
+def step_case(rng):
+    batch, features, modes = one_of(SIZES, 3, rng)
+    real = rng.choice((torch.float32, torch.float64))
+    pairs = chance(rng, 0.5)
+    factor = {torch.float32: torch.complex64, torch.float64: torch.complex128}[real] if pairs else real
+    shape, pair = (features, modes), (2,) if pairs else ()
+    tensors = [values((batch, features), real, rng), values((batch, *shape, *pair), real, rng)]
+    tensors += [values(shape, factor, rng), values(shape, factor, rng)]
+    tensors += [values((*shape, *pair), real, rng), values((features,), real, rng)]
+
+    def plain(*given, **_):
+        with torch.enable_grad():
+            return s4d_step(*given)
+
+    return s4d_step, plain, mixed(tensors, rng), {}
+
+
+def gate_case(rng):
+    width, tokens = rng.choice((0, 1, 8, 16, 32, 48)), rng.choice((0, 1, 15, 16, 40))
+    dtype = rng.choice(FLOATS)
+    shapes = ((2, tokens, width), (2, tokens, width), (2 * width, width), (2 * width,))
+    arguments = [values(shape, dtype, rng) for shape in shapes]
+    return gate, gate_reference, mixed(arguments, rng), {}
+
+
+def rnn_case(rng):
+    (batch, features, state), time = one_of(SIZES, 3, rng), rng.choice(TIMES)
+    dtype = rng.choice(FLOATS)
+    w = values((state,) if chance(rng, 0.3) else (state, state), dtype, rng) / 4
+    tensors = [values((batch, time, features), dtype, rng), w, values((state, features), dtype, rng)]
+    tensors += [maybe(values((state,), dtype, rng), rng), maybe(values((batch, state), dtype, rng), rng)]
+    dt = rng.choice((None, 0.1, values((batch, time), dtype, rng).abs()))
+    options = {"dt": dt, "activation": rng.choice(("tanh", "hardtanh", "relu", "sigmoid", "linear"))}
+    options |= {"lengths": random_lengths(batch, time, rng), "reverse": chance(rng, 0.5)}
+    return rnn, rnn_reference, mixed(tensors, rng), options
+
+
+def raw_case(rng):
+    """An operator without the public function before it, with arguments that fit before they are spoiled."""
+    dtype, ops = rng.choice(FLOATS[1:3]), torch.ops.holdfast
+    flags = [chance(rng, 0.5) for _ in range(4)]
+    kind = rng.randrange(6)
+    if kind == 0:
+        (rows, channels), time = one_of(SIZES, 2, rng), rng.choice(TIMES)
+        h, row = values((rows, time, channels), dtype, rng), values((rows, channels), dtype, rng)
+        a = values((rng.choice((1, rows)), rng.choice((1, time)), channels), dtype, rng)
+        lengths = random_lengths(rows, time, rng)
+        if flags[0]:
+            return ops.scan_forward, None, [a, h, maybe(row, rng), lengths, flags[1]], {}
+        gradients = [maybe(h.clone(), rng), maybe(row.clone(), rng)]
+        return ops.scan_backward, None, [a, h, maybe(row, rng), lengths, *gradients, *flags[1:]], {}
+    if kind == 1:
+        *_, arguments, options = lru_case(rng)
+        arguments = [None if x is None else x.to(dtype) for x in arguments]
+        given = [*arguments, options["lengths"], flags[0]]
+        if flags[1]:
+            return ops.lru_forward, None, given, {}
+        u, b, c = arguments[0], arguments[3], arguments[4]
+        shapes = ((*u.shape[:2], b.shape[0]), (*u.shape[:2], c.shape[0]), (u.shape[0], b.shape[0]))
+        wanted = [chance(rng, 0.7) for _ in range(6)]
+        return ops.lru_backward, None, [*given, *(values(s, dtype, rng) for s in shapes), wanted], {}
+    if kind == 2:
+        width, tokens = rng.choice((0, 8, 16, 32)), rng.choice((0, 1, 20))
+        y, w, bias = (values(s, dtype, rng) for s in ((tokens, width), (2 * width, width), (2 * width,)))
+        if flags[0]:
+            return ops.gate_forward, None, [y, y.clone(), w, bias, flags[1]], {}
+        return ops.gate_backward, None, [y, w, bias, values((tokens, 2 * width), dtype, rng), y.clone()], {}
+    if kind == 3:
+        *_, tensors, options = rnn_case(rng)
+        tensors = [None if x is None else x.to(dtype) for x in tensors]
+        settings = (options["activation"], 0.1 if flags[0] else None, flags[1], rng.choice(("native", "auto")))
+        if flags[2]:
+            return ops.rnn_forward, None, [*tensors, None, options["lengths"], *settings, flags[3]], {}
+        x, w, u, _, h0 = tensors
+        states = values((*x.shape[:2], u.shape[0]), dtype, rng)
+        y = states.clone() if flags[0] else states.new_empty(0)
+        last = maybe(values((x.shape[0], u.shape[0]), dtype, rng), rng)
+        given = [x, w, u, h0, None, options["lengths"], states, y, maybe(states.clone(), rng), last]
+        return ops.rnn_backward, None, [*given, *settings, [chance(rng, 0.7) for _ in range(6)]], {}
+    (*inputs, h0), lengths = s4d_arguments(rng, dtype)
+    name, initial = ("fft", []) if kind == 4 else ("scan", [h0])
+    forward, backward = getattr(ops, f"s4d_{name}_forward"), getattr(ops, f"s4d_{name}_backward")
+    if flags[0]:
+        return forward, None, [*inputs, lengths, *initial, *flags], {}
+    try:
+        y, last, modes, saved = forward(*inputs, lengths, *initial, *flags[:2], True, True)
+    except HoldfastError:
+        return forward, None, [*inputs, lengths, *initial, *flags], {}
+    seeds = [torch.ones_like(y)] if name == "fft" else [maybe(torch.ones_like(y), rng), maybe(last, rng)]
+    return backward, None, [*inputs, lengths, *initial, *flags[:2], modes, saved, *seeds], {}
+
+
+KERNELS = {
+    "scan": scan_case, "lru": lru_case, "rnn": rnn_case, "s4d": s4d_case, "s4d_step": step_case, "gate": gate_case,
+    "operators": raw_case,
+}  # fmt: skip
+
+
+def spoiled_tensors(arguments, rng):
+    """`some_spoiled` for tensors, the rest as it is; in a case in ten a part of one tensor, or nothing in its place."""
+    places = [
+        i for i, x in enumerate(arguments) if isinstance(x, torch.Tensor) and (x.is_floating_point() or x.is_complex())
+    ]
+    changed = list(arguments)
+    for place, value in zip(places, some_spoiled([arguments[i] for i in places], rng), strict=True):
+        changed[place] = value
+    if places and chance(rng, 0.1):
+        x = arguments[rng.choice(places)]
+        if x.ndim:
+            changed[rng.choice(places)] = rng.choice((None, x[..., :-1], x[:1], x.unsqueeze(0), x.to(torch.bfloat16)))
+    return changed
+
+
+def tensors_of(result):
+    parts = result if isinstance(result, tuple) else (result,)
+    return [x for x in parts if isinstance(x, torch.Tensor)]
+
+
+def backward(outputs):
+    ends = [y for y in outputs if y.requires_grad and y.numel()]
+    if ends:
+        torch.autograd.backward(ends, [torch.ones_like(y) for y in ends])
+
+
+def widened(x):
+    return x.detach().to(torch.promote_types(x.dtype, torch.float64)).clone(memory_format=torch.contiguous_format)
+
+
+def compare(name, outputs, arguments, options, reference):
+    """True where all was finite and close to the reference in float64."""
+    wide = [widened(x) if isinstance(x, torch.Tensor) else x for x in arguments]
+    options = {k: v.detach().double() if k == "dt" and isinstance(v, torch.Tensor) else v for k, v in options.items()}
+    truth = tensors_of(reference(*wide, **options))
+    given = [x for x in (*arguments, *options.values()) if isinstance(x, torch.Tensor) and x.dtype != torch.int64]
+    error = max(ERROR[x.real.dtype] for x in given)
+    for got, true in zip(outputs, truth, strict=False):
+        got = got.detach().to(true.dtype)
+        if not bool(torch.isfinite(true).all()) or true.numel() == 0 or float(true.abs().max()) > 1e3:
+            return False
+        off = float((got - true).abs().max()) / max(1.0, float(true.abs().max()))
+        assert off <= error, f"{name}: off by {off}, {arguments=}, {options=}"
+    return True
+
+
+def expected(error, name, arguments):
+    """Our own errors; torch's for what only torch sees: no memory, an operator's schema, shapes without data (meta)."""
+    if isinstance(error, HoldfastError) or any(words in str(error) for words in NO_MEMORY):
+        return True
+    if name == "operators" and any(isinstance(x, torch.Tensor) and x.device.type == "meta" for x in arguments):
+        return True
+    return name in ("operators", "s4d_step") and isinstance(error, TypeError | RuntimeError)
+
+
+def call(name, rng, counts):
+    function, reference, arguments, options = KERNELS[name](rng)
+    arguments = spoiled_tensors(arguments, rng)
+    counts["calls"] += 1
+    try:
+        with torch.set_grad_enabled(chance(rng, 0.5)):
+            outputs = tensors_of(function(*arguments, **options))
+            backward(outputs)
+    except Exception as error:
+        if not expected(error, name, arguments):
+            raise
+        counts["refused"] += 1
+        return
+    given = [x for x in (*outputs, *arguments) if isinstance(x, torch.Tensor)]
+    if reference is None or any(x.device.type == "meta" or max(x.shape, default=0) > 10**4 for x in given):
+        return
+    counts["compared"] += compare(name, outputs, arguments, options, reference)
+
+
+def main(calls, seed):
+    """Runs the calls in turn over the kernels and prints the counts as JSON."""
+    rng, counts = random.Random(seed), {name: collections.Counter() for name in KERNELS}
+    torch.set_num_threads(2)
+    for i in range(calls):
+        name = list(KERNELS)[i % len(KERNELS)]
+        call(name, rng, counts[name])
+    sys.stdout.write(json.dumps(counts))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))
