@@ -4,7 +4,7 @@ from importlib import metadata
 
 from holdfast import approximate, decay, experiments, kernels, laws, memory, nn, parameterizations, reconstruct
 from holdfast.approximate import ExponentialSum, fit_exponential_sum
-from holdfast.decay import DecayFit, fit_decay
+from holdfast.decay import DecayFit, KernelFit, MemoryStudy, fit_decay, fit_kernel, study_memory
 from holdfast.errors import HoldfastError
 from holdfast.memory import MemoryCurve, check_properties, memory_function, repeated_input_memory
 from holdfast.nn.recurrent import parameter_groups
@@ -13,6 +13,7 @@ from holdfast.stability import (
     Certificate,
     GradientMonitor,
     PerturbationCurve,
+    StabilityStudy,
     StabilityVerdict,
     assess_stability,
     certify,
@@ -21,6 +22,7 @@ from holdfast.stability import (
     kernel_perturbation_error,
     perturbation_error,
     stabilize,
+    study_stability,
 )
 
 __version__ = metadata.version("holdfast")
@@ -32,10 +34,13 @@ __all__ = [
     "ExponentialSum",
     "GradientMonitor",
     "HoldfastError",
+    "KernelFit",
     "MemoryCurve",
+    "MemoryStudy",
     "PerturbationCurve",
     "Provenance",
     "Result",
+    "StabilityStudy",
     "StabilityVerdict",
     "approximate",
     "assess_stability",
@@ -46,6 +51,7 @@ __all__ = [
     "experiments",
     "fit_decay",
     "fit_exponential_sum",
+    "fit_kernel",
     "gradient_scale",
     "kernel_perturbation_error",
     "kernels",
@@ -59,4 +65,6 @@ __all__ = [
     "reconstruct",
     "repeated_input_memory",
     "stabilize",
+    "study_memory",
+    "study_stability",
 ]

@@ -114,7 +114,7 @@ def test_plot_is_written(models, tmp_path):
     [
         (["{}:mixing"], "no recurrence was found"),
         (["{}:function"], "nn.Module"),
-        (["{}:gru", "--target", "power:1.5"], "DiagonalSSM"),
+        (["{}:gru", "--target", "power:1.5"], "real diagonal"),
         (["{}:gru", "--limit", "2"], "Pass limit="),
         (["{}:mixing", "--weight", "weight"], "say in which time"),
         (["gru"], "module:factory"),

@@ -309,7 +309,7 @@ def test_the_model_is_left_as_it_was():
         (nn.GRU(2, 4), {"time": "discrete"}, ArgumentError, "leave time and structure out"),
         (nn.GRU(2, 4), {"structure": "diagonal"}, ArgumentError, "leave time and structure out"),
         (nn.Linear(2, 2), {"weight": "weight", "time": "discrete", "structure": "full"}, ArgumentError, "dense"),
-        (nn.GRU(2, 4), {"target": laws.PowerLaw(1.5)}, ArgumentError, "DiagonalSSM"),
+        (nn.GRU(2, 4), {"target": laws.PowerLaw(1.5)}, ArgumentError, "real diagonal"),
         (nn.GRU(2, 4), {"horizon": 0}, ArgumentError, "horizon"),
         (nn.GRU(2, 4), {"weight": "weight_hh_l0", "time": "always"}, ArgumentError, "continuous"),
         (nn.LSTM(2, 4, proj_size=2), {}, ArgumentError, "projections"),

@@ -165,8 +165,7 @@ class ExponentialSum:
         """A layer with one input and one output whose kernel is this sum.
 
         Continuous time: inputs are held over steps of `dt`, y(t) = int s(u) x(t - u) du. Discrete time:
-        y_k = sum_j s(j dt) x_{k-j}. Real modes give a DiagonalSSM without nonlinearity, complex ones an S4D
-        (continuous) or an LRU (discrete), one of each conjugate pair.
+        y_k = sum_j s(j dt) x_{k-j}. Of complex modes one of each conjugate pair is kept.
         """
         return sum_layer(self.rates, self.coefficients, parameterization, time=time, dt=dt, dtype=dtype)
 

@@ -9,6 +9,8 @@ from typing import Any, cast
 import numpy as np
 from jaxtyping import Float
 
+from holdfast._arguments import checked
+from holdfast._types import Time
 from holdfast.approximate import METHODS, ExponentialSum, Method, fit_exponential_sum
 from holdfast.decay.fit_decay import fit_decay
 from holdfast.decay.result import DecayFit
@@ -55,17 +57,10 @@ class KernelFit:
         """Whether the chosen sum is within the tolerance."""
         return self.best.l1_error <= self.tolerance * self.size
 
-    def spacing(self) -> float:
-        """The distance of the samples, which a layer in discrete time needs; refused where they are not equally far."""
-        steps = np.diff(self.time)
-        if float(np.ptp(steps)) > 1e-6 * float(steps.mean()):
-            raise ArgumentError("a discrete layer needs equally spaced samples; use time='continuous'")
-        return float(steps.mean())
-
-    def to_layer(self, parameterization: str = "exp", *, time: str = "discrete") -> AbstractRecurrent:
+    def to_layer(self, parameterization: str = "exp", *, time: Time = "discrete") -> AbstractRecurrent:
         """A layer whose kernel is the chosen sum, with steps as long as the samples are apart."""
-        step = self.spacing() if time == "discrete" else float(np.diff(self.time).mean())
-        return self.best.to_layer(parameterization, time=cast("Any", time), dt=step)
+        step = spacing(self.time) if time == "discrete" else float(np.diff(self.time).mean())
+        return self.best.to_layer(parameterization, time=time, dt=step)
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain numbers, for JSON."""
@@ -82,6 +77,17 @@ class KernelFit:
         }
 
 
+def spacing(time: Float[np.ndarray, " samples"]) -> float:
+    """The distance of the samples, which a layer in discrete time needs; refused where they are not equally far."""
+    steps = np.diff(time)
+    if len(steps) == 0:
+        return 1.0  # one sample, which the fit refuses
+    if float(np.ptp(steps)) > 1e-6 * float(steps.mean()):
+        raise ArgumentError("a discrete layer needs equally spaced samples; take continuous time (--time continuous)")
+    return float(steps.mean())
+
+
+@checked
 def fit_kernel(
     values: Float[np.ndarray, " samples"],
     time: Float[np.ndarray, " samples"],

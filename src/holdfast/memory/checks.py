@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from holdfast.memory.curve import ModelError
+from holdfast.memory.curve import ModelError, NotCausalError
 from holdfast.memory.state import learn_state
 from holdfast.memory.subject import Subject, tolerance
 
@@ -100,8 +100,8 @@ def _check_causal(subject: Subject, x: Tensor, y: Tensor, generator: torch.Gener
         raise _not_causal(what, max(ahead, shorter))
 
 
-def _not_causal(what: str, by: float) -> ModelError:
-    return ModelError(
+def _not_causal(what: str, by: float) -> NotCausalError:
+    return NotCausalError(
         f"the model is not causal: {what} (by {by:.3g}). This probe needs a causal model: add the causal mask, drop the "
         "backward direction, or use repeated_input_memory."
     )

@@ -21,6 +21,10 @@ class ModelError(HoldfastError, ValueError):
     """A model cannot be measured as it was given; the text names what was seen and what to do."""
 
 
+class NotCausalError(ModelError):
+    """Outputs before the probe moved because of it: the model reads its future."""
+
+
 @checked_fields
 @dataclass(frozen=True, eq=False)
 class MemoryCurve:

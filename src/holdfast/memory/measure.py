@@ -16,7 +16,7 @@ from holdfast._arguments import as_generator, checked
 from holdfast.errors import ArgumentError, ShapeError
 from holdfast.memory import closed_form
 from holdfast.memory.checks import check_far_sight, examine
-from holdfast.memory.curve import CurveStatus, MemoryCurve, ModelError, Normalization
+from holdfast.memory.curve import CurveStatus, MemoryCurve, Normalization, NotCausalError
 from holdfast.memory.preserve import undisturbed
 from holdfast.memory.probes import Measured, Plan, ProbeName
 from holdfast.memory.search import Best, ascend, at_amplitudes, directions, run_all, sign_patterns
@@ -189,7 +189,7 @@ def _curve(plan: Plan, best: Best, parts: list[Measured], settling: Settling, no
     rest = parts[0].rest
     leak = max(part.leak for part in parts)
     if leak > 1:
-        raise ModelError(
+        raise NotCausalError(
             f"the model is not causal: outputs before the probe moved because of it, {leak:.3g} times more than "
             "rounding may do. Use repeated_input_memory for models that see the whole input."
         )

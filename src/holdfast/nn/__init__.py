@@ -12,7 +12,13 @@ from holdfast.nn.recurrence import Recurrence
 from holdfast.nn.s4d import S4D
 from holdfast.nn.selective_ssm import SelectiveSSM
 
+# every recurrent layer by its name: a new one is added here
+LAYERS: dict[str, type[AbstractRecurrent]] = {
+    layer.__name__: layer for layer in (DiagonalSSM, LinearRNN, LRU, S4D, SelectiveSSM, ContinuousRNN, ContinuousGRU)
+}
+
 __all__ = [
+    "LAYERS",
     "LRU",
     "S4D",
     "AbstractRecurrent",

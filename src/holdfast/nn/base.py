@@ -23,7 +23,9 @@ from holdfast.errors import ArgumentError, DtypeError, ShapeError
 from holdfast.kernels import checks
 from holdfast.nn.kept import MOST, Witness
 from holdfast.nn.precision import HALF, state_dtype, widened, widened_twin, without_autocast
-from holdfast.nn.system import LinearSystem, RateNetwork
+from holdfast.nn.recurrence import Recurrence
+from holdfast.nn.system import LinearSystem, Motion, RateNetwork, StateSpaceModel
+from holdfast.parameterizations import AbstractMatrixParameterization, AbstractParameterization, spectral_margin
 
 Kept = TypeVar("Kept")
 StepSize = float | Float[Tensor, " time"] | Float[Tensor, "batch time"]
@@ -39,6 +41,8 @@ class AbstractRecurrent(nn.Module, ABC):
 
     # the weights that decide the eigenvalues: they get their own learning rate and no weight decay
     recurrent_names: ClassVar[tuple[str, ...]]
+    # the one among them that decides how far the recurrence is from its boundary; None where gates decide
+    boundary_name: ClassVar[str | None] = "w"
     # whether forward runs a kernel of its own, which torch.func.vmap cannot vectorise
     fused: ClassVar[bool] = True
     time: Time
@@ -69,12 +73,66 @@ class AbstractRecurrent(nn.Module, ABC):
     def eigenvalues(self) -> Tensor:
         """The eigenvalues of the recurrence: of the generator in continuous time, of one step in discrete time."""
 
+    @property
+    def boundary_form(self) -> AbstractParameterization | AbstractMatrixParameterization | None:
+        """The parameterization of the weight `boundary_name`."""
+        if self.boundary_name is None:
+            return None
+        part = getattr(self, self.boundary_name)
+        return part.parameterization if isinstance(part, Recurrence) else self.parameterization  # type: ignore[return-value]
+
+    def choices(self) -> dict[str, Any]:
+        """The keyword arguments, plain values all, that build a layer of this shape and these settings."""
+        raise ArgumentError(f"{type(self).__name__} does not say how it is built; save its state_dict() instead")
+
+    @property
+    def euler_step(self) -> float | None:
+        """The step size where the layer steps by Euler's rule, which is stable at short steps only; else None."""
+        return None
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What has to be said beside the eigenvalues."""
+        return ()
+
+    def recurrent_matrix(self) -> Tensor | None:
+        """W, (n, n), of a recurrence whose states mix; None for one of independent modes."""
+        return None
+
+    @torch.no_grad()
+    def margin(self) -> float:
+        """Distance of the recurrence to its stability boundary, negative beyond it.
+
+        -max Re lam in continuous time, 1 - max |lam| in discrete time; where Euler's rule steps, the smaller of that and
+        (1 - max |1 + dt lam|) / dt, both as rates. From the free weights of a diagonal recurrence, so that it keeps its
+        digits near the boundary. NaN where gates decide.
+        """
+        dt, W, form = self.euler_step, self.recurrent_matrix(), self.boundary_form
+        if form is None:
+            return math.nan
+        if dt is not None:
+            lam = self.eigenvalues()
+            return float(torch.minimum(-lam.real, (1 - (1 + dt * lam).abs()) / dt).min())
+        if W is not None:
+            return spectral_margin(W, self.time)
+        part = getattr(self, str(self.boundary_name))
+        free = part.free[0] if isinstance(part, Recurrence) else part
+        return float(form.margin(free).min())  # type: ignore[union-attr, operator]
+
     def linear_system(self) -> LinearSystem | None:
         """One step as matrices, where the state moves linearly and by the same step each time; else None."""
         return None
 
     def rate_network(self) -> RateNetwork | None:
         """The weights of dh/dt = sigma(W h + U x + b), where that is what the layer computes; else None."""
+        return None
+
+    def state_space_model(self) -> StateSpaceModel | None:
+        """The weights of StableSSM, eq. 2-3, where the layer solves that model exactly; else None."""
+        return None
+
+    def motion_at_rest(self) -> tuple[Motion, Motion] | None:
+        """dh/dt on zero input, in float64, and a function that is 0 at equilibria and nowhere else; None if linear."""
         return None
 
     @checked

@@ -11,6 +11,7 @@ from torch.nn import functional
 from holdfast._types import Time
 from holdfast.errors import ArgumentError
 from holdfast.nn.base import AbstractRecurrent, uniform
+from holdfast.nn.system import Motion
 
 
 class ContinuousGRU(AbstractRecurrent):
@@ -21,6 +22,7 @@ class ContinuousGRU(AbstractRecurrent):
     """
 
     recurrent_names = ("U",)
+    boundary_name = None
     fused = False
     time: Time = "continuous"
 
@@ -58,6 +60,25 @@ class ContinuousGRU(AbstractRecurrent):
         z, r = torch.sigmoid(b[:n]), torch.sigmoid(b[n : 2 * n])
         eye = torch.eye(n, dtype=self.U.dtype, device=self.U.device)
         return torch.linalg.eigvals(z.unsqueeze(-1) * (self.U[2 * n :] * r - eye))
+
+    @property
+    def euler_step(self) -> float:
+        return self.dt
+
+    def motion_at_rest(self) -> tuple[Motion, Motion]:
+        """dh/dt = z o (candidate - h) on zero input, and candidate - h: a closed gate z is no equilibrium."""
+        n = self.state_size
+        U = self.U.detach().cpu().double()
+        b = U.new_zeros(3 * n) if self.b is None else self.b.detach().cpu().double()
+
+        def residual(h: Tensor) -> Tensor:
+            r = torch.sigmoid(functional.linear(h, U[n : 2 * n], b[n : 2 * n]))
+            return torch.tanh(functional.linear(r * h, U[2 * n :], b[2 * n :])) - h
+
+        def motion(h: Tensor) -> Tensor:
+            return torch.sigmoid(functional.linear(h, U[:n], b[:n])) * residual(h)
+
+        return motion, residual
 
     def _advance(self, drive: Tensor, h: Tensor, step: Tensor | float) -> Tensor:
         n = self.state_size

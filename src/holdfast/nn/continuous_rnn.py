@@ -29,6 +29,7 @@ class ContinuousRNN(AbstractRecurrent):
     """
 
     recurrent_names = ("recurrence",)
+    boundary_name = "recurrence"
     time: Time = "continuous"
 
     def __init__(
@@ -69,6 +70,13 @@ class ContinuousRNN(AbstractRecurrent):
 
     def eigenvalues(self) -> Tensor:
         return self.recurrence.eigenvalues()
+
+    @property
+    def euler_step(self) -> float:
+        return self.dt
+
+    def recurrent_matrix(self) -> Tensor | None:
+        return self.recurrence() if self.recurrence.structure == "dense" else None
 
     def rate_network(self) -> RateNetwork:
         b = torch.zeros_like(self.U[:, 0]) if self.b is None else self.b

@@ -17,7 +17,7 @@ from holdfast.kernels import scan
 from holdfast.nn.activations import ACTIVATIONS
 from holdfast.nn.base import AbstractRecurrent, as_eigenvalues, uniform, zero_after
 from holdfast.nn.discretize import Discretization, discretize
-from holdfast.nn.system import LinearSystem, single_system
+from holdfast.nn.system import LinearSystem, StateSpaceModel, single_system
 from holdfast.parameterizations import AbstractParameterization, fit_constants, get
 
 READ_OUTS = ("identity", "tanh", "relu", "gelu", "sigmoid")
@@ -87,6 +87,20 @@ class DiagonalSSM(AbstractRecurrent):
         """Moves the free weights so that the eigenvalues are `lam`."""
         given = as_eigenvalues(lam, (self.state_size,), real=True, layer="DiagonalSSM")
         self.w.copy_(self.parameterization.inverse(given.to(self.w)))
+
+    def choices(self) -> dict[str, Any]:
+        made = {"parameterization": self.parameterization.key, "time": self.time, "activation": self.activation}
+        made |= {"bias": self.b is not None, "out_features": self.C.shape[0]}
+        return made | ({"dt": self.dt, "discretization": self.discretization} if self.time == "continuous" else {})
+
+    @property
+    def euler_step(self) -> float | None:
+        return self.dt if self.discretization == "euler" else None
+
+    def state_space_model(self) -> StateSpaceModel | None:
+        if self.discretization == "euler":
+            return None
+        return StateSpaceModel(self.eigenvalues(), self.U, self.b, self.C, self.activation, self.time, self.dt)
 
     def linear_system(self) -> LinearSystem:
         return single_system(*self._folded(None), self.C, dt=self.dt, activation=self.activation)

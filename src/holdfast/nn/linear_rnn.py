@@ -26,6 +26,7 @@ class LinearRNN(AbstractRecurrent):
     """
 
     recurrent_names = ("recurrence",)
+    boundary_name = "recurrence"
 
     def __init__(
         self,
@@ -79,6 +80,13 @@ class LinearRNN(AbstractRecurrent):
         if W.ndim == 1:
             return discretize(W, step.unsqueeze(-1) if isinstance(step, Tensor) else step, self.discretization)
         return discretize_dense(W, step, self.discretization)
+
+    @property
+    def euler_step(self) -> float | None:
+        return self.dt if self.discretization == "euler" else None
+
+    def recurrent_matrix(self) -> Tensor | None:
+        return self.recurrence() if self.recurrence.structure == "dense" else None
 
     def linear_system(self) -> LinearSystem:
         factor, gain = self._factors(None)

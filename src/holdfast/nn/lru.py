@@ -101,6 +101,9 @@ class LRU(AbstractRecurrent):
         re, im = self.C.chunk(2, dim=1)
         return torch.cat([re, -im], dim=1)
 
+    def choices(self) -> dict[str, Any]:
+        return {"parameterization": self.parameterization.key, "normalize": self.log_gamma is not None}
+
     def linear_system(self) -> LinearSystem:
         B = torch.complex(*self._input_matrix().chunk(2))
         C = torch.complex(*self.C.chunk(2, dim=1))

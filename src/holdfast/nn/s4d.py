@@ -124,6 +124,11 @@ class S4D(AbstractRecurrent):
         step = torch.exp(self.log_dt).unsqueeze(-1) * scale
         return discretize(self.eigenvalues(), step, self.discretization)
 
+    def choices(self) -> dict[str, Any]:
+        kind = "real" if self.frequency is None else "lin"
+        made = {"parameterization": self.parameterization.key, "discretization": self.discretization}
+        return {**made, "initialization": kind}
+
     def linear_system(self) -> LinearSystem:
         """One system a feature, each with its own step: `dt` is 1, and times are steps."""
         factor, gain = self._factors(1.0)

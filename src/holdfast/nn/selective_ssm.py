@@ -76,6 +76,10 @@ class SelectiveSSM(AbstractRecurrent):
         given = as_eigenvalues(lam, self.state_shape, real=True, layer="SelectiveSSM")
         self.w.copy_(self.parameterization.inverse(given.to(self.w)))
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        return ("the step size depends on the input; A < 0 keeps every step stable, whatever it is",)
+
     def _select(self, x: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor, Tensor]:
         """Factors and inputs of the scan, (..., features, state_size), and C, (..., state_size)."""
         low, b, c = functional.linear(x, self.project).split([self.rank, self.state_size, self.state_size], dim=-1)

@@ -1,19 +1,25 @@
 """What a recurrent layer says about itself, so that whoever measures it need not know its class.
 
-`LinearSystem` is one step of a layer whose state moves linearly, `RateNetwork` the weights of a nonlinear recurrent network.
-`AbstractRecurrent.linear_system` and `.rate_network` give them, in the dtype of the weights and differentiable.
+`LinearSystem` is one step of a layer whose state moves linearly, `StateSpaceModel` the model of StableSSM before it is
+discretised, `RateNetwork` the weights of a nonlinear recurrent network, `Motion` how a state moves on zero input.
+`AbstractRecurrent` gives each, or None, in the dtype of the weights and differentiable.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
+from holdfast._types import Time
+
 Real = Float[Tensor, "..."]
 Weights = Float[Tensor, "..."] | Complex[Tensor, "..."]
+# states (..., n) to dh/dt, or to the next state in discrete time
+Motion = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,3 +104,19 @@ class RateNetwork:
     def tensors(self) -> tuple[Tensor, ...]:
         """W, U, b, C."""
         return self.W, self.U, self.b, self.C
+
+
+@dataclass(frozen=True, eq=False)
+class StateSpaceModel:
+    """dh/dt = Lam h + U x + b, or h+ = Lam h + U x + b, y = C sigma(h), Lam real and diagonal (StableSSM, eq. 2-3).
+
+    Solved exactly in steps of `dt`. lam is (n,), U (n, inputs), b (n,) or None, C (outputs, n).
+    """
+
+    lam: Real
+    U: Real
+    b: Real | None
+    C: Real
+    activation: str
+    time: Time
+    dt: float

@@ -1,4 +1,11 @@
-"""Whether memory survives perturbation: error curves and verdict, certificates, gradient scales, stable weights."""
+"""Whether memory survives perturbation: error curves and verdict, certificates, gradient scales, stable weights.
+
+`perturbation/` moves the weights and measures, `verdict.py` judges a family of such curves, `study.py` does both for a model
+at hand. `certificates/` reads promises off the weights, `cells.py` has torch's recurrent modules step by step for both.
+`stabilize.py` changes parameterizations (`plans.py`: how one weight is changed; `saving.py`: how the result is saved).
+`gradient_scale.py`, `design.py` and `monitor/` are about gradients: the scale of a parameterization, one made to a wanted
+scale, and what training shows.
+"""
 
 from holdfast.stability.certificates import Certificate, certify, memory_bound, weight_bound
 from holdfast.stability.design import design_parameterization
@@ -6,6 +13,7 @@ from holdfast.stability.gradient_scale import gradient_scale
 from holdfast.stability.monitor import DivergenceWarning, GradientHistory, GradientMonitor
 from holdfast.stability.perturbation import PerturbationCurve, kernel_perturbation_error, perturbation_error
 from holdfast.stability.stabilize import Stabilized, stabilize
+from holdfast.stability.study import StabilityStudy, study_stability
 from holdfast.stability.verdict import StabilityVerdict, assess_stability
 
 __all__ = [
@@ -14,6 +22,7 @@ __all__ = [
     "GradientHistory",
     "GradientMonitor",
     "PerturbationCurve",
+    "StabilityStudy",
     "StabilityVerdict",
     "Stabilized",
     "assess_stability",
@@ -24,5 +33,6 @@ __all__ = [
     "memory_bound",
     "perturbation_error",
     "stabilize",
+    "study_stability",
     "weight_bound",
 ]

@@ -11,7 +11,7 @@ from torch.nn.utils import parametrize
 
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, RangeError
-from holdfast.nn import AbstractRecurrent, ContinuousRNN, DiagonalSSM, LinearRNN, Recurrence
+from holdfast.nn import AbstractRecurrent, Recurrence
 from holdfast.nn.recurrent import RecurrentWeight
 from holdfast.parameterizations import (
     AbstractMatrixParameterization,
@@ -71,7 +71,8 @@ class LogNegative(nn.Module):
 def gated(weight: RecurrentWeight) -> str | None:
     """Why a gated unit is left alone and what helps it; None for anything else."""
     torch_gate = weight.kind == "torch" and not isinstance(weight.module, nn.RNN)
-    if not (torch_gate or (weight.kind == "layer" and weight.name == "U")):
+    layer_gate = isinstance(weight.module, AbstractRecurrent) and weight.module.boundary_name is None
+    if not (torch_gate or layer_gate):
         return None
     kind = type(weight.module).__name__
     help_ = (
@@ -116,10 +117,10 @@ def _plan_layer(weight: RecurrentWeight, wanted: Wanted) -> Plan | None:
     layer = weight.module
     assert isinstance(layer, AbstractRecurrent)
     part = getattr(layer, weight.name)
-    dt = _euler_step(layer)
+    dt = layer.euler_step
     if isinstance(part, Recurrence):
         return _plan_recurrence(weight.path, part, dt, wanted)
-    if weight.name != "w":
+    if weight.name != layer.boundary_name:
         return None  # phases, frequencies and step sizes cannot leave the stable region
     before: AbstractParameterization = layer.parameterization  # type: ignore[assignment]
     lam = before(part).detach()
@@ -207,15 +208,6 @@ def _register(weight: RecurrentWeight, form: Form | LogNegative, wanted: Wanted,
         parametrize.remove_parametrizations(module, name, leave_parametrized=True)
 
     return Plan(weight.path, form, value, apply, take_back, notes)
-
-
-def _euler_step(layer: AbstractRecurrent) -> float | None:
-    if isinstance(layer, ContinuousRNN):
-        return layer.dt
-    stepped = (
-        isinstance(layer, DiagonalSSM | LinearRNN) and layer.time == "continuous" and layer.discretization == "euler"
-    )
-    return float(layer.dt) if stepped else None  # type: ignore[arg-type]
 
 
 def _infer_time(value: Tensor, path: str) -> Time:

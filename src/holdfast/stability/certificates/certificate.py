@@ -15,7 +15,8 @@ from holdfast._types import Time
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.laws import AbstractLaw
 from holdfast.memory.preserve import undisturbed
-from holdfast.nn import DiagonalSSM
+from holdfast.nn import AbstractRecurrent
+from holdfast.nn.activations import STEEPEST
 from holdfast.nn.recurrence import Structure
 from holdfast.stability.certificates.contracting import Contracting
 from holdfast.stability.certificates.equilibria import Equilibrium
@@ -28,8 +29,14 @@ from holdfast.stability.certificates.lyapunov import (
     analyse_matrix,
     check_matrix,
 )
-from holdfast.stability.certificates.memory_bound import LIPSCHITZ, MemoryBound, memory_bound, weight_bound
-from holdfast.stability.certificates.recurrences import Options, Scope, Subject, find_subjects, named_subject
+from holdfast.stability.certificates.memory_bound import MemoryBound, memory_bound, weight_bound
+from holdfast.stability.certificates.recurrences import (
+    FoundRecurrence,
+    Options,
+    Scope,
+    find_recurrences,
+    named_recurrence,
+)
 
 Status = Literal["stable", "marginal", "unstable"]
 LIMIT = 2048  # rows of a dense matrix; eigenvalues of 2048 take about 20 s on two cores
@@ -140,7 +147,7 @@ def certify(
 
     Continuous time: eigenvalues need Re lam < 0 (iat, Thm 3.9), and |1 + dt lam| < 1 where the layer steps by Euler's
     rule. P solves W'P + PW = -I; iat, Lemma A.8, gives |P| <= 1/(2 beta0), which holds for normal W only: both numbers
-    are reported. From P: |e^{Wt}| <= sqrt(cond P) e^{-t/(2|P|)}. For a DiagonalSSM the bound of StableSSM, Thm 3.1, is
+    are reported. From P: |e^{Wt}| <= sqrt(cond P) e^{-t/(2|P|)}. For a real diagonal model the bound of StableSSM, Thm 3.1, is
     compared with the memory measured over `horizon` steps, and with a `target` law the weights that eq. 56 asks for at
     that horizon are given. GRU: the Jacobian at every equilibrium found, not at 0 alone (iat, App. J).
 
@@ -153,26 +160,26 @@ def certify(
     if horizon < 1 or starts < 1 or limit < 1:
         raise ArgumentError(f"needs horizon, starts, limit >= 1; came {horizon=}, {starts=}, {limit=}")
     with undisturbed(module):
-        subjects = _subjects(module, weight, time, structure, Options(starts, limit, seed))
-        parts = tuple(_certificate(subject, horizon, target, limit) for subject in subjects)
+        recurrences = _recurrences(module, weight, time, structure, Options(starts, limit, seed))
+        parts = tuple(_certificate(found, horizon, target, limit) for found in recurrences)
     if target is not None and all(part.weight_bound is None for part in parts):
-        raise ArgumentError("target= is for DiagonalSSM layers, which StableSSM, eq. 56, is about; leave it out")
+        raise ArgumentError("target= is for real diagonal layers, which StableSSM, eq. 56, is about; leave it out")
     worst = min(parts, key=lambda part: (_rank(part), part.margin))
     return worst if len(parts) == 1 else replace(worst, parts=parts)
 
 
-def _subjects(
+def _recurrences(
     module: nn.Module, weight: str | None, time: Time | None, structure: Structure | None, options: Options
-) -> list[Subject]:
+) -> list[FoundRecurrence]:
     if weight is not None and weight in dict(module.named_modules()):
         module, weight = module.get_submodule(weight), None
     if weight is not None:
-        return [named_subject(module, weight, time, structure)]
+        return [named_recurrence(module, weight, time, structure)]
     if time is not None or structure is not None:
         raise ArgumentError(
             "time= and structure= say how a named weight acts; give weight= too, or leave time and structure out"
         )
-    found = find_subjects(module, options)
+    found = find_recurrences(module, options)
     if not found:
         raise ArgumentError(
             f"no recurrence was found in {type(module).__name__}; name its weight: certify(model, 'layer.weight', "
@@ -181,25 +188,17 @@ def _subjects(
     return found
 
 
-def _certificate(subject: Subject, horizon: int, target: AbstractLaw | None, limit: int) -> Certificate:
-    if subject.equilibria is not None and not subject.equilibria.points:
-        return _without_equilibrium(subject)
-    analysis = _analyse(subject, limit)
-    euler = None if subject.euler is None else _euler(analysis.eigenvalues, subject.euler)
+def _certificate(found: FoundRecurrence, horizon: int, target: AbstractLaw | None, limit: int) -> Certificate:
+    if found.equilibria is not None and not found.equilibria.points:
+        return _without_equilibrium(found)
+    analysis = _analyse(found, limit)
+    euler = None if found.euler is None else _euler(analysis.eigenvalues, found.euler)
     status = _status(analysis, euler)
-    memory, needed = None, None
-    layer = subject.layer
-    if isinstance(layer, DiagonalSSM) and layer.discretization == "zoh" and status == "stable":
-        memory = memory_bound(layer, horizon)
-        if target is not None:
-            end = float(memory.time[-1])
-            needed = weight_bound(
-                memory.rate, end, float(target(end)), inputs=layer.features, lipschitz=LIPSCHITZ[layer.activation]
-            )
+    memory, needed = _memory(found.layer, horizon, target) if status == "stable" else (None, None)
     return Certificate(
-        path=subject.path,
-        kind=subject.kind,
-        time=subject.time,
+        path=found.path,
+        kind=found.kind,
+        time=found.time,
         status=status,
         eigenvalues=analysis.eigenvalues,
         spectral=analysis.spectral,
@@ -209,32 +208,48 @@ def _certificate(subject: Subject, horizon: int, target: AbstractLaw | None, lim
         lyapunov=analysis.lyapunov,
         growth=analysis.growth,
         euler=euler,
-        equilibria=() if subject.equilibria is None else subject.equilibria.points,
+        equilibria=() if found.equilibria is None else found.equilibria.points,
         memory=memory,
         weight_bound=needed,
-        notes=(*subject.notes, *_notes(subject, analysis, euler)),
-        scope=subject.scope,
-        contracting=subject.contracting,
+        notes=(*found.notes, *_notes(found, analysis, euler)),
+        scope=found.scope,
+        contracting=found.contracting,
     )
 
 
-def _analyse(subject: Subject, limit: int) -> MatrixAnalysis:
-    if subject.eigenvalues is not None:
-        return analyse_diagonal(subject.eigenvalues, subject.time)
-    if subject.matrix is not None:
-        W = check_matrix(subject.matrix, subject.path or "W", limit)
-        return analyse_matrix(W, subject.time, torch.finfo(subject.matrix.dtype).eps)
-    assert subject.equilibria is not None
-    return analyse_matrix(subject.equilibria.jacobians[0], subject.time, torch.finfo(torch.float32).eps)
+def _memory(
+    layer: nn.Module | None, horizon: int, target: AbstractLaw | None
+) -> tuple[MemoryBound | None, float | None]:
+    """The bound of StableSSM, Thm 3.1, and the weights that its eq. 56 asks for, where the layer is of that kind."""
+    model = layer.state_space_model() if isinstance(layer, AbstractRecurrent) else None
+    if model is None:
+        return None, None
+    assert isinstance(layer, AbstractRecurrent)
+    memory = memory_bound(layer, horizon)
+    if target is None:
+        return memory, None
+    end = float(memory.time[-1])
+    wanted = float(target(end))
+    return memory, weight_bound(memory.rate, end, wanted, inputs=layer.features, lipschitz=STEEPEST[model.activation])
 
 
-def _without_equilibrium(subject: Subject) -> Certificate:
+def _analyse(found: FoundRecurrence, limit: int) -> MatrixAnalysis:
+    if found.eigenvalues is not None:
+        return analyse_diagonal(found.eigenvalues, found.time)
+    if found.matrix is not None:
+        W = check_matrix(found.matrix, found.path or "W", limit)
+        return analyse_matrix(W, found.time, torch.finfo(found.matrix.dtype).eps)
+    assert found.equilibria is not None
+    return analyse_matrix(found.equilibria.jacobians[0], found.time, torch.finfo(torch.float32).eps)
+
+
+def _without_equilibrium(found: FoundRecurrence) -> Certificate:
     note = "no equilibrium was found: on zero input the state neither settles nor has a point where it would"
     nothing = np.empty(0, dtype=complex)
     nan = math.nan
     return Certificate(
-        subject.path, subject.kind, subject.time, "unstable", nothing, nan, nan, nan, nan,
-        notes=(*subject.notes, note), scope="local",
+        found.path, found.kind, found.time, "unstable", nothing, nan, nan, nan, nan,
+        notes=(*found.notes, note), scope="local",
     )  # fmt: skip
 
 
@@ -256,7 +271,7 @@ def _status(analysis: MatrixAnalysis, euler: EulerStep | None) -> Status:
     return "stable"
 
 
-def _notes(subject: Subject, analysis: MatrixAnalysis, euler: EulerStep | None) -> list[str]:
+def _notes(found: FoundRecurrence, analysis: MatrixAnalysis, euler: EulerStep | None) -> list[str]:
     notes = []
     if euler is not None and not euler.stable and analysis.margin > 0:
         notes.append(
@@ -270,16 +285,16 @@ def _notes(subject: Subject, analysis: MatrixAnalysis, euler: EulerStep | None) 
         )
     if analysis.margin > 0 and analysis.lyapunov is None:
         notes.append("so near to the boundary that the Lyapunov equation has no solution in float64")
-    if subject.equilibria is not None:
-        notes += _equilibrium_notes(subject)
+    if found.equilibria is not None:
+        notes += _equilibrium_notes(found)
     return notes
 
 
-def _equilibrium_notes(subject: Subject) -> list[str]:
-    assert subject.equilibria is not None
-    points = subject.equilibria.points
+def _equilibrium_notes(found: FoundRecurrence) -> list[str]:
+    assert found.equilibria is not None
+    points = found.equilibria.points
     notes = []
-    if not subject.equilibria.settled:
+    if not found.equilibria.settled:
         notes.append("from 0 the state does not settle on zero input; the numbers are those of another equilibrium")
     stable = sum(point.stable for point in points)
     if points[0].stable and stable < len(points):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,9 +12,8 @@ from torch import Tensor
 from torch.func import jacrev, vmap
 
 from holdfast._types import Time
+from holdfast.nn.system import Motion
 
-# h -> dh/dt, or h -> h+; one state or a batch of them
-Motion = Callable[[Tensor], Tensor]
 SETTLE = 2000  # steps that a start is followed before Newton's method takes over
 NEWTON = 60
 FOUND = 1e-9  # largest |g| at an equilibrium

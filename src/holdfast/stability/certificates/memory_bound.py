@@ -11,10 +11,8 @@ from jaxtyping import Float64
 
 from holdfast.errors import ArgumentError
 from holdfast.memory import MemoryCurve, memory_function
-from holdfast.nn import DiagonalSSM
-
-# largest slope of each read-out activation; gelu's is at x = sqrt 2
-LIPSCHITZ = {"identity": 1.0, "tanh": 1.0, "relu": 1.0, "sigmoid": 0.25, "gelu": 1.1289042}
+from holdfast.nn import AbstractRecurrent
+from holdfast.nn.activations import STEEPEST
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,27 +39,31 @@ class MemoryBound:
         return self.constant * math.exp(-self.rate * time)
 
 
-def memory_bound(layer: DiagonalSSM, horizon: int = 200) -> MemoryBound:
+def memory_bound(layer: AbstractRecurrent, horizon: int = 200) -> MemoryBound:
     """Both sides of StableSSM, Thm 3.1, for a real diagonal model with eigenvalues <= -beta0.
 
     M(t) <= (d+1) L0 theta_max^2 e^{-beta0 t}, with theta_max = max(|C|_2, |Lam|_2, |U|_2, |b|_2), L0 the largest slope
     of the activation, d the number of inputs and M with the |x| + 1 normalisation. Time is in units of the layer's dt
     times steps; in discrete time e^{-beta0} is the spectral radius. Measured over `horizon` steps in float64.
     """
-    if layer.discretization == "euler":
-        raise ArgumentError("the theorem is about exact time: build the layer with discretization='zoh'")
-    lam = layer.eigenvalues().detach().double()
-    if layer.time == "continuous":
+    model = layer.state_space_model()
+    if model is None:
+        raise ArgumentError(
+            f"the theorem is about real diagonal models in exact time, came {type(layer).__name__}; "
+            "build a diagonal layer with discretization='zoh'"
+        )
+    lam = model.lam.detach().double()
+    if model.time == "continuous":
         rate = -float(lam.max())
     else:
         radius = float(lam.abs().max())
         rate = -math.log(radius) if radius > 0 else math.inf
-    weights = [layer.C, layer.U] + ([] if layer.b is None else [layer.b.unsqueeze(-1)])
+    weights = [model.C, model.U] + ([] if model.b is None else [model.b.unsqueeze(-1)])
     norms = [float(torch.linalg.matrix_norm(w.detach().double(), 2)) for w in weights]
     largest = max(*norms, float(lam.abs().max()))
-    constant = (layer.features + 1) * LIPSCHITZ[layer.activation] * largest**2
+    constant = (layer.features + 1) * STEEPEST[model.activation] * largest**2
     curve = memory_function(
-        layer, input_size=layer.features, horizon=horizon, dt=layer.dt, normalization="x+1", double=True
+        layer, input_size=layer.features, horizon=horizon, dt=model.dt, normalization="x+1", double=True
     )
     return MemoryBound(constant, rate, largest, _ratio(curve, constant, rate), curve.time, curve.values)
 

@@ -12,26 +12,20 @@ from torch.nn import functional
 
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, ShapeError
-from holdfast.nn import (
-    AbstractRecurrent,
-    ContinuousGRU,
-    ContinuousRNN,
-    DiagonalSSM,
-    LinearRNN,
-    SelectiveSSM,
-)
+from holdfast.nn import AbstractRecurrent
 from holdfast.nn.recurrence import Structure
 from holdfast.nn.recurrent import RecurrentWeight, find_recurrent
+from holdfast.nn.system import Motion, RateNetwork
 from holdfast.stability.cells import Cell, cell_of, gru_candidate, gru_cell, state_size, weights_of
 from holdfast.stability.certificates.contracting import Contracting, contraction_of, settles
-from holdfast.stability.certificates.equilibria import Equilibria, Motion, find_equilibria
+from holdfast.stability.certificates.equilibria import Equilibria, find_equilibria
 
 Scope = Literal["global", "local"]
 LOCAL = "local: the numbers hold for small deviations from the equilibrium; {}"
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class FoundRecurrence:
     """One recurrence: `eigenvalues` of a diagonal one, `matrix` of a dense one, or `motion` of a nonlinear one.
 
     `euler` is the step size where the layer steps by Euler's rule. `equilibria` are those of the motion. `scope` says
@@ -60,9 +54,9 @@ class Options:
     seed: int
 
 
-def find_subjects(model: nn.Module, options: Options) -> list[Subject]:
+def find_recurrences(model: nn.Module, options: Options) -> list[FoundRecurrence]:
     """Every recurrence of holdfast's layers, of torch's modules, and of state-space weights known by name."""
-    found: list[Subject] = []
+    found: list[FoundRecurrence] = []
     for path, module in model.named_modules():
         if isinstance(module, AbstractRecurrent):
             found.append(_layer(path, module, options))
@@ -72,7 +66,7 @@ def find_subjects(model: nn.Module, options: Options) -> list[Subject]:
     return found
 
 
-def named_subject(model: nn.Module, path: str, time: Time | None, structure: Structure | None) -> Subject:
+def named_recurrence(model: nn.Module, path: str, time: Time | None, structure: Structure | None) -> FoundRecurrence:
     """A weight called by its path: a square matrix, or eigenvalues (a vector, complex numbers, or where said so)."""
     for weight in find_recurrent(model):
         if weight.path == path and weight.kind == "named":
@@ -90,88 +84,63 @@ def named_subject(model: nn.Module, path: str, time: Time | None, structure: Str
     if structure is None:
         structure = "diagonal" if value.ndim == 1 or value.is_complex() else "dense"
     if structure == "diagonal":
-        return Subject(path, "named eigenvalues", time, eigenvalues=value.detach())
+        return FoundRecurrence(path, "named eigenvalues", time, eigenvalues=value.detach())
     if value.ndim != 2 or value.shape[0] != value.shape[1] or value.is_complex():
         raise ShapeError(
             f"{path} has shape {tuple(value.shape)}, {value.dtype}; expected a real square matrix. For a table of "
             "eigenvalues pass structure='diagonal'"
         )
-    return Subject(path, "named matrix", time, matrix=value.detach())
+    return FoundRecurrence(path, "named matrix", time, matrix=value.detach())
 
 
-def _layer(path: str, layer: AbstractRecurrent, options: Options) -> Subject:
-    kind = type(layer).__name__
-    if isinstance(layer, ContinuousGRU):
+def _layer(path: str, layer: AbstractRecurrent, options: Options) -> FoundRecurrence:
+    kind, euler = type(layer).__name__, layer.euler_step
+    moving = layer.motion_at_rest()
+    if moving is not None:
         _check_finite(path or kind, layer)
-        motion, residual = _gru_motion(layer)
-        equilibria = _search(path or kind, motion, residual, layer.state_size, "continuous", layer.dt, options)
+        equilibria = _search(path or kind, *moving, layer.state_size, layer.time, euler or 1.0, options)
         notes = (LOCAL.format("gates bound the state, but it may have other places of rest"),)
-        return Subject(
-            path, kind, "continuous", equilibria=equilibria, euler=layer.dt, layer=layer, notes=notes, scope="local"
+        return FoundRecurrence(
+            path, kind, layer.time, equilibria=equilibria, euler=euler, layer=layer, notes=notes, scope="local"
         )
-    euler = None
-    if isinstance(layer, ContinuousRNN):
-        euler = layer.dt
-    elif isinstance(layer, (DiagonalSSM, LinearRNN)) and layer.time == "continuous":
-        euler = layer.dt if layer.discretization == "euler" else None
-    notes = _layer_notes(layer)
-    if isinstance(layer, (LinearRNN, ContinuousRNN)) and layer.recurrence.structure == "dense":
-        W = layer.recurrence().detach()
-        scope: Scope = "global" if _is_linear(layer) or settles_everywhere(layer, W) else "local"
-        return Subject(path, kind, layer.time, matrix=W, euler=euler, layer=layer, notes=notes, scope=scope)
+    network, W = layer.rate_network(), layer.recurrent_matrix()
+    nonlinear = network is not None and network.activation != "linear"
+    everywhere = network is None or not nonlinear or settles_everywhere(network)
+    notes = (*layer.remarks, *(_network_notes(network, everywhere) if network is not None and nonlinear else ()))
+    scope: Scope = "global" if everywhere else "local"
+    if W is not None:
+        return FoundRecurrence(
+            path, kind, layer.time, matrix=W.detach(), euler=euler, layer=layer, notes=notes, scope=scope
+        )
     lam = layer.eigenvalues().detach()
-    return Subject(path, kind, layer.time, eigenvalues=lam, euler=euler, layer=layer, notes=notes)
+    return FoundRecurrence(path, kind, layer.time, eigenvalues=lam, euler=euler, layer=layer, notes=notes)
 
 
-def _is_linear(layer: AbstractRecurrent) -> bool:
-    return not isinstance(layer, ContinuousRNN) or layer.activation == "linear"
+def settles_everywhere(network: RateNetwork) -> bool:
+    """Whether the Euler steps of a nonlinear network come to rest on a constant input from every state; finite W only."""
+    W = network.W.detach()
+    return W.ndim == 1 or (bool(torch.isfinite(W).all()) and settles(W, network.dt))
 
 
-def settles_everywhere(layer: AbstractRecurrent, W: Tensor) -> bool:
-    """Whether a nonlinear layer's Euler steps come to rest on a constant input from every state; finite W only."""
-    return isinstance(layer, ContinuousRNN) and bool(torch.isfinite(W).all()) and settles(W, layer.dt)
-
-
-def _layer_notes(layer: AbstractRecurrent) -> tuple[str, ...]:
-    if isinstance(layer, SelectiveSSM):
-        return ("the step size depends on the input; A < 0 keeps every step stable, whatever it is",)
-    if _is_linear(layer):
-        return ()
-    assert isinstance(layer, ContinuousRNN)
-    if layer.recurrence.structure == "diagonal" or settles_everywhere(layer, layer.recurrence().detach()):
+def _network_notes(network: RateNetwork, everywhere: bool) -> tuple[str, ...]:
+    if everywhere:
         return (
-            f"global: on a constant input every state comes to rest, at Euler steps up to dt = {layer.dt:g}; on a changing "
-            "one tanh and hardtanh move each unit by at most dt a step",
+            f"global: on a constant input every state comes to rest, at Euler steps up to dt = {network.dt:g}; on a "
+            "changing one tanh and hardtanh move each unit by at most dt a step",
         )
-    if layer.activation in ("tanh", "hardtanh"):
+    if network.activation in ("tanh", "hardtanh"):
         return (
             "local: linearised at the equilibrium W h = -b, where the slope of the activation is 1; states far from it may "
             "behave otherwise (iat, Fig. 11)",
         )
     return (
-        f"local: {layer.activation} is outside the activations of iat, Thm 3.9: it has no equilibrium at which its slope is "
-        "1, so that these numbers are those of W alone",
+        f"local: {network.activation} is outside the activations of iat, Thm 3.9: it has no equilibrium at which its slope "
+        "is 1, so that these numbers are those of W alone",
     )
 
 
-def _gru_motion(layer: ContinuousGRU) -> tuple[Motion, Motion]:
-    """dh/dt = z o (candidate - h) on zero input, and candidate - h."""
-    n = layer.state_size
-    U = layer.U.detach().cpu().double()
-    b = U.new_zeros(3 * n) if layer.b is None else layer.b.detach().cpu().double()
-
-    def residual(h: Tensor) -> Tensor:
-        r = torch.sigmoid(functional.linear(h, U[n : 2 * n], b[n : 2 * n]))
-        return torch.tanh(functional.linear(r * h, U[2 * n :], b[2 * n :])) - h
-
-    def motion(h: Tensor) -> Tensor:
-        return torch.sigmoid(functional.linear(h, U[:n], b[:n])) * residual(h)
-
-    return motion, residual
-
-
-def _torch(path: str, module: nn.RNNBase, options: Options) -> Iterator[Subject]:
-    """One subject a layer and direction; upper layers rest on the state that the lower ones reach from 0."""
+def _torch(path: str, module: nn.RNNBase, options: Options) -> Iterator[FoundRecurrence]:
+    """One recurrence a layer and direction; upper layers rest on the state that the lower ones reach from 0."""
     cell = cell_of(module)
     kind = f"torch.nn.{type(module).__name__}"
     if cell is None:
@@ -197,7 +166,7 @@ def _torch(path: str, module: nn.RNNBase, options: Options) -> Iterator[Subject]
             contracting = contraction_of(module, name) if isinstance(module, nn.RNN) else None
             scope: Scope = "local" if contracting is None else "global"
             notes = _torch_notes(module, contracting)
-            yield Subject(
+            yield FoundRecurrence(
                 full, kind, "discrete", equilibria=equilibria, layer=module, notes=notes, scope=scope,
                 contracting=contracting,
             )  # fmt: skip
@@ -252,11 +221,11 @@ def _check_finite(name: str, module: nn.Module) -> None:
             raise ArgumentError(f"{name}: {weight} has entries that are not finite, {count} of them")
 
 
-def _known(weight: RecurrentWeight) -> Subject:
+def _known(weight: RecurrentWeight) -> FoundRecurrence:
     value = getattr(weight.module, weight.name).detach()
     if weight.storage == "log_negative":
-        return Subject(weight.path, "eigenvalues -exp(weight)", "continuous", eigenvalues=-torch.exp(value))
+        return FoundRecurrence(weight.path, "eigenvalues -exp(weight)", "continuous", eigenvalues=-torch.exp(value))
     partner = weight.name.replace("_re", "_im")
     imaginary = getattr(weight.module, partner, None) if partner != weight.name else None
     lam = torch.complex(value, imaginary.detach()) if isinstance(imaginary, Tensor) else value
-    return Subject(weight.path, "eigenvalues", "continuous", eigenvalues=lam)
+    return FoundRecurrence(weight.path, "eigenvalues", "continuous", eigenvalues=lam)

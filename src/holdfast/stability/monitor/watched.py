@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from holdfast.errors import ArgumentError, unknown_name
-from holdfast.nn import AbstractRecurrent, ContinuousRNN, DiagonalSSM, LinearRNN, Recurrence
+from holdfast.nn import AbstractRecurrent
 from holdfast.nn.recurrent import RecurrentWeight, belongs, find_recurrent
-from holdfast.parameterizations import AbstractParameterization
+from holdfast.parameterizations import AbstractParameterization, spectral_margin
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +61,7 @@ def _watched(weight: RecurrentWeight, every: dict[str, nn.Parameter]) -> Watched
         if not isinstance(module, nn.RNN):
             return Watched(weight.path, parameters)  # a gated unit has no boundary of one matrix
         plain = not nn.utils.parametrize.is_parametrized(module, name)
-        return Watched(weight.path, parameters, lambda: _radius_margin(getattr(module, name)), True, plain)
+        return Watched(weight.path, parameters, lambda: spectral_margin(getattr(module, name), "discrete"), True, plain)
     if weight.kind == "named":
         if weight.storage == "log_negative":
             return Watched(weight.path, parameters, lambda: float(getattr(module, name).detach().min().exp()))
@@ -73,27 +71,11 @@ def _watched(weight: RecurrentWeight, every: dict[str, nn.Parameter]) -> Watched
 
 
 def _of_layer(path: str, parameters: tuple[nn.Parameter, ...], layer: AbstractRecurrent, name: str) -> Watched:
-    part = getattr(layer, name)
-    recurrence = isinstance(part, Recurrence)
-    if not recurrence and name != "w":
+    form = layer.boundary_form
+    if name != layer.boundary_name or form is None:
         return Watched(path, parameters)  # phases, frequencies, step sizes, gates
-    f: Any = part.parameterization if recurrence else layer.parameterization
-    dense = recurrence and part.structure == "dense"
-    dt = _euler_step(layer)
-    crosses = dt is not None or _crosses(f, layer.time)
-    if dt is not None:
-        return Watched(path, parameters, lambda: _euler_margin(layer.eigenvalues(), dt), dense, crosses)
-    if dense:
-        return Watched(path, parameters, lambda: _matrix_margin(part(), layer.time), True, crosses)
-    free = part.free[0] if recurrence else part
-    return Watched(path, parameters, lambda: _smallest(f, free), False, crosses)
-
-
-def _euler_step(layer: AbstractRecurrent) -> float | None:
-    if isinstance(layer, ContinuousRNN):
-        return layer.dt
-    euler = isinstance(layer, (DiagonalSSM, LinearRNN)) and layer.discretization == "euler"
-    return layer.dt if euler else None  # type: ignore[return-value]
+    crosses = layer.euler_step is not None or _crosses(form, layer.time)
+    return Watched(path, parameters, layer.margin, layer.recurrent_matrix() is not None, crosses)
 
 
 def _crosses(f: nn.Module, time: str) -> bool:
@@ -104,24 +86,3 @@ def _crosses(f: nn.Module, time: str) -> bool:
     if time == "continuous":
         return high > 0 or (high == 0 and not values.high_open)
     return high > 1 or low < -1 or (high == 1 and not values.high_open) or (low == -1 and not values.low_open)
-
-
-@torch.no_grad()
-def _smallest(f: AbstractParameterization, w: Tensor) -> float:
-    return float(f.margin(w).min())
-
-
-@torch.no_grad()
-def _euler_margin(lam: Tensor, dt: float) -> float:
-    """The smaller of -Re lam and (1 - |1 + dt lam|) / dt, both as rates."""
-    return float(torch.minimum(-lam.real, (1 - (1 + dt * lam).abs()) / dt).min())
-
-
-@torch.no_grad()
-def _matrix_margin(W: Tensor, time: str) -> float:
-    lam = torch.linalg.eigvals(W if W.dtype == torch.float64 or W.is_complex() else W.float())
-    return float(-lam.real.max()) if time == "continuous" else float(1 - lam.abs().max())
-
-
-def _radius_margin(W: Tensor) -> float:
-    return _matrix_margin(W.detach(), "discrete")

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from holdfast.errors import ArgumentError, unknown_name
-from holdfast.nn import ContinuousGRU, Recurrence
+from holdfast.nn import AbstractRecurrent, Recurrence
 from holdfast.nn.recurrent import RecurrentWeight, belongs, find_recurrent
 from holdfast.parameterizations import AbstractParameterization
 
@@ -185,20 +185,19 @@ def _names(every: dict[str, nn.Parameter], found: list[RecurrentWeight], scope: 
 
 def is_diagonal(weight: RecurrentWeight) -> bool:
     """Whether the entries of the weight belong to single modes, so that it counts as the matrix diag(w)."""
-    if weight.kind == "torch" or isinstance(weight.module, ContinuousGRU):
+    layer = weight.module
+    if weight.kind == "torch" or (isinstance(layer, AbstractRecurrent) and layer.boundary_name is None):
         return False
-    part = getattr(weight.module, weight.name)
+    part = getattr(layer, weight.name)
     return not isinstance(part, Recurrence) or part.structure == "diagonal"
 
 
 def _modes(weight: RecurrentWeight | None) -> AbstractParameterization | None:
     """f of lam = f(w), where the weight decides how fast modes decay."""
-    if weight is None or weight.kind != "layer" or not is_diagonal(weight):
+    if weight is None or not isinstance(weight.module, AbstractRecurrent) or not is_diagonal(weight):
         return None
-    part = getattr(weight.module, weight.name)
-    f = part.parameterization if isinstance(part, Recurrence) else getattr(weight.module, "parameterization", None)
-    decides = isinstance(part, Recurrence) or weight.name == "w"
-    return f if decides and isinstance(f, AbstractParameterization) else None
+    f = weight.module.boundary_form if weight.name == weight.module.boundary_name else None
+    return f if isinstance(f, AbstractParameterization) else None
 
 
 def _matrices(delta: Tensor) -> Tensor:

@@ -176,8 +176,7 @@ def _check_modes(problem: Problem) -> list[PerturbedWeight]:
     modal = [w for w in problem.weights if w.modes is not None]
     if not modal:
         raise ArgumentError(
-            "search='exact' needs the w of a diagonal recurrence in scope (DiagonalSSM, LRU, S4D, a diagonal "
-            "LinearRNN or ContinuousRNN); use search='adversarial'"
+            "search='exact' needs the free weights of a diagonal recurrence in scope; use search='adversarial'"
         )
     if any(w.ball.name != "max-abs" for w in modal):
         raise ArgumentError("search='exact' moves every mode on its own; it needs norm='spectral' or 'max-abs'")
