@@ -124,7 +124,7 @@ class Heatmap(Layer):
 
 @dataclass(frozen=True)
 class Rule(Layer):
-    """A straight reference line across the panel, at x or at y; one at infinity is kept and not drawn."""
+    """A straight line across the panel to compare with, at x or at y; one at infinity is kept and not drawn."""
 
     label: str
     x: float | None = None

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from holdfast.benchmarks import growth
-from holdfast.benchmarks.case import Kernel, Runner
+from holdfast.benchmarks.case import OwnKernel, Runner
 from holdfast.benchmarks.timing import sweep
 
 
@@ -34,7 +34,7 @@ def test_a_kernel_is_timed_at_every_value_of_the_size(monkeypatch):
         n = inputs["x"].shape[1]
         return Runner(lambda: elapsed.append(1e-3 * n**2), lambda given: {})
 
-    kernel = Kernel(
+    kernel = OwnKernel(
         name="toy",
         dims="BT",
         make_inputs=lambda shape: {"x": torch.zeros(shape)},

@@ -47,7 +47,7 @@ def kolmogorov_arnold(
     `f` takes (points, T), oldest input first, and gives (points,).
     """
     evaluate = _checked(f, length)
-    count = _check_sizes(length, digits, base, terms)
+    count = _count_terms(length, digits, base, terms)
     stairs = Staircase.build(evaluate, length, digits, base, count)
     network = stairs.network()
     width = width_of(network)
@@ -87,7 +87,7 @@ def _checked(f: Callable[[Any], Any], length: int) -> Callable[[Points], np.ndar
     return evaluate
 
 
-def _check_sizes(length: int, digits: int, base: int, terms: int | None) -> int:
+def _count_terms(length: int, digits: int, base: int, terms: int | None) -> int:
     if length < 2 or digits < 1 or base < 2:
         raise ArgumentError(
             f"expected length >= 2, digits >= 1 and base >= 2, came {length=}, {digits=}, {base=}; one input alone is "

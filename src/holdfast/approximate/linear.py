@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from holdfast.approximate.problem import Problem, condition, pose
+from holdfast.approximate.problem import FitProblem, condition, pose
 from holdfast.approximate.sums import ExponentialSum, SumStatus
 from holdfast.approximate.target import Target
 
@@ -36,7 +36,7 @@ def fit_least_squares(target: Target, order: int, rates: np.ndarray | None, hori
     )
 
 
-def _smallest_squares(problem: Problem, rates: np.ndarray) -> np.ndarray:
+def _smallest_squares(problem: FitProblem, rates: np.ndarray) -> np.ndarray:
     root = np.sqrt(problem.weights)
     A = problem.modes(rates) * root[:, None]
     norms = np.linalg.norm(A, axis=0)
@@ -99,7 +99,7 @@ def geometric(target: Target, order: int, horizon: float, value: Callable[[np.nd
     return np.geomspace(math.exp(found.x[0]), math.exp(found.x[1]), order)
 
 
-def smallest_l1(problem: Problem, rates: np.ndarray, accuracy: float = 1e-7) -> np.ndarray:
+def smallest_l1(problem: FitProblem, rates: np.ndarray, accuracy: float = 1e-7) -> np.ndarray:
     """Non-negative weights with the smallest weighted sum of |errors|, to a relative `accuracy` of that sum.
 
     A solver's tolerance is absolute, 1e-7: a correction sought in units of the error reached so far makes it relative,
@@ -119,7 +119,7 @@ def smallest_l1(problem: Problem, rates: np.ndarray, accuracy: float = 1e-7) -> 
     return coefficients
 
 
-def _corrected(problem: Problem, rates: np.ndarray, start: np.ndarray, scale: float) -> np.ndarray:
+def _corrected(problem: FitProblem, rates: np.ndarray, start: np.ndarray, scale: float) -> np.ndarray:
     """start + scale d with modes d + p - n = (rho - modes start) / scale, p, n >= 0, the smallest weighted sum of p + n."""
     from scipy import sparse
     from scipy.optimize import linprog

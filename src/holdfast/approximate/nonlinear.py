@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from holdfast.approximate.linear import fit_nonnegative
-from holdfast.approximate.problem import Problem, condition, pose
+from holdfast.approximate.problem import FitProblem, condition, pose
 from holdfast.approximate.sums import ExponentialSum, SumStatus
 from holdfast.approximate.target import Target
 
@@ -60,7 +60,7 @@ def fit_nonlinear(target: Target, order: int, rates: np.ndarray | None, horizon:
     )
 
 
-def _spread(problem: Problem, order: int, slowest: float, fastest: float) -> np.ndarray:
+def _spread(problem: FitProblem, order: int, slowest: float, fastest: float) -> np.ndarray:
     """Geometric rates from one over the time that holds 99% of the kernel to a third of the fastest."""
     mass = np.cumsum(np.abs(problem.values) * problem.weights)
     late = float(problem.time[int(np.searchsorted(mass, 0.99 * mass[-1]))])
@@ -68,14 +68,14 @@ def _spread(problem: Problem, order: int, slowest: float, fastest: float) -> np.
     return np.geomspace(low, max(fastest / 3, 2 * low), order)
 
 
-def _pruned(problem: Problem, order: int, slowest: float, fastest: float) -> np.ndarray:
+def _pruned(problem: FitProblem, order: int, slowest: float, fastest: float) -> np.ndarray:
     """The `order` modes that matter most, by their L1 norm |c| / rate, of a fit with two more."""
     wide = _search(problem, _spread(problem, order + 2, slowest, fastest), slowest)
     rates = np.exp(wide.theta)
     return np.sort(rates[np.argsort(-np.abs(wide.coefficients) / rates)[:order]])
 
 
-def _search(problem: Problem, rates: np.ndarray, slowest: float) -> _Point:
+def _search(problem: FitProblem, rates: np.ndarray, slowest: float) -> _Point:
     """Rounds of reweighted least squares from `rates`; the best of them."""
     theta = np.log(rates)
     coefficients = _project(problem, theta, np.sqrt(problem.weights))[1]
@@ -94,11 +94,11 @@ def _search(problem: Problem, rates: np.ndarray, slowest: float) -> _Point:
     return best
 
 
-def _l1(problem: Problem, theta: np.ndarray, coefficients: np.ndarray) -> float:
+def _l1(problem: FitProblem, theta: np.ndarray, coefficients: np.ndarray) -> float:
     return problem.l1(problem.values - problem.modes(np.exp(theta)) @ coefficients)
 
 
-def _reweighted(problem: Problem, theta: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+def _reweighted(problem: FitProblem, theta: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
     """w / |error|: then the sum of squares is the L1 norm. Near the errors' zeros |error| is held at a tenth."""
     gaps = np.abs(problem.values - problem.modes(np.exp(theta)) @ coefficients)
     size = np.abs(problem.values)
@@ -106,7 +106,7 @@ def _reweighted(problem: Problem, theta: np.ndarray, coefficients: np.ndarray) -
     return problem.weights / np.maximum(gaps, 0.1 * share * size + 1e-6 * gaps.max() + 1e-300)
 
 
-def _project(problem: Problem, theta: np.ndarray, root: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _project(problem: FitProblem, theta: np.ndarray, root: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Weighted errors after the best weights, those weights, and an orthonormal basis of the modes."""
     A = problem.modes(np.exp(theta)) * root[:, None]
     norms = np.linalg.norm(A, axis=0)
@@ -118,7 +118,7 @@ def _project(problem: Problem, theta: np.ndarray, root: np.ndarray) -> tuple[np.
     return y - A @ coefficients, coefficients, U[:, keep]
 
 
-def _refine(problem: Problem, theta: np.ndarray, root: np.ndarray, slowest: float) -> tuple[np.ndarray, bool]:
+def _refine(problem: FitProblem, theta: np.ndarray, root: np.ndarray, slowest: float) -> tuple[np.ndarray, bool]:
     from scipy.optimize import least_squares
 
     def errors(at: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from holdfast.approximate.target import Target
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class FitProblem:
     """Times, rho there, and weights whose sum of |error| is the L1 norm (without `rest`, the law's tail after them)."""
 
     time: np.ndarray
@@ -31,7 +31,7 @@ class Problem:
 
 def pose(
     target: Target, slowest: float, fastest: float, *, panels: int = 200, nodes: int = 2, thin: int | None = None
-) -> Problem:
+) -> FitProblem:
     """The problem for modes between two rates.
 
     For a law the times reach 60 time constants of the slowest mode, where only the law itself is left; else they end
@@ -40,20 +40,20 @@ def pose(
     if target.sampled:
         assert target.time is not None and target.values is not None
         kept = slice(None) if thin is None or len(target.time) <= thin else _thinned(len(target.time), thin)
-        return Problem(target.time[kept], target.values[kept], sample_weights(target.time[kept]))
+        return FitProblem(target.time[kept], target.values[kept], sample_weights(target.time[kept]))
     end = 60 / slowest if target.law is not None else target.end
     quickest = max(fastest, target.fastest)
     frequency = min(target.frequency, 50 * quickest)
     t, w = time_rule(end, quickest, panels=panels, nodes=nodes, frequency=frequency, until=target.oscillates_until)
     rest = float(target.law.tail_norm(end)) if target.law is not None else 0.0
-    return Problem(t, target(t), w, rest)
+    return FitProblem(t, target(t), w, rest)
 
 
 def _thinned(count: int, wanted: int) -> np.ndarray:
     return np.unique(np.concatenate([[0.0], np.geomspace(1, count - 1, wanted)]).round().astype(int))
 
 
-def condition(problem: Problem, rates: np.ndarray) -> tuple[float, int]:
+def condition(problem: FitProblem, rates: np.ndarray) -> tuple[float, int]:
     """Condition number and numerical rank of the modes as weighted columns of unit norm."""
     columns = problem.modes(rates) * np.sqrt(problem.weights)[:, None]
     norms = np.linalg.norm(columns, axis=0)

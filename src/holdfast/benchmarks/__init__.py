@@ -4,7 +4,7 @@
 in one of `cases/`, a new kernel a file there and its name in `registry.MODULES`.
 """
 
-from holdfast.benchmarks.case import Case, Contender, Kernel, Match, Runner
+from holdfast.benchmarks.case import Case, Contender, Match, OwnKernel, Runner
 from holdfast.benchmarks.markdown import render, write_page
 from holdfast.benchmarks.registry import Plan, names, select
 from holdfast.benchmarks.report import Report, Row
@@ -13,7 +13,7 @@ from holdfast.benchmarks.run import run
 __all__ = [
     "Case",
     "Contender",
-    "Kernel",
+    "OwnKernel",
     "Match",
     "Plan",
     "Report",

@@ -90,7 +90,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class OwnKernel:
     """One of our kernels, for the measurements that compare it with itself: growth of its time, and its memory.
 
     `sweeps` gives sizes for each letter of `dims`, the others staying as in `base`; `bounds` the exponents that its

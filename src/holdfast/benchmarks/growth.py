@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from holdfast.benchmarks.case import Kernel, Shape
+from holdfast.benchmarks.case import OwnKernel, Shape
 from holdfast.benchmarks.timing import sweep
 
 
@@ -34,7 +34,7 @@ def fit(values: Sequence[float], seconds: Sequence[float]) -> tuple[float, float
     return exponent, float(np.sqrt(left @ left / max(len(x) - 2, 1) / (centred @ centred)))
 
 
-def measure(kernel: Kernel, size: str, budget: float) -> Growth:
+def measure(kernel: OwnKernel, size: str, budget: float) -> Growth:
     """Times the kernel at every value of one size, in turn, for about `budget` seconds."""
     at = kernel.dims.index(size)
     values = kernel.sweeps[size]

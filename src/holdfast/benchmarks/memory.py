@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.benchmarks.case import Kernel, Shape
+from holdfast.benchmarks.case import OwnKernel, Shape
 from holdfast.benchmarks.registry import kernels
 from holdfast.errors import unknown_name
 
@@ -27,7 +27,7 @@ class Peak:
     note: str = ""
 
 
-def measure(kernel: Kernel) -> Peak:
+def measure(kernel: OwnKernel) -> Peak:
     """Runs one training step in a fresh process and reads the high-water mark of its memory."""
     common = (kernel.name, kernel.memory_shape)
     stated = kernel.stated_bytes(kernel.memory_shape)
@@ -43,7 +43,7 @@ def measure(kernel: Kernel) -> Peak:
     return Peak(*common, json.loads(done.stdout)["peak"], stated, kernel.formula)
 
 
-def peak_of_step(kernel: Kernel) -> int:
+def peak_of_step(kernel: OwnKernel) -> int:
     """Bytes over an idle process at the peak; for a process that has done nothing else."""
     # a small step first: it loads the library and starts the threads, whose memory belongs to no step
     small = kernel.ours(kernel.make_inputs(tuple(min(n, 8) for n in kernel.memory_shape)))

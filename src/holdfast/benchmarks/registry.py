@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from holdfast.benchmarks.case import Case, Kernel
+from holdfast.benchmarks.case import Case, OwnKernel
 from holdfast.benchmarks.cases import lru, memory, monitor, perturbation, rnn, s4d, scan, stack
 from holdfast.errors import unknown_name
 
@@ -20,8 +20,8 @@ class Plan:
     """What a run will measure."""
 
     cases: tuple[Case, ...]
-    growth: tuple[Kernel, ...]
-    memory: tuple[Kernel, ...]
+    growth: tuple[OwnKernel, ...]
+    memory: tuple[OwnKernel, ...]
 
 
 def cases() -> list[Case]:
@@ -29,7 +29,7 @@ def cases() -> list[Case]:
     return [case for module in MODULES for case in module.cases()]
 
 
-def kernels() -> list[Kernel]:
+def kernels() -> list[OwnKernel]:
     """Our kernels, for growth and memory."""
     return [module.KERNEL for module in KERNELS]
 

@@ -41,7 +41,7 @@ def command(
 
     Example: holdfast doctor
     """
-    checks = examine()
+    checks = look_around()
     if as_json:
         typer.echo(json.dumps([asdict(check) for check in checks], indent=1))
     else:
@@ -50,7 +50,7 @@ def command(
         raise typer.Exit(1)
 
 
-def examine() -> list[Check]:
+def look_around() -> list[Check]:
     """Every line of the report, the self-test last."""
     return [*_versions(), *_native(), *_data(), *_self_test()]
 

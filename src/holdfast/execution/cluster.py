@@ -63,20 +63,20 @@ class RayExecutor:
             refused, self._refused = self._refused, []
             return refused
         ready, _ = self._ray.wait([*self._running], num_returns=1, timeout=seconds) if self._running else ([], [])
-        return [self._collect(reference) for reference in ready]
+        return [self._collect(future) for future in ready]
 
     def stop(self) -> None:
         """Cancels what runs and leaves the cluster; one that was started for the occasion ends."""
-        for reference in self._running:
-            self._ray.cancel(reference, force=True)
+        for future in self._running:
+            self._ray.cancel(future, force=True)
         self._running.clear()
         self._ray.shutdown()
 
-    def _collect(self, reference: Any) -> Event:
+    def _collect(self, future: Any) -> Event:
         errors = self._ray.exceptions
-        task = self._running.pop(reference)
+        task = self._running.pop(future)
         try:
-            result = self._ray.get(reference)
+            result = self._ray.get(future)
             self._store.save(Path(task.folder), result)
         except FolderError as error:
             return Event("failed", task, text=str(error))

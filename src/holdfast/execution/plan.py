@@ -19,7 +19,7 @@ class Job:
     """One experiment at one preset."""
 
     experiment: Experiment
-    reference: str
+    origin: str
     preset: str
     config: Config
     folder: Path  # of its conclusion
@@ -40,13 +40,13 @@ class Job:
     def key(self) -> str:
         """Names everything that the conclusion depends on: version, source, config, and the units' contents."""
         contents = [self.contents[task.folder] for task in self.units]
-        origin = {"source": self.experiment.source} if self.experiment.source else {}
-        return config_hash({"version": self.experiment.version, "config": self.config, "contents": contents, **origin})
+        source = {"source": self.experiment.source} if self.experiment.source else {}
+        return config_hash({"version": self.experiment.version, "config": self.config, "contents": contents, **source})
 
     def conclusion(self) -> Task:
         """The task that draws the conclusion; all units are finished."""
         return Task(
-            "conclusion", self.experiment.id, self.reference, str(self.folder), self.config, f"{self.experiment.id} conclusion",
+            "conclusion", self.experiment.id, self.origin, str(self.folder), self.config, f"{self.experiment.id} conclusion",
             preset=self.preset, key=self.key(), source=self.experiment.source, sources=[task.folder for task in self.units],
         )  # fmt: skip
 
@@ -104,8 +104,8 @@ def _what_for(manifest: Mapping[str, Any]) -> tuple[Any, Any, Any] | None:
 
 
 def _job(store: Store, id: str, preset: str) -> Job:
-    reference = registry.reference(id)
-    experiment = registry.load(reference)
+    origin = registry.origin(id)
+    experiment = registry.load(origin)
     config = experiment.config(preset)
     configs = experiment.units(config)
     labels = _labels(experiment.id, configs)
@@ -116,7 +116,7 @@ def _job(store: Store, id: str, preset: str) -> Job:
         tasks[folder] = Task(
             "unit",
             experiment.id,
-            reference,
+            origin,
             folder,
             unit,
             label,
@@ -125,7 +125,7 @@ def _job(store: Store, id: str, preset: str) -> Job:
             source=experiment.source,
         )
     folder_of_conclusion = store.conclusion(experiment.id, preset)
-    return Job(experiment, reference, preset, config, folder_of_conclusion, [*tasks.values()])
+    return Job(experiment, origin, preset, config, folder_of_conclusion, [*tasks.values()])
 
 
 def _labels(id: str, configs: Sequence[Config]) -> list[str]:

@@ -24,7 +24,7 @@ class Task:
 
     kind: Literal["unit", "conclusion"]
     experiment: str
-    reference: str
+    origin: str
     folder: str
     config: Config
     label: str
@@ -41,9 +41,9 @@ class Task:
 
 def perform(task: Task, report: Callable[[float, str], None], scratch: Path | None, units: Sequence[Result]) -> Result:
     """Does the work and gives back its result; `units` are the results that a conclusion is drawn from."""
-    experiment = load(task.reference)
+    experiment = load(task.origin)
     if experiment.source != task.source:
-        raise ArgumentError(f"{task.reference} was edited while it ran; run the same command again")
+        raise ArgumentError(f"{task.origin} was edited while it ran; run the same command again")
     if task.kind == "conclusion":
         return conclude(experiment, task.preset, task.config, units, task.key)
     if scratch is not None:

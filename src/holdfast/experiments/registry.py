@@ -75,10 +75,10 @@ def entries() -> list[Entry]:
 
 def get(id: str) -> Experiment:
     """The experiment of that id, or the one in a Python file of the user's (`path/to/file.py`)."""
-    return load(reference(id))
+    return load(origin(id))
 
 
-def reference(id: str) -> str:
+def origin(id: str) -> str:
     """Where an experiment is found by another process: its module's name, or the path of a file."""
     if id.endswith(".py"):
         path = Path(id).resolve()
@@ -93,17 +93,17 @@ def reference(id: str) -> str:
     raise unknown_name("experiment", id, known)
 
 
-def load(reference: str) -> Experiment:
+def load(origin: str) -> Experiment:
     """The object EXPERIMENT of a module or file."""
-    if reference.endswith(".py"):
-        return _own(Path(reference))
-    return _experiment(importlib.import_module(reference), reference)
+    if origin.endswith(".py"):
+        return _own(Path(origin))
+    return _experiment(importlib.import_module(origin), origin)
 
 
-def _experiment(module: ModuleType, reference: str) -> Experiment:
+def _experiment(module: ModuleType, origin: str) -> Experiment:
     experiment = getattr(module, "EXPERIMENT", None)
     if not isinstance(experiment, Experiment):
-        raise ArgumentError(f"{reference} has no EXPERIMENT = Experiment(...); see docs/reproduce.md")
+        raise ArgumentError(f"{origin} has no EXPERIMENT = Experiment(...); see docs/reproduce.md")
     return experiment
 
 

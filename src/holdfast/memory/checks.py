@@ -13,7 +13,7 @@ CUTS = 3  # places behind which a long run's inputs are changed
 STEPS = 12  # length of the short runs; each check is a run or two of this length
 
 
-def examine(subject: Subject, generator: torch.Generator, *, causal: bool = True) -> None:
+def prepare(subject: Subject, generator: torch.Generator, *, causal: bool = True) -> None:
     """Raises ModelError, naming the fix, where the model cannot be measured; sets the subject's output size and state.
 
     Everything is judged on short runs of random inputs, so that it costs little next to the measurement.

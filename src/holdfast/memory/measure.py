@@ -15,12 +15,12 @@ from torch import Tensor
 from holdfast._arguments import as_generator, checked
 from holdfast.errors import ArgumentError, ShapeError
 from holdfast.memory import closed_form
-from holdfast.memory.checks import check_far_sight, examine
+from holdfast.memory.checks import check_far_sight, prepare
 from holdfast.memory.curve import CurveStatus, MemoryCurve, Normalization, NotCausalError
 from holdfast.memory.preserve import undisturbed
 from holdfast.memory.probes import Measured, Plan, ProbeName
 from holdfast.memory.search import Best, ascend, at_amplitudes, directions, run_all, sign_patterns
-from holdfast.memory.settle import SHORTEST, Settling, check_burn_in, longest_settling, settle
+from holdfast.memory.settle import SHORTEST, Settling, longest_settling, settle, settle_for
 from holdfast.memory.subject import Layout, Subject
 from holdfast.memory.window import WINDOWED, measure_window
 
@@ -82,9 +82,9 @@ def memory_function(
     generator = as_generator(seed)
     with undisturbed(model, evaluate=mode == "eval"), torch.no_grad():
         subject = Subject(model, input_size, layout=layout, dtype=dtype, device=device, double=double)
-        examine(subject, generator)
+        prepare(subject, generator)
         check_far_sight(subject, horizon + 1, generator.initial_seed())
-        chosen = _check_candidates(candidates, input_size)
+        chosen = _as_candidates(candidates, input_size)
         first = _first_round(input_size, budget, amplitudes, generator) if chosen is None else chosen
         settling, form = _lead(subject, probe, first, burn_in, longest_burn_in, reversed_form, horizon)
         lead = settling.steps if settling.state is None else 0
@@ -121,7 +121,7 @@ def _check_arguments(
         raise ArgumentError(f"amplitudes must be finite numbers above 0, came {tuple(amplitudes)}")
 
 
-def _check_candidates(candidates: Tensor | None, input_size: int) -> Tensor | None:
+def _as_candidates(candidates: Tensor | None, input_size: int) -> Tensor | None:
     if candidates is None:
         return None
     if candidates.ndim != 2 or candidates.shape[1] != input_size or len(candidates) == 0:
@@ -147,7 +147,7 @@ def _lead(
     if burn_in is not None:
         if burn_in < (1 if probe == "reversed" else 0):
             raise ArgumentError(f"burn_in must not be negative, and at least 1 for the reversed probe; came {burn_in}")
-        return check_burn_in(subject, constant, burn_in), "stream"
+        return settle_for(subject, constant, burn_in), "stream"
     wait = longest or longest_settling(subject, len(constant))
     if subject.longest is not None:
         wait = min(wait, subject.longest - horizon - 1)

@@ -13,7 +13,7 @@ import torch
 from holdfast._arguments import as_generator, checked
 from holdfast.errors import ArgumentError
 from holdfast.memory import functional
-from holdfast.memory.checks import examine
+from holdfast.memory.checks import prepare
 from holdfast.memory.curve import ModelError
 from holdfast.memory.preserve import undisturbed
 from holdfast.memory.subject import Layout, Subject
@@ -92,7 +92,7 @@ def check_properties(
     generator = as_generator(seed)
     with undisturbed(model, evaluate=mode == "eval"), torch.no_grad():
         subject = Subject(model, input_size, layout=layout, dtype=dtype, device=device, double=double)
-        examine(subject, generator, causal=False)
+        prepare(subject, generator, causal=False)
         probe = functional.Functional(subject, horizon, generator)
         if not probe.finite:
             raise ModelError("the model returns NaN or infinite values on inputs of size 1; nothing can be checked")

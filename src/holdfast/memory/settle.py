@@ -63,7 +63,7 @@ def settle(subject: Subject, x: Float[Tensor, "rows inputs"], longest: int, *, k
         y, state = _prolong(subject, constant, y, state, longest)
 
 
-def check_burn_in(subject: Subject, x: Float[Tensor, "rows inputs"], steps: int) -> Settling:
+def settle_for(subject: Subject, x: Float[Tensor, "rows inputs"], steps: int) -> Settling:
     """Whether the constant inputs x leave the output at rest after `steps` steps, judged over a third as many more."""
     constant = x.to(subject.device, subject.dtype).unsqueeze(1)
     y = subject(constant.expand(-1, steps + max(steps // 3, 16), -1).contiguous())

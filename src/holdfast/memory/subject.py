@@ -48,9 +48,9 @@ class Subject:
         self.model = _widened(model) if double and isinstance(model, nn.Module) else model
         self.input_size = input_size
         self.time_first = layout == "time_first"
-        reference = _first_float(self.model)
-        self.dtype = dtype or (reference.dtype if reference is not None else torch.get_default_dtype())
-        self.device = torch.device(device or (reference.device if reference is not None else "cpu"))
+        weight = _first_float(self.model)
+        self.dtype = dtype or (weight.dtype if weight is not None else torch.get_default_dtype())
+        self.device = torch.device(device or (weight.device if weight is not None else "cpu"))
         if not self.dtype.is_floating_point:
             raise ArgumentError(f"dtype must be a floating type, came {self.dtype}")
         # a model may say how many steps it can take, as the transformers adapter does for position embeddings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from holdfast.benchmarks.case import Case, Contender, Inputs, Kernel, Match, Runner, Shape
+from holdfast.benchmarks.case import Case, Contender, Inputs, Match, OwnKernel, Runner, Shape
 from holdfast.benchmarks.cases.shared import SHAPES, gated
 from holdfast.benchmarks.peers import jax_peers, rooflines, s5
 from holdfast.benchmarks.steps import generator, in_pieces, training_step, truth_by
@@ -46,7 +46,7 @@ def stated_bytes(shape: Shape) -> int:
     return 4 * batch * time * (4 * features + 2 * modes)
 
 
-KERNEL = Kernel(
+KERNEL = OwnKernel(
     name=GROUP,
     dims="BTDN",
     make_inputs=make_inputs,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from holdfast.benchmarks.case import Case, Contender, Inputs, Kernel, Match, Runner, Shape
+from holdfast.benchmarks.case import Case, Contender, Inputs, Match, OwnKernel, Runner, Shape
 from holdfast.benchmarks.cases import shared
 from holdfast.benchmarks.peers import torch_nn
 from holdfast.benchmarks.steps import generator, in_pieces, training_step, truth_by
@@ -45,7 +45,7 @@ def stated_bytes(shape: Shape) -> int:
     return 4 * batch * time * (2 * features + 2 * state)
 
 
-KERNEL = Kernel(
+KERNEL = OwnKernel(
     name=GROUP,
     dims="BTDN",
     make_inputs=make_inputs,

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from holdfast.benchmarks.case import Case, Contender, Inputs, Kernel, Match, Runner, Shape
+from holdfast.benchmarks.case import Case, Contender, Inputs, Match, OwnKernel, Runner, Shape
 from holdfast.benchmarks.cases.shared import SHAPES
 from holdfast.benchmarks.peers.fft_s4d import fft_s4d, fft_s4d_bytes
 from holdfast.benchmarks.steps import generator, training_step, truth_by
@@ -48,7 +48,7 @@ def stated_bytes(shape: Shape) -> int:
     return 4 * batch * time * features * 4 + 4 * batch * (time // CHECKPOINT + 1) * features * state
 
 
-KERNEL = Kernel(
+KERNEL = OwnKernel(
     name=GROUP,
     dims="BTDN",
     make_inputs=make_inputs,

@@ -7,7 +7,7 @@ import functools
 import torch
 from torch import Tensor
 
-from holdfast.benchmarks.case import Case, Contender, Inputs, Kernel, Match, Runner, Shape
+from holdfast.benchmarks.case import Case, Contender, Inputs, Match, OwnKernel, Runner, Shape
 from holdfast.benchmarks.peers import jax_peers, mamba, rooflines
 from holdfast.benchmarks.steps import generator, in_pieces, training_step, truth_by
 from holdfast.kernels.scan import scan
@@ -37,7 +37,7 @@ def stated_bytes(shape: Shape) -> int:
     return 4 * 6 * batch * time * channels
 
 
-KERNEL = Kernel(
+KERNEL = OwnKernel(
     name=GROUP,
     dims="BTN",
     make_inputs=make_inputs,

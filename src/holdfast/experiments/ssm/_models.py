@@ -1,4 +1,4 @@
-"""Small reference models for Table 1: one way of mixing over time each, in the same stack."""
+"""Small models to compare for Table 1: one way of mixing over time each, in the same stack."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from holdfast.stability.certificates.lyapunov import (
     MatrixAnalysis,
     analyse_diagonal,
     analyse_matrix,
-    check_matrix,
+    as_matrix,
 )
 from holdfast.stability.certificates.memory_bound import MemoryBound, memory_bound, weight_bound
 from holdfast.stability.certificates.recurrences import (
@@ -237,7 +237,7 @@ def _analyse(found: FoundRecurrence, limit: int) -> MatrixAnalysis:
     if found.eigenvalues is not None:
         return analyse_diagonal(found.eigenvalues, found.time)
     if found.matrix is not None:
-        W = check_matrix(found.matrix, found.path or "W", limit)
+        W = as_matrix(found.matrix, found.path or "W", limit)
         return analyse_matrix(W, found.time, torch.finfo(found.matrix.dtype).eps)
     assert found.equilibria is not None
     return analyse_matrix(found.equilibria.jacobians[0], found.time, torch.finfo(torch.float32).eps)

@@ -72,7 +72,7 @@ class MatrixAnalysis:
     growth: Growth | None
 
 
-def check_matrix(W: Tensor, name: str, limit: int) -> Float64[np.ndarray, "n n"]:
+def as_matrix(W: Tensor, name: str, limit: int) -> Float64[np.ndarray, "n n"]:
     """W in float64; raises for what is not a finite square matrix of at most `limit` rows."""
     if W.ndim != 2 or W.shape[0] != W.shape[1] or len(W) == 0:
         raise ShapeError(f"{name} must be a square matrix, came shape {tuple(W.shape)}")

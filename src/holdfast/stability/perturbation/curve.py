@@ -38,7 +38,7 @@ class PerturbationCurve:
     running_maximum: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "radii", check_radii(self.radii))
+        object.__setattr__(self, "radii", as_radii(self.radii))
         for name in ("errors", "draws"):
             value = getattr(self, name)
             if value is not None:
@@ -67,7 +67,7 @@ class PerturbationCurve:
         return plain
 
 
-def check_radii(radii: Sequence[float] | np.ndarray | Tensor) -> np.ndarray:
+def as_radii(radii: Sequence[float] | np.ndarray | Tensor) -> np.ndarray:
     """The radii as float64; raises unless there is one and they are finite, not negative and increase."""
     betas = _array(radii)
     if betas.ndim != 1 or len(betas) == 0:

@@ -15,11 +15,11 @@ from holdfast.memory import ModelError
 from holdfast.memory.preserve import undisturbed
 from holdfast.memory.subject import MISTAKES
 from holdfast.stability.perturbation.balls import Ball, Norm, Scope, select_weights
-from holdfast.stability.perturbation.curve import PerturbationCurve, check_radii
+from holdfast.stability.perturbation.curve import PerturbationCurve, as_radii
 from holdfast.stability.perturbation.evaluate import LIMIT, Data, check_targets, run_once
 from holdfast.stability.perturbation.methods import Method, choose
 from holdfast.stability.perturbation.metrics import MetricName, get_metric
-from holdfast.stability.perturbation.search import Problem, Progress, Search, centre_error, run_search
+from holdfast.stability.perturbation.search import Progress, Search, SearchProblem, centre_error, run_search
 
 
 @checked
@@ -67,7 +67,7 @@ def perturbation_error(
     MB of random directions. What is not finite is +inf.
     The model, its mode, its gradients and the random states are left as they were.
     """
-    betas = check_radii(radii)
+    betas = as_radii(radii)
     _check(search, draws, restarts, steps, memory_limit, running_maximum)
     inputs, targets = (_in_dtype_of(model, x) for x in (inputs, targets))
     generator = as_generator(seed)
@@ -79,7 +79,7 @@ def perturbation_error(
         data = Data(inputs, targets, get_metric(metric, dt), scales, layout == "time_first")
         evaluator, reason = choose(model, data, {w.name: w.value for w in weights}, method, memory_limit)
         centre = centre_error(evaluator, weights)
-        problem = Problem(weights, betas, evaluator, progress)
+        problem = SearchProblem(weights, betas, evaluator, progress)
         found = run_search(problem, search, centre, draws, ball, restarts, steps, generator)
     return PerturbationCurve(
         radii=betas,

@@ -130,7 +130,7 @@ class FoldedRNN(AbstractEvaluator):
         return self.data.metric.of(self.data.error(outputs))
 
 
-class Kernel(AbstractEvaluator):
+class OneByOne(AbstractEvaluator):
     """torch.nn.RNN by our RNN kernel, one run a draw: the same function in a third of the time of torch's own."""
 
     how = "kernel"

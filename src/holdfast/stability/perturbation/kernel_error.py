@@ -22,9 +22,9 @@ from holdfast.errors import ArgumentError, unknown_name
 from holdfast.laws import AbstractLaw
 from holdfast.parameterizations import AbstractParameterization, fit_constants, get
 from holdfast.stability.perturbation.balls import BALLS, NORMS, Ball, Norm, PerturbedWeight, ball_of
-from holdfast.stability.perturbation.curve import PerturbationCurve, check_radii
+from holdfast.stability.perturbation.curve import PerturbationCurve, as_radii
 from holdfast.stability.perturbation.evaluate import LIMIT, AbstractEvaluator, Stacked
-from holdfast.stability.perturbation.search import SEARCHES, Problem, Progress, Search, centre_error, run_search
+from holdfast.stability.perturbation.search import SEARCHES, Progress, Search, SearchProblem, centre_error, run_search
 
 KernelScope = Literal["recurrent", "all", "coefficients"]
 SCOPES: dict[str, tuple[str, ...]] = {"recurrent": ("w",), "all": ("w", "c"), "coefficients": ("c",)}
@@ -95,7 +95,7 @@ def kernel_perturbation_error(
     weight stops decaying. `rho` is a law, with its exact tail, or a function of tensors with `horizon`. Accurate to
     about 1e-8 of the norm of rho.
     """
-    betas = check_radii(radii)
+    betas = as_radii(radii)
     known = {"scope": (scope, SCOPES), "search": (search, SEARCHES), "ball": (ball, BALLS), "norm": (norm, NORMS)}
     for kind, (value, names) in known.items():
         if value not in names:
@@ -118,7 +118,7 @@ def kernel_perturbation_error(
     ]
     generator = as_generator(seed)
     centre = centre_error(evaluator, weights)
-    problem = Problem(weights, betas, evaluator, progress)
+    problem = SearchProblem(weights, betas, evaluator, progress)
     found = run_search(problem, search, centre, draws, ball, restarts, steps, generator)
     return PerturbationCurve(
         radii=betas,

@@ -13,7 +13,7 @@ from holdfast.errors import ArgumentError, unknown_name
 from holdfast.nn import AbstractRecurrent
 from holdfast.stability.cells import Unrolled, cell_of
 from holdfast.stability.perturbation.evaluate import AbstractEvaluator, Data, Loop, Stacked, Vmap
-from holdfast.stability.perturbation.folded import Folded, FoldedRNN, Kernel
+from holdfast.stability.perturbation.folded import Folded, FoldedRNN, OneByOne
 from holdfast.stability.perturbation.impulse import Impulse
 
 Method = Literal["auto", "impulse", "folded", "kernel", "vmap", "loop"]
@@ -110,7 +110,7 @@ def _of_torch(model: nn.RNNBase, data: Data, limit: float, method: Method) -> tu
         return f"{name} with projections has no form that is vectorised"
     small = _is_small(data, model.hidden_size)
     if isinstance(model, nn.RNN) and (method == "kernel" or (method == "auto" and not small)):
-        return Kernel(model, data, limit), f"{name} by our own kernel, one run a draw"
+        return OneByOne(model, data, limit), f"{name} by our own kernel, one run a draw"
     if method == "kernel":
         return f"{name} is not a torch.nn.RNN"
     if method == "vmap" or small:

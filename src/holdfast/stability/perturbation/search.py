@@ -23,7 +23,7 @@ BLOCK = 1 << 22  # numbers of one block of random directions, 32 MB in float64; 
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class SearchProblem:
     """Weights with their balls, the radii, and the errors of perturbed weights."""
 
     weights: Sequence[PerturbedWeight]
@@ -54,7 +54,7 @@ class Found:
 
 
 def run_search(
-    problem: Problem,
+    problem: SearchProblem,
     search: Search,
     centre: float,
     draws: int,
@@ -69,7 +69,7 @@ def run_search(
         return adversarial_search(problem, found, restarts, steps, generator)
     if search == "exact":
         if any(w.modes is None for w in problem.weights):
-            _check_modes(problem)
+            _modal_weights(problem)
             found = adversarial_search(problem, found, restarts, steps, generator)
         return exact_search(problem, found, steps)
     return found
@@ -81,7 +81,7 @@ def centre_error(evaluator: AbstractEvaluator, weights: Sequence[PerturbedWeight
 
 
 def random_search(
-    problem: Problem, draws: int, where: Ball, generator: torch.Generator, centre: float, *, keep: bool
+    problem: SearchProblem, draws: int, where: Ball, generator: torch.Generator, centre: float, *, keep: bool
 ) -> Found:
     """Draws in the ball of every radius: the same directions at each, so that the curve is not a matter of luck.
 
@@ -111,7 +111,9 @@ def random_search(
     return Found(errors.amax(1).clamp(min=centre).numpy(), errors.numpy(), keeper.best)
 
 
-def adversarial_search(problem: Problem, start: Found, restarts: int, steps: int, generator: torch.Generator) -> Found:
+def adversarial_search(
+    problem: SearchProblem, start: Found, restarts: int, steps: int, generator: torch.Generator
+) -> Found:
     """Projected gradient ascent at all radii at once, from the best random draw and from far points of the balls.
 
     Those are the gradient at the centre and its opposite, all entries up and all down (the slow and the fast end of
@@ -138,7 +140,7 @@ def adversarial_search(problem: Problem, start: Found, restarts: int, steps: int
     return keeper.nested()
 
 
-def _starts(problem: Problem, start: Found, radii: Tensor, restarts: int, generator: torch.Generator) -> Deltas:
+def _starts(problem: SearchProblem, start: Found, radii: Tensor, restarts: int, generator: torch.Generator) -> Deltas:
     """(radii x starts, *shape) for every weight, the starts of a radius next to each other."""
     centre = {w.name: w.value.unsqueeze(0) for w in problem.weights}
     _, gradients = problem.evaluator.errors_and_gradients(centre)
@@ -152,7 +154,7 @@ def _starts(problem: Problem, start: Found, radii: Tensor, restarts: int, genera
     return deltas
 
 
-def exact_search(problem: Problem, start: Found, steps: int) -> Found:
+def exact_search(problem: SearchProblem, start: Found, steps: int) -> Found:
     """The worst case of diagonal recurrences lam = f(w): every mode at its slow or its fast end, the rest by ascent.
 
     With every other weight fixed, an error that is of one sign grows with each mode's time constant (or falls with
@@ -161,7 +163,7 @@ def exact_search(problem: Problem, start: Found, steps: int) -> Found:
     search left them and move along the steepest direction of their own ball, which never lowers an error that is
     convex in them (coefficients of a linear read-out). Exact where the ends decide; in general a local maximum.
     """
-    modal = _check_modes(problem)
+    modal = _modal_weights(problem)
     keeper = _Keeper.after(start)
     for i, beta in enumerate(problem.radii):
         ends = {w.name: _ends(w, float(beta)) for w in modal}
@@ -171,7 +173,7 @@ def exact_search(problem: Problem, start: Found, steps: int) -> Found:
     return keeper.nested()
 
 
-def _check_modes(problem: Problem) -> list[PerturbedWeight]:
+def _modal_weights(problem: SearchProblem) -> list[PerturbedWeight]:
     """The weights that decide how fast modes decay; raises where the search has none to move."""
     modal = [w for w in problem.weights if w.modes is not None]
     if not modal:
@@ -190,7 +192,7 @@ class _Keeper:
         self.errors, self.draws, self.best = errors, draws, best
 
     @classmethod
-    def at_centre(cls, problem: Problem, centre: float) -> _Keeper:
+    def at_centre(cls, problem: SearchProblem, centre: float) -> _Keeper:
         """Nothing found yet but the centre."""
         count = len(problem.radii)
         best = {w.name: w.value.new_zeros(count, *w.value.shape) for w in problem.weights}
@@ -235,7 +237,7 @@ def _ends(weight: PerturbedWeight, beta: float) -> tuple[Tensor, Tensor, Tensor]
     return slow, fast, weight.modes.margin(w).flatten().argsort()
 
 
-def _vertices(problem: Problem, keeper: _Keeper, i: int, ends: dict, beta: float, steps: int) -> None:
+def _vertices(problem: SearchProblem, keeper: _Keeper, i: int, ends: dict, beta: float, steps: int) -> None:
     """All candidates of one radius."""
     rest = {w.name: keeper.best[w.name][i] for w in problem.weights if w.name not in ends}
     candidates = {}
@@ -256,7 +258,7 @@ def _vertices(problem: Problem, keeper: _Keeper, i: int, ends: dict, beta: float
             return
 
 
-def _offer_with_rest(problem: Problem, keeper: _Keeper, i: int, modal: Deltas, rest: Deltas, rows: int) -> None:
+def _offer_with_rest(problem: SearchProblem, keeper: _Keeper, i: int, modal: Deltas, rest: Deltas, rows: int) -> None:
     deltas = {**modal, **{name: d.unsqueeze(0).expand(rows, *d.shape) for name, d in rest.items()}}
     keeper.offer(problem.errors(deltas), deltas, [i])
     if rest:
@@ -264,7 +266,7 @@ def _offer_with_rest(problem: Problem, keeper: _Keeper, i: int, modal: Deltas, r
         keeper.offer(problem.errors(still), still, [i])
 
 
-def _ascend_rest(problem: Problem, keeper: _Keeper, i: int, ends: dict, beta: float) -> bool:
+def _ascend_rest(problem: SearchProblem, keeper: _Keeper, i: int, ends: dict, beta: float) -> bool:
     """Weights outside the recurrence to the far point of their balls along the gradient."""
     others = [w for w in problem.weights if w.name not in ends]
     if not others:
@@ -276,7 +278,7 @@ def _ascend_rest(problem: Problem, keeper: _Keeper, i: int, ends: dict, beta: fl
     return keeper.offer(problem.errors(deltas), deltas, [i])
 
 
-def _flip(problem: Problem, keeper: _Keeper, i: int, ends: dict) -> bool:
+def _flip(problem: SearchProblem, keeper: _Keeper, i: int, ends: dict) -> bool:
     """Modes to their other ends: each alone, then the k that help most together, for every k."""
     better = False
     for name, (slow, fast, _) in ends.items():
