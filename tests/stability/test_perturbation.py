@@ -77,9 +77,9 @@ def test_every_method_agrees_with_one_run_a_draw(name, metric):
     make, method = LAYERS[name]
     model = make()
     x, y = data(model)
-    found = perturbation_error(model, x, y, RADII, metric=metric)
+    found = perturbation_error(model, x, y, RADII, metric=metric, draws=6)
     assert found.method == method, found.reason
-    plain = perturbation_error(model, x, y, RADII, metric=metric, method="loop")
+    plain = perturbation_error(model, x, y, RADII, metric=metric, draws=6, method="loop")
     # float32 sums of 20 steps and 8 states in another order
     np.testing.assert_allclose(found.draws, plain.draws, rtol=2e-5)
     assert found.centre == pytest.approx(plain.centre, rel=2e-5)
@@ -91,9 +91,9 @@ def test_impulse_method_is_right_for_short_and_long_sequences(length):
     model = DiagonalSSM(2, 8, activation="identity").double()
     x, y = data(model, length=length)
     for metric in ("sup", "mean-square", "sobolev"):
-        found = perturbation_error(model, x, y, [0.01, 0.1], metric=metric)
+        found = perturbation_error(model, x, y, [0.01, 0.1], metric=metric, draws=6)
         assert found.method == "impulse"
-        plain = perturbation_error(model, x, y, [0.01, 0.1], metric=metric, method="loop")
+        plain = perturbation_error(model, x, y, [0.01, 0.1], metric=metric, draws=6, method="loop")
         np.testing.assert_allclose(found.draws, plain.draws, rtol=1e-10)
 
 
