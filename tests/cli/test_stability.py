@@ -130,7 +130,7 @@ def test_plot_is_written(models, tmp_path):
         (["{}:layer", "--search", "best"], UnknownNameError, "adversarial"),
         (["{}:layer", "--target", "power:x"], ArgumentError, "power:1.5"),
         (["{}:layer", "--target", "powr:1"], UnknownNameError, "Did you mean 'power'"),
-        (["{}:layer", "--batch", "0"], ArgumentError, "--batch"),
+        (["{}:layer", "--batch", "0"], ArgumentError, "batch"),
         (["{}:best", "--widths", "4"], ArgumentError, "at least two"),
         (["{}:best", "--widths", "4,x"], ArgumentError, "whole numbers"),
         (["{}:layer", "--widths", "4,8"], ArgumentError, "width as its one argument"),

@@ -62,10 +62,11 @@ def load_layer(path: str | Path) -> AbstractRecurrent:
 def _choices(layer: AbstractRecurrent) -> dict[str, Any]:
     if layer.backward_layer is not None:
         raise ArgumentError("only a layer in one direction is saved, came a bidirectional one; save its state_dict()")
+    choices = layer.choices()
     f = layer.boundary_form
     if not isinstance(f, AbstractParameterization) or not _is_named(f):
         raise ArgumentError(f"{f!r} is not one of the named parameterizations and cannot be saved with its weights")
-    return {"features": layer.features, "state_size": layer.state_size, **layer.choices()}
+    return {"features": layer.features, "state_size": layer.state_size, **choices}
 
 
 def _is_named(f: AbstractParameterization) -> bool:

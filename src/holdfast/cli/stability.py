@@ -6,7 +6,7 @@ import json
 import math
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -59,7 +59,7 @@ def command(
 
     Example: holdfast stability my_models.py:make --widths 8,16,32 --target power:1.5 --plot stability.png
     """
-    options = {"search": search, "metric": metric, "norm": norm, "ball": ball, "draws": draws, "layout": layout}
+    options: dict[str, Any] = {"search": search, "metric": metric, "norm": norm, "ball": ball, "draws": draws, "layout": layout}
     options |= {"scope": scope if scope in ("all", "recurrent") else scope.split(","), "seed": seed}
     law = None if target is None else law_of(target)
     wanted, betas = _widths(widths), _radii(radii)
@@ -67,8 +67,8 @@ def command(
         new_figure(plot)
     with progress_bar("building") as tick:
         subject, features, notes = _load_family(model, wanted, seed) if wanted else _load(model, seed)
-        sizes = {"batch": batch, "length": length, "input_size": features if input_size is None else input_size}
-        study = study_stability(subject, betas, law=law, progress=tick, **sizes, **options)
+        options |= {"batch": batch, "length": length, "input_size": features if input_size is None else input_size}
+        study = study_stability(subject, betas, law=law, progress=tick, **options)
     name = ", ".join((f"{model} against {study.target}", *notes))
     if plot is not None:
         draw(model, study, plot)

@@ -117,7 +117,7 @@ class AbstractRecurrent(nn.Module, ABC):
             return spectral_margin(W, self.time)
         part = getattr(self, str(self.boundary_name))
         free = part.free[0] if isinstance(part, Recurrence) else part
-        return float(form.margin(free).min())  # type: ignore[union-attr, operator]
+        return float(form.margin(free).min())  # type: ignore[operator]
 
     def linear_system(self) -> LinearSystem | None:
         """One step as matrices, where the state moves linearly and by the same step each time; else None."""

@@ -22,6 +22,7 @@ from holdfast.stability.certificates.equilibria import Equilibria, find_equilibr
 
 Scope = Literal["global", "local"]
 LOCAL = "local: the numbers hold for small deviations from the equilibrium; {}"
+GATED = (LOCAL.format("gates bound the state, but it may have other places of rest"),)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,9 +100,8 @@ def _layer(path: str, layer: AbstractRecurrent, options: Options) -> FoundRecurr
     if moving is not None:
         _check_finite(path or kind, layer)
         equilibria = _search(path or kind, *moving, layer.state_size, layer.time, euler or 1.0, options)
-        notes = (LOCAL.format("gates bound the state, but it may have other places of rest"),)
         return FoundRecurrence(
-            path, kind, layer.time, equilibria=equilibria, euler=euler, layer=layer, notes=notes, scope="local"
+            path, kind, layer.time, equilibria=equilibria, euler=euler, layer=layer, notes=GATED, scope="local"
         )
     network, W = layer.rate_network(), layer.recurrent_matrix()
     nonlinear = network is not None and network.activation != "linear"
@@ -175,7 +175,7 @@ def _torch(path: str, module: nn.RNNBase, options: Options) -> Iterator[FoundRec
 
 def _torch_notes(module: nn.RNNBase, contracting: Contracting | None) -> tuple[str, ...]:
     if not isinstance(module, nn.RNN):
-        return (LOCAL.format("gates bound the state, but it may have other places of rest"),)
+        return GATED
     if contracting is None:
         return (
             LOCAL.format(
