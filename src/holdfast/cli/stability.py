@@ -59,7 +59,14 @@ def command(
 
     Example: holdfast stability my_models.py:make --widths 8,16,32 --target power:1.5 --plot stability.png
     """
-    options: dict[str, Any] = {"search": search, "metric": metric, "norm": norm, "ball": ball, "draws": draws, "layout": layout}
+    options: dict[str, Any] = {
+        "search": search,
+        "metric": metric,
+        "norm": norm,
+        "ball": ball,
+        "draws": draws,
+        "layout": layout,
+    }
     options |= {"scope": scope if scope in ("all", "recurrent") else scope.split(","), "seed": seed}
     law = None if target is None else law_of(target)
     wanted, betas = _widths(widths), _radii(radii)

@@ -89,7 +89,11 @@ class DiagonalSSM(AbstractRecurrent):
         self.w.copy_(self.parameterization.inverse(given.to(self.w)))
 
     def choices(self) -> dict[str, Any]:
-        made: dict[str, Any] = {"parameterization": self.parameterization.key, "time": self.time, "activation": self.activation}
+        made: dict[str, Any] = {
+            "parameterization": self.parameterization.key,
+            "time": self.time,
+            "activation": self.activation,
+        }
         made |= {"bias": self.b is not None, "out_features": self.C.shape[0]}
         return made | ({"dt": self.dt, "discretization": self.discretization} if self.time == "continuous" else {})
 

@@ -37,6 +37,8 @@ class RecurrentWeight:
 
 def find_recurrent(model: nn.Module) -> list[RecurrentWeight]:
     """Every weight of `model` that a recurrence multiplies by, in the order of its modules."""
+    if not isinstance(model, nn.Module):
+        raise ArgumentError(f"model must be an nn.Module, came {model!r}; a class is called first: nn.RNN(1, 8)")
     return list(_walk(model))
 
 

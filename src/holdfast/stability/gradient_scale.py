@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from holdfast._types import Numeric, Time
+from holdfast.errors import ArgumentError
 from holdfast.parameterizations import AbstractParameterization, get
 
 
@@ -31,5 +32,9 @@ def gradient_scale(
     f = get(parameterization, time=time or "continuous", **constants)
     if isinstance(w, Tensor):
         return f.gradient_scale(w, form=form)
-    scale = f.gradient_scale(torch.as_tensor(np.asarray(w, dtype=np.float64)), form=form)
+    try:
+        numbers = torch.as_tensor(np.asarray(w, dtype=np.float64))
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"w must be numbers (a float, an array or a tensor), came {w!r}") from error
+    scale = f.gradient_scale(numbers, form=form)
     return scale.numpy() if isinstance(w, np.ndarray) else float(scale)

@@ -15,7 +15,7 @@ def plain_state_dict(model: nn.Module, state: dict[str, Tensor] | None = None) -
     for prefix, module in model.named_modules():
         if not parametrize.is_parametrized(module):
             continue
-        for name, stack in module.parametrizations.items():  # type: ignore[union-attr, operator]
+        for name, stack in module.parametrizations.items():
             dot = f"{prefix}." if prefix else ""
             behind = f"{dot}parametrizations.{name}."
             kept = {key: plain.pop(key) for key in list(plain) if key.startswith(behind)}
@@ -40,7 +40,8 @@ class PlainSave:
     def __call__(self, *args: Any, state_dict: dict[str, Tensor] | None = None, **choices: Any) -> Any:
         """The model's own save_pretrained, given plain weights."""
         plain = plain_state_dict(self.model, state_dict)
-        return type(self.model).save_pretrained(self.model, *args, state_dict=plain, **choices)  # type: ignore[operator]
+        own: Any = type(self.model)
+        return own.save_pretrained(self.model, *args, state_dict=plain, **choices)
 
 
 def save_plainly(model: nn.Module) -> list[nn.Module]:

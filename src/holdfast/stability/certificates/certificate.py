@@ -21,7 +21,6 @@ from holdfast.nn.recurrence import Structure
 from holdfast.stability.certificates.contracting import Contracting
 from holdfast.stability.certificates.equilibria import Equilibrium
 from holdfast.stability.certificates.lyapunov import (
-    DEFECTIVE,
     Growth,
     Lyapunov,
     MatrixAnalysis,
@@ -33,28 +32,15 @@ from holdfast.stability.certificates.memory_bound import MemoryBound, memory_bou
 from holdfast.stability.certificates.recurrences import (
     FoundRecurrence,
     Options,
-    Scope,
     find_recurrences,
     named_recurrence,
 )
+from holdfast.stability.certificates.remarks import EulerStep, remarks
+from holdfast.stability.certificates.scope import Scope
 
 Status = Literal["stable", "marginal", "unstable"]
 LIMIT = 2048  # rows of a dense matrix; eigenvalues of 2048 take about 20 s on two cores
 ROUNDING = 1e-12  # a margin this small, as a share of the largest eigenvalue, is the boundary itself
-
-
-@dataclass(frozen=True)
-class EulerStep:
-    """Euler's rule with step dt: stable only while |1 + dt lam| < 1, up to `largest_dt` (0 where no step is)."""
-
-    dt: float
-    radius: float
-    largest_dt: float
-
-    @property
-    def stable(self) -> bool:
-        """Whether every mode shrinks from step to step."""
-        return self.radius < 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,6 +139,8 @@ def certify(
 
     Dense states of more than `limit` numbers are refused. The model is left as it was.
     """
+    if not isinstance(module, nn.Module):
+        raise ArgumentError(f"module must be an nn.Module, came {module!r}; a class is called first: nn.RNN(1, 8)")
     if time not in (None, "continuous", "discrete"):
         raise unknown_name("kind of time", time, ("continuous", "discrete"))
     if structure not in (None, "dense", "diagonal"):
@@ -211,7 +199,7 @@ def _certificate(found: FoundRecurrence, horizon: int, target: AbstractLaw | Non
         equilibria=() if found.equilibria is None else found.equilibria.points,
         memory=memory,
         weight_bound=needed,
-        notes=(*found.notes, *_notes(found, analysis, euler)),
+        notes=(*found.notes, *remarks(found, analysis, euler)),
         scope=found.scope,
         contracting=found.contracting,
     )
@@ -269,44 +257,6 @@ def _status(analysis: MatrixAnalysis, euler: EulerStep | None) -> Status:
     if analysis.margin < 0 or (euler is not None and not euler.stable):
         return "unstable"
     return "stable"
-
-
-def _notes(found: FoundRecurrence, analysis: MatrixAnalysis, euler: EulerStep | None) -> list[str]:
-    notes = []
-    if euler is not None and not euler.stable and analysis.margin > 0:
-        notes.append(
-            f"the generator is stable but Euler's step dt = {euler.dt:g} is not: |1 + dt lam| reaches {euler.radius:.4g}; "
-            f"take dt below {euler.largest_dt:.4g}"
-        )
-    if analysis.eigenvector_condition > DEFECTIVE:
-        notes.append(
-            f"the matrix is defective or nearly so (eigenvector condition {analysis.eigenvector_condition:.1e}): its "
-            "eigenvalues, and the margin, are known to few digits only"
-        )
-    if analysis.margin > 0 and analysis.lyapunov is None:
-        notes.append("so near to the boundary that the Lyapunov equation has no solution in float64")
-    if found.equilibria is not None:
-        notes += _equilibrium_notes(found)
-    return notes
-
-
-def _equilibrium_notes(found: FoundRecurrence) -> list[str]:
-    assert found.equilibria is not None
-    points = found.equilibria.points
-    notes = []
-    if not found.equilibria.settled:
-        notes.append("from 0 the state does not settle on zero input; the numbers are those of another equilibrium")
-    stable = sum(point.stable for point in points)
-    if points[0].stable and stable < len(points):
-        first = points[0].state
-        near = min((p for p in points if not p.stable), key=lambda p: float(np.linalg.norm(p.state - first)))
-        notes.append(
-            f"{len(points) - stable} unstable equilibria beside it, the nearest at distance "
-            f"{float(np.linalg.norm(near.state - first)):.4g} with margin {near.margin:.4g}: states beyond need not come back"
-        )
-    if stable > 1:
-        notes.append(f"{stable} stable equilibria: an input can move the state from one to another for good, no decay")
-    return notes
 
 
 def _rank(part: Certificate) -> int:

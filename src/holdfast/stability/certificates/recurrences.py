@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,14 +14,11 @@ from holdfast.errors import ArgumentError, ShapeError
 from holdfast.nn import AbstractRecurrent
 from holdfast.nn.recurrence import Structure
 from holdfast.nn.recurrent import RecurrentWeight, find_recurrent
-from holdfast.nn.system import Motion, RateNetwork
+from holdfast.nn.system import Motion
 from holdfast.stability.cells import Cell, cell_of, gru_candidate, gru_cell, state_size, weights_of
-from holdfast.stability.certificates.contracting import Contracting, contraction_of, settles
+from holdfast.stability.certificates.contracting import Contracting, contraction_of
 from holdfast.stability.certificates.equilibria import Equilibria, find_equilibria
-
-Scope = Literal["global", "local"]
-LOCAL = "local: the numbers hold for small deviations from the equilibrium; {}"
-GATED = (LOCAL.format("gates bound the state, but it may have other places of rest"),)
+from holdfast.stability.certificates.scope import GATED, Scope, layer_scope, torch_scope
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,42 +97,16 @@ def _layer(path: str, layer: AbstractRecurrent, options: Options) -> FoundRecurr
         _check_finite(path or kind, layer)
         equilibria = _search(path or kind, *moving, layer.state_size, layer.time, euler or 1.0, options)
         return FoundRecurrence(
-            path, kind, layer.time, equilibria=equilibria, euler=euler, layer=layer, notes=GATED, scope="local"
+            path, kind, layer.time, equilibria=equilibria, euler=euler, layer=layer, notes=(GATED,), scope="local"
         )
-    network, W = layer.rate_network(), layer.recurrent_matrix()
-    nonlinear = network is not None and network.activation != "linear"
-    everywhere = network is None or not nonlinear or settles_everywhere(network)
-    notes = (*layer.remarks, *(_network_notes(network, everywhere) if network is not None and nonlinear else ()))
-    scope: Scope = "global" if everywhere else "local"
+    scope, notes = layer_scope(layer)
+    W = layer.recurrent_matrix()
     if W is not None:
         return FoundRecurrence(
             path, kind, layer.time, matrix=W.detach(), euler=euler, layer=layer, notes=notes, scope=scope
         )
     lam = layer.eigenvalues().detach()
     return FoundRecurrence(path, kind, layer.time, eigenvalues=lam, euler=euler, layer=layer, notes=notes)
-
-
-def settles_everywhere(network: RateNetwork) -> bool:
-    """Whether the Euler steps of a nonlinear network come to rest on a constant input from every state; finite W only."""
-    W = network.W.detach()
-    return W.ndim == 1 or (bool(torch.isfinite(W).all()) and settles(W, network.dt))
-
-
-def _network_notes(network: RateNetwork, everywhere: bool) -> tuple[str, ...]:
-    if everywhere:
-        return (
-            f"global: on a constant input every state comes to rest, at Euler steps up to dt = {network.dt:g}; on a "
-            "changing one tanh and hardtanh move each unit by at most dt a step",
-        )
-    if network.activation in ("tanh", "hardtanh"):
-        return (
-            "local: linearised at the equilibrium W h = -b, where the slope of the activation is 1; states far from it may "
-            "behave otherwise (iat, Fig. 11)",
-        )
-    return (
-        f"local: {network.activation} is outside the activations of iat, Thm 3.9: it has no equilibrium at which its slope "
-        "is 1, so that these numbers are those of W alone",
-    )
 
 
 def _torch(path: str, module: nn.RNNBase, options: Options) -> Iterator[FoundRecurrence]:
@@ -164,29 +134,12 @@ def _torch(path: str, module: nn.RNNBase, options: Options) -> Iterator[FoundRec
             rest = rest if len(rest) else drive.new_zeros(state_size(module))
             outputs.append(rest[: module.hidden_size])
             contracting = contraction_of(module, name) if isinstance(module, nn.RNN) else None
-            scope: Scope = "local" if contracting is None else "global"
-            notes = _torch_notes(module, contracting)
+            scope, notes = torch_scope(module, contracting)
             yield FoundRecurrence(
                 full, kind, "discrete", equilibria=equilibria, layer=module, notes=notes, scope=scope,
                 contracting=contracting,
             )  # fmt: skip
         below = torch.cat(outputs)
-
-
-def _torch_notes(module: nn.RNNBase, contracting: Contracting | None) -> tuple[str, ...]:
-    if not isinstance(module, nn.RNN):
-        return GATED
-    if contracting is None:
-        return (
-            LOCAL.format(
-                "no scaling was found in which W has a numerical radius below 1, so that units which saturate or switch "
-                "off may make far states grow: stabilize(model, allow_change=True) takes a W that has one"
-            ),
-        )
-    return (
-        f"global: two states on the same input come nearer by {contracting.factor:.6g} at least at each step, and from "
-        f"rest |h| <= {contracting.gain:.4g} sup |W_ih x + b|",
-    )
 
 
 def _torch_motion(cell: Cell, drive: Tensor, w: Tensor, b: Tensor | None) -> tuple[Motion, Motion]:
