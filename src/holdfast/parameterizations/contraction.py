@@ -43,11 +43,13 @@ class Contraction(AbstractMatrixParameterization):
 
     def metric(self, *free: Tensor) -> Float[Tensor, "n n"]:
         """H, positive definite, such that h'Hh shrinks by |K|_2^2 at least at each step: D (I + A) D."""
-        info = torch.finfo(free[0].dtype)
-        s, d = (w.double() for w in free[1:])
-        P, _ = bounded_positive_definite(s, _largest(info))
-        half = _right(P, _factor(P)) * torch.exp(_limited(info, d))
+        P, _ = bounded_positive_definite(free[1].double(), _largest(torch.finfo(free[1].dtype)))
+        half = _right(P, _factor(P)) * self.scales(*free)
         return 2 * half.mT @ half
+
+    def scales(self, *free: Tensor) -> Float[Tensor, " n"]:
+        """The diagonal of D, as it is used."""
+        return torch.exp(_limited(torch.finfo(free[2].dtype), free[2].double()))
 
     def _take_over(self, info: torch.finfo, W: Tensor) -> tuple[Tensor, ...]:
         if len(W) == 0:

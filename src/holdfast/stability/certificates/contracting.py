@@ -32,7 +32,7 @@ def contraction_of(module: nn.RNN, name: str) -> Contracting | None:
     if parametrize.is_parametrized(module, name):
         stack = module.parametrizations[name]  # type: ignore[index]
         if isinstance(stack[0], Contraction):
-            free = tuple(getattr(stack, f"original{i}").detach().cpu().double() for i in range(3))
+            free = tuple(getattr(stack, f"original{i}").detach().cpu() for i in range(3))
     try:
         return _measured(form, form.right_inverse(W) if free is None else free)
     except RangeError:
@@ -40,12 +40,12 @@ def contraction_of(module: nn.RNN, name: str) -> Contracting | None:
 
 
 def _measured(form: Contraction, free: tuple[Tensor, ...]) -> Contracting:
-    factor = float(torch.linalg.matrix_norm(contractive(free[0]), 2))
+    factor = float(torch.linalg.matrix_norm(contractive(free[0].double()), 2))
     H = form.metric(*free)
-    spread = free[2].clamp(-50, 50).exp().max()
+    largest = float(form.scales(*free).max())
     smallest = float(torch.linalg.eigvalsh(H)[0])
     # |D v|^2 (1 + A) <= 2 |D v|^2
-    gain = math.sqrt(2 / smallest) * float(spread) / (1 - factor) if smallest > 0 and factor < 1 else math.inf
+    gain = math.sqrt(2 / smallest) * largest / (1 - factor) if smallest > 0 and factor < 1 else math.inf
     return Contracting(factor, gain)
 
 
