@@ -11,6 +11,8 @@ SOURCE = Path(holdfast.__file__).parent
 LEVELS = {
     "errors": 0,
     "_types": 0,
+    "_words": 0,
+    "papers": 0,
     "_files": 0.2,
     "_manifest": 0.3,
     "_arrays": 0.4,

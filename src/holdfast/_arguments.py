@@ -138,7 +138,8 @@ def _reader(annotation: Any, origin: Any) -> Reader | None:
     if origin is Literal:
         return _readers.literal(typing.get_args(annotation))
     if isinstance(annotation, type) and hasattr(annotation, "array_type"):
-        return _readers.array(annotation.array_type, annotation.dtypes, annotation.dim_str)
+        shaped: Any = annotation  # jaxtyping's classes, made on the fly
+        return _readers.array(shaped.array_type, shaped.dtypes, shaped.dim_str)
     if origin is collections.abc.Callable:
         return _readers.callable_reader()
     if origin in (collections.abc.Sequence, collections.abc.Iterable, list, tuple):

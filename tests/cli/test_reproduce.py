@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import experiments
+from holdfast._words import duration
 from holdfast.cli import main
-from holdfast.cli.progress import Estimate, duration
+from holdfast.cli.progress import Estimate
 from holdfast.execution import Store, Task
 from holdfast.execution.check import compare
 from holdfast.results import Claim, Result

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from holdfast._arguments import checked
+from holdfast._files import write_atomically
 from holdfast.errors import ArgumentError, DamagedResultError
 from holdfast.nn import LAYERS, AbstractRecurrent
 from holdfast.parameterizations import AbstractParameterization, get
-from holdfast.results import write_atomically
 
 FORMAT = "holdfast layer 2"
 

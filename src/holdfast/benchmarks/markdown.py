@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from holdfast._files import write_atomically
 from holdfast.benchmarks.report import Report
 from holdfast.benchmarks.table import Text, machine, summary, tables
 from holdfast.errors import ArgumentError
-from holdfast.results import write_atomically
 
 BEGIN = "<!-- written by `holdfast bench --markdown`; changes by hand are lost -->"
 END = "<!-- end of what `holdfast bench --markdown` writes -->"

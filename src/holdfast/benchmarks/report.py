@@ -9,12 +9,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from holdfast._files import write_atomically
 from holdfast.benchmarks.case import Match, Sense, Shape
 from holdfast.benchmarks.growth import Growth
 from holdfast.benchmarks.memory import Peak
 from holdfast.benchmarks.timing import Quartiles
 from holdfast.errors import ArgumentError, DamagedResultError
-from holdfast.results import Provenance, write_atomically
+from holdfast.results import Provenance
 
 FORMAT = "holdfast bench 1"
 Status = Literal["met", "missed", "information", "not run", "wrong"]

@@ -23,7 +23,7 @@ def command(
     Example: holdfast list
     """
     from holdfast import experiments
-    from holdfast.experiments.base import PAPERS
+    from holdfast.papers import PAPERS
 
     entries = experiments.list()
     if as_json:

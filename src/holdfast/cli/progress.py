@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from holdfast._words import duration
 from holdfast.cli.text import plain, visible
 
 if TYPE_CHECKING:
@@ -62,18 +63,6 @@ class Estimate:
         if done < 0.02 or elapsed < 2 or done == 1:
             return ""
         return f"{duration(elapsed * (1 - done) / done)} left"
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people say them: 0.3 s, 12 s, 3 min 20 s, 2 h 5 min."""
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 class PlainLines:

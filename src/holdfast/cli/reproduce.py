@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast._words import duration
 from holdfast.cli.claims import print_claims
 from holdfast.cli.options import folder
-from holdfast.cli.progress import duration, show
+from holdfast.cli.progress import show
 from holdfast.cli.text import visible
 from holdfast.errors import ArgumentError, DamagedResultError, unknown_name
 

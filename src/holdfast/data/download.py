@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast._files import write_atomically
 from holdfast.data.root import ENVIRONMENT, data_root
 from holdfast.errors import DamagedResultError, HoldfastError
-from holdfast.results import write_atomically
 
 _TIMEOUT = 20.0  # seconds without a byte after which a mirror counts as away
 _CHUNK = 1 << 16

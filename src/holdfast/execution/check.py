@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from holdfast.errors import DamagedResultError
-from holdfast.experiments.base import PRESETS
 from holdfast.figures import pack
+from holdfast.papers import PRESETS
 from holdfast.results import MANIFEST, Claim, Result
 
 TOLERANCE = 0.02  # of a number; rounding differs between machines and grows through fits and searches

@@ -16,25 +16,17 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.figures import Figure, Table
+from holdfast.papers import PAPERS, PRESETS
 from holdfast.results import Claim, config_hash
 
-Preset = Literal["quick", "standard", "paper"]
-PRESETS: tuple[Preset, ...] = ("quick", "standard", "paper")
 Config = Mapping[str, Any]
 Arrays = Mapping[str, np.ndarray]
-
-PAPERS: dict[str, str] = {
-    "iat": "Inverse Approximation Theory for Nonlinear Recurrent Neural Networks",
-    "ssm": "State-space Models with Layer-wise Nonlinearity are Universal Approximators with Exponential Decaying Memory",
-    "stable": "StableSSM: Alleviating the Curse of Memory in State-space Models through Stable Reparameterization",
-    "linrec": "On the Universality of Linear Recurrences Followed by Nonlinear Projections",
-}
 
 
 @dataclass

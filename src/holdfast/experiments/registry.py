@@ -16,7 +16,8 @@ from pathlib import Path
 from types import ModuleType
 
 from holdfast.errors import ArgumentError, unknown_name
-from holdfast.experiments.base import PAPERS, Experiment
+from holdfast.experiments.base import Experiment
+from holdfast.papers import PAPERS, order_of
 
 HERE = Path(__file__).parent
 PACKAGE = "holdfast.experiments"
@@ -62,7 +63,7 @@ def ids() -> list[str]:
         for module in pkgutil.iter_modules([str(HERE / paper)])
         if not module.name.startswith("_")
     ]
-    return sorted(found, key=_order)
+    return sorted(found, key=order_of)
 
 
 def entries() -> list[Entry]:
@@ -70,7 +71,7 @@ def entries() -> list[Entry]:
     ready = [Entry(e.id, e.where, e.title, True) for e in map(get, ids())]
     there = {entry.id for entry in ready}
     planned = [Entry(id, _where(id), title, False) for id, title in PLANNED.items() if id not in there]
-    return sorted([*ready, *planned], key=lambda entry: _order(entry.id))
+    return sorted([*ready, *planned], key=lambda entry: order_of(entry.id))
 
 
 def get(id: str) -> Experiment:
@@ -139,14 +140,6 @@ def _from_file(path: Path, content: bytes, source: str) -> ModuleType:
         place = f" at line {lines[-1]}" if lines else ""
         raise ArgumentError(f"{path} cannot be loaded{place}: {type(error).__name__}: {error}") from error
     return module
-
-
-def _order(id: str) -> tuple[int, str, int, str]:
-    """Papers in their own order; figures before tables before the rest, by number."""
-    paper, name = id.split("-")
-    letters, digits = re.fullmatch(r"([a-z]+)(\d*).*", name).groups()  # type: ignore[union-attr]
-    kind = {"fig": "0", "table": "1"}.get(letters, letters)
-    return [*PAPERS].index(paper), kind, int(digits or 0), name
 
 
 def _where(id: str) -> str:

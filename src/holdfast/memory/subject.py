@@ -79,7 +79,7 @@ class Subject:
                 f"({'time, batch' if self.time_first else 'batch, time'}, features): {type(error).__name__}: {error}. "
                 "Check input_size, dtype, layout, and that the model takes sequences of this length."
             ) from error
-        y = _first_tensor(out)
+        y = _first_real(out)
         after = out[1] if isinstance(out, tuple) and len(out) == 2 else None
         return y.transpose(0, 1) if self.time_first and y.ndim >= 2 else y, after
 
@@ -127,18 +127,22 @@ def _first_float(model: Any) -> Tensor | None:
     return None
 
 
-def _first_tensor(out: Any) -> Tensor:
+def first_output(out: Any) -> Tensor:
+    """The output itself, or the first element of a tuple, list or transformers output."""
     if isinstance(out, Tensor):
-        y = out
-    elif isinstance(out, (tuple, list)) and out and isinstance(out[0], Tensor):
-        y = out[0]
-    elif hasattr(out, "to_tuple"):
-        y = out.to_tuple()[0]
-    else:
-        raise ModelError(
-            f"the model returned {type(out).__name__}; expected a tensor (batch, time, outputs) or a tuple that "
-            "begins with one. Wrap the model in a function that picks it."
-        )
+        return out
+    if isinstance(out, (tuple, list)) and out and isinstance(out[0], Tensor):
+        return out[0]
+    if hasattr(out, "to_tuple"):
+        return out.to_tuple()[0]
+    raise ModelError(
+        f"the model returned {type(out).__name__}; expected a tensor (batch, time, outputs) or a tuple that begins with "
+        "one. Wrap the model in a function or module that picks it."
+    )
+
+
+def _first_real(out: Any) -> Tensor:
+    y = first_output(out)
     if y.is_complex():
         raise ModelError("the model returned complex numbers; wrap it in a function that gives real ones")
     return y if y.is_floating_point() else y.to(torch.get_default_dtype())

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.errors import ArgumentError, DamagedResultError, unknown_name
+from holdfast.papers import PRESETS, order_of
 from holdfast.results import MANIFEST, Result, saved_files
-
-PRESETS = ("paper", "standard", "quick")  # the strongest first
-PAPERS = ("iat", "ssm", "stable", "linrec")
 
 
 @dataclass(frozen=True)
@@ -28,11 +25,11 @@ def find_conclusions(store: Path, preset: str | None = None) -> dict[str, Path]:
     if preset is not None and preset not in PRESETS:
         raise unknown_name("preset", preset, PRESETS)
     found: dict[str, Path] = {}
-    for name in (preset,) if preset else PRESETS:
+    for name in (preset,) if preset else reversed(PRESETS):
         for folder in _folders(Path(store)):
             if _has_result(folder / f"conclusion-{name}"):
                 found.setdefault(folder.name, folder / f"conclusion-{name}")
-    return dict(sorted(found.items(), key=lambda item: _order(item[0])))
+    return dict(sorted(found.items(), key=lambda item: order_of(item[0])))
 
 
 def load_conclusions(store: Path, preset: str | None = None) -> tuple[list[Saved], list[str]]:
@@ -78,12 +75,3 @@ def _has_result(folder: Path) -> bool:
     except OSError:
         return True  # something is there that cannot be looked at: loading it says why
     return True
-
-
-def _order(id: str) -> tuple[int, str, int, str]:
-    """Papers in their own order, others after; figures before tables before the rest, by number."""
-    paper, _, name = id.partition("-")
-    match = re.match(r"([a-z]*)(\d*)", name)
-    letters, digits = match.groups() if match else ("", "")
-    place = PAPERS.index(paper) if paper in PAPERS else len(PAPERS)
-    return place, {"fig": "0", "table": "1"}.get(letters, letters), int(digits or 0), name

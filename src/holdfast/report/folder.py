@@ -15,9 +15,8 @@ from typing import Any
 
 from filelock import FileLock
 
-from holdfast._files import read_regular, temporary_for
+from holdfast._files import read_regular, temporary_for, write_atomically
 from holdfast.errors import ArgumentError, DamagedResultError
-from holdfast.results import write_atomically
 
 INDEX = "index.html"
 LIST = "holdfast-page.json"

@@ -19,30 +19,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast._files import read_regular
+from holdfast._words import duration
 from holdfast.errors import BackendError, DamagedResultError
+from holdfast.papers import PAPERS, SHORT_TITLES
 from holdfast.report.collect import Saved, find_conclusions, load_conclusions
 from holdfast.report.folder import INDEX, MOST, description, locked, replace_files
 from holdfast.report.palette import DARK, LIGHT
 from holdfast.report.traces import figure_data
-from holdfast.report.words import duration, number, shown
+from holdfast.report.words import number, shown
 from holdfast.results import MANIFEST, Result
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-TITLES = {
-    "iat": "Inverse Approximation Theory for Nonlinear Recurrent Neural Networks",
-    "ssm": "State-space Models with Layer-wise Nonlinearity are Universal Approximators with Exponential Decaying Memory",
-    "stable": "StableSSM: Alleviating the Curse of Memory in State-space Models through Stable Reparameterization",
-    "linrec": "On the Universality of Linear Recurrences Followed by Nonlinear Projections",
-    "own": "Experiments of your own",
-}
-SHORT = {
-    "iat": "Inverse Approximation",
-    "ssm": "State-space Models",
-    "stable": "StableSSM",
-    "linrec": "Linear Recurrences",
-}
+TITLES = {**PAPERS, "own": "Experiments of your own"}
 MARKS = {"met": "✓", "not met": "✗", "undecided": "?"}
 
 
@@ -164,7 +154,7 @@ def _environment() -> Environment:
 
 def _render(sections: list[dict[str, Any]], damage: list[str], fingerprint: str) -> bytes:
     papers = [
-        {"key": key, "title": title, "short": SHORT.get(key, title), "sections": chosen, "count": _count(chosen)}
+        {"key": key, "title": title, "short": SHORT_TITLES.get(key, title), "sections": chosen, "count": _count(chosen)}
         for key, title in TITLES.items()
         if (chosen := [s for s in sections if s["page"].paper == key])
     ]

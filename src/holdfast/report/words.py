@@ -1,4 +1,4 @@
-"""Numbers, durations and settings as the page writes them."""
+"""Numbers and settings as the page writes them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,6 @@ def shown(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{k}: {shown(v)}" for k, v in value.items())
     return number(value) if isinstance(value, float) else str(value)
-
-
-def duration(seconds: float) -> str:
-    """Seconds in the unit that suits them."""
-    if seconds < 59.5:
-        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def number(value: Any) -> str:

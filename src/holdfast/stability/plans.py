@@ -141,6 +141,7 @@ def _plan_recurrence(path: str, part: Recurrence, dt: float | None, wanted: Want
     before = part.parameterization
     W = part().detach()
     notes: tuple[str, ...] = ()
+    after: Form
     if W.ndim == 1:
         after, notes = _scalar(wanted, part.time, W, dt)
     elif dt is not None:

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from holdfast.errors import ArgumentError
 from holdfast.laws import AbstractLaw
+from holdfast.memory.subject import first_output
 from holdfast.stability.perturbation import PerturbationCurve, perturbation_error
-from holdfast.stability.perturbation.evaluate import first_output
 from holdfast.stability.verdict import Censored, StabilityVerdict, assess_stability, stability_radius
 
 LEVEL = 0.5  # of the size of the outputs: an error this large is a model that no longer does its work

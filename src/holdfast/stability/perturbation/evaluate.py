@@ -9,14 +9,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from holdfast.errors import ArgumentError, ShapeError
+from holdfast.errors import ShapeError
+from holdfast.memory.subject import first_output
 from holdfast.stability.perturbation.metrics import AbstractMetric, Errors
 
 Stacked = Mapping[str, Tensor]
@@ -138,20 +139,6 @@ class Loop(AbstractEvaluator):
 def run_once(model: nn.Module, weights: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
     """The model's first output with some weights replaced; the model itself is not touched."""
     return first_output(functional_call(model, dict(weights), (inputs,)))
-
-
-def first_output(out: Any) -> Tensor:
-    """The output itself, or the first element of a tuple, list or transformers output."""
-    if isinstance(out, Tensor):
-        return out
-    if isinstance(out, (tuple, list)) and out and isinstance(out[0], Tensor):
-        return out[0]
-    if hasattr(out, "to_tuple"):
-        return out.to_tuple()[0]
-    raise ArgumentError(
-        f"the model returned {type(out).__name__}; expected a tensor or a tuple that begins with one. Wrap the model in "
-        "a module that picks it."
-    )
 
 
 def check_targets(outputs: Tensor, targets: Tensor) -> None:
