@@ -22,7 +22,7 @@ import numpy as np
 
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.figures import Figure, Table
-from holdfast.papers import PAPERS, PRESETS
+from holdfast.papers import PAPERS, PRESETS, Preset
 from holdfast.results import Claim, config_hash
 
 Config = Mapping[str, Any]
@@ -159,7 +159,7 @@ def presets(paper: Config, *, standard: Config | None = None, quick: Config | No
         for key in changes:
             if key not in paper:
                 raise unknown_name(f"setting in preset {name!r}", key, paper)
-        made[name] = {**paper, **changes}  # type: ignore[index]
+        made[name] = {**paper, **changes}
     for config in made.values():
         config_hash(config)  # refuses what is not plain
     # a config that travelled through JSON has lists where there were tuples: have them from the start
