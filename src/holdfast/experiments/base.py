@@ -159,7 +159,7 @@ def presets(paper: Config, *, standard: Config | None = None, quick: Config | No
         for key in changes:
             if key not in paper:
                 raise unknown_name(f"setting in preset {name!r}", key, paper)
-        made[name] = {**paper, **changes}
+        made[name] = {**paper, **changes}  # type: ignore[index]
     for config in made.values():
         config_hash(config)  # refuses what is not plain
     # a config that travelled through JSON has lists where there were tuples: have them from the start
