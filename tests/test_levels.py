@@ -1,6 +1,7 @@
 """The order of the code: a file imports only from lower levels, and from its own folder."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -136,3 +137,21 @@ def late():
 def test_the_check_sees_an_import_that_turns_back():
     tree = ast.parse("def f():\n    from holdfast.cli import doctor\n")
     assert list(imported_parts(tree)) == ["cli"]
+
+
+FREE = {"nn", "experiments", "benchmarks", "cli"}  # these build layers; all others ask a layer what it is
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if part(p) not in FREE], ids=lambda p: str(p.relative_to(SOURCE)))
+def test_no_layer_class_is_named_outside_nn(path):
+    found = [name for name in holdfast.nn.LAYERS if re.search(rf"\b{name}\b", code_of(path))]
+    assert found == [], "let the layer say what is needed of it (nn/base.py)"
+
+
+def code_of(path):
+    """The file without its texts: docstrings, comments and messages may name a layer."""
+    return " ".join(
+        node.id if isinstance(node, ast.Name) else node.name
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Name | ast.alias)
+    )
