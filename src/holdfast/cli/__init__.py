@@ -1,5 +1,7 @@
 """The `holdfast` command: one file a subcommand.
 
+Shared: `model.py` (MODEL), `options.py`, `text.py` (names shown as text), `bar.py` and `progress.py`, `plot.py`, `claims.py`.
+
 Exit codes: 0, it ran; 1, it ran and the answer is bad; 2, it could not run; 130, stopped by Ctrl-C.
 """
 

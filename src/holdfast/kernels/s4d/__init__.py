@@ -1,4 +1,8 @@
-"""The fused S4D layer: diagonal state-space modes from continuous eigenvalues to outputs."""
+"""The fused S4D layer: diagonal state-space modes from continuous eigenvalues to outputs.
+
+As every kernel: `reference.py`, `chunked.py`, `native.py`, `op.py`; also `choice.py` (scan or Fourier transform), `discretize.py` (for
+the torch versions) and `step.py` (one step of a stream).
+"""
 
 from __future__ import annotations
 
