@@ -3,9 +3,9 @@
 `run(select(), budget, announce)` measures; `holdfast bench` is the same from the command line. A new row is a `Match`
 in one of `cases/`, a new kernel a file there and its name in `registry.MODULES`.
 
-`case.py` says what a row is, `peers/` whom we compare with, `steps.py` how a function becomes a training step. `check.py` compares
-with the truth, `timing.py` times, `growth.py` and `memory.py` measure how time and memory grow, `run.py` does it all for a plan.
-`report.py`, `table.py` and `markdown.py` write it down.
+`case.py` says what a row is, `peers/` whom we compare with, `steps.py` how a function becomes a training step.
+`check.py` compares with the truth, `timing.py` times, `growth.py` and `memory.py` measure how time and memory grow,
+`run.py` does it all for a plan. `report.py`, `table.py` and `markdown.py` write it down.
 """
 
 from holdfast.benchmarks.case import Case, Contender, Match, OwnKernel, Runner

@@ -1,7 +1,8 @@
 """Runs units of work on this machine or a cluster and keeps their results: atomic, checksummed, locked, resumable.
 
-`plan.py` lists what is to be done as `task.py`'s tasks, `scheduler.py` hands them to an executor (`executor.py` says what that is):
-`local.py`, whose processes run `worker.py`, or `cluster.py`. `store.py` is where results lie, `check.py` compares them with others.
+`plan.py` lists what is to be done as `task.py`'s tasks, `scheduler.py` hands them to an executor (`executor.py` says
+what that is): `local.py`, whose processes run `worker.py`, or `cluster.py`. `store.py` is where results lie,
+`check.py` compares them with others.
 """
 
 from holdfast.execution.local import LocalExecutor

@@ -1,9 +1,9 @@
 """Recurrent layers, blocks and stacks with stable memory.
 
-`base.py` holds the contract of a layer, `system.py` what a layer says about itself; a file for each layer follows. They share
-`recurrence.py` (a recurrent weight, dense or diagonal), `activations.py`, `discretize.py`, `kept.py` (coefficients kept between
-the steps of a stream) and `precision.py` (half precision). `given.py` builds layers from given weights, `recurrent.py` finds the
-recurrent weights of any model. `blocks.py` and `models.py` stack layers.
+`base.py` holds the contract of a layer, `system.py` what a layer says about itself; a file for each layer follows.
+They share `recurrence.py` (a recurrent weight, dense or diagonal), `activations.py`, `discretize.py`, `kept.py`
+(coefficients kept between the steps of a stream) and `precision.py` (half precision). `given.py` builds layers from
+given weights, `recurrent.py` finds the recurrent weights of any model. `blocks.py` and `models.py` stack layers.
 """
 
 from holdfast.nn.base import AbstractRecurrent

@@ -1,13 +1,13 @@
 """Stable (and not so stable) parameterizations of recurrent weights: eigenvalues lam = f(w), and dense matrices.
 
-`get(name, time=...)` gives a scalar parameterization, `get_matrix(form, time=...)` one for a dense W, `Custom(f)` makes
-one of a plain function.
+`get(name, time=...)` gives a scalar parameterization, `get_matrix(form, time=...)` one for a dense W, `Custom(f)`
+makes one of a plain function.
 
-Scalar: `base.py` and a file for each name (`best.py`, `clip.py`, `direct.py`, `exp.py`, `inverse.py`, `relu.py`, `softplus.py`,
-`tanh.py`), `custom.py`, `fitting.py` (constants that hold given eigenvalues), `modulus.py` (g of StableSSM, Def. 3.2). Matrices:
-`matrix.py` and a file for each form (`hurwitz.py`, `schur.py`, `normal.py` for linear recurrences, `contraction.py` and `euler.py` for
-nonlinear ones), made of `positive_definite.py`, `contractive.py`, `energy.py` and `scaling.py`. `named.py` keeps name and
-constants of all of them in the state dict.
+Scalar: `base.py` and a file for each name (`best.py`, `clip.py`, `direct.py`, `exp.py`, `inverse.py`, `relu.py`,
+`softplus.py`, `tanh.py`), `custom.py`, `fitting.py` (constants that hold given eigenvalues), `modulus.py` (g of
+StableSSM, Def. 3.2). Matrices: `matrix.py` and a file for each form (`hurwitz.py`, `schur.py`, `normal.py` for linear
+recurrences, `contraction.py` and `euler.py` for nonlinear ones), made of `positive_definite.py`, `contractive.py`,
+`energy.py` and `scaling.py`. `named.py` keeps name and constants of all of them in the state dict.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The fused S4D layer: diagonal state-space modes from continuous eigenvalues to outputs.
 
-As every kernel: `reference.py`, `chunked.py`, `native.py`, `op.py`; also `choice.py` (scan or Fourier transform), `discretize.py` (for
-the torch versions) and `step.py` (one step of a stream).
+As every kernel: `reference.py`, `chunked.py`, `native.py`, `op.py`; also `choice.py` (scan or Fourier transform),
+`discretize.py` (for the torch versions) and `step.py` (one step of a stream).
 """
 
 from __future__ import annotations

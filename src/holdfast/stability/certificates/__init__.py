@@ -1,8 +1,9 @@
 """Certificates: what the recurrent weights of a model promise, without running it on data.
 
-`recurrences.py` finds the recurrences of a model, `lyapunov.py` analyses a matrix, `equilibria.py` finds and linearises
-the equilibria of a nonlinear one, `contracting.py` tells whether it contracts, `scope.py` whether a promise holds from every state,
-`memory_bound.py` holds the bounds of StableSSM, `remarks.py` what has to be said, `certificate.py` puts them together.
+`recurrences.py` finds the recurrences of a model, `lyapunov.py` analyses a matrix, `equilibria.py` finds and
+linearises the equilibria of a nonlinear one, `contracting.py` tells whether it contracts, `scope.py` whether a
+promise holds from every state, `memory_bound.py` holds the bounds of StableSSM, `remarks.py` what has to be said,
+`certificate.py` puts them together.
 """
 
 from holdfast.stability.certificates.certificate import Certificate, certify
