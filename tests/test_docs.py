@@ -1,5 +1,6 @@
 """The documentation names only what exists."""
 
+import ast
 import importlib
 import re
 from pathlib import Path
@@ -51,3 +52,20 @@ def test_readme_example_runs(capsys):
     printed = capsys.readouterr().out
     assert printed.startswith("exponential ")
     assert "DiagonalSSM(" in printed
+
+
+PACKAGES = sorted(p.parent for p in Path(holdfast.__file__).parent.rglob("__init__.py"))
+
+
+@pytest.mark.parametrize("folder", PACKAGES, ids=lambda p: p.name)
+def test_a_package_maps_files_that_it_has_and_a_large_one_all_of_them(folder):
+    text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+    named = set(re.findall(r"`(\w+\.py)`", text))
+    there = {p.name for p in folder.glob("*.py")} - {"__init__.py"}
+    assert named <= {p.name for p in folder.rglob("*.py")}, named
+    # a family (one file a layer, law, command, experiment, benchmark) is a list already
+    if len(there) > 6 and folder.name not in FAMILIES:
+        assert there <= named, there - named
+
+
+FAMILIES = {"holdfast", "nn", "laws", "cli", "cases", "peers", "iat", "ssm", "stable", "linrec"}
