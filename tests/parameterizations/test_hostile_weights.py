@@ -97,3 +97,10 @@ def test_a_contraction_shrinks_whatever_the_slopes_of_the_activation_are(scale):
             S = np.diag((generator.random(N) < generator.random()).astype(float))
             # H's condition ends at 1342^2: 1e7 roundings
             assert np.linalg.norm(T @ S @ W @ np.linalg.inv(T), 2) < 1 + 1e-8
+
+
+@forms
+def test_a_form_compiles_to_one_graph(name):
+    f, free = build(name, torch.float32)
+    compiled = torch.compile(f, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(*free), f(*free))

@@ -63,10 +63,10 @@ def test_no_learning_rate_makes_a_stabilized_relu_network_diverge(lr):
 
 @pytest.mark.slow
 def test_a_stabilized_relu_network_learns_where_the_plain_one_does():
-    """The variance of the target is 1/6: a network that remembers nothing ends there."""
-    plain, stable = (
-        torch.stack([train(seed, 3e-4, 600, stable=s, remembers=True)[0][-50:].mean() for seed in range(2)])
-        for s in (False, True)
-    )
-    assert float(plain.mean()) < 0.13
-    assert float(stable.mean()) < 0.13
+    """The variance of the target is 1/6: a network that remembers nothing ends there.
+
+    Each at a rate that suits it: a free weight moves K less than itself, and at 3e-3 the plain network's loss passes 1e8.
+    """
+    for stable, lr in ((False, 3e-4), (True, 3e-3)):
+        final = torch.stack([train(seed, lr, 600, stable=stable, remembers=True)[0][-50:].mean() for seed in range(2)])
+        assert float(final.mean()) < 0.13

@@ -140,6 +140,7 @@ def _switch(layer: nn.Module, after: AbstractParameterization, lam: Tensor | Non
 def _plan_recurrence(path: str, part: Recurrence, dt: float | None, wanted: Wanted) -> Plan:
     before = part.parameterization
     W = part().detach()
+    after: Form
     notes: tuple[str, ...] = ()
     after: Form
     if W.ndim == 1:
