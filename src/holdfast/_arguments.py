@@ -137,9 +137,8 @@ def _reader(annotation: Any, origin: Any) -> Reader | None:
         return _readers.PLAIN[annotation]
     if origin is Literal:
         return _readers.literal(typing.get_args(annotation))
-    if isinstance(annotation, type) and hasattr(annotation, "array_type"):
-        shaped: Any = annotation  # jaxtyping's classes, made on the fly
-        return _readers.array(shaped.array_type, shaped.dtypes, shaped.dim_str)
+    if hasattr(annotation, "array_type"):  # a shape and dtype of jaxtyping
+        return _readers.array(annotation.array_type, annotation.dtypes, annotation.dim_str)
     if origin is collections.abc.Callable:
         return _readers.callable_reader()
     if origin in (collections.abc.Sequence, collections.abc.Iterable, list, tuple):

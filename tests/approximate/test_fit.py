@@ -210,7 +210,7 @@ def test_bad_samples_are_refused_with_what_is_wrong():
         fit_exponential_sum(good, 2, time=np.arange(19.0))
     with pytest.raises(ArgumentError, match="not both"):
         fit_exponential_sum(good, 2, time=np.arange(20.0), dt=1.0)
-    with pytest.raises(ArgumentError, match="every sample is 0"):
+    with pytest.raises(ArgumentError, match="every sample of rho is 0"):
         fit_exponential_sum(np.zeros(5), 2)
     with pytest.raises(ArgumentError, match="near 0"):
         fit_exponential_sum(good, 2, time=1e4 + np.arange(20.0))

@@ -329,7 +329,7 @@ class TestMistakes:
             layer(x, torch.zeros(2, 4, dtype=torch.float64))
         with pytest.raises(ArgumentError, match="0 <= lengths <= 5"):
             layer(x, lengths=torch.tensor([6, 2]))
-        with pytest.raises(ArgumentError, match=r"dt >= 0, came -0\.1"):
+        with pytest.raises(ArgumentError, match=r"dt as a finite number >= 0 or a tensor, came float -0\.1"):
             layer(x, dt=-0.1)
         with pytest.raises(ArgumentError, match="step sizes dt >= 0, came a smallest of -1"):
             layer(x, dt=-torch.ones(2, 5))

@@ -183,8 +183,7 @@ def _from_samples(rho: Any, time: Any, dt: float | None) -> Target:
 
 
 def _array(given: Any, name: str) -> np.ndarray:
-    plain = given.detach().cpu().numpy() if isinstance(given, Tensor) else given
-    array = np.asarray(plain)
+    array = np.asarray(given.tolist() if isinstance(given, Tensor) else given)  # numpy knows no bfloat16
     if array.dtype.kind not in "fiu":
         raise DtypeError(f"{name} must be real numbers (or a law or a function), came {array.dtype}")
     if array.ndim != 1:

@@ -211,7 +211,10 @@ def _build(layer: LayerChoice, width: int, state_size: int, options: dict[str, A
     if not isinstance(layer, str):
         if options:
             raise ArgumentError(f"a layer given as a function takes no options, came {sorted(options)}")
-        made = layer(width)
+        try:
+            made = layer(width)
+        except TypeError as error:
+            raise ArgumentError(f"layer must be a function from the width to a layer; it failed: {error}") from error
         if not isinstance(made, AbstractRecurrent):
             raise ArgumentError(f"layer must return a layer of holdfast for a width, came {checks.describe(made)}")
         return made

@@ -80,4 +80,4 @@ def as_radii(radii: Sequence[float] | np.ndarray | Tensor) -> np.ndarray:
 
 
 def _array(values: Sequence[float] | np.ndarray | Tensor) -> np.ndarray:
-    return np.array(values.detach().cpu().numpy() if isinstance(values, Tensor) else values, dtype=np.float64)
+    return np.array(values.tolist() if isinstance(values, Tensor) else values, dtype=np.float64)
