@@ -30,11 +30,23 @@ class NotCausalError(ModelError):
 class MemoryCurve:
     """M(t_k) for k = 0, 1, ... ("Inverse Approximation Theory", Def. 3.1, App. F, G; "StableSSM", Def. 2.2).
 
-    `time` increases; `values` are not negative, +inf where the model's output was not finite. `maximiser[k]` is the
-    input x that reached the sup at t_k. `floor[k]` is the size of rounding errors in `values[k]`: values below it say
-    nothing. `status` is "ok"; "unsettled" where the response to the constant input before the probe still moved when
-    the probe began; "not finite" where some outputs were NaN or infinite. `notes` say so in words. `eigenvalues` are
-    those of one step dt of the recurrence, where the model is a layer that tells them.
+    Args:
+        time: the times t_k, increasing.
+        values: M(t_k), not negative, +inf where the model's output was not finite.
+        probe: which input was used: "heaviside", "impulse", "reversed", "repeated", "closed form" (from the weights),
+            or "given" for a curve made by hand.
+        normalization: what M was divided by: "x" is |x|_inf, "x+1" is |x|_inf + 1.
+        norm: order of the norm over several outputs.
+        dt: time of one step.
+        maximiser: row k is the input x that reached the sup at t_k.
+        floor: size of the rounding errors in `values`: values below it say nothing.
+        status: "ok"; "unsettled" where the response to the constant input before the probe still moved when the probe
+            began; "not finite" where some outputs were NaN or infinite.
+        notes: the status and other remarks in words.
+        burn_in: steps that the model ran before the probe.
+        zero_input: the output at rest, one number for each output.
+        eigenvalues: those of one step dt of the recurrence, where the model is a layer that tells them.
+        tried: number of inputs x that were tried.
     """
 
     how_to_make: ClassVar[str] = " (of plain numbers: MemoryCurve(time=..., values=...))"

@@ -38,7 +38,13 @@ def require_transformers() -> Any:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model from a name or a folder; `tokenizer` is None where there is none, `random` if there were no weights."""
+    """A transformers model that was loaded from a name or a folder.
+
+    Args:
+        model: the model, in evaluation mode.
+        tokenizer: its tokenizer; None where there is none.
+        random: whether its weights are random, since the folder held none.
+    """
 
     model: nn.Module
     tokenizer: Any | None
@@ -51,6 +57,9 @@ def load(name: str) -> Loaded:
 
     A folder with a config.json and no weights gives random weights. No code from the repository is run; weights are
     safetensors, or files that torch.load reads with weights_only.
+
+    Args:
+        name: a model's name on the Hugging Face hub, or a folder.
     """
     transformers = require_transformers()
     folder = Path(name).expanduser()
@@ -84,7 +93,11 @@ def _tokenizer(transformers: Any, source: str | Path) -> Any | None:
 
 
 class FromEmbeddings(nn.Module):
-    """A transformers model as (batch, time, hidden) -> (batch, time, hidden): inputs are embeddings, no cache."""
+    """A transformers model as (batch, time, hidden) -> (batch, time, hidden): inputs are embeddings, no cache.
+
+    Args:
+        model: a transformers model that takes `inputs_embeds`.
+    """
 
     @checked
     def __init__(self, model: nn.Module) -> None:
@@ -93,6 +106,7 @@ class FromEmbeddings(nn.Module):
 
     @property
     def input_size(self) -> int:
+        """The size of the embeddings, which is the input_size of `memory_function`."""
         embeddings: Any = self.model.get_input_embeddings
         return int(embeddings().embedding_dim)
 
@@ -102,15 +116,24 @@ class FromEmbeddings(nn.Module):
         return getattr(self.model.config, "max_position_embeddings", None)
 
     def forward(self, x: Float[Tensor, "batch time features"]) -> Float[Tensor, "batch time outputs"]:
+        """The last hidden states (batch, time, hidden) for embeddings x (batch, time, features)."""
         out = self.model(inputs_embeds=x, **({"use_cache": False} if hasattr(self.model.config, "use_cache") else {}))
         return out.last_hidden_state if hasattr(out, "last_hidden_state") else out[0]
 
 
 class TokenScore(nn.Module):
-    """Scores lists of token ids or texts: the mean over positions, the first, the last position, or the logits.
+    """Scores lists of token ids or texts, as `repeated_input_memory` wants it.
 
-    Right-padded with an attention mask, so that a causal model's last real position does not see the padding; `pooled`
-    is the mean over real positions, as sentence encoders have it, then scaled to length 1 if `normalize`.
+    Inputs are right-padded with an attention mask, so that a causal model's last real position does not see the
+    padding.
+
+    Args:
+        model: a transformers model that takes `input_ids` and `attention_mask`.
+        tokenizer: turns texts into ids; None where only ids are scored.
+        output: what is read: "pooled" is the mean over real positions, as sentence encoders have it; "first" and "last"
+            are that position; "logits" are the model's logits, at the last position if it has one row for each.
+        normalize: scale the score to length 1.
+        add_special_tokens: let the tokenizer add its special tokens.
     """
 
     batched = True
@@ -130,6 +153,7 @@ class TokenScore(nn.Module):
         self.output, self.normalize, self.special = output, normalize, add_special_tokens
 
     def forward(self, inputs: list[Any]) -> Float[Tensor, "rows outputs"]:
+        """The scores (rows, outputs) of a list of inputs, each a text or a list of token ids."""
         rows = [self.ids(item) for item in inputs]
         width = max(len(row) for row in rows)
         limit = getattr(self.model.config, "max_position_embeddings", None)
@@ -162,7 +186,7 @@ class TokenScore(nn.Module):
         return hidden[torch.arange(len(hidden), device=hidden.device), mask.sum(1) - 1]
 
     def ids(self, item: Any) -> list[int]:
-        """The token ids of a text, with the special tokens, or the ids themselves."""
+        """The token ids of `item`: of a text, with the special tokens if asked for, or the ids themselves."""
         if isinstance(item, str):
             if self.tokenizer is None:
                 raise ArgumentError("text needs a tokenizer; give one, or token ids instead of text")

@@ -55,28 +55,54 @@ def memory_function(
 ) -> MemoryCurve:
     """The memory function M(t) of a causal sequence model, at t = 0, dt, ..., horizon dt.
 
-    Heaviside: M(t) = sup_x |d/dt H_t(u^x)| / |x|_inf with u^x = x from t = 0 on, 0 before ("Inverse Approximation
-    Theory", Def. 3.1). Impulse: sup_x |H_t(i^x)| / |x|_inf, x at t = 0 only (App. F). Reversed: sup_x |d/dt H_t(r^x)| /
-    |x|_inf, x before t = 0, 0 from then on (App. G). For a linear model all three are |rho(t)|_1. `normalization="x+1"`
-    divides by |x|_inf + 1 ("StableSSM", Def. 2.2). d/dt is the forward difference over dt; M(0) holds the jump. `norm`
-    is the norm over several outputs.
+    M(t) is how strongly the output at time t still answers to an input at time 0, for the input x that shows it most:
 
-    `model` maps (batch, time, features) to (batch, time, outputs), or to a tuple that begins with that. H is the output
-    minus the response to zero input; the model first runs `burn_in` steps on zeros (by default until it settles, at
-    most `longest_burn_in`: 4096, or 65536 for a model that goes on from a state, `model(x, state) -> (y, state)`, whose
-    past is run once for all probes). The sup is searched over `amplitudes` times sign and unit vectors ("grid"), and sign
-    vectors found from the unit responses ("auto"), and gradient ascent from the best of them ("ascent"); at most
-    `budget` directions a round, or exactly the rows of `candidates`. So the values are lower bounds, exact for linear
-    models with one output or 2^input_size <= budget.
+        heaviside   M(t) = sup_x |d/dt H_t(u^x)| / |x|_inf,  u^x = x from t = 0 on, 0 before
+        impulse     M(t) = sup_x |H_t(i^x)| / |x|_inf,       i^x = x at t = 0 only
+        reversed    M(t) = sup_x |d/dt H_t(r^x)| / |x|_inf,  r^x = x before t = 0, 0 from then on
 
-    The reversed probe runs x until the output stands still and then zeros, in one pass ("stream"); where it never
-    stands still the paper's own form, horizon + 2 inputs that end at the same moment ("window", O(horizon^2) steps),
-    answers up to horizon 256, or further when asked for; `progress(done, total)` is called as it goes.
+    ("Inverse Approximation Theory", Def. 3.1, App. F and App. G.) H is the output minus the response to zero input;
+    d/dt is the forward difference over dt, so that M(0) holds the jump. For a linear model all three are |rho(t)|_1.
+
+    The model first runs on zeros until its output stands still. The sup over x is a search, so the values are lower
+    bounds; they are exact for linear models with one output or with 2^input_size <= budget. The model, its modes, its
+    gradients and the random states are left as they were.
+
+    Args:
+        model: maps inputs (batch, time, features) to outputs (batch, time, outputs), or to a tuple or list that begins
+            with them; with one output (batch, time) will do. A model called as `model(x, state)` that returns
+            `(outputs, state)` is run on zeros once for all probes.
+        input_size: number of input features.
+        horizon: last step at which M is measured; the curve has horizon + 1 times.
+        probe: "heaviside", "impulse" or "reversed", as above.
+        normalization: "x" divides by |x|_inf, "x+1" by |x|_inf + 1 ("StableSSM", Def. 2.2).
+        norm: order of the norm over several outputs, at least 1; inf takes the largest output.
+        dt: time of one step. It scales the times of the curve and the difference d/dt, not the model.
+        search: which x are tried. "grid": sign vectors and unit vectors at all `amplitudes`. "auto": these and, where
+            there are more sign vectors than `budget`, those that the responses to unit vectors point to. "ascent": all
+            of these, then gradient ascent from the best.
+        candidates: the x to try, (rows, input_size), instead of the grid.
+        amplitudes: sizes |x|_inf at which a direction is tried. They matter for nonlinear models only.
+        budget: most directions that are tried in one round.
+        burn_in: steps before the probe (of x itself for the reversed probe, of zeros for the others). None: until the
+            output stands still.
+        longest_burn_in: most steps to wait for that when `burn_in` is None. None: 4096, or up to 65536 for a model that
+            goes on from a state.
+        reversed_form: for the reversed probe only. "stream" runs x until the output stands still and then zeros, in one
+            pass. "window" is the paper's own form: horizon + 2 inputs that end at the same moment, O(horizon^2) steps.
+            "auto" is "stream", or "window" where the output does not settle and the horizon is at most 256.
+        layout: "batch_first", or "time_first" for models that take (time, batch, features).
+        mode: "eval" measures the model in evaluation mode, "as is" in the mode that it is in.
+        double: measure a float64 copy of an nn.Module: the rounding floor is then 1e-16 of the output, not 1e-7.
+        dtype: dtype of the inputs; None is that of the model's first weight, or torch's default.
+        device: device of the inputs; None is that of the model's first weight, or the CPU.
+        seed: number or torch.Generator for the random inputs of the checks and of the search.
+        progress: called as `progress(done, total)` while the "window" form runs.
 
     Assumed unchecked: the model is time-homogeneous, and a settled output means a settled state. Checked, with a
-    ModelError that names the fix: shapes, repeatability, separate rows, and causality over the horizon. Outputs that are
-    not finite or do not settle are a status of the curve. `double=True` measures a float64 copy: its rounding floor is
-    not 1e-7 but 1e-16 of the output. The model, its modes, gradients and the random states are left as they were.
+    ModelError that names the fix: shapes, that the same input gives the same output, that rows of a batch do not
+    influence each other, and causality over the horizon. Outputs that are not finite or do not settle are a status of
+    the curve.
     """
     _check_arguments(probe, reversed_form, horizon, budget, dt, norm, amplitudes)
     generator = as_generator(seed)

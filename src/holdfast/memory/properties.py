@@ -24,7 +24,14 @@ NAMES = ("linear", "continuous", "bounded", "time_homogeneous", "causal", "regul
 
 @dataclass(frozen=True)
 class Property:
-    """One answer: what was seen, in words and numbers, and for "no" the inputs that show it."""
+    """One answer: what was seen, in words and numbers, and for "no" the inputs that show it.
+
+    Args:
+        answer: "yes" (the tests did not refute it), "no" or "undecided".
+        explanation: one sentence that says what was seen.
+        numbers: the measured sizes behind the answer, by name.
+        counterexample: for "no", the inputs that refute the property, by name.
+    """
 
     answer: Answer
     explanation: str
@@ -38,7 +45,16 @@ class Property:
 
 @dataclass(frozen=True)
 class Properties:
-    """The six properties of "Inverse Approximation Theory", Def. 2.1, of H_t(x) - H_t(0)."""
+    """The six properties of "Inverse Approximation Theory", Def. 2.1, of H_t(x) - H_t(0); each field is a Property.
+
+    Args:
+        linear: superposition, H(a x + b x') = a H(x) + b H(x').
+        continuous: nearby inputs have nearby outputs.
+        bounded: |H_t(x)| is at most a constant times |x|_inf.
+        time_homogeneous: a shifted input gives the shifted output.
+        causal: outputs do not depend on later inputs.
+        regular: bounded inputs that fade pointwise leave nothing in the output.
+    """
 
     linear: Property
     continuous: Property
@@ -86,6 +102,17 @@ def check_properties(
 
     "yes" is what the tests did not refute, "no" comes with the inputs that refute it, "undecided" is for growth or
     decay that `horizon` steps do not settle. The model must be repeatable and keep rows apart (ModelError otherwise).
+
+    Args:
+        model: the model to test, as `memory_function` takes it.
+        input_size: number of input features.
+        horizon: length of the random inputs in steps, at least 16.
+        layout: "batch_first", or "time_first" for models that take (time, batch, features).
+        mode: "eval" tests the model in evaluation mode, "as is" in the mode that it is in.
+        double: test a float64 copy of an nn.Module, which leaves less room for rounding errors.
+        dtype: dtype of the inputs; None is that of the model's first weight, or torch's default.
+        device: device of the inputs; None is that of the model's first weight, or the CPU.
+        seed: number or torch.Generator for the random inputs.
     """
     if horizon < 16:
         raise ArgumentError(f"horizon must be at least 16 steps, came {horizon}")

@@ -30,14 +30,22 @@ def repeated_input_memory(
     batch_size: int = 16,
     progress: Callable[[int, int], None] | None = None,
 ) -> MemoryCurve:
-    """|score(n' copies) - score(n copies)| / (n' - n) for neighbouring lengths n < n' ("IAT", App. B, Fig. 5 and 6).
+    """Memory of a model that reads tokens or is not causal, from the score of one input repeated n times.
 
-    `score` takes the repeated input and returns a number or a vector; if it has an attribute `batched` that is true (as
-    the adapters in `holdfast.memory.huggingface` have) it takes a list of inputs and returns one row for each. `item`
-    is text (copies are joined by `separator`), a token id or several, a tensor of ids (time), or one of features
-    (time, features). `lengths` is the largest number of copies, or all of them; the curve's times are the n.
+    The value at n is |score(n' copies) - score(n copies)| / (n' - n), for neighbouring lengths n < n' ("Inverse
+    Approximation Theory", App. B, Fig. 5 and 6). For a causal recurrent model that reads out its last state this is the
+    Heaviside memory of that item, without the division by its size.
 
-    For a causal recurrent model that reads out its last state this is the Heaviside memory of that item, unnormalised.
+    Args:
+        score: takes the repeated input and returns a number or a vector. If it has an attribute `batched` that is true
+            (as the adapters in `holdfast.memory.huggingface` have) it takes a list of inputs and returns one row for
+            each.
+        item: what is repeated: a text, a token id or several, a tensor of ids (time,), or of features (time, features).
+        lengths: the largest number of copies, or all numbers in increasing order; the curve's times are the n.
+        norm: order of the norm over several scores; inf takes the largest.
+        separator: stands between the copies of a text.
+        batch_size: inputs given to a batched `score` at a time.
+        progress: called as `progress(done, total)`, counted in lengths.
     """
     counts = _counts(lengths)
     batched = bool(getattr(score, "batched", False))

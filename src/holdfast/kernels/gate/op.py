@@ -71,7 +71,14 @@ def gate(
     widths that are multiples of 16 up to 256, where gelu(y), the gate and the gradients stay in the cache; in torch's
     operators elsewhere, under autocast and in forward mode (torch.func.jvp) too.
 
-    Memory of a training step: the arguments, the result, their gradients, and 2 width numbers a token kept for backward.
+    Memory of a training step: the arguments, the result, their gradients, and 2 width numbers a token kept for
+    backward.
+
+    Args:
+        y: what is gated (*batch, width), as a rule the output of a recurrent layer.
+        x: the residual (*batch, width).
+        weight: weights of both halves [p | q] (2 width, width).
+        bias: their bias (2 width,).
     """
     for name, tensor in {"y": y, "x": x, "weight": weight, "bias": bias}.items():
         checks.tensor("gate", name, tensor, (*checks.REAL, *checks.HALF))

@@ -13,5 +13,12 @@ def gate_reference(
     weight: Float[Tensor, "double width"],
     bias: Float[Tensor, " double"],
 ) -> Float[Tensor, "*batch width"]:
-    """x + p o sigmoid(q), [p | q] = gelu(y) weight' + bias."""
+    """x + p o sigmoid(q), [p | q] = gelu(y) weight' + bias, in torch's own operators.
+
+    Args:
+        y: what is gated (*batch, width).
+        x: the residual (*batch, width).
+        weight: weights of both halves [p | q] (2 width, width).
+        bias: their bias (2 width,).
+    """
     return x + functional.glu(functional.linear(functional.gelu(y, approximate="tanh"), weight, bias), dim=-1)

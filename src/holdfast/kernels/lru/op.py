@@ -155,24 +155,34 @@ def lru(
 ) -> tuple[Float[Tensor, "batch time outputs"], Float[Tensor, "batch planar"]]:
     """A linear recurrent unit over time: a complex diagonal recurrence between two matrix products.
 
-    h_t = lam h_{t-1} + B u_t, y_t = Re(C h_t) + d u_t, from h0 (zero if None); in reverse h_t = lam h_{t+1} + B u_t.
-    Orvieto et al., "Resurrecting recurrent neural networks for long sequences" (2023), eq. 3-4, without its
-    parameterization: lam are the eigenvalues themselves, and b holds any normalisation of the input.
+    h_t = lam h_{t-1} + B u_t, y_t = Re(C h_t) + d u_t; in reverse h_t = lam h_{t+1} + B u_t. Orvieto et al.,
+    "Resurrecting recurrent neural networks for long sequences" (2023), eq. 3-4, without its parameterization: lam are
+    the eigenvalues themselves, and b holds any normalisation of the input.
 
-    Shapes: complex numbers are planar, all real parts and then all imaginary ones, 2N in a row for N states. b is
-    (2N, inputs) with rows [Re B | Im B], c is (outputs, 2N) with y = c [Re h | Im h], so that its right half is -Im C;
-    h0 and the final state are (batch, 2N). With lam_im None the recurrence is real and 2N becomes N. d (outputs,) needs
-    as many outputs as inputs. `lengths` (batch,), int64: row i has lengths[i] steps; outputs after its end are 0, the
-    final state is the one at its end, and a reverse run starts there.
+    Complex numbers are planar: all real parts and then all imaginary ones, 2N numbers in a row for N states. Where
+    lam_im is None the recurrence is real and 2N becomes N.
+
+    Args:
+        u: inputs (batch, time, inputs).
+        lam_re: real parts of the eigenvalues (N,).
+        lam_im: their imaginary parts (N,), or None for real eigenvalues.
+        b: input weights (2N, inputs), rows [Re B | Im B].
+        c: output weights (outputs, 2N) with y = c [Re h | Im h], so that its right half is -Im C.
+        d: direct path (outputs,), feature by feature; needs as many outputs as inputs. None is no direct path.
+        h0: state before the first step (batch, 2N); None is zero.
+        lengths: int64 (batch,): row i has lengths[i] steps. Outputs after its end are 0, the final state is the one at
+            its end, and a reverse run starts there.
+        reverse: run from the last step to the first.
+        backend: as in `scan`; `choose` tells what "auto" takes.
+
+    Returns y (batch, time, outputs) and the final state (batch, 2N). Everything is differentiable, the final state
+    included, twice if need be.
 
     Dtypes: float32 and float64, promoted together; bfloat16 and float16 are computed in float32, y comes back in u's
     dtype and the final state in float32. Autocast is switched off inside.
 
-    `backend` as in `scan`, and so is `choose`. Everything is differentiable, the final state included, twice if
-    need be.
-
-    Memory of a training step: the arguments, y, their gradients and the states (batch, time, 2N); where inputs,
-    outputs or 2N is no multiple of 16, one more buffer of the states' size in backward.
+    Memory of a training step: the arguments, y, their gradients and the states (batch, time, 2N); where inputs, outputs
+    or 2N is no multiple of 16, one more buffer of the states' size in backward.
 
     Accuracy: the scan is float64 inside (see `scan`); matrix products round in the dtype, as torch's do.
     """

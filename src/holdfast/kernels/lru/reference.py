@@ -19,7 +19,21 @@ def lru_reference(
     lengths: Int64[Tensor, " batch"] | None = None,
     reverse: bool = False,
 ) -> tuple[Float[Tensor, "batch time outputs"], Float[Tensor, "batch planar"]]:
-    """y_t = c [Re h_t | Im h_t] + d u_t with h_t = lam h_{t-1} + b u_t, and the final state, planar [re | im]."""
+    """y_t = c [Re h_t | Im h_t] + d u_t with h_t = lam h_{t-1} + b u_t, and the final state, by a plain loop.
+
+    States are planar, [re | im]; shapes as in `holdfast.kernels.lru`, all tensors in one dtype.
+
+    Args:
+        u: inputs (batch, time, inputs).
+        lam_re: real parts of the eigenvalues (N,).
+        lam_im: their imaginary parts (N,), or None for a real recurrence of N numbers.
+        b: input weights (2N, inputs).
+        c: output weights (outputs, 2N).
+        d: direct path (outputs,), or None.
+        h0: state before the first step (batch, 2N); None is zero.
+        lengths: int64 (batch,): outputs after a row's length are 0, and its state stays as it was there.
+        reverse: run from the last step to the first.
+    """
     states = lam_re.shape[0]
     x, skip = (u @ b.T).unbind(1), u.unbind(1)
     h = u.new_zeros(u.shape[0], b.shape[0]) if h0 is None else h0

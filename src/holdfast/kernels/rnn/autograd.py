@@ -45,7 +45,12 @@ def register(name: str, backend: Backend) -> None:
 
 
 def choose(device: torch.device | str = "cpu", backend: str = "auto") -> tuple[str, str]:
-    """The backend that `rnn` takes for tensors on `device`, and why; raises if the one asked for cannot run there."""
+    """The backend that `rnn` takes, and why: a pair of its name and a sentence; raises if it cannot run there.
+
+    Args:
+        device: where the tensors are.
+        backend: what was asked for: "auto", "native", "chunked" or "reference".
+    """
     checks.backend("rnn", backend)
     kind = torch.device(device).type
     state = library.status()

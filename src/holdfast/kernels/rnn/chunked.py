@@ -32,10 +32,21 @@ def rnn_chunked(
     lengths: Int64[Tensor, " batch"] | None = None,
     reverse: bool = False,
 ) -> tuple[Float[Tensor, "batch time state"], Float[Tensor, "batch state"]]:
-    """`rnn_reference` with its own backward: saves x and the states, and for Euler steps the activations.
+    """`rnn_reference` in torch with its own backward: saves x and the states, and for Euler steps the activations.
 
-    Numbers kept for a training step: x, h, 2 for Euler steps; in the backward pass also the gradients and one more
-    (batch, time, state).
+    Numbers kept for a training step: x and h, and as many again as h for Euler steps; in the backward pass also the
+    gradients and one more (batch, time, state).
+
+    Args:
+        x: inputs (batch, time, features).
+        w: recurrent weights (state, state), or (state,) for a diagonal W.
+        u: input weights (state, features).
+        b: bias (state,), or None.
+        h0: state before the first step (batch, state); None is zero.
+        dt: None for the discrete form; else the Euler step, a number or (batch, time).
+        activation: a name in ACTIVATIONS.
+        lengths: int64 (batch,): steps of each row.
+        reverse: run from the last step to the first.
     """
     return autograd.run("chunked", x, w, u, b, h0, dt, activation, lengths, reverse)
 

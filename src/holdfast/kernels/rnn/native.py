@@ -43,6 +43,17 @@ def rnn_native(
     the workspace holds W and U once and, in the backward pass, their gradients once a thread. y is kept because
     (h_t - h_{t-1}) / dt has lost the digits of y that h_t is larger than dt, and a new W h_{t-1} + U x_t costs
     (state + features) / 16 cycles a number where reading y costs 1.
+
+    Args:
+        x: inputs (batch, time, features).
+        w: recurrent weights (state, state), or (state,) for a diagonal W.
+        u: input weights (state, features).
+        b: bias (state,), or None.
+        h0: state before the first step (batch, state); None is zero.
+        dt: None for the discrete form; else the Euler step, a number or (batch, time).
+        activation: a name in ACTIVATIONS.
+        lengths: int64 (batch,): steps of each row.
+        reverse: run from the last step to the first.
     """
     return autograd.run("native", x, w, u, b, h0, dt, activation, lengths, reverse)
 

@@ -32,20 +32,32 @@ def rnn(
 ) -> tuple[Float[Tensor, "batch time state"], Float[Tensor, "batch state"]]:
     """States of a nonlinear RNN at all steps, and the state after the last one.
 
-    Discrete (dt None):  h_t = sigma(W h_{t-1} + U x_t + b)
-    Euler (dt given):    h_t = h_{t-1} + dt_t sigma(W h_{t-1} + U x_t + b)
+        discrete (dt None):  h_t = sigma(W h_{t-1} + U x_t + b)
+        Euler (dt given):    h_t = h_{t-1} + dt_t sigma(W h_{t-1} + U x_t + b)
 
-    The Euler step is that of dh/dt = sigma(W h + U x + b) ("Inverse Approximation Theory for Nonlinear Recurrent
-    Neural Networks", eq. 1); dt is one number, or (batch, time) for irregular sampling. A one-dimensional w is the
-    diagonal of W. Without h0 the state starts at 0. `reverse` runs from the last step to the first, and the final
-    state is then that at step 0.
+    The Euler step is that of dh/dt = sigma(W h + U x + b) ("Inverse Approximation Theory for Nonlinear Recurrent Neural
+    Networks", eq. 1).
 
-    Row i stops after lengths[i] steps: later outputs are 0, the final state is the one at its end, and what stands in
-    the padding is not read. In reverse it starts at its own end.
+    Args:
+        x: inputs (batch, time, features).
+        w: recurrent weights W (state, state), or (state,) for the diagonal of a diagonal W.
+        u: input weights U (state, features).
+        b: bias (state,), or None.
+        h0: state before the first step (batch, state); None is zero.
+        dt: None for the discrete form; step size of the Euler form, one number, or (batch, time) for irregular
+            sampling.
+        activation: sigma: "tanh", "hardtanh", "relu", "sigmoid" or "linear".
+        lengths: int64 (batch,): row i stops after lengths[i] steps. Later outputs are 0, the final state is the one at
+            its end, and what stands in the padding is not read. In reverse the row starts at its own end.
+        reverse: run from the last step to the first; the final state is then that at step 0.
+        backend: "native" (C++ on a CPU), "chunked" (torch, any device), "reference" (plain loop), or "auto"; `choose`
+            tells what "auto" takes.
+
+    Returns h (batch, time, state) and the final state (batch, state).
 
     Inputs in bfloat16 or float16 are computed in float32 and h comes back in their dtype, the final state in float32;
-    weights may be in either dtype. Gradients reach x, w, u, b, h0 and a dt tensor through both outputs, once:
-    a second derivative needs backend="reference".
+    weights may be in either dtype. Gradients reach x, w, u, b, h0 and a dt tensor through both outputs, once: a second
+    derivative needs backend="reference".
 
     A training step keeps x, h and, for Euler steps, sigma(...), which has the size of h; the backward pass adds the
     gradients and, in the native backend, one copy of W and U and one of their gradients for each thread.

@@ -39,10 +39,22 @@ def rnn_reference(
     lengths: Int64[Tensor, " batch"] | None = None,
     reverse: bool = False,
 ) -> tuple[Float[Tensor, "batch time state"], Float[Tensor, "batch state"]]:
-    """States of the RNN at all steps and after the last one; see `holdfast.kernels.rnn` for the formula.
+    """States of the RNN at all steps and after the last one, by a plain loop; `holdfast.kernels.rnn` has the formula.
 
     Differentiable any number of times by autograd, in any real dtype; keeps O(batch time state) numbers several times
-    over. Padding (steps past `lengths`) is never read, so it may hold anything, NaN included.
+    over.
+
+    Args:
+        x: inputs (batch, time, features).
+        w: recurrent weights (state, state), or (state,) for a diagonal W.
+        u: input weights (state, features).
+        b: bias (state,), or None.
+        h0: state before the first step (batch, state); None is zero.
+        dt: None for the discrete form; else the Euler step, a number or (batch, time).
+        activation: a name in ACTIVATIONS.
+        lengths: int64 (batch,): padding, the steps past a row's length, is never read, so it may hold anything, NaN
+            included.
+        reverse: run from the last step to the first.
     """
     dtype, sigma = state_dtype(x), ACTIVATIONS[activation]
     w, u = w.to(dtype), u.to(dtype)

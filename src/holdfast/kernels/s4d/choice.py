@@ -15,7 +15,13 @@ ALGORITHMS = ("auto", "scan", "fft")
 
 
 class Choice(NamedTuple):
-    """A backend, the algorithm of the native one (empty for the others), and the reason."""
+    """What serves a call of `s4d`.
+
+    Args:
+        backend: "native", "chunked" or "reference".
+        algorithm: "scan" or "fft" for the native backend, empty for the others.
+        reason: why, in words.
+    """
 
     backend: str
     algorithm: str
@@ -52,7 +58,20 @@ def choose(
     algorithm: Algorithm = "auto",
     backend: Backend = "auto",
 ) -> Choice:
-    """Tells what `s4d` runs for a call of these sizes: backend, native algorithm, and why."""
+    """Tells what `s4d` runs for a call of these sizes: backend, native algorithm, and why.
+
+    Args:
+        batch: sequences.
+        time: steps.
+        features: features of the layer.
+        modes: modes of each feature.
+        complex_modes: whether the modes are complex.
+        initial_state: whether an h0 is given.
+        return_state: whether the final state is wanted.
+        device: where the tensors are.
+        algorithm: what was asked for: "auto", "scan" or "fft".
+        backend: what was asked for: "auto", "native", "chunked" or "reference".
+    """
     checks.backend("s4d", backend)
     if algorithm not in ALGORITHMS:
         raise unknown_name("algorithm of s4d", algorithm, ALGORITHMS)

@@ -146,29 +146,41 @@ def s4d(
     algorithm: Algorithm = "auto",
     backend: Backend = "auto",
 ) -> tuple[Float[Tensor, "batch time features"], Float[Tensor, "batch features modes *pair"] | None]:
-    """A diagonal state-space layer over time, each feature with its own modes and step: outputs and the final state.
+    """A diagonal state-space layer (S4D) over time: the outputs and the final state. Each feature has its own modes and step.
 
-    dh/dt = lam h + u, discretised with the feature's dt into h_t = a h_{t-1} + b u_t from h0 (zero if None), and
-    y_t = 2 Re(c h_t) + d u_t with complex modes, which stand for conjugate pairs, or y_t = c h_t + d u_t with real ones
-    (lam_im and c_im None). "zoh": a = exp(dt lam), b = (a - 1) / lam; "bilinear": a = (1 + dt lam / 2) / (1 - dt lam / 2),
-    b = dt / (1 - dt lam / 2). Gu et al., "On the parameterization and initialization of diagonal state space models"
-    (2022), section 3.1.
+    dh/dt = lam h + u, discretised with the feature's dt into h_t = a h_{t-1} + b u_t, and y_t = 2 Re(c h_t) + d u_t
+    with complex modes, which stand for conjugate pairs, or y_t = c h_t + d u_t with real ones. "zoh": a = exp(dt lam),
+    b = (a - 1) / lam; "bilinear": a = (1 + dt lam / 2) / (1 - dt lam / 2), b = dt / (1 - dt lam / 2). Gu et al., "On
+    the parameterization and initialization of diagonal state space models" (2022), section 3.1.
 
-    Shapes: u and y (batch, time, features); dt and d (features,); lam_re, lam_im, c_re, c_im (features, modes); h0 and
-    the final state (batch, features, modes), with a last dimension of 2, real and imaginary part, for complex modes.
-    `lengths` (batch,), int64: row i has lengths[i] steps; outputs after its end are 0, the final state is the one at its
-    end. `reverse` runs from a row's end to its first step. Without `return_state` the second output is None.
+    Args:
+        u: inputs (batch, time, features).
+        dt: step of each feature (features,).
+        lam_re: real parts of the continuous-time eigenvalues (features, modes).
+        lam_im: their imaginary parts (features, modes), or None for real modes.
+        c_re: real parts of the output weights (features, modes).
+        c_im: their imaginary parts (features, modes), or None for real modes.
+        d: direct path (features,), or None.
+        h0: state before the first step (batch, features, modes), with a last dimension of 2, real and imaginary part,
+            for complex modes; None is zero.
+        discretization: "zoh" (input held over a step) or "bilinear", as above.
+        lengths: int64 (batch,): row i has lengths[i] steps. Outputs after its end are 0, the final state is the one at
+            its end.
+        reverse: run from a row's end to its first step.
+        return_state: whether the final state is wanted; otherwise the second output is None.
+        algorithm: of the native backend: "scan" goes step by step and takes an initial state, "fft" convolves with the
+            impulse response; "auto" takes the faster one, and `choose` tells which and why.
+        backend: as in `scan`.
+
+    Returns y (batch, time, features) and the final state, shaped like h0. Everything is differentiable, the final state
+    included, twice if need be.
 
     Dtypes: float32 and float64, all tensors in one; bfloat16 and float16 are computed in float32, y comes back in u's
     dtype and the state in float32.
 
-    `algorithm` of the native backend: "scan" goes step by step and takes an initial state, "fft" convolves with the
-    impulse response; "auto" takes the faster one, and `choose` tells which and why. `backend` as in `scan`. Everything is
-    differentiable, the final state included, twice if need be.
-
     Rows and features never mix, whatever one of them holds. Within one row and feature "fft" rounds relative to the
-    largest of its inputs, at earlier steps too, and an infinite input makes all its steps NaN: where that matters,
-    ask for algorithm="scan".
+    largest of its inputs, at earlier steps too, and an infinite input makes all its steps NaN: where that matters, ask
+    for algorithm="scan".
     """
     value = checks.tensor("s4d", "u", u, _DTYPES)
     dtype = torch.float64 if value.dtype == torch.float64 else torch.float32

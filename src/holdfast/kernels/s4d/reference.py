@@ -23,7 +23,21 @@ def s4d_reference(
     lengths: Int64[Tensor, " batch"] | None = None,
     reverse: bool = False,
 ) -> tuple[Float[Tensor, "batch time features"], Float[Tensor, "batch features modes *pair"]]:
-    """The layer of `holdfast.kernels.s4d`, one step of all rows at a time."""
+    """The layer of `holdfast.kernels.s4d` as a plain loop, one step of all rows at a time; autograd differentiates it.
+
+    Args:
+        u: inputs (batch, time, features).
+        dt: step of each feature (features,).
+        lam_re: real parts of the continuous-time eigenvalues (features, modes).
+        lam_im: their imaginary parts, or None for real modes.
+        c_re: real parts of the output weights (features, modes).
+        c_im: their imaginary parts, or None for real modes.
+        d: direct path (features,), or None.
+        h0: state before the first step (batch, features, modes), complex numbers as pairs; None is zero.
+        discretization: "zoh" or "bilinear".
+        lengths: int64 (batch,): outputs after a row's length are 0, and its state stays as it was there.
+        reverse: run from the last step to the first.
+    """
     batch, time, features = u.shape
     pairs = lam_im is not None
     lam = torch.complex(lam_re, lam_im) if lam_im is not None else lam_re

@@ -24,10 +24,20 @@ def _function(dtype: torch.dtype) -> Any:
 
 
 def s4d_step(u: Tensor, state: Tensor, factor: Tensor, gain: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
-    """h+ = factor h + gain u, y = 2 Re[c h+] + d u; for real factors y = c h+ + d u, all in the precision of the state.
+    """One step of the S4D recurrence: the output and the next state.
 
-    Shapes: u and y (batch, features); factor and gain (features, modes), or with a batch before; complex numbers of c
-    (features, modes, 2) and of the states (batch, features, modes, 2) are real pairs. The final state comes second.
+    h+ = factor h + gain u and y = 2 Re[c h+] + d u; for real factors y = c h+ + d u. All in the precision of the state.
+
+    Args:
+        u: inputs (batch, features).
+        state: h before the step (batch, features, modes), with a last dimension of 2 (real and imaginary part) where
+            the factors are complex.
+        factor: discretised eigenvalues (features, modes), or with a batch dimension before.
+        gain: discretised input weights, shaped like `factor`.
+        c: output weights (features, modes), complex ones as pairs (features, modes, 2).
+        d: direct path (features,).
+
+    Returns y (batch, features) and the state after the step.
     """
     u, state, factor, gain, c, d = _in_one_dtype(u, state, factor, gain, c, d)
     if autograd.untracked(u) and factor.ndim == 2 and u.dtype in _SUFFIX and not library.missing():

@@ -22,7 +22,13 @@ _DTYPES = (*checks.REAL, *checks.HALF, *checks.COMPLEX)
 
 
 def choose(device: torch.device | str = "cpu", backend: Backend = "auto", *, function: str = "scan") -> tuple[str, str]:
-    """Tells which backend `scan` takes for tensors on `device`, and why; `function` is the name for errors."""
+    """The backend that `scan` takes, and why: a pair of its name and a sentence.
+
+    Args:
+        device: where the tensors are.
+        backend: what was asked for: "auto", "native", "chunked" or "reference".
+        function: the name that error messages give to the caller.
+    """
     checks.backend(function, backend)
     kind = torch.device(device).type
     if backend in ("reference", "chunked"):
@@ -167,20 +173,27 @@ def scan(
 ) -> tuple[Shaped[Tensor, "*batch time channels"], Shaped[Tensor, "*batch channels"]]:
     """The linear recurrence over time, real or complex: the states of all steps and the final one.
 
-    h_t = a_t h_{t-1} + b_t from h0 (zero if None); in reverse h_t = a_t h_{t+1} + b_t from the end, and the final state
-    is the one at the first step.
+    h_t = a_t h_{t-1} + b_t from h0; in reverse h_t = a_t h_{t+1} + b_t from the end, and the final state is the one at
+    the first step.
 
-    Shapes: b is (*batch, time, channels) with any number of batch dimensions; a is (channels,), constant in time, or
-    any shape that broadcasts to b's, constant where its time dimension is 1; h0 and the final state are
-    (*batch, channels). `lengths` (*batch,), int64: row i has lengths[i] steps; outputs after its end are 0, the final
-    state is the one at its end, and a reverse scan starts there.
+    Args:
+        a: factors: (channels,) where they are constant in time, or any shape that broadcasts to b's; constant where its
+            time dimension is 1.
+        b: inputs (*batch, time, channels), with any number of batch dimensions.
+        h0: state before the first step (*batch, channels); None is zero.
+        reverse: run from the last step to the first.
+        lengths: int64 (*batch,): row i has lengths[i] steps. Outputs after its end are 0, the final state is the one at
+            its end, and a reverse scan starts there.
+        backend: "native" (C++ on a CPU), "chunked" (torch, any device), "reference" (plain loop), or "auto"; `choose`
+            tells what "auto" takes.
+        check_finite: refuse NaN and infinity in a, b and h0.
+
+    Returns h (*batch, time, channels) and the final state (*batch, channels). Everything is differentiable, the final
+    state included, twice if need be.
 
     Dtypes: float32, float64, complex64, complex128; a and b are promoted together (a real a with a complex b is
     converted). bfloat16 and float16 are computed in float32: h comes back in the input dtype, the final state in
-    float32. `check_finite` refuses NaN and infinity in the inputs.
-
-    `backend`: "native" (C++ on a CPU), "chunked" (torch, any device), "reference" (plain loop), or "auto"; `choose`
-    tells what "auto" takes. Everything is differentiable, the final state included, twice if need be.
+    float32.
 
     Memory of a training step: a, b, h0, their gradients and h; where a is broadcast over rows or channels but varies in
     time, one more array of b's size for its gradient before the sum.

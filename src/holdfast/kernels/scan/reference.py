@@ -15,10 +15,18 @@ def scan_reference(
     reverse: bool = False,
     lengths: Int64[Tensor, "*batch"] | None = None,
 ) -> tuple[Shaped[Tensor, "*batch time channels"], Shaped[Tensor, "*batch channels"]]:
-    """The states h_t = a_t h_{t-1} + b_t and the final one, in the dtype of a and b together.
+    """The states h_t = a_t h_{t-1} + b_t and the final one, by a plain loop; in reverse h_t = a_t h_{t+1} + b_t.
 
-    `a` broadcasts to b's shape. In reverse h_t = a_t h_{t+1} + b_t. A row ends (in reverse: begins) at its
-    length: after it the outputs are 0, and the final state is the one at the end of the run.
+    States are in the dtype of a and b together; autograd differentiates the loop. `holdfast.kernels.scan` without its
+    checks.
+
+    Args:
+        a: factors, of any shape that broadcasts to b's.
+        b: inputs (*batch, time, channels).
+        h0: state before the first step (*batch, channels); None is zero.
+        reverse: run from the last step to the first.
+        lengths: int64 (*batch,): a row ends (in reverse: begins) at its length. After it the outputs are 0, and the
+            final state is the one at the end of the run.
     """
     dtype = torch.promote_types(a.dtype, b.dtype)
     time = b.shape[-2]

@@ -29,9 +29,14 @@ Times = Sequence[float] | Sequence[int] | range | np.ndarray | Tensor
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """rho(t) as (times, outputs, inputs), and the eigenvalues that govern it for t -> inf.
+    """The kernel rho(t) of a linear model, and the eigenvalues that govern it for t -> inf.
 
-    `kind` is the time of the eigenvalues: those of e^{W t}, or of one step, which takes the time `dt`.
+    Args:
+        time: the times (times,).
+        rho: its values (times, outputs, inputs).
+        eigenvalues: those of the recurrence (modes,), real or complex.
+        kind: what the eigenvalues belong to: "continuous" for e^{W t}, "discrete" for one step.
+        dt: time of one step.
     """
 
     time: Float64[Tensor, " times"]
@@ -41,9 +46,12 @@ class Kernel:
     dt: float = 1.0
 
     def memory(self, norm: float = math.inf) -> Float64[Tensor, " times"]:
-        """sup over |x|_inf <= 1 of |rho(t) x| in the norm over outputs; for norm inf the largest row sum |rho_o(t)|_1.
+        """M(t) = sup over |x|_inf <= 1 of |rho(t) x|; for norm inf the largest row sum |rho_o(t)|_1 over the outputs o.
 
         Any other norm is convex in x, so that a sign vector reaches the sup: all 2^inputs are tried, up to 12 inputs.
+
+        Args:
+            norm: order of the norm over outputs.
         """
         if math.isinf(norm) or self.rho.shape[2] == 1:
             return torch.linalg.vector_norm(self.rho.abs().sum(-1), norm, dim=-1)
@@ -55,7 +63,11 @@ class Kernel:
         return torch.linalg.vector_norm(self.rho @ signs.T, norm, dim=1).amax(-1)
 
     def curve(self, norm: float = math.inf) -> MemoryCurve:
-        """The memory as a curve, as memory_function would return it; it carries the eigenvalues of one step."""
+        """The memory as a curve, as memory_function would return it; it carries the eigenvalues of one step.
+
+        Args:
+            norm: order of the norm over outputs.
+        """
         lam = self.eigenvalues if self.kind == "discrete" else torch.exp(self.eigenvalues * self.dt)
         return MemoryCurve(
             time=self.time.numpy(),
@@ -78,10 +90,17 @@ def diagonal(
     D: Float[Tensor, "outputs inputs"] | None = None,
     step: float | None = None,
 ) -> Kernel:
-    """rho(t) = Re[C e^{lam t} B] (continuous) or Re[C lam^k B] (discrete), B (modes, inputs), C (outputs, modes).
+    """Kernel of a diagonal recurrence: rho(t) = Re[C e^{lam t} B] (continuous) or rho_k = Re[C lam^k B] (discrete).
 
-    Vectors B and C mean one input and one output. D, the direct path, adds to rho_0 in discrete time. `step` gives the
-    mean of rho over [t, t + step] instead, which is what a zero-order-hold model with that step shows to the probes.
+    Args:
+        eigenvalues: lam (modes,), real or complex.
+        B: input weights (modes, inputs), or (modes,) for one input.
+        C: output weights (outputs, modes), or (modes,) for one output.
+        times: where rho is wanted; whole numbers of steps in discrete time.
+        time: "continuous" or "discrete".
+        D: direct path (outputs, inputs), added to rho_0; discrete time only.
+        step: gives the mean of rho over [t, t + step] instead, which is what a model that holds its input over that
+            step (zero-order hold) shows to the probes; continuous time only.
     """
     lam, b, c = _vector("eigenvalues", eigenvalues), _wide(_columns(B)), _wide(_rows(C))
     _check_modes("eigenvalues", len(lam), b, c)
@@ -109,9 +128,17 @@ def dense(
     time: Time = "continuous",
     D: Float[Tensor, "outputs inputs"] | None = None,
 ) -> Kernel:
-    """rho(t) = c' e^{W t} U (continuous) or c' W^k U (discrete), for any square W, diagonalizable or not.
+    """Kernel of a dense recurrence: rho(t) = c' e^{W t} U (continuous) or rho_k = c' W^k U (discrete).
 
-    D, the direct path, adds to rho_0 in discrete time.
+    W may be any square matrix, diagonalizable or not.
+
+    Args:
+        W: recurrent weights (n, n).
+        U: input weights (n, inputs), or (n,) for one input.
+        c: output weights (outputs, n), or (n,) for one output.
+        times: where rho is wanted; whole numbers of steps in discrete time.
+        time: "continuous" or "discrete".
+        D: direct path (outputs, inputs), added to rho_0; discrete time only.
     """
     w, u, out = _wide(W), _wide(_columns(U)), _wide(_rows(c))
     if w.shape[0] != w.shape[1] or w.numel() == 0:
@@ -151,6 +178,15 @@ def two_layer(
     "State-space Models ...", eq. 38, prints U1_ij C U2 for the weights of a pair: i belongs to C and j to U2. The
     quotient is t e^{a t} phi((b - a) t), phi(z) = (e^z - 1)/z, with a the rate of larger real part: no cancellation
     where the rates are near and no overflow where they are not. Discrete: sum over p + q = k of lam1^p lam2^q.
+
+    Args:
+        lam1: rates of h1, the layer that C reads (n1,).
+        lam2: rates of h2, the layer that reads the input (n2,).
+        C: output weights (outputs, n1), or (n1,) for one output.
+        U1: weights from h2 to h1 (n1, n2).
+        U2: input weights (n2, inputs), or (n2,) for one input.
+        times: where rho is wanted; whole numbers of steps in discrete time.
+        time: "continuous" or "discrete".
     """
     first, second = _vector("lam1", lam1), _vector("lam2", lam2)
     c, u1, u2 = (_wide(w) for w in (_rows(C), U1, _columns(U2)))
@@ -190,10 +226,19 @@ def s4d(
     D: Float[Tensor, " features"] | None = None,
     discretization: Discretization = "zoh",
 ) -> Kernel:
-    """S4D: feature h has its own modes lam_h, C_h and step dt_h; rho_k = 2 Re sum_n C_hn Bbar_hn Abar_hn^k.
+    """Kernel of an S4D layer: rho_k = 2 Re sum_n C_hn Bbar_hn Abar_hn^k for feature h.
 
-    lam, C are (features, modes); of complex modes only one of each conjugate pair is given, hence the 2; real modes
-    count once. Features do not mix, so rho is diagonal over them.
+    Each feature has its own modes and step. Of complex modes only one of each conjugate pair is given, hence the 2;
+    real modes count once. Features do not mix, so rho is diagonal over them. Abar and Bbar are the discretised modes
+    (Gu et al., "On the parameterization and initialization of diagonal state space models", section 3.1).
+
+    Args:
+        dt: step of each feature (features,).
+        lam: continuous-time eigenvalues (features, modes), real or complex.
+        C: output weights (features, modes).
+        times: where rho is wanted, in whole steps.
+        D: direct path (features,), added to rho_0.
+        discretization: "zoh" (input held over a step) or "bilinear".
     """
     rates, c, steps = _wide(lam), _wide(C), _wide(dt)
     if rates.ndim != 2 or c.shape != rates.shape or len(steps) != len(rates) or rates.numel() == 0:
@@ -222,7 +267,18 @@ def lru(
     gamma: Float[Tensor, " modes"] | None = None,
     D: Float[Tensor, " outputs"] | Float[Tensor, "outputs inputs"] | None = None,
 ) -> Kernel:
-    """LRU: h_k = lam h_{k-1} + gamma B x_k, y_k = Re[C h_k] + D x_k ("On the Universality ...", eq. 2)."""
+    """Kernel of an LRU, h_k = lam h_{k-1} + gamma B x_k, y_k = Re[C h_k] + D x_k ("On the Universality ...", eq. 2).
+
+    rho_k = Re[C lam^k gamma B] + D [k = 0].
+
+    Args:
+        lam: eigenvalues (modes,), real or complex.
+        B: input weights (modes, inputs), or (modes,) for one input.
+        C: output weights (outputs, modes), or (modes,) for one output.
+        times: where rho is wanted, in whole steps.
+        gamma: normalisation of the input (modes,); None is 1.
+        D: direct path, (outputs,) where it acts feature by feature, or (outputs, inputs).
+    """
     b, modes = _columns(B), len(_vector("lam", lam))
     _check_modes("lam", modes, b, _rows(C))
     if gamma is not None:

@@ -22,6 +22,10 @@ def of_layer(layer: torch.nn.Module, horizon: int) -> Kernel:
 
     Times are k dt with the layer's own step (1 in discrete time, and for layers whose features have a step each). In
     continuous time rho is the mean of the kernel over each step, since inputs are held over it.
+
+    Args:
+        layer: a layer of `holdfast.nn` whose state and readout are linear.
+        horizon: last step; the kernel has horizon + 1 times.
     """
     if horizon < 0:
         raise ArgumentError(f"horizon must not be negative, came {horizon}")
@@ -44,6 +48,9 @@ def step_eigenvalues(model: Any) -> Float[Tensor, " modes"] | Complex[Tensor, " 
     """The eigenvalues of one step of the recurrence, where `model` is a layer whose state moves linearly; else None.
 
     They decide how its memory decays for t -> inf, also where a nonlinearity reads the state.
+
+    Args:
+        model: anything; only layers of `holdfast.nn` that describe a linear system give eigenvalues.
     """
     system = _wide_system(model)
     return None if system is None else system.eigenvalues().detach()  # direct weights are eigenvalues
