@@ -23,6 +23,7 @@ LAYERS = {
     "SelectiveSSM": (SelectiveSSM, {}),
     "LinearRNN": (LinearRNN, {"bias": True}),
     "LinearRNN continuous": (LinearRNN, {"time": "continuous", "bias": True, "dt": 0.4}),
+    "LinearRNN contraction": (LinearRNN, {"parameterization": "contraction"}),
     "LinearRNN normal": (LinearRNN, {"parameterization": "exp"}),
     "LinearRNN diagonal": (LinearRNN, {"structure": "diagonal", "time": "continuous", "dt": 0.4}),
     "ContinuousRNN": (ContinuousRNN, {}),
@@ -35,7 +36,7 @@ LAYERS = {
 CONTINUOUS = [
     name for name, (kind, options) in LAYERS.items() if options.get("time", getattr(kind, "time", "")) != "discrete"
 ]
-CONTINUOUS = [name for name in CONTINUOUS if name not in ("LinearRNN", "LinearRNN normal")]
+CONTINUOUS = [name for name in CONTINUOUS if name not in ("LinearRNN", "LinearRNN contraction", "LinearRNN normal")]
 
 SCALAR = parameterizations.names
 PARAMETERIZED = [
@@ -48,7 +49,7 @@ PARAMETERIZED = [
     ),  # -1/w ends at -2, A starts at -2
     *((LinearRNN, name, {}) for name in ("complete", *SCALAR("discrete"))),
     *((LinearRNN, name, {"time": "continuous"}) for name in ("complete", *SCALAR("continuous"))),
-    *((ContinuousRNN, name, {}) for name in ("complete", *SCALAR("continuous"))),
+    *((ContinuousRNN, name, {}) for name in ("complete", "contraction", *SCALAR("continuous"))),
     *((ContinuousRNN, name, {"structure": "diagonal"}) for name in SCALAR("continuous")),
 ]
 

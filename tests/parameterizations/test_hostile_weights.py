@@ -100,6 +100,7 @@ def test_a_contraction_shrinks_whatever_the_slopes_of_the_activation_are(scale):
 
 
 @forms
+@pytest.mark.usefixtures("user_mistakes")  # torch.compile cannot trace the checks of annotations
 def test_a_form_compiles_to_one_graph(name):
     f, free = build(name, torch.float32)
     compiled = torch.compile(f, fullgraph=True, backend="eager")
