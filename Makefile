@@ -2,7 +2,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard csrc/*)
+SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard csrc/*/*)
+
+# which C++ libraries to build: native, all, or a list such as "portable;v3"
+export HOLDFAST_VARIANTS ?= native
 
 .PHONY: help install reproduce test test-slow lint types bench docs clean
 
@@ -34,7 +37,7 @@ types: $(STAMP)  ## static types
 test: lint types  ## lint, types and the test suite
 	$(BIN)/pytest -n 2 -m "not slow"
 
-test-slow: $(STAMP)  ## the tests that take long: twenty kills, a real Ray
+test-slow: $(STAMP)  ## the tests that take long: twenty kills, a real Ray, sanitizers
 	$(BIN)/pytest -m slow
 
 bench: $(STAMP)  ## compare the kernels with their rooflines

@@ -100,7 +100,7 @@ def test_vmap_over_tokens_and_over_weights():
 
 
 @native
-@pytest.mark.parametrize("variant", ["v3", "portable"])
+@pytest.mark.parametrize("variant", library.built()[1:])
 def test_other_builds_are_right_too(variant):
     check = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
@@ -114,8 +114,6 @@ def test_other_builds_are_right_too(variant):
     environment = {**os.environ, library.ENVIRONMENT: variant, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", check, os.path.dirname(__file__)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=200)
-    if "can run only" in done.stderr:
-        pytest.skip(done.stderr.strip().splitlines()[-1])
     assert done.stdout.strip() == variant, done.stderr
 
 

@@ -20,6 +20,7 @@ ABI = 2
 VARIANTS = ("v4", "v3", "portable")
 ENVIRONMENT = "HOLDFAST_NATIVE"  # auto (default), off, or one of VARIANTS
 ENVIRONMENT_FOLDER = "HOLDFAST_NATIVE_FOLDER"  # the only folder to look in, for work on the kernels themselves
+# what a source build makes is set by HOLDFAST_VARIANTS: native (default), all, or a list of VARIANTS (CMakeLists.txt)
 HOW_TO_BUILD = (
     "install a C++17 compiler (Debian: apt-get install g++; macOS: xcode-select --install) and run "
     "`pip install --force-reinstall --no-deps holdfast` (from a clone: `make clean install`)"
@@ -65,9 +66,16 @@ def _open(path: Path) -> ctypes.CDLL:
     return library
 
 
-def _cpu_variants(portable: ctypes.CDLL) -> tuple[str, ...]:
-    level = portable.holdfast_cpu_level()
-    return tuple(v for v in VARIANTS if v == "portable" or int(v[1:]) <= level)
+def runnable() -> tuple[str, ...]:
+    """The variants that this CPU can run, best first, as torch found out for its own kernels."""
+    level = torch.backends.cpu.get_cpu_capability()
+    best = "v4" if level.startswith("AVX512") else "v3" if level == "AVX2" else "portable"
+    return VARIANTS[VARIANTS.index(best) :]
+
+
+def built() -> tuple[str, ...]:
+    """The variants that are installed and that this CPU can run, best first."""
+    return tuple(variant for variant in runnable() if _find(variant))
 
 
 @functools.cache
@@ -77,18 +85,18 @@ def _load() -> tuple[ctypes.CDLL | None, NativeStatus]:
         raise unknown_name(f"value of {ENVIRONMENT}", wanted, ("auto", "off", *VARIANTS))
     if wanted == "off":
         return None, NativeStatus(False, None, None, f"switched off by {ENVIRONMENT}=off")
-    portable = _find("portable")
-    if portable is None:
-        return None, NativeStatus(False, None, None, f"not built; to get it, {HOW_TO_BUILD}")
-    runnable = _cpu_variants(_open(portable))
-    if wanted != "auto" and wanted not in runnable:
-        raise BackendError(f"{ENVIRONMENT}={wanted}, but this CPU can run only {', '.join(runnable)}")
-    for variant in runnable if wanted == "auto" else (wanted,):
-        path = _find(variant)
-        if path is not None:
-            reason = "best for this CPU" if wanted == "auto" else f"asked for by {ENVIRONMENT}"
-            return _open(path), NativeStatus(True, variant, path, reason)
-    raise BackendError(f"the {wanted!r} variant of the native library is not installed; to get it, {HOW_TO_BUILD}")
+    if wanted != "auto" and wanted not in runnable():
+        raise BackendError(f"{ENVIRONMENT}={wanted}, but this CPU can run only {', '.join(runnable())}")
+    variant = wanted if wanted != "auto" else next(iter(built()), None)
+    path = None if variant is None else _find(variant)
+    if variant is not None and path is not None:
+        reason = "best for this CPU" if wanted == "auto" else f"asked for by {ENVIRONMENT}"
+        return _open(path), NativeStatus(True, variant, path, reason)
+    if wanted != "auto":
+        raise BackendError(f"the {wanted!r} variant of the native library is not installed; to get it, {HOW_TO_BUILD}")
+    others = [v for v in VARIANTS if _find(v)]
+    why = f"built only as {', '.join(others)}, which this CPU cannot run" if others else "not built"
+    return None, NativeStatus(False, None, None, f"{why}; to get it, {HOW_TO_BUILD}")
 
 
 def status() -> NativeStatus:

@@ -66,7 +66,7 @@ _GRADIENTS = ("grad_x", "grad_w", "grad_u", "grad_b", "grad_h0", "grad_dts")
 
 
 class _Call(ctypes.Structure):
-    """`holdfast::rnn::Call` of csrc/rnn_plan.h, field by field."""
+    """`holdfast::rnn::Call` of csrc/rnn/plan.h, field by field."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in _SIZES),

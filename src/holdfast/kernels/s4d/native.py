@@ -19,7 +19,7 @@ from holdfast.kernels import checks, library
 from holdfast.kernels.arguments import dense, pointer, present, sizes, verify
 from holdfast.kernels.memory import empty
 
-TILE = 128  # kTile in csrc/s4d_tables.h: steps between two saved states
+TILE = 128  # kTile in csrc/s4d/lanes.h: steps between two saved states
 
 Sequences = Float[Tensor, "batch time features"]
 Features = Float[Tensor, " features"]
@@ -150,7 +150,7 @@ def lanes(dtype: torch.dtype) -> int:
 
 
 def _vectors(u: Sequences) -> tuple[int, int, int]:
-    """Vectors over features, vectors over rows, rows in a vector: Layout in csrc/s4d_lanes.h."""
+    """Vectors over features, vectors over rows, rows in a vector: Layout in csrc/s4d/lanes.h."""
     batch, _, features = u.shape
     width = min(features, lanes(u.dtype))
     fold = lanes(u.dtype) // width

@@ -1,0 +1,230 @@
+// Small matrix products of the RNN kernel, blocked in registers: `rows` x `vectors` accumulators a tile.
+#pragma once
+
+#include <algorithm>
+#include <utility>
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#include "common/vector.h"
+
+#if defined(__clang__)
+#define HOLDFAST_UNROLL _Pragma("unroll")
+#else
+#define HOLDFAST_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+namespace holdfast::rnn {
+
+// Accumulators that fit the registers beside the operands: 24 of the 32 of AVX-512, 12 of 16 elsewhere.
+#if defined(__AVX512F__)
+constexpr int kMaxRows = 8, kMaxVectors = 4, kMaxAccumulators = 24;
+#else
+constexpr int kMaxRows = 6, kMaxVectors = 2, kMaxAccumulators = 12;
+#endif
+
+// Loads and stores of the first `count` lanes without a call of memcpy, which costs more than a whole m = 8 row.
+template <typename T>
+inline Vector<T> load_part(const T *p, int64_t count) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4) return (Vector<T>)_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), p);
+  else return (Vector<T>)_mm512_maskz_loadu_pd(static_cast<__mmask8>((1u << count) - 1), p);
+#else
+  Vector<T> v{};
+  for (int64_t i = 0; i < lanes<T>; ++i) v[i] = i < count ? p[i] : T(0);
+  return v;
+#endif
+}
+template <typename T>
+inline void store_part(T *p, Vector<T> v, int64_t count) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4) _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << count) - 1), (__m512)v);
+  else _mm512_mask_storeu_pd(p, static_cast<__mmask8>((1u << count) - 1), (__m512d)v);
+#else
+  for (int64_t i = 0; i < count; ++i) p[i] = v[i];
+#endif
+}
+
+// The sum of all lanes, pairwise: 4 steps where one lane after the other takes 16.
+template <typename T, typename V, int... I>
+inline T sum_lanes(V v, std::integer_sequence<int, I...>) {
+  if constexpr (sizeof...(I) == 1) {
+    return v[0] + v[1];
+  } else {
+    constexpr int half = static_cast<int>(sizeof...(I));
+    const auto sums = __builtin_shufflevector(v, v, I...) + __builtin_shufflevector(v, v, (I + half)...);
+    return sum_lanes<T>(sums, std::make_integer_sequence<int, half / 2>());
+  }
+}
+template <typename T>
+inline T sum_lanes(Vector<T> v) {
+  return sum_lanes<T>(v, std::make_integer_sequence<int, lanes<T> / 2>());
+}
+
+template <typename T>
+constexpr int64_t vectors_in(int64_t count) {
+  return (count + lanes<T> - 1) / lanes<T>;
+}
+
+// The width in vectors of the panel that starts at vector `first` of `total`: panels of nearly equal width.
+inline int64_t panel_width(int64_t first, int64_t total, int64_t widest = kMaxVectors) {
+  const int64_t left = total - first;
+  const int64_t panels = (left + widest - 1) / widest;
+  return (left + panels - 1) / panels;
+}
+
+// Packs the matrix with entries m[row * row_stride + column * column_stride] for `multiply`: panel after panel, in each
+// the rows one after another, columns padded with zeros to whole vectors. With `widest` = all vectors, plain rows.
+template <typename T>
+void pack(const T *m, int64_t row_stride, int64_t column_stride, int64_t rows, int64_t columns, T *packed,
+          int64_t widest = kMaxVectors) {
+  const int64_t total = vectors_in<T>(columns);
+  for (int64_t first = 0, width; first < total; first += width) {
+    width = panel_width(first, total, widest);
+    for (int64_t row = 0; row < rows; ++row)
+      for (int64_t column = first * lanes<T>; column < (first + width) * lanes<T>; ++column)
+        *packed++ = column < columns ? m[row * row_stride + column * column_stride] : T(0);
+  }
+}
+
+// A block of rows: row r begins at data + r * stride.
+template <typename T>
+struct Rows {
+  T *data;
+  int64_t stride;
+};
+
+template <typename T, int R, int C>
+void multiply_tile(Rows<const T> a, int64_t depth, const T *panel, Rows<const T> added, Rows<T> out, int64_t last) {
+  // few accumulators would wait for each other (4 cycles a multiply-add), so these sum every other term apart
+  constexpr int S = R * C >= 4 ? 1 : (3 + R * C) / (R * C);
+  Vector<T> sums[S][R][C];
+  HOLDFAST_UNROLL for (int s = 0; s < S; ++s) HOLDFAST_UNROLL for (int r = 0; r < R; ++r)
+      HOLDFAST_UNROLL for (int c = 0; c < C; ++c) sums[s][r][c] = Vector<T>{};
+  int64_t k = 0;
+  for (; k + S <= depth; k += S) {
+    HOLDFAST_UNROLL for (int s = 0; s < S; ++s) {
+      Vector<T> b[C];
+      HOLDFAST_UNROLL for (int c = 0; c < C; ++c) b[c] = load(panel + ((k + s) * C + c) * lanes<T>);
+      HOLDFAST_UNROLL for (int r = 0; r < R; ++r) {
+        const T factor = a.data[r * a.stride + k + s];
+        HOLDFAST_UNROLL for (int c = 0; c < C; ++c) sums[s][r][c] += factor * b[c];
+      }
+    }
+  }
+  for (; k < depth; ++k)
+    HOLDFAST_UNROLL for (int r = 0; r < R; ++r) HOLDFAST_UNROLL for (int c = 0; c < C; ++c)
+        sums[0][r][c] += a.data[r * a.stride + k] * load(panel + (k * C + c) * lanes<T>);
+  HOLDFAST_UNROLL for (int r = 0; r < R; ++r) HOLDFAST_UNROLL for (int c = 0; c < C; ++c) {
+    HOLDFAST_UNROLL for (int s = 1; s < S; ++s) sums[0][r][c] += sums[s][r][c];
+    // last: an Euler step adds many small terms to a large state, and each sum with it in would be rounded to its size
+    if (added.data) sums[0][r][c] += load(added.data + r * added.stride + c * lanes<T>);
+    T *target = out.data + r * out.stride + c * lanes<T>;
+    if (c + 1 < C || last == lanes<T>) store(target, sums[0][r][c]);
+    else store_part(target, sums[0][r][c], last);
+  }
+}
+
+// One run of left and right rows whose outer products are to be summed.
+template <typename T>
+struct Run {
+  const T *left;
+  const T *right;
+  int64_t count;
+};
+
+template <typename T, int R, int C>
+void outer_tile(const Run<T> *runs, int64_t count, int64_t left_at, int64_t right_at, int64_t left_stride,
+                int64_t right_stride, T *out, int64_t out_stride) {
+  HOLDFAST_UNROLL for (int r = 0; r < R; ++r) HOLDFAST_UNROLL for (int c = 0; c < C; ++c)
+      __builtin_prefetch(out + r * out_stride + c * lanes<T>, 1);
+  Vector<T> sums[R][C] = {};
+  for (int64_t run = 0; run < count; ++run) {
+    const T *left = runs[run].left + left_at, *right = runs[run].right + right_at;
+    for (int64_t k = 0; k < runs[run].count; ++k, left += left_stride, right += right_stride) {
+      Vector<T> b[C];
+      HOLDFAST_UNROLL for (int c = 0; c < C; ++c) b[c] = load(right + c * lanes<T>);
+      HOLDFAST_UNROLL for (int r = 0; r < R; ++r) HOLDFAST_UNROLL for (int c = 0; c < C; ++c)
+          sums[r][c] += left[r] * b[c];
+    }
+  }
+  // added at the end, not carried in the accumulators: sums of sums lose less than one sum of B T terms
+  HOLDFAST_UNROLL for (int r = 0; r < R; ++r) HOLDFAST_UNROLL for (int c = 0; c < C; ++c) {
+    T *target = out + r * out_stride + c * lanes<T>;
+    store(target, load(target) + sums[r][c]);
+  }
+}
+
+template <typename T>
+using MultiplyTile = void (*)(Rows<const T>, int64_t, const T *, Rows<const T>, Rows<T>, int64_t);
+template <typename T>
+using OuterTile = void (*)(const Run<T> *, int64_t, int64_t, int64_t, int64_t, int64_t, T *, int64_t);
+
+template <typename T, int R, int C>
+constexpr MultiplyTile<T> multiply_entry() {
+  if constexpr (R * C <= kMaxAccumulators) return &multiply_tile<T, R, C>;
+  else return nullptr;
+}
+template <typename T, int R, int C>
+constexpr OuterTile<T> outer_entry() {
+  if constexpr (R * C <= kMaxAccumulators) return &outer_tile<T, R, C>;
+  else return nullptr;
+}
+
+template <typename T, int... I>
+MultiplyTile<T> multiply_for(int64_t rows, int64_t width, std::integer_sequence<int, I...>) {
+  static constexpr MultiplyTile<T> table[] = {multiply_entry<T, I / kMaxVectors + 1, I % kMaxVectors + 1>()...};
+  return table[(rows - 1) * kMaxVectors + width - 1];
+}
+template <typename T, int... I>
+OuterTile<T> outer_for(int64_t rows, int64_t width, std::integer_sequence<int, I...>) {
+  static constexpr OuterTile<T> table[] = {outer_entry<T, I / kMaxVectors + 1, I % kMaxVectors + 1>()...};
+  return table[(rows - 1) * kMaxVectors + width - 1];
+}
+using TileIndices = std::make_integer_sequence<int, kMaxRows * kMaxVectors>;
+
+// The height of the next tile when `rows` are left: tiles of equal height, none above what the registers hold.
+inline int64_t tile_height(int64_t rows, int64_t width) {
+  const int64_t limit = std::min<int64_t>(kMaxRows, kMaxAccumulators / width);
+  const int64_t tiles = (rows + limit - 1) / limit;
+  return (rows + tiles - 1) / tiles;
+}
+
+// out = a b + added for `rows` rows of a, with b (depth, columns) from `pack`; added.data may be null for 0. `whole`
+// says that rows of `out` have room for whole vectors; otherwise exactly `columns` entries of each are written.
+template <typename T>
+void multiply(Rows<const T> a, int64_t rows, int64_t depth, const T *packed, int64_t columns, Rows<const T> added,
+              Rows<T> out, bool whole) {
+  const int64_t total = vectors_in<T>(columns);
+  for (int64_t first = 0, width; first < total; packed += depth * width * lanes<T>, first += width) {
+    width = panel_width(first, total);
+    const int64_t at = first * lanes<T>;
+    const int64_t last = whole ? lanes<T> : std::min(lanes<T>, columns - at - (width - 1) * lanes<T>);
+    for (int64_t row = 0, height; row < rows; row += height) {
+      height = tile_height(rows - row, width);
+      const Rows<const T> addend{added.data ? added.data + row * added.stride + at : nullptr, added.stride};
+      multiply_for<T>(height, width, TileIndices())({a.data + row * a.stride, a.stride}, depth, packed, addend,
+                                                    {out.data + row * out.stride + at, out.stride}, last);
+    }
+  }
+}
+
+// out[i][j] += sum over all rows k of all runs of left[k][i] right[k][j], for i < rows and whole vectors of j.
+template <typename T>
+void add_outer(const Run<T> *runs, int64_t count, int64_t rows, int64_t columns, int64_t left_stride,
+               int64_t right_stride, T *out, int64_t out_stride) {
+  const int64_t total = vectors_in<T>(columns);
+  for (int64_t first = 0, width; first < total; first += width) {
+    width = panel_width(first, total);
+    const int64_t at = first * lanes<T>;
+    for (int64_t row = 0, height; row < rows; row += height) {
+      height = tile_height(rows - row, width);
+      outer_for<T>(height, width, TileIndices())(runs, count, row, at, left_stride, right_stride,
+                                                 out + row * out_stride + at, out_stride);
+    }
+  }
+}
+
+}  // namespace holdfast::rnn

@@ -1,0 +1,144 @@
+// The scan forward over whole sequences.
+#pragma once
+
+#include <algorithm>
+
+#include "s4d/scan.h"
+
+namespace holdfast::s4d {
+
+template <typename T, bool Real>
+struct ScanForward : Scan<T, Real> {
+  using Scan<T, Real>::shape, Scan<T, Real>::weights, Scan<T, Real>::plan;
+  const T *u, *h0;
+  T *y, *h_last, *checkpoints;  // the last two may be null; checkpoints may not where work goes by tiles
+
+  ScanForward(const Shape &shape_, const Weights<T> &weights_, const T *u_, const T *h0_, T *y_, T *h_last_,
+              T *checkpoints_, int threads_)
+      : Scan<T, Real>(shape_, weights_, h0_ != nullptr, threads_, false),
+        u(u_), h0(h0_), y(y_), h_last(h_last_), checkpoints(checkpoints_) {}
+
+  void run() {
+    this->fill_tables();
+    const int64_t tiles = plan.tiles, items = plan.items, inner = tiles - 1;
+    if (!plan.by_tiles) {
+      this->over(items, [&](int64_t item, const Desk<T> &desk, int) { run_item(item, desk); });
+      return;
+    }
+    this->over(items * inner, [&](int64_t i, const Desk<T> &desk, int) { absorb_alone(i / inner, i % inner, desk); });
+    this->over(plan.layout.blocks * plan.layout.groups, [&](int64_t i, const Desk<T> &desk, int) {
+      chain(i / plan.layout.groups, i % plan.layout.groups, desk);
+    });
+    this->over(items * tiles, [&](int64_t i, const Desk<T> &desk, int) { run_alone(i / tiles, i % tiles, desk); });
+  }
+
+ private:
+  T *checkpoint(int64_t block, const Group<T> &group, int64_t tile) const {
+    return checkpoints + this->place(block, group.row / plan.layout.fold, tile);
+  }
+
+  // States of the rows that start at `step`; elsewhere `state` stays.
+  template <typename U>
+  void enter(int64_t block, const Group<T> &group, int64_t step, U *state) const {
+    for (int64_t r = 0; r < group.rows && h0; ++r) {
+      if (group.start(r) == step) read_state<Real, false>(shape, plan.layout, weights, block, group, r, h0, state);
+    }
+  }
+  template <typename U>
+  void leave(int64_t block, const Group<T> &group, const U *state) const {
+    for (int64_t r = 0; r < group.rows && h_last; ++r) {
+      write_state<Real, false>(shape, plan.layout, weights, block, group, r, state, h_last);
+    }
+  }
+
+  // One tile of all blocks of an item, whose states are on the desk; the tile after it is fetched meanwhile.
+  void run_tile(const Tiles<T> &tiles, int64_t step, int64_t count, const Desk<T> &desk) const {
+    tiles.pack(u, step, count, desk.u);
+    for (int64_t i = 0; i < tiles.blocks; ++i) {
+      const int64_t block = tiles.first + i, at = i * Tiles<T>::kSize;
+      forward_tile<Real>(this->tables_of(block), shape.modes, this->skip(block), count, desk.u + at, desk.y + at,
+                         state_of(desk, i));
+      tiles.fetch(u, step + count, i, tiles.blocks);
+    }
+    tiles.unpack(desk.y, step, count, y);
+  }
+  T *state_of(const Desk<T> &desk, int64_t i) const { return desk.state + i * plan.state(shape.modes); }
+  double *total_of(const Desk<T> &desk, int64_t i) const { return desk.total + i * plan.state(shape.modes); }
+
+  void run_item(int64_t item, const Desk<T> &desk) const {
+    const Group<T> group = this->group_of(item);
+    const Tiles<T> tiles = this->tiles_of(item, group);
+    const int64_t size = plan.state(shape.modes);
+    std::memset(desk.state, 0, static_cast<size_t>(tiles.blocks) * this->state_bytes());
+    for (int64_t step = 0, tile = 0; step < group.steps; ++tile) {
+      const int64_t end = group.next(step, kTile, plan.breaks);
+      for (int64_t i = 0; i < tiles.blocks; ++i) {
+        enter(tiles.first + i, group, step, state_of(desk, i));
+        if (checkpoints) std::memcpy(checkpoint(tiles.first + i, group, tile), state_of(desk, i), this->state_bytes());
+        if (tile == 0) std::copy_n(state_of(desk, i), size, total_of(desk, i));
+      }
+      run_tile(tiles, step, end - step, desk);
+      for (int64_t i = 0; i < tiles.blocks && plan.exact; ++i) {
+        if (end - step == kTile) {
+          absorb(tiles.first + i, desk.u + i * Tiles<T>::kSize, desk.gained);
+          this->cross(tiles.first + i, desk.gained, total_of(desk, i), state_of(desk, i));
+        } else {
+          std::copy_n(state_of(desk, i), size, total_of(desk, i));
+        }
+      }
+      step = end;
+    }
+    for (int64_t i = 0; i < tiles.blocks; ++i) {
+      enter(tiles.first + i, group, group.steps, state_of(desk, i));  // rows of no steps
+      leave(tiles.first + i, group, state_of(desk, i));
+    }
+    tiles.clear_padding(y);
+  }
+
+  // What a whole tile alone leaves in the state.
+  void absorb(int64_t block, const T *in, T *gained) const {
+    absorb_tile<Real>(this->tables_of(block), shape.modes, kTile, in, lanes<T>, gained);
+  }
+
+  void absorb_alone(int64_t item, int64_t tile, const Desk<T> &desk) const {
+    const Group<T> group = this->group_of(item);
+    const Tiles<T> tiles = this->tiles_of(item, group);
+    if ((tile + 1) * kTile >= group.steps) return;
+    tiles.pack(u, tile * kTile, kTile, desk.u);
+    for (int64_t i = 0; i < tiles.blocks; ++i) {
+      absorb(tiles.first + i, desk.u + i * Tiles<T>::kSize, checkpoint(tiles.first + i, group, tile + 1));
+    }
+  }
+
+  // From what each tile leaves to the states between them.
+  void chain(int64_t block, int64_t index, const Desk<T> &desk) const {
+    const Group<T> group(shape, plan.layout, index);
+    const int64_t size = plan.state(shape.modes);
+    std::fill_n(desk.total, size, 0.0);
+    enter(block, group, 0, desk.total);
+    for (int64_t tile = 0; tile * kTile < group.steps; ++tile) {
+      T *state = checkpoint(block, group, tile);
+      if (tile == 0) {
+        for (int64_t i = 0; i < size; ++i) state[i] = static_cast<T>(desk.total[i]);
+      } else {
+        this->cross(block, state, desk.total, state);
+      }
+    }
+    if (group.steps == 0) leave(block, group, desk.total);
+    Tiles<T>{shape, plan.layout, group, block, 1}.clear_padding(y);
+  }
+
+  void run_alone(int64_t item, int64_t tile, const Desk<T> &desk) const {
+    const Group<T> group = this->group_of(item);
+    const Tiles<T> tiles = this->tiles_of(item, group);
+    const int64_t step = tile * kTile, end = group.next(step, kTile, false);
+    if (step >= group.steps) return;
+    for (int64_t i = 0; i < tiles.blocks; ++i) {
+      std::memcpy(state_of(desk, i), checkpoint(tiles.first + i, group, tile), this->state_bytes());
+    }
+    run_tile(tiles, step, end - step, desk);
+    for (int64_t i = 0; i < tiles.blocks && end == group.steps; ++i) leave(tiles.first + i, group, state_of(desk, i));
+  }
+};
+
+}  // namespace holdfast::s4d

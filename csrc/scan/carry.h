@@ -1,0 +1,114 @@
+// The carry between segments of time. A segment maps the state before it to product * state + rest; with the maps of
+// all segments at hand their first states follow one from another, and each segment is a row of its own.
+#pragma once
+
+#include <memory>
+#include <new>
+
+#include "scan/rows.h"
+
+namespace holdfast::scan {
+
+struct Number {
+  double re, im;
+};
+// Not inlined: gcc 12 with -fno-trapping-math turns a loop of `zero ? 0 : x * y` over interleaved complex numbers into
+// wrong vector code (the add/subtract pattern loses its mask).
+__attribute__((noinline)) inline Number multiply(Number x, Number y) {
+  return {x.re * y.re - x.im * y.im, x.re * y.im + x.im * y.re};
+}
+
+// Calls body(re, im) with the places of each channel's parts in a step; im is -1 for real numbers.
+template <typename K, typename Body>
+inline void each_channel(int64_t numbers, Body &&body) {
+  if constexpr (std::is_same_v<K, Real>) {
+    for (int64_t c = 0; c < numbers; ++c) body(c, int64_t{-1});
+  } else if constexpr (std::is_same_v<K, Complex>) {
+    for (int64_t c = 0; c < numbers / 2; ++c) body(2 * c, 2 * c + 1);
+  } else {
+    for (int64_t c = 0; c < numbers / 2; ++c) body(c, numbers / 2 + c);
+  }
+}
+
+template <typename U>
+inline Number number(const U *row, int64_t re, int64_t im) {
+  return {static_cast<double>(row[re]), im < 0 ? 0.0 : static_cast<double>(row[im])};
+}
+template <typename U>
+inline void set_number(U *row, int64_t re, int64_t im, Number x) {
+  row[re] = static_cast<U>(x.re);
+  if (im >= 0) row[im] = static_cast<U>(x.im);
+}
+
+// to = product * from + rest. A state of 0 stays 0 even under a product that has overflowed.
+template <typename K>
+inline void follow(int64_t numbers, const double *product, const double *rest, const double *from, double *to) {
+  each_channel<K>(numbers, [&](int64_t re, int64_t im) {
+    const Number x = number(from, re, im), add = number(rest, re, im);
+    const bool zero = x.re == 0 && x.im == 0;
+    const Number moved = zero ? Number{0, 0} : multiply(number(product, re, im), x);
+    set_number(to, re, im, {moved.re + add.re, moved.im + add.im});
+  });
+}
+
+// result = a^count, conjugated where asked, by repeated squaring: 2 log2(count) roundings in float64.
+template <typename K, typename T>
+inline void power(int64_t numbers, const T *a, int64_t count, bool conjugate, double *result) {
+  each_channel<K>(numbers, [&](int64_t re, int64_t im) {
+    Number base = number(a, re, im), total{1, 0};
+    for (int64_t left = count; left > 0; left >>= 1) {
+      if (left & 1) total = multiply(total, base);
+      base = multiply(base, base);
+    }
+    if (conjugate) total.im = -total.im;
+    set_number(result, re, im, total);
+  });
+}
+
+// Rows of float64 numbers, three for each span; empty where the memory is not to be had.
+struct Carries {
+  int64_t rows, numbers;
+  std::unique_ptr<double[]> data;
+
+  Carries(int64_t rows, int64_t numbers)
+      : rows(rows), numbers(numbers), data(new (std::nothrow) double[static_cast<size_t>(3 * rows * numbers)]) {}
+  double *products() const { return data.get(); }
+  double *ends() const { return data.get() + rows * numbers; }
+  double *starts() const { return data.get() + 2 * rows * numbers; }
+};
+
+template <typename U, typename V>
+inline void copy_row(int64_t numbers, const U *from, V *to) {
+  if (to == nullptr) return;
+  for (int64_t j = 0; j < numbers; ++j) to[j] = from ? static_cast<V>(from[j]) : V{0};
+}
+
+// Fills starts() of every row from products() and ends() of its segments, beginning with `first` (rows, numbers);
+// downwards in time where `down`.
+template <typename K, typename T>
+inline void chain(const Carries &carries, const Split &split, const Shape &shape, const T *first, bool down) {
+  const int64_t numbers = shape.numbers, last = split.segments - 1;
+  for (int64_t row = 0; row < shape.rows; ++row) {
+    const auto at = [&](double *data, int64_t s) {
+      return data + (row * split.segments + (down ? last - s : s)) * numbers;
+    };
+    copy_row(numbers, offset(first, row * numbers), at(carries.starts(), 0));
+    for (int64_t s = 0; s < last; ++s) {
+      follow<K>(numbers, at(carries.products(), s), at(carries.ends(), s), at(carries.starts(), s),
+                at(carries.starts(), s + 1));
+    }
+  }
+}
+
+// products() of every span where a is constant in time.
+template <typename K, typename T>
+inline void powers(const Carries &carries, const Split &split, const Shape &shape, const Array<const T> &a,
+                   bool conjugate) {
+  for (int64_t index = 0; index < carries.rows; ++index) {
+    const Span span = split.span(shape, index);
+    power<K>(shape.numbers, a.data + span.row * a.row, span.count, conjugate,
+             carries.products() + index * shape.numbers);
+  }
+}
+
+}  // namespace holdfast::scan
