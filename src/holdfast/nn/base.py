@@ -35,8 +35,14 @@ class AbstractRecurrent(nn.Module, ABC):
     """A recurrent layer. A final class gives `state_shape`, `_run`, `_step` and names its recurrent weights.
 
     Inputs and weights in bfloat16 or float16 are computed in float32, with a float32 state; outputs have the dtype of
-    the input. With `bidirectional=True` a second set of weights reads the sequence from its end, the two outputs are
-    added, and the state has a first dimension of 2 (forward, backward).
+    the input.
+
+    Args:
+        features: number of input features, and of outputs unless a layer has `out_features`.
+        state_size: number of states, as the layer counts them.
+        bidirectional: a second set of weights reads the sequence from its end, the two outputs are added, and the state
+            has a first dimension of 2 (forward, backward).
+        choices: the layer's other keyword arguments, to build that second set.
     """
 
     # the weights that decide the eigenvalues: they get their own learning rate and no weight decay
@@ -139,7 +145,13 @@ class AbstractRecurrent(nn.Module, ABC):
     def initial_state(
         self, batch: int, *, dtype: torch.dtype | None = None, device: torch.device | None = None
     ) -> Tensor:
-        """Zeros of the state's shape, in the dtype of the weights unless said otherwise."""
+        """Zeros of the state's shape.
+
+        Args:
+            batch: number of sequences.
+            dtype: dtype of the state; None is that of the weights, float32 where they are in half precision.
+            device: device of the state; None is that of the weights.
+        """
         if batch < 0:
             raise ArgumentError(f"batch must not be negative, came {batch}")
         weight = self._weight()
@@ -155,7 +167,18 @@ class AbstractRecurrent(nn.Module, ABC):
         lengths: Int[Tensor, " batch"] | None = None,
         dt: StepSize | None = None,
     ) -> tuple[Float[Tensor, "batch time out"], Tensor]:
-        """Outputs and the state after each sequence's last step; past its length a sequence's outputs are 0."""
+        """Outputs at all steps, and the state after each sequence's last one.
+
+        Args:
+            x: inputs (batch, time, features).
+            state: state before the first step, as an earlier call returned it; None is zeros.
+            lengths: number of steps of each sequence (batch,). Past its length a sequence's outputs are 0, and its
+                state is the one at its end.
+            dt: step size, in continuous-time layers only: a number, (time,) or (batch, time). None is the layer's own.
+
+        Returns outputs (batch, time, out) and the state (batch, *state_shape), with a first dimension of 2 where the
+        layer is bidirectional.
+        """
         self._check_input(x, ("batch", "time", "features"))
         if state is not None:
             state = self._ready_state(x, state)
@@ -181,7 +204,15 @@ class AbstractRecurrent(nn.Module, ABC):
         *,
         dt: float | Float[Tensor, " batch"] | None = None,
     ) -> tuple[Float[Tensor, "batch out"], Tensor]:
-        """One step of the recurrence: equal to `forward` on a sequence of length 1."""
+        """One step of the recurrence: equal to `forward` on a sequence of length 1.
+
+        Args:
+            x: inputs of this step (batch, features).
+            state: state before the step; None is zeros.
+            dt: step size, in continuous-time layers only: a number or (batch,). None is the layer's own.
+
+        Returns outputs (batch, out) and the state after the step.
+        """
         if self.backward_layer is not None:
             name = type(self).__name__
             raise ArgumentError(f"a bidirectional {name} needs the whole sequence; use bidirectional=False")

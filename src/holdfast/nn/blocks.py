@@ -17,7 +17,12 @@ from holdfast.nn.base import AbstractRecurrent
 
 
 class GatedMLP(nn.Module):
-    """gelu, then value * sigmoid(gate) of one projection, then a second one back where `expansion` is above 1."""
+    """Maps each position by value * sigmoid(gate), both from one projection of gelu(x).
+
+    Args:
+        width: features in and out.
+        expansion: above 1, value and gate are this many times as wide and a second projection leads back to `width`.
+    """
 
     @checked
     def __init__(self, width: int, expansion: int = 1) -> None:
@@ -27,14 +32,20 @@ class GatedMLP(nn.Module):
         self.down = nn.Linear(expansion * width, width) if expansion > 1 else None
 
     def forward(self, x: Float[Tensor, "*any width"]) -> Float[Tensor, "*any width"]:
-        """The gated projection of each position."""
+        """The gated projection of each position of x (..., width)."""
         # the tanh form: torch hands the exact one to oneDNN, 18 us for the 64 numbers of one streamed step
         y = functional.glu(self.up(functional.gelu(x, approximate="tanh")), dim=-1)
         return y if self.down is None else self.down(y)
 
 
 class GatedBlock(nn.Module):
-    """x + dropout(gated MLP(mixer(norm(x))))."""
+    """x + dropout(gated MLP(mixer(norm(x)))), a block of S4 and LRU stacks.
+
+    Args:
+        mixer: the recurrent layer; its `features` are the block's width.
+        expansion: of the gated MLP.
+        dropout: probability that a number of the added part is set to 0 in training.
+    """
 
     @checked
     def __init__(self, mixer: AbstractRecurrent, *, expansion: int = 1, dropout: float = 0.0) -> None:
@@ -45,12 +56,24 @@ class GatedBlock(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, state: Any = None, **how: Any) -> tuple[Tensor, Any]:
-        """A whole sequence."""
+        """The block over a whole sequence: outputs like x, and the mixer's state at the end.
+
+        Args:
+            x: inputs (batch, time, width).
+            state: the mixer's state before the first step; None is zeros.
+            how: `lengths` and `dt` of the mixer.
+        """
         y, state = self.mixer(self.norm(x), state, **how)
         return self._add(x, y, gate), state
 
     def step(self, x: Tensor, state: Any = None, **how: Any) -> tuple[Tensor, Any]:
-        """One step."""
+        """One step of the block: outputs like x, and the mixer's state after it.
+
+        Args:
+            x: inputs of this step (batch, width).
+            state: the mixer's state before the step; None is zeros.
+            how: `dt` of the mixer.
+        """
         y, state = self.mixer.step(self.norm(x), state, **how)
         return self._add(x, y, gate_reference), state
 
@@ -62,7 +85,11 @@ class GatedBlock(nn.Module):
 
 
 class NaiveBlock(nn.Module):
-    """tanh(mixer(x)): the stack of "State-space Models with Layer-wise Nonlinearity", without anything else."""
+    """tanh(mixer(x)): the stack of "State-space Models with Layer-wise Nonlinearity", without anything else.
+
+    Args:
+        mixer: the recurrent layer.
+    """
 
     @checked
     def __init__(self, mixer: AbstractRecurrent) -> None:
@@ -70,12 +97,24 @@ class NaiveBlock(nn.Module):
         self.mixer = mixer
 
     def forward(self, x: Tensor, state: Any = None, **how: Any) -> tuple[Tensor, Any]:
-        """A whole sequence."""
+        """The block over a whole sequence: outputs, and the mixer's state at the end.
+
+        Args:
+            x: inputs (batch, time, width).
+            state: the mixer's state before the first step; None is zeros.
+            how: `lengths` and `dt` of the mixer.
+        """
         y, state = self.mixer(x, state, **how)
         return torch.tanh(y), state
 
     def step(self, x: Tensor, state: Any = None, **how: Any) -> tuple[Tensor, Any]:
-        """One step."""
+        """One step of the block: outputs, and the mixer's state after it.
+
+        Args:
+            x: inputs of this step (batch, width).
+            state: the mixer's state before the step; None is zeros.
+            how: `dt` of the mixer.
+        """
         y, state = self.mixer.step(x, state, **how)
         return torch.tanh(y), state
 
@@ -85,6 +124,11 @@ class HyenaBlock(nn.Module):
 
     v, p, q = short causal convolution of three projections; q * mixer(p * v) (StableSSM, Sec. 4.2 and App. C). The
     state is a pair: the last two projected inputs, and the mixer's state.
+
+    Args:
+        mixer: the recurrent layer; its `features` are the block's width.
+        expansion: how many times wider the MLP is inside.
+        dropout: probability that a number of an added part is set to 0 in training.
     """
 
     reach = 3  # of the short convolution
@@ -106,7 +150,14 @@ class HyenaBlock(nn.Module):
     def forward(
         self, x: Tensor, state: Any = None, *, lengths: Tensor | None = None, **how: Any
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """A whole sequence."""
+        """The block over a whole sequence: outputs like x, and its state at the end.
+
+        Args:
+            x: inputs (batch, time, width).
+            state: the block's state before the first step, a pair; None is zeros.
+            lengths: number of steps of each sequence (batch,).
+            how: `dt` of the mixer.
+        """
         z = self.project(self.norm(x))
         past, inner = self._split(z, state)
         seen = torch.cat([past.to(z.dtype), z], dim=1)
@@ -116,7 +167,13 @@ class HyenaBlock(nn.Module):
         return self._finish(x, q * y), (past, inner)
 
     def step(self, x: Tensor, state: Any = None, **how: Any) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """One step."""
+        """One step of the block: outputs like x, and its state after it.
+
+        Args:
+            x: inputs of this step (batch, width).
+            state: the block's state before the step, a pair; None is zeros.
+            how: `dt` of the mixer.
+        """
         z = self.project(self.norm(x)).unsqueeze(1)
         past, inner = self._split(z, state)
         seen = torch.cat([past, z], dim=1)

@@ -17,8 +17,16 @@ from holdfast.nn.system import Motion
 class ContinuousGRU(AbstractRecurrent):
     """dh/dt = z o (tanh(W_h x + U_h (r o h) + b_h) - h), z and r = sigmoid(W x + U h + b), y = C h (iat, eq. 138).
 
-    Euler steps of size dt; dt = 1 is the classical GRU. W, U and b hold the rows of z, r, h in this order. The
-    recurrence is a plain loop over time in torch. The state is h, (batch, state_size).
+    W, U and b hold the rows of z, r, h in this order. The recurrence is a plain loop over time in torch. The state is
+    h, (batch, state_size).
+
+    Args:
+        features: number of input features.
+        state_size: number of states.
+        dt: size of the Euler step; 1 is the classical GRU.
+        bias: whether there is a b.
+        out_features: number of outputs; None is `features`.
+        bidirectional: also read the sequence from its end, with weights of its own, and add the outputs.
     """
 
     recurrent_names = ("U",)

@@ -21,10 +21,24 @@ from holdfast.parameterizations import AbstractMatrixParameterization, AbstractP
 class ContinuousRNN(AbstractRecurrent):
     """dh/dt = sigma(W h + U x + b), y = C h, by Euler steps h+ = h + dt sigma(W h + U x + b) (iat, eq. 1).
 
-    W is dense or diagonal, through any parameterization (see Recurrence). "contraction", the default of a dense W, holds
-    for steps up to the layer's dt: on a constant input every state goes to rest. The others bound eigenvalues only:
-    Euler's step needs |1 + dt lam| < 1 beside a negative real part, and far from the equilibrium eigenvalues say
-    nothing. The state is h, (batch, state_size).
+    W is dense or diagonal, through any parameterization (see Recurrence). The state is h, (batch, state_size).
+
+    Args:
+        features: number of input features.
+        state_size: number of states.
+        activation: sigma: "tanh", "hardtanh", "relu", "sigmoid" or "linear".
+        structure: "dense" or "diagonal".
+        parameterization: of W, as in Recurrence. "contraction", the default ("best" for a diagonal W), holds for steps
+            up to the layer's dt: on a constant input every state goes to rest. The others bound eigenvalues only:
+            Euler's step needs |1 + dt lam| < 1 beside a negative real part, and far from the equilibrium eigenvalues
+            say nothing.
+        dt: size of the Euler step.
+        bias: whether there is a b.
+        out_features: number of outputs; None is `features`.
+        W: where the recurrent weight starts: (state_size, state_size), or (state_size,) where it is diagonal. None is
+            the start of Recurrence.
+        bidirectional: also read the sequence from its end, with weights of its own, and add the outputs.
+
     Memory of a training step, in numbers: x, y, their gradients, and 2 T state_size a sequence.
     """
 

@@ -26,9 +26,21 @@ READ_OUTS = ("identity", "tanh", "relu", "gelu", "sigmoid")
 class DiagonalSSM(AbstractRecurrent):
     """dh/dt = Lam h + U x + b, y = C sigma(h), Lam real diagonal with eigenvalues f(w) (StableSSM, eq. 2-3).
 
-    Continuous time is discretised exactly for inputs held over each step ("zoh") unless "euler" is asked for; in
-    discrete time h+ = Lam h + U x + b. By default the rates are geometric on [0.001, 0.5] per unit of time;
-    `eigenvalues` starts from others, the same for every parameterization. The state is h, (batch, state_size).
+    In discrete time h+ = Lam h + U x + b. The state is h, (batch, state_size).
+
+    Args:
+        features: number of input features.
+        state_size: number of states, one real eigenvalue each.
+        parameterization: f, by name or as an object of `holdfast.parameterizations`.
+        time: "continuous" or "discrete".
+        discretization: of continuous time: "zoh" is exact for inputs held over each step, "euler" is Euler's rule.
+        activation: sigma: "identity", "tanh", "relu", "gelu" or "sigmoid".
+        dt: time of one step; continuous time only.
+        bias: whether there is a b.
+        out_features: number of outputs; None is `features`.
+        eigenvalues: where Lam starts (state_size,), the same for every parameterization. None: rates geometric on
+            [0.001, 0.5] per unit of time.
+        bidirectional: also read the sequence from its end, with weights of its own, and add the outputs.
 
     Memory of a training step, in numbers: x, y, their gradients, and 3 T state_size a sequence for U x, h and sigma(h).
     """
@@ -84,7 +96,7 @@ class DiagonalSSM(AbstractRecurrent):
 
     @torch.no_grad()
     def set_eigenvalues_(self, lam: Float[Tensor, " state"]) -> None:
-        """Moves the free weights so that the eigenvalues are `lam`."""
+        """Moves the free weights so that the eigenvalues are `lam`, (state_size,)."""
         given = as_eigenvalues(lam, (self.state_size,), real=True, layer="DiagonalSSM")
         self.w.copy_(self.parameterization.inverse(given.to(self.w)))
 

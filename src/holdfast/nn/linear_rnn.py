@@ -19,10 +19,25 @@ from holdfast.parameterizations import AbstractMatrixParameterization, AbstractP
 
 
 class LinearRNN(AbstractRecurrent):
-    """h+ = W h + U x + b, y = C h, or dh/dt = W h + U x + b discretised exactly (iat, Sec. 2; "euler" on request).
+    """h+ = W h + U x + b, y = C h, or dh/dt = W h + U x + b in continuous time (iat, Sec. 2).
 
-    W is dense or diagonal, through any parameterization (see Recurrence); `W` is taken over where given. The state is
-    h, (batch, state_size). Memory of a training step, in numbers: x, y, their gradients, and 2 T state_size a sequence.
+    W is dense or diagonal, through any parameterization (see Recurrence). The state is h, (batch, state_size).
+
+    Args:
+        features: number of input features.
+        state_size: rows of W.
+        structure: "dense" or "diagonal".
+        parameterization: of W, as in Recurrence. "complete", the default, is "best" for a diagonal W.
+        time: "discrete" or "continuous".
+        discretization: of continuous time: "zoh" is exact for inputs held over each step, "euler" is Euler's rule.
+        dt: time of one step; continuous time only.
+        bias: whether there is a b.
+        out_features: number of outputs; None is `features`.
+        W: where the recurrent weight starts: (state_size, state_size), or (state_size,) where it is diagonal. None is
+            the start of Recurrence.
+        bidirectional: also read the sequence from its end, with weights of its own, and add the outputs.
+
+    Memory of a training step, in numbers: x, y, their gradients, and 2 T state_size a sequence.
     """
 
     recurrent_names = ("recurrence",)

@@ -22,10 +22,20 @@ from holdfast.parameterizations import AbstractParameterization, fit_constants, 
 class LRU(AbstractRecurrent):
     """h+ = lam h + gamma B u, y = Re[C h] + D u with complex lam = f(w) e^{i phase} (linrec, eq. 2).
 
-    Ring initialisation (linrec, Lemma 6): lam uniform in area between r_min and r_max with phases up to max_phase.
-    gamma starts at sqrt(1 - |lam|^2), so that white noise in gives a state of unit size, and is learned. Weights are
-    stored as real pairs, B as (2 state_size, features) with the imaginary rows last. The state is
-    (batch, 2 state_size).
+    Weights are stored as real pairs, B as (2 state_size, features) with the imaginary rows last. The state is (batch, 2
+    state_size).
+
+    Args:
+        features: number of input and of output features.
+        state_size: number of complex states.
+        parameterization: f, which gives the moduli |lam|, by name or as an object of `holdfast.parameterizations`.
+        r_min: smallest modulus of the ring that lam starts in, uniform in area (linrec, Lemma 6).
+        r_max: largest modulus of that ring, at most 1.
+        max_phase: phases start between 0 and this.
+        normalize: whether there is a gamma. It starts at sqrt(1 - |lam|^2), so that white noise in gives a state of
+            unit size, and is learned.
+        eigenvalues: where lam starts (state_size,), instead of the ring.
+        bidirectional: also read the sequence from its end, with weights of its own, and add the outputs.
 
     Memory of a training step, in numbers: x, y, their gradients, and 2 T state_size a sequence for h.
     """
@@ -83,7 +93,7 @@ class LRU(AbstractRecurrent):
 
     @torch.no_grad()
     def set_eigenvalues_(self, lam: Complex[Tensor, " state"] | Float[Tensor, " state"]) -> None:
-        """Moves the free weights so that the eigenvalues are `lam`; the input normalisation follows."""
+        """Moves the free weights so that the eigenvalues are `lam`, (state_size,); the input normalisation follows."""
         given = as_eigenvalues(lam, (self.state_size,), real=False, layer="LRU")
         self.w.copy_(self.parameterization.inverse(given.abs().to(self.w)))
         self.phase.copy_(given.angle())

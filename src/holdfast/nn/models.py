@@ -35,11 +35,21 @@ LayerChoice = str | Callable[[int], AbstractRecurrent]
 
 
 class SequenceModel(nn.Module):
-    """encode, `depth` blocks around a recurrent layer, decode: (batch, time, features) -> (batch, time, out_features).
+    """Encode, `depth` blocks around a recurrent layer, decode: (batch, time, features) to (batch, time, out_features).
 
-    block "gated": x + dropout(gated MLP(gelu(layer(norm(x))))); "naive": tanh(layer(x)), the stack of the ssm paper.
-    `layer` is a name (diagonal, lru, s4d, selective, linear, rnn, gru) with its choices as `options`, or a function
-    from the width to a layer. States are a tuple with one entry a block.
+    States are a tuple with one entry for each block.
+
+    Args:
+        features: number of input features.
+        width: features inside the blocks.
+        out_features: number of outputs; None is `features`.
+        depth: number of blocks.
+        layer: "diagonal", "lru", "s4d", "selective", "linear", "rnn" or "gru", or a function from the width to a layer.
+        state_size: state size of a layer that is given by name.
+        block: "gated": x + dropout(gated MLP(layer(norm(x)))); "naive": tanh(layer(x)), the stack of the ssm paper.
+        expansion: of the gated MLP; above 1 it is that many times as wide inside.
+        dropout: probability that a number of the added part is set to 0 in training.
+        options: keyword arguments of a layer that is given by name.
     """
 
     @checked
@@ -79,14 +89,28 @@ class SequenceModel(nn.Module):
         lengths: Int[Tensor, " batch"] | None = None,
         dt: Any = None,
     ) -> tuple[Float[Tensor, "batch time out"], tuple[Any, ...]]:
-        """Outputs at every position and the states at the end; past a sequence's length the outputs are 0."""
+        """Outputs at every position and the states at the end; past a sequence's length the outputs are 0.
+
+        Args:
+            x: inputs (batch, time, features).
+            state: states before the first step, one entry for each block; None is zeros.
+            lengths: number of steps of each sequence (batch,).
+            dt: step size of continuous-time layers: a number, (time,) or (batch, time); None is their own.
+        """
         h, states = self.hidden(x, state, lengths=lengths, dt=dt)
         return zero_after(self.decoder(h), lengths), states
 
     def hidden(
         self, x: Tensor, state: tuple[Any, ...] | None = None, *, lengths: Tensor | None = None, dt: Any = None
     ) -> tuple[Tensor, tuple[Any, ...]]:
-        """The normalised hidden sequence before the decoder."""
+        """The normalised hidden sequence (batch, time, width) before the decoder, and the states at the end.
+
+        Args:
+            x: inputs (batch, time, features).
+            state: states before the first step, one entry for each block; None is zeros.
+            lengths: number of steps of each sequence (batch,).
+            dt: step size of continuous-time layers: a number, (time,) or (batch, time); None is their own.
+        """
         _check_input(self, x, ("batch", "time", "features"))
         h, states = _through(self.blocks, self.encoder(x), state, lengths=lengths, dt=dt)
         return self.norm(h), states
@@ -94,14 +118,28 @@ class SequenceModel(nn.Module):
     def step(
         self, x: Float[Tensor, "batch features"], state: tuple[Any, ...] | None = None, *, dt: Any = None
     ) -> tuple[Float[Tensor, "batch out"], tuple[Any, ...]]:
-        """One step: equal to `forward` on a sequence of length 1."""
+        """One step: equal to `forward` on a sequence of length 1.
+
+        Args:
+            x: inputs of this step (batch, features).
+            state: states before the step, one entry for each block; None is zeros.
+            dt: step size of continuous-time layers: a number or (batch,); None is their own.
+        """
         _check_input(self, x, ("batch", "features"))
         h, states = _step_through(self.blocks, self.encoder(x), state, dt=dt)
         return self.decoder(self.norm(h)), states
 
 
 class SequenceClassifier(nn.Module):
-    """A SequenceModel whose outputs are pooled over time: mean, or the last position of each sequence."""
+    """A SequenceModel pooled over time before its decoder: (batch, time, features) to (batch, classes).
+
+    Args:
+        features: number of input features.
+        classes: number of classes.
+        width: features inside the blocks.
+        pool: "mean" over the positions of a sequence, or its "last" one.
+        options: the other keyword arguments of SequenceModel.
+    """
 
     @checked
     def __init__(
@@ -115,7 +153,13 @@ class SequenceClassifier(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch time features"], *, lengths: Int[Tensor, " batch"] | None = None, dt: Any = None
     ) -> Float[Tensor, "batch classes"]:
-        """Class scores of each sequence."""
+        """Class scores (batch, classes) of each sequence.
+
+        Args:
+            x: inputs (batch, time, features), at least one step.
+            lengths: number of steps of each sequence (batch,); steps past it are not pooled.
+            dt: step size of continuous-time layers: a number, (time,) or (batch, time); None is their own.
+        """
         _check_input(self.model, x, ("batch", "time", "features"))
         if x.shape[1] == 0:
             raise ShapeError(f"a classifier needs at least one time step, came x of shape {tuple(x.shape)}")
@@ -127,6 +171,16 @@ class LanguageModel(nn.Module):
     """Hyena-type blocks with a real diagonal state-space model as the mixer (StableSSM, Sec. 4.2 and App. C).
 
     Tokens (batch, time) to scores (batch, time, vocabulary); the output shares the embedding's weight.
+
+    Args:
+        vocabulary: number of tokens.
+        width: features inside the blocks.
+        depth: number of blocks.
+        state_size: state size of a layer that is given by name.
+        layer: a name or a function, as in SequenceModel. "s4d" has real modes and the "best" parameterization here.
+        expansion: how many times wider the MLPs are inside.
+        dropout: probability that a number of an added part is set to 0 in training.
+        options: keyword arguments of a layer that is given by name.
     """
 
     @checked
@@ -161,14 +215,25 @@ class LanguageModel(nn.Module):
         *,
         lengths: Int[Tensor, " batch"] | None = None,
     ) -> tuple[Float[Tensor, "batch time vocabulary"], tuple[Any, ...]]:
-        """Scores of the next token at every position, and the states at the end."""
+        """Scores (batch, time, vocabulary) of the next token at every position, and the states at the end.
+
+        Args:
+            tokens: token ids (batch, time), int64 or int32.
+            state: states before the first token, one entry for each block; None is zeros.
+            lengths: number of tokens of each sequence (batch,); past it the scores are 0.
+        """
         h, states = _through(self.blocks, self._embed(tokens, ("batch", "time")), state, lengths=lengths, dt=None)
         return zero_after(self._scores(h), lengths), states
 
     def step(
         self, tokens: Int[Tensor, " batch"], state: tuple[Any, ...] | None = None
     ) -> tuple[Float[Tensor, "batch vocabulary"], tuple[Any, ...]]:
-        """Scores of the next token after one more."""
+        """Scores (batch, vocabulary) of the next token after one more, and the states after it.
+
+        Args:
+            tokens: token ids (batch,).
+            state: states before this token, one entry for each block; None is zeros.
+        """
         h, states = _step_through(self.blocks, self._embed(tokens, ("batch",)), state, dt=None)
         return self._scores(h), states
 

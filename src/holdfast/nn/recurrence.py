@@ -26,10 +26,16 @@ Structure = Literal["dense", "diagonal"]
 class Recurrence(nn.Module):
     """W = f(free weights): called without arguments it gives W, (n, n), or its diagonal, (n,).
 
-    dense: "direct" (W itself), "complete" (any W whose eigenvalues are stable), "contraction" (a W that keeps nonlinear
-    recurrences stable too, in continuous time at Euler steps up to `dt`), or a scalar name such as "best" (normal W with
-    such eigenvalues). diagonal: a scalar name. `initial` is taken over; by default a normal matrix well inside the
-    stable region: -1/2 I plus a skew matrix, or 0.95 times a rotation.
+    Args:
+        size: n.
+        structure: "dense" or "diagonal".
+        parameterization: for a dense W "direct" (W itself), "complete" (any W whose eigenvalues are stable),
+            "contraction" (a W that keeps nonlinear recurrences stable too), or a scalar name such as "best" (normal W
+            with such eigenvalues). For a diagonal W a scalar name. Or an object of `holdfast.parameterizations`.
+        time: "continuous" or "discrete": which eigenvalues are stable.
+        initial: where W starts. None is a weight well inside the stable region: for a dense W -1/2 I plus a skew matrix
+            (continuous) or 0.95 times a rotation (discrete), for a diagonal one rates geometric on [0.01, 1].
+        dt: longest Euler step for which "contraction" is to hold, in continuous time.
     """
 
     def __init__(
@@ -98,7 +104,12 @@ class Recurrence(nn.Module):
         parameterization: AbstractParameterization | AbstractMatrixParameterization,
         W: Tensor | None = None,
     ) -> None:
-        """Changes the parameterization; the recurrent weight stays as it is, or becomes `W`."""
+        """Changes the parameterization; the recurrent weight stays as it is, or becomes `W`.
+
+        Args:
+            parameterization: the new one.
+            W: the new recurrent weight; None keeps the present one.
+        """
         W = self() if W is None else W
         self.parameterization = parameterization
         self.free = nn.ParameterList()

@@ -76,7 +76,14 @@ def parameter_groups(
     """Two groups for an optimizer: recurrent weights with their own learning rate and no weight decay, and the rest.
 
     Weight decay pulls a free weight towards 0, and with it the eigenvalue to wherever f(0) lies: it would change the
-    memory and not the size of the model. `names` adds weights (or prefixes) that are recurrent in your model.
+    memory and not the size of the model.
+
+    Args:
+        model: the model; its recurrent weights are found as `holdfast.stabilize` finds them.
+        lr: learning rate of the other weights.
+        recurrent_lr: learning rate of the recurrent weights; None is `lr`.
+        weight_decay: weight decay of the other weights.
+        names: paths (or prefixes of paths) of weights that are recurrent in your model and not known as such.
     """
     prefixes = {found.path for found in find_recurrent(model)} | set(names)
     every = dict(model.named_parameters())

@@ -26,9 +26,22 @@ class S4D(AbstractRecurrent):
     """dh/dt = lam h + u, y = 2 Re[C h] + D u for each feature, discretised with the feature's own step exp(log_dt).
 
     lam = f(w) + i frequency; modes come in conjugate pairs, so that state_size real numbers are state_size/2 complex
-    modes ("real": state_size real modes, y = C h + D u). Initialisations of the S4D paper: lin -1/2 + i pi n,
-    inv -1/2 + i (N/pi)(N/(2n+1) - 1) with N modes, legs the normal part of HiPPO-LegS, real -(n+1). `dt` of forward
-    and step multiplies exp(log_dt). State: (batch, features, modes, 2) real pairs, or (batch, features, state_size).
+    modes (Gu et al., "On the parameterization and initialization of diagonal state space models"). State: (batch,
+    features, modes, 2) real pairs, or (batch, features, state_size) where modes are real.
+
+    Args:
+        features: number of input and of output features.
+        state_size: real numbers of state for each feature; even unless modes are real.
+        initialization: where lam starts, with N modes n = 0, 1, ...: "lin" -1/2 + i pi n; "inv" -1/2 + i
+            (N/pi)(N/(2n+1) - 1); "legs" the normal part of HiPPO-LegS; "real" -(n+1), real modes with y = C h + D u.
+        discretization: "zoh" is exact for inputs held over each step; or "bilinear".
+        parameterization: f, which gives the real parts, by name or as an object of `holdfast.parameterizations`.
+        dt_min: smallest step; the features' steps start log-uniform between it and `dt_max`.
+        dt_max: largest step at the start.
+        eigenvalues: where lam starts (features, modes), instead of `initialization`.
+        bidirectional: also read the sequence from its end, with weights of its own, and add the outputs.
+
+    `dt` of forward and step multiplies exp(log_dt).
 
     Memory of a training step, in numbers: x, y, their gradients, and state_size features T/128 for checkpoints of the
     state (native kernel); with per-step `dt` also 3 T features state_size.

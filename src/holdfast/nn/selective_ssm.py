@@ -19,11 +19,22 @@ from holdfast.parameterizations import AbstractParameterization, fit_constants, 
 
 
 class SelectiveSSM(AbstractRecurrent):
-    """h+ = exp(Delta A) h + Delta B u, y = C h + D u; Delta, B, C depend on u, A = f(w) is real.
+    """h+ = exp(Delta A) h + Delta B u, y = C h + D u; Delta, B, C depend on u, A = f(w) is real (as in Mamba).
 
-    A is (features, state_size) and starts at -(n+1); B and C are linear in u, Delta = softplus(W_dt u + bias) with
-    W_dt of rank `rank`. A is discretised exactly and B by Euler's rule, as Mamba does. `dt` of forward and step
-    multiplies Delta. State: (batch, features, state_size).
+    B and C are linear in u, Delta = softplus(W_dt u + bias). A is discretised exactly and B by Euler's rule, as Mamba
+    does. State: (batch, features, state_size).
+
+    Args:
+        features: number of input and of output features.
+        state_size: states of each feature.
+        rank: rank of W_dt; None is features / 16, rounded up.
+        parameterization: f, by name or as an object of `holdfast.parameterizations`.
+        dt_min: smallest Delta; on zero input the features' Delta start log-uniform between it and `dt_max`.
+        dt_max: largest Delta at the start.
+        eigenvalues: where A starts (features, state_size); None is -(n+1) for n = 0, 1, ...
+        bidirectional: also read the sequence from its end, with weights of its own, and add the outputs.
+
+    `dt` of forward and step multiplies Delta.
 
     Memory of a training step, in numbers: x, y, their gradients, and 3 T features state_size a sequence for factors,
     inputs and states of the scan.
@@ -72,7 +83,7 @@ class SelectiveSSM(AbstractRecurrent):
 
     @torch.no_grad()
     def set_eigenvalues_(self, lam: Float[Tensor, "features state"]) -> None:
-        """Moves the free weights so that A is `lam`."""
+        """Moves the free weights so that A is `lam`, (features, state_size)."""
         given = as_eigenvalues(lam, self.state_shape, real=True, layer="SelectiveSSM")
         self.w.copy_(self.parameterization.inverse(given.to(self.w)))
 
