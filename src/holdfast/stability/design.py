@@ -142,11 +142,18 @@ def design_parameterization(
 ) -> Designed:
     """A parameterization whose gradient scale G_f(w) is the criterion: |f'|/f^2 = G, or |f'|/(1 - |f|)^2 = G.
 
-    `criterion` is a function G of tensors (float64, elementwise, not negative), or "L|w|" with L = 2 by default, whose
-    solution is `best` with a = L/2. Even form: G is taken at |w|, u = 1/|f| starts at b at w = 0 (0.5 by default, in
-    discrete time 1, at least 1 so that f stays in [0, 1)) and grows with |w|. Decreasing form: u = int_w^inf G, plus 1 in
-    discrete time, for a criterion that fades to the right; e^-w gives back exp, and the discrete softplus. Accurate to
-    rounding for smooth G, |w| up to 1e4 (even) or from -700 on (decreasing).
+    Solves the equation of StableSSM, App. G, for u = 1/|f| (in discrete time 1/(1 - f)), which grows at the rate G.
+    Accurate to rounding for smooth G, |w| up to 1e4 (even) or from -700 on (decreasing).
+
+    Args:
+        criterion: a function G of tensors (float64, elementwise, not negative), or "L|w|", whose solution is `best`
+            with a = L/2.
+        time: "continuous" or "discrete".
+        form: "even": G is taken at |w|, and u grows with |w| from b at w = 0. "decreasing": u = int_w^inf G, plus 1 in
+            discrete time, for a criterion that fades to the right; e^-w gives back exp, and the discrete softplus.
+        L: slope of "L|w|"; 2 by default.
+        b: u at w = 0 of the even form: 0.5 by default, in discrete time 1, and at least 1 there so that f stays in [0,
+            1).
     """
     if time not in ("continuous", "discrete"):
         raise unknown_name("kind of time", time, ("continuous", "discrete"))

@@ -24,8 +24,14 @@ def gradient_scale(
     """G_f(w) = |f'(w)| / f(w)^2 in continuous time, |f'(w)| / (1 - |f(w)|)^2 in discrete time.
 
     StableSSM, Thm 3.4 and Table 1: the gradient of the loss with respect to w is bounded by a constant times G_f(w).
-    `time` is "continuous" unless an instance says otherwise; `form="printed"` gives the paper's (1 - f)^2. Numbers and
-    numpy arrays are computed in float64 and come back as what they were.
+
+    Args:
+        parameterization: f, by name or as an object.
+        w: free weights: a number, a numpy array or a tensor. Numbers and arrays are computed in float64 and come back
+            as what they were.
+        time: "continuous" or "discrete"; None is that of an object, and "continuous" for a name.
+        form: "corrected" is the formula above; "printed" has the paper's (1 - f)^2 in discrete time.
+        constants: of the parameterization, by name, such as a and b.
     """
     if isinstance(parameterization, AbstractParameterization) and time is None:
         time = parameterization.time

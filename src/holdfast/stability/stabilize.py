@@ -21,9 +21,12 @@ from holdfast.stability.saving import save_as_before, save_plainly
 class Stabilized:
     """What `stabilize` did; `undo()` takes it back.
 
-    `changed` has each weight's path and its new parameterization, `changes` how far its matrix (or its eigenvalues)
-    moved, relative to its spectral norm: a rounding, unless `allow_change=True` had to move it. `notes` say what was
-    left as it is and what the change does not help against.
+    Args:
+        changed: path of each changed weight and its new parameterization.
+        changes: how far its matrix (or its eigenvalues) moved, relative to its spectral norm: a rounding, unless
+            `allow_change=True` had to move it.
+        notes: what was left as it is, and what the change does not help against.
+        _undo: the steps that `undo` takes.
     """
 
     changed: dict[str, nn.Module]
@@ -47,21 +50,26 @@ def stabilize(
 ) -> Stabilized:
     """Gives the recurrent weights of `model` a stable parameterization, in place; its outputs stay as they are.
 
-    Known: holdfast's layers, `torch.nn.RNN` (weight_hh), and weights called A_log, log_A_real, Lambda_re and the
-    like, as in Mamba, S4D and S5. `names` picks weights by path instead, of any module: a square matrix is taken as a
-    dense W of a linear recurrence, anything else as eigenvalues; `time` says which kind where the values do not.
+    Known: holdfast's layers, `torch.nn.RNN` (weight_hh), and weights called A_log, log_A_real, Lambda_re and the like,
+    as in Mamba, S4D and S5. Afterwards, for every finite value of the free weights, in their own dtype:
 
-    Afterwards, for every finite value of the free weights, in their own dtype:
-    eigenvalues (`parameterization`, constants fitted to the present ones with room) are stable;
-    a dense W of a linear recurrence (the complete form) has stable eigenvalues;
-    a torch.nn.RNN, tanh or ReLU (the contraction form), brings any two states that see the same input nearer at each
-    step, and its state is bounded by its inputs;
-    a layer that steps by Euler's rule (dense W) comes to rest on a constant input, at steps up to its dt.
-    The other weights of the model are not bounded: a read-out may still grow without end.
+    - eigenvalues (`parameterization`, constants fitted to the present ones with room) are stable;
+    - a dense W of a linear recurrence (the complete form) has stable eigenvalues;
+    - a torch.nn.RNN, tanh or ReLU (the contraction form), brings any two states that see the same input nearer at each
+      step, and its state is bounded by its inputs;
+    - a layer that steps by Euler's rule (dense W) comes to rest on a constant input, at steps up to its dt.
 
-    A W that its form cannot hold is refused, and nothing is changed; with `allow_change=True` it is scaled or shifted
-    until the form holds it, and `changes` says by how much. Gates of LSTM and GRU are left alone, see `notes`.
-    save_pretrained of a transformers model writes plain weights from then on.
+    The other weights of the model are not bounded: a read-out may still grow without end. Gates of LSTM and GRU are
+    left alone, see `notes` of the result. save_pretrained of a transformers model writes plain weights from then on.
+
+    Args:
+        model: the model, changed in place.
+        parameterization: of eigenvalues, by name or as an object.
+        names: paths of the weights to change instead, of any module: a square matrix is taken as a dense W of a linear
+            recurrence, anything else as eigenvalues.
+        time: "continuous" or "discrete", where the values of a named weight do not say which.
+        allow_change: a W that its form cannot hold is scaled or shifted until it does, and `changes` of the result says
+            by how much. Otherwise it is refused, and nothing is changed.
     """
     _check(model, parameterization, names, time)
     found = find_recurrent(model) if names is None else [_named(model, path) for path in names]

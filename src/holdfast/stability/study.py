@@ -26,7 +26,13 @@ SINGLE = 0  # the width under which the curve of a single model stands
 class StabilityStudy:
     """Error curves by width, and the family's verdict, or a single model's radius at `level`.
 
-    `censored` says where the radius is only a bound: "at least", "at most", or "" where it is known.
+    Args:
+        target: what outputs were compared with, in words.
+        curves: the perturbation curve of each width; that of a single model stands under 0.
+        verdict: of a family; None for a single model.
+        radius: of a single model, the largest beta up to which its error stays at or below `level`; None for a family.
+        censored: where the radius is only a bound "at least" or "at most"; "" where it is known.
+        level: the error at which a single model counts as broken; None for a family.
     """
 
     target: str
@@ -93,11 +99,19 @@ def study_stability(
 ) -> StabilityStudy:
     """Perturbs the weights of a model within every radius and says how far its outputs move.
 
-    What `holdfast stability` prints. `model` is one module, or a family {width: module}, of which it is told whether the
-    radius that it survives shrinks with the width (iat, Def. 3.5). Inputs are `batch` normal sequences of `length` steps
-    and `input_size` features. Targets are the model's own outputs, or with `law` the linear functional with that kernel of
-    the mean over the features. `progress(label, done, total)` is called along the way. `options` are those of
-    `perturbation_error`; its `seed` draws the inputs too.
+    What `holdfast stability` prints. Inputs are normal sequences. For a family it also says whether the radius that a
+    model survives shrinks with its width (iat, Def. 3.5).
+
+    Args:
+        model: one module, or a family {width: module}.
+        radii: sizes beta of the perturbation, increasing.
+        law: targets are then the linear functional with this kernel, of the mean over the features; None: targets are
+            the model's own outputs.
+        input_size: number of input features.
+        batch: number of input sequences.
+        length: steps of each sequence.
+        progress: called as `progress(label, done, total)` along the way.
+        options: those of `perturbation_error`; its `seed` also sets the inputs.
     """
     if min(batch, length, input_size) < 1:
         raise ArgumentError(f"needs batch, length, input_size >= 1; came {batch=}, {length=}, {input_size=}")

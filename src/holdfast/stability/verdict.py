@@ -33,9 +33,20 @@ class Crossing:
 class StabilityVerdict:
     """What a family of perturbation curves says about stable approximation (iat, Def. 3.5).
 
-    `radii[i]` is the largest beta up to which the error of width `widths[i]` stays at or below `levels[i]`; where
-    `censored[i]` is "at least" ("at most") it lies beyond the largest (below the smallest) radius that was tested, and
-    that one stands in its place. `slope` is that of log radius against log m, `interval` its confidence interval.
+    Args:
+        verdict: "stable", "unstable" or "inconclusive".
+        widths: the widths m, increasing.
+        radii: for each width the largest beta up to which its error stays at or below its level.
+        censored: "at least" ("at most") where that radius lies beyond the largest (below the smallest) that was tested,
+            which then stands in its place; "" where it is known.
+        levels: the level of each width.
+        slope: of log radius against log m.
+        interval: confidence interval of the slope.
+        confidence: of that interval.
+        crossings: where the curves of neighbouring widths meet.
+        factor: the factor on E_m(0) that was allowed.
+        offset: the level that every width is allowed at least.
+        explanation: the reason for the verdict, in words.
     """
 
     verdict: Verdict
@@ -74,14 +85,20 @@ def assess_stability(
 ) -> StabilityVerdict:
     """Whether a family of models, by width m, approximates its target stably (iat, Def. 3.5; StableSSM, Def. 2.5).
 
-    The radius of width m is the largest beta up to which E_m(beta) <= max(factor E_m(0), offset), interpolated in
-    log beta. `offset` is `factor` times the largest E_m(0) by default, one level for the whole family: the definition
-    asks limsup_m E_m(beta) to be continuous at 0, and E_m(0) itself falls with m, so that a level relative to E_m(0)
-    alone would call every family unstable whose approximation improves.
+    The radius of width m is the largest beta up to which E_m(beta) <= max(factor E_m(0), offset), interpolated in log
+    beta. The verdict comes from the least-squares slope of log radius against log m and its t interval: "unstable" if
+    the whole interval lies below -tolerance, "stable" if it lies above, or if from no width to the next the radius
+    falls faster than m^-tolerance; else "inconclusive".
 
-    Verdict, from the least-squares slope of log radius against log m and its t interval: "unstable" if the whole
-    interval lies below -tolerance, "stable" if it lies above, or if from no width to the next the radius falls faster
-    than m^-tolerance; else "inconclusive". A slope of -0.2 takes 13% off the radius when m doubles.
+    Args:
+        curves: the perturbation curve of each width, at least two of them; four or more decide.
+        factor: how many times E_m(0) an error may be, at least 1.
+        offset: an error up to which every width counts as unharmed. By default `factor` times the largest E_m(0), one
+            level for the whole family: the definition asks limsup_m E_m(beta) to be continuous at 0, and E_m(0) itself
+            falls with m, so that a level relative to E_m(0) alone would call every family unstable whose approximation
+            improves.
+        tolerance: how negative a slope may be. A slope of -0.2 takes 13% off the radius when m doubles.
+        confidence: of the interval of the slope.
     """
     if len(curves) < 2:
         raise ArgumentError(f"a verdict needs curves of at least two widths, came {len(curves)}; four or more decide")

@@ -47,12 +47,28 @@ ROUNDING = 1e-12  # a margin this small, as a share of the largest eigenvalue, i
 class Certificate:
     """What one recurrence promises; for a model with several, that of the worst, with all of them in `parts`.
 
-    `spectral` is the spectral abscissa max Re lam in continuous time and the spectral radius in discrete time,
-    `numerical` the numerical abscissa, or |W|_2: what one step can do at most. `margin` is the distance of the spectrum
-    to the stability boundary. `lyapunov` and `growth` are None where the recurrence is not stable. `equilibria` are
-    those found of a gated or nonlinear recurrence; the numbers are then those of the Jacobian at the first. `scope` is
-    "global" where the status holds from every state (linear recurrences, and nonlinear ones that contract, see
-    `contracting`), "local" where it holds near that equilibrium only.
+    Args:
+        path: name of the weight or layer in the model.
+        kind: what it is, in words.
+        time: "continuous" or "discrete".
+        status: "stable", "marginal" (on the boundary up to rounding) or "unstable".
+        eigenvalues: of the recurrence; of a nonlinear one those of the Jacobian at its first equilibrium.
+        spectral: spectral abscissa max Re lam in continuous time, spectral radius max |lam| in discrete time.
+        numerical: numerical abscissa, or |W|_2: what one step can do at most.
+        margin: distance of the spectrum to the stability boundary, negative beyond it.
+        departure: share of W that no rotation makes diagonal (Henrici); 0 for a normal W.
+        lyapunov: solution P of the Lyapunov equation; None where the recurrence is not stable.
+        growth: bound on the transient growth and the largest norm seen; None where the recurrence is not stable.
+        euler: whether Euler's rule is stable at the layer's step; None where the layer does not use it.
+        equilibria: those found of a gated or nonlinear recurrence on zero input.
+        memory: the memory bound of StableSSM, Thm 3.1, next to the measured memory, for real diagonal layers.
+        weight_bound: the size of weights that a target asks for at the horizon (StableSSM, eq. 56), where one was
+            given.
+        notes: what has to be said beside the numbers.
+        parts: the certificates of all recurrences, where there are several.
+        scope: "global" where the status holds from every state (linear recurrences, and nonlinear ones that contract),
+            "local" where it holds near that equilibrium only.
+        contracting: how fast two states that see the same inputs come nearer, where a nonlinear recurrence contracts.
     """
 
     path: str
@@ -126,18 +142,26 @@ def certify(
 ) -> Certificate:
     """What the recurrent weights promise: spectrum, margin, Lyapunov solution, transient growth, decay, memory.
 
-    Known: holdfast's layers, torch.nn.RNN, GRU and LSTM (linearised at the equilibria of zero input that are found from
-    `starts` states), and state-space weights by name (A_log, Lambda_re, ...). `weight` names one weight of any module
-    instead, and `time` how it acts: a square matrix ("dense") or a vector of eigenvalues ("diagonal"); `structure` says
-    which where the shape does not, as for a table of eigenvalues. Or it names a layer.
+    Known: holdfast's layers, torch.nn.RNN, GRU and LSTM (linearised at their equilibria on zero input), and state-space
+    weights by name (A_log, Lambda_re, ...). The model is left as it was.
 
     Continuous time: eigenvalues need Re lam < 0 (iat, Thm 3.9), and |1 + dt lam| < 1 where the layer steps by Euler's
     rule. P solves W'P + PW = -I; iat, Lemma A.8, gives |P| <= 1/(2 beta0), which holds for normal W only: both numbers
-    are reported. From P: |e^{Wt}| <= sqrt(cond P) e^{-t/(2|P|)}. For a real diagonal model the bound of StableSSM, Thm 3.1, is
-    compared with the memory measured over `horizon` steps, and with a `target` law the weights that eq. 56 asks for at
-    that horizon are given. GRU: the Jacobian at every equilibrium found, not at 0 alone (iat, App. J).
+    are reported. From P: |e^{Wt}| <= sqrt(cond P) e^{-t/(2|P|)}. GRU: the Jacobian at every equilibrium found, not at 0
+    alone (iat, App. J).
 
-    Dense states of more than `limit` numbers are refused. The model is left as it was.
+    Args:
+        module: a layer or a model.
+        weight: name of one weight of any module, or of one of its layers, to look at it alone.
+        time: how a named weight acts: "continuous" or "discrete".
+        structure: whether a named weight is a square matrix ("dense") or holds eigenvalues ("diagonal"), where its
+            shape does not say, as for a table of eigenvalues.
+        horizon: steps over which the memory of a real diagonal layer is measured and compared with StableSSM, Thm 3.1.
+        target: a decay law; the weights that a real diagonal layer needs to have its memory at the horizon are then
+            given (StableSSM, eq. 56).
+        starts: number of states from which equilibria are searched.
+        limit: most rows of a dense recurrence; larger ones are refused.
+        seed: of these states.
     """
     if not isinstance(module, nn.Module):
         raise ArgumentError(f"module must be an nn.Module, came {module!r}; a class is called first: nn.RNN(1, 8)")

@@ -19,7 +19,13 @@ from holdfast.nn.activations import STEEPEST
 class MemoryBound:
     """M(t) <= constant e^{-rate t} with constant = (d+1) L0 theta_max^2, next to the measured M(t).
 
-    `ratio` is the largest measured / bound over times where the memory is above the rounding of its measurement.
+    Args:
+        constant: (d+1) L0 theta_max^2.
+        rate: beta0, the slowest rate of the model.
+        weight_norm: theta_max.
+        ratio: the largest measured / bound over times where the memory is above the rounding of its measurement.
+        time: the times.
+        measured: M at these times.
     """
 
     constant: float
@@ -44,7 +50,11 @@ def memory_bound(layer: AbstractRecurrent, horizon: int = 200) -> MemoryBound:
 
     M(t) <= (d+1) L0 theta_max^2 e^{-beta0 t}, with theta_max = max(|C|_2, |Lam|_2, |U|_2, |b|_2), L0 the largest slope
     of the activation, d the number of inputs and M with the |x| + 1 normalisation. Time is in units of the layer's dt
-    times steps; in discrete time e^{-beta0} is the spectral radius. Measured over `horizon` steps in float64.
+    times steps; in discrete time e^{-beta0} is the spectral radius. Measured in float64.
+
+    Args:
+        layer: a real diagonal layer that is solved exactly, such as DiagonalSSM.
+        horizon: steps over which the memory is measured.
     """
     model = layer.state_space_model()
     if model is None:
@@ -80,6 +90,13 @@ def weight_bound(rate: float, horizon: float, memory: float, *, inputs: int = 1,
 
     theta_max^2 >= e^{rate T} M(T) / ((d+1) L0) (StableSSM, eq. 56): exponential in T for any target that decays slower.
     inf where that is beyond float64.
+
+    Args:
+        rate: slowest rate of the model.
+        horizon: T, a time.
+        memory: M(T).
+        inputs: d, the number of input features.
+        lipschitz: L0, the largest slope of the activation.
     """
     if not (rate >= 0 and horizon >= 0 and memory >= 0 and inputs >= 1 and lipschitz > 0):
         raise ArgumentError(

@@ -43,11 +43,17 @@ class Writer(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class GradientHistory:
-    """What was recorded, one row a record and one column a recurrent weight.
+    """What was recorded, one row for each record and one column for each recurrent weight.
 
-    `minimum`, `maximum` and `quantiles` are of |dLoss/dw| / |w| over the entries of a weight (0 where both are 0);
-    `norm_ratio` is |dLoss/dw|_2 / |w|_2; `margin` is the distance to the stability boundary, NaN where it was not
-    computed or has no meaning (gates, phases).
+    Args:
+        paths: names of the weights.
+        levels: which quantiles `quantiles` holds, in [0, 1].
+        steps: number of the optimizer step of each record.
+        minimum: smallest |dLoss/dw| / |w| over the entries of a weight (0 where both are 0).
+        maximum: largest of the same.
+        quantiles: quantiles of the same.
+        norm_ratio: |dLoss/dw|_2 / |w|_2.
+        margin: distance to the stability boundary, NaN where it was not computed or has no meaning (gates, phases).
     """
 
     paths: tuple[str, ...]
@@ -64,13 +70,20 @@ class GradientMonitor:
     """Records gradient over weight of every recurrent weight before each optimizer step (StableSSM, Fig. 3 and 4).
 
     `with GradientMonitor(model) as monitor:` listens to every optimizer that holds one of the weights; or call
-    `record()` yourself between backward and step. Every `every`-th step is kept. `names` adds weights that are not
-    known as recurrent. `writer` gets TensorBoard scalars.
+    `record()` yourself between backward and step.
 
-    A DivergenceWarning tells, once a weight and cause: a gradient that is not finite; a recurrence at or past the
-    boundary; one that at its present pace reaches it within `lookahead` records (a weight whose parameterization
-    cannot reach it is left alone); a gradient 1000 times its recent median. Margins of dense matrices need
-    eigenvalues: they are taken as often as `share` of the elapsed time allows.
+    A DivergenceWarning is given, once for each weight and cause: a gradient that is not finite; a recurrence at or past
+    the boundary; one that at its present pace reaches it soon (a weight whose parameterization cannot reach it is left
+    alone); a gradient 1000 times its recent median.
+
+    Args:
+        model: the model that is trained.
+        names: weights to watch that are not known as recurrent.
+        every: keep every so many-th step.
+        quantiles: which quantiles of |dLoss/dw| / |w| to keep, in [0, 1].
+        lookahead: warn where the boundary would be reached within so many records.
+        share: of the elapsed time that margins of dense matrices, which need eigenvalues, may take.
+        writer: gets TensorBoard scalars, by `add_scalar(tag, value, step)`.
     """
 
     @checked

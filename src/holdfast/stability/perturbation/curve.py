@@ -20,8 +20,19 @@ from holdfast.errors import ArgumentError, ShapeError
 class PerturbationCurve:
     """E(beta) on a grid of radii ("Inverse Approximation Theory", Def. 3.4; "StableSSM", Def. 2.4).
 
-    `errors` are +inf where the perturbed model is not finite. `centre` is E(0); `draws` the errors of the random draws,
-    one row a radius. `norm`, `metric`, `search`, `scope` say what was asked; `method` and `reason` how it was computed.
+    Args:
+        radii: the beta, increasing and not negative.
+        errors: E(beta), +inf where the perturbed model is not finite.
+        centre: E(0), the error of the unperturbed model, where it is known.
+        draws: errors of the random perturbations, (radii, draws).
+        metric: norm of the error that was asked for.
+        norm: norm of the perturbations.
+        ball: where random perturbations lie, "ball" or "sphere".
+        search: how the sup was searched.
+        scope: paths of the weights that moved.
+        method: how perturbed models were run.
+        reason: why that method was taken.
+        running_maximum: whether each error is the largest of those at smaller radii too.
     """
 
     radii: Float64[np.ndarray, " radii"]

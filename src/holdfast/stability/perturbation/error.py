@@ -46,26 +46,42 @@ def perturbation_error(
     seed: int | torch.Generator = 0,
     progress: Progress | None = None,
 ) -> PerturbationCurve:
-    """E(beta) = sup over |theta~ - theta| <= beta of ||targets - model(inputs; theta~)||, for every beta in `radii`.
+    """E(beta): the largest error of a model when its weights are perturbed by at most beta, for every beta in `radii`.
 
-    Every weight moves in its own ball (iat, Def. 3.4; StableSSM, Def. 2.4): `norm` "spectral" is the largest singular
-    value of a matrix, the 2-norm of a vector and max-abs for the vector of a diagonal recurrence, which is diag(w);
-    "frobenius" and "max-abs" are the same for all. `scope` is "all", "recurrent", or names (or prefixes) of weights.
+    E(beta) = sup over |theta~ - theta| <= beta of ||targets - model(inputs; theta~)||, where every weight moves in its
+    own ball (iat, Def. 3.4; StableSSM, Def. 2.4). What is not finite is +inf. The model, its mode, its gradients and
+    the random states are left as they were.
 
-    `metric`: "sup" over sequences, times and outputs, "mean-square", or "sobolev" (iat, eq. 11; `dt` is the time of a
-    step). `relative=True` divides each sequence's error by its largest |x|, as the functional norm does.
-
-    `search`: "random" takes `draws` perturbations, uniform in the ball or of exactly norm beta (`ball="sphere"`), the
-    same directions at every radius. "adversarial" ascends from the best of them and `restarts` others by `steps` steps.
-    "exact" takes the slow and fast ends of all modes of diagonal recurrences. Always adversarial >= random >= E(0).
-    `running_maximum=True` makes a random curve monotone; the authors' code did so silently, with max-abs noise of size
-    exactly beta (norm="max-abs", ball="sphere").
-
-    `method`: impulse responses and one matrix product for linear layers of ours, perturbations folded into the scan for
-    the nonlinear diagonal one, our kernel for torch.nn.RNN, torch.func.vmap or a loop for any other module; the result
-    says which and why. At most about `memory_limit` bytes are held at a time, beyond one plain run of the model and 64
-    MB of random directions. What is not finite is +inf.
-    The model, its mode, its gradients and the random states are left as they were.
+    Args:
+        model: any module.
+        inputs: what the model is run on; floating-point inputs take the dtype of the weights.
+        targets: what its outputs are compared with, shaped like them.
+        radii: the beta, increasing and not negative.
+        metric: norm of the error: "sup" over sequences, times and outputs, "mean-square", or "sobolev" (iat, eq. 11).
+        norm: norm of a perturbation. "spectral" is the largest singular value of a matrix, the 2-norm of a vector, and
+            max-abs for the vector of a diagonal recurrence, which is diag(w); "frobenius" and "max-abs" are the same
+            for all weights.
+        ball: where random perturbations lie: uniform in the "ball", or of exactly norm beta ("sphere").
+        search: how the sup is searched. "random" tries `draws` random perturbations, along the same directions at every
+            radius. "adversarial" ascends by the gradient from the best of them and from other far points of the ball.
+            "exact" takes the slow and the fast ends of all modes of diagonal recurrences. Always adversarial >= random
+            >= E(0).
+        scope: weights that move: "all", "recurrent", or names (or prefixes of names) of weights.
+        draws: number of random perturbations.
+        restarts: random starting points of the gradient ascent, beside the fixed ones.
+        steps: steps of the gradient ascent.
+        running_maximum: make a random curve monotone. The authors' code did so silently, with max-abs noise of size
+            exactly beta (norm="max-abs", ball="sphere").
+        relative: divide each sequence's error by its largest |x|, as the functional norm does.
+        dt: time of one step, for the "sobolev" metric.
+        layout: "batch_first", or "time_first" for models that take (time, batch, features).
+        method: how perturbed models are run: "impulse" (impulse responses and one matrix product, for linear layers of
+            ours), "folded" (perturbations folded into the scan, for the nonlinear diagonal layer), "kernel" (our
+            kernel, for torch.nn.RNN), "vmap" (torch.func.vmap) or "loop" for any module; "auto" takes the fastest that
+            fits, and the result says which and why.
+        memory_limit: bytes held at a time, about, beyond one plain run of the model and 64 MB of random directions.
+        seed: number or torch.Generator for the random perturbations.
+        progress: called as `progress(done, total)` along the way.
     """
     betas = as_radii(radii)
     _check(search, draws, restarts, steps, memory_limit, running_maximum)

@@ -82,18 +82,31 @@ def kernel_perturbation_error(
     memory_limit: float = LIMIT,
     progress: Progress | None = None,
 ) -> PerturbationCurve:
-    """E(beta) = sup of int_0^inf |rho(t) - sum_i c~_i e^{f(w~_i) t}| dt over |w~ - w| <= beta, for every beta.
+    """E(beta) of a sum of exponentials, exactly, in the L1 norm of its kernel.
 
-    For a linear functional with kernel rho this integral is the functional sup norm of the error (iat, Sec. 2;
-    StableSSM, eq. 58). `sum` has `rates` and `coefficients`; w starts at f^-1(-rates), with constants of f that hold
-    the rates. With norm "spectral" w counts as diag(w), so that every mode moves by up to beta, and c as a vector.
+    E(beta) = sup of int_0^inf |rho(t) - sum_i c~_i e^{f(w~_i) t}| dt over |w~ - w| <= beta. For a linear functional
+    with kernel rho this integral is the functional sup norm of the error (iat, Sec. 2; StableSSM, eq. 58). It is inf
+    where a mode that has a weight stops decaying. Accurate to about 1e-8 of the norm of rho.
 
-    `scope` "recurrent" moves w alone, the setting of StableSSM, Thm 3.3; "all" also c. Moving c too makes every
-    family unstable whose slowest rate goes to 0, whatever f is: a slow mode's coefficient counts beta / rate.
-
-    Searches as in `perturbation_error`; "exact" takes the ends of every mode's interval. inf where a mode that has a
-    weight stops decaying. `rho` is a law, with its exact tail, or a function of tensors with `horizon`. Accurate to
-    about 1e-8 of the norm of rho.
+    Args:
+        sum: anything with `rates` and `coefficients`, such as ExponentialSum; w starts at f^-1(-rates).
+        rho: the target kernel: a law, with its exact tail, or a function of tensors together with `horizon`.
+        radii: the beta, increasing and not negative.
+        parameterization: f, by name or as an object; its constants are fitted so that it holds the rates.
+        scope: "recurrent" moves w alone, the setting of StableSSM, Thm 3.3; "coefficients" c alone; "all" both. Moving
+            c makes every family unstable whose slowest rate goes to 0, whatever f is: a slow mode's coefficient counts
+            beta / rate.
+        norm: of a perturbation, as in `perturbation_error`. With "spectral" w counts as diag(w), so that every mode
+            moves by up to beta, and c as a vector.
+        ball: where random perturbations lie: in the "ball" or on the "sphere".
+        search: as in `perturbation_error`; "exact" takes the ends of every mode's interval.
+        draws: number of random perturbations.
+        restarts: random starting points of the gradient ascent.
+        steps: steps of the gradient ascent.
+        horizon: time up to which a rho given as a function is integrated; it is taken as 0 after.
+        seed: number or torch.Generator for the random perturbations.
+        memory_limit: bytes held at a time, about.
+        progress: called as `progress(done, total)` along the way.
     """
     betas = as_radii(radii)
     known = {"scope": (scope, SCOPES), "search": (search, SEARCHES), "ball": (ball, BALLS), "norm": (norm, NORMS)}
