@@ -36,13 +36,21 @@ def convolution(
 ) -> Construction:
     """y_k = sum_{j<length} rho(j dt) x_{k-j} by one linear layer with kernel C Lam^j U (ssm, eq. 2 and Prop. 3.2).
 
-    `rho` is a law, a function or the samples themselves. The order grows until the error for inputs |x| <= 1, the sum
-    over j of |rho(j dt) - C Lam^j U|, is within `tolerance` (or is `order`, once). That sum is also the `bound`, and
-    `error` is measured on the layer with the input that attains it and with random ones; `details["kernel_error"]` is
-    the sup over j of ssm eq. 14. Methods: those of fit_exponential_sum on the samples; by default matrix pencil (also
-    complex modes, for kernels that oscillate or rise) and non-negative weights, whichever is within the tolerance first;
-    where neither is, `length` modes on a circle, which fit any kernel of finite length. The bound leaves out rounding,
-    about 1e-16 times the largest weight (weights are 1e5 where two modes nearly coincide, as for t e^-t).
+    The order grows until the error for inputs |x| <= 1, the sum over j of |rho(j dt) - C Lam^j U|, is within the
+    tolerance. That sum is also the `bound` of the result, and its `error` is measured on the layer with the input that
+    attains it and with random ones; `details["kernel_error"]` is the sup over j of ssm eq. 14. The bound leaves out
+    rounding, about 1e-16 times the largest weight (weights are 1e5 where two modes nearly coincide, as for t e^-t).
+
+    Args:
+        rho: a law, a function or the samples themselves.
+        length: number of lags; samples bring their own.
+        tolerance: error for inputs |x| <= 1 that is accepted.
+        order: number of modes, where it is not to be searched.
+        method: one of fit_exponential_sum, on the samples. By default matrix pencil (also complex modes, for kernels
+            that oscillate or rise) and non-negative weights, whichever is within the tolerance first; where neither is,
+            `length` modes on a circle, which fit any kernel of finite length.
+        dt: time of one step.
+        parameterization: of the layer's recurrent weights.
     """
     values = _samples(rho, length, dt)
     if not tolerance > 0:

@@ -30,11 +30,20 @@ def elementwise(
 ) -> Construction:
     """x_t -> f(x_t) on [low, high] by h1 = U1 x + b1, y = U2 sigma(h1): both recurrent weights are 0 (ssm, eq. 12).
 
-    The sigmoids stand at equal distances, and U2 is found by least squares; their number grows until the measured
-    sup error is within `tolerance` (or is `width`, once). Any continuous f is reached (Thm B.1); the paper gives no
-    rate: for smooth f the error falls very fast down to about 1e-8, at a kink like 1 / width, at a square root like
-    1 / sqrt(width). `f` takes and gives an array. U2 is held by the first layer as its read-out and the second layer
-    adds the constant, which saves a width x width identity.
+    The sigmoids stand at equal distances, and U2 is found by least squares; their number grows until the measured sup
+    error is within the tolerance. Any continuous f is reached (Thm B.1); the paper gives no rate: for smooth f the
+    error falls very fast down to about 1e-8, at a kink like 1 / width, at a square root like 1 / sqrt(width). U2 is
+    held by the first layer as its read-out and the second layer adds the constant, which saves a width x width
+    identity.
+
+    Args:
+        f: takes and gives an array.
+        low: left end of the interval of inputs.
+        high: right end of it.
+        tolerance: largest |f - output| that is accepted.
+        width: number of sigmoids, where it is not to be searched.
+        activation: which sigmoid, "tanh" or "sigmoid".
+        parameterization: of the recurrent weights, which are 0.
     """
     _check(low, high, tolerance, width, activation)
     evaluate = _checked(f)

@@ -20,7 +20,12 @@ FORMAT = "holdfast layer 2"
 
 @checked
 def save_layer(layer: AbstractRecurrent, path: str | Path) -> None:
-    """Writes a layer that says how it is built (`layer.choices()`), as `to_layer()` makes them; `load_layer` reads it."""
+    """Writes a layer into one safetensors file: weights as tensors, how to build it as metadata. `load_layer` reads it.
+
+    Args:
+        layer: a layer that says how it is built (`layer.choices()`), as `to_layer()` makes them.
+        path: of the file; its folder must be there.
+    """
     from safetensors.torch import save
 
     described = {"format": FORMAT, "layer": type(layer).__name__, "choices": json.dumps(_choices(layer))}
@@ -35,7 +40,11 @@ def save_layer(layer: AbstractRecurrent, path: str | Path) -> None:
 
 @checked
 def load_layer(path: str | Path) -> AbstractRecurrent:
-    """The layer that `save_layer` wrote, weights bit by bit."""
+    """The layer that `save_layer` wrote, weights bit by bit.
+
+    Args:
+        path: of the file.
+    """
     from safetensors import SafetensorError, safe_open
 
     if not Path(path).is_file():

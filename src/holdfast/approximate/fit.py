@@ -38,18 +38,23 @@ def fit_exponential_sum(
 ) -> ExponentialSum:
     """s(t) = sum_i c_i exp(-rates_i t) near rho: the weights of a linear recurrent layer with that memory.
 
-    nonnegative: c >= 0 with the smallest L1 error on geometric rates; the bounded weights that the theorems assume.
-    least_squares: any c on equally spaced rates, the papers' own; its weights blow up. quadrature: a power law's
-    integral by the trapezoidal rule (`norm` says whose error it makes small). nonlinear: rates too. matrix_pencil:
-    complex modes from equally spaced samples. (ssm, Prop. 3.2; iat, App. A.3.)
+    Sources: ssm, Prop. 3.2; iat, App. A.3. The result carries L1 and sup error, tail included where rho is a law.
 
-    `rho` is a law, a function of an array of times, or samples with their `time` or spacing `dt` (1 by default; for
-    matrix_pencil of a law or function `dt` is the sampling step, by default 1/1024 of the time that holds the kernel).
-    No rate is slower than 1 / horizon unless `rates` gives them; samples bring their own horizon. quadrature takes
-    horizon=inf. `order` is 16, or as many as `rates`.
-
-    The result carries L1 and sup error, tail included where rho is a law. An order above what samples can carry is cut
-    to the useful one, and the status says so.
+    Args:
+        rho: the kernel: a law, a function of an array of times, or samples with their `time` or spacing `dt`.
+        order: number of modes; 16 by default, or as many as `rates`. More than samples can carry are cut to the useful
+            number, and the status says so.
+        method: "nonnegative": c >= 0 with the smallest L1 error on geometric rates, the bounded weights that the
+            theorems assume. "least_squares": any c on equally spaced rates, the papers' own; its weights blow up.
+            "quadrature": a power law's integral by the trapezoidal rule. "nonlinear": rates are fitted too.
+            "matrix_pencil": complex modes from equally spaced samples.
+        horizon: no rate is slower than 1 / horizon unless `rates` gives them; samples bring their own horizon.
+            "quadrature" also takes inf.
+        rates: the rates themselves, above 0, for methods that fit on a grid of rates.
+        time: times of samples.
+        dt: spacing of samples, 1 by default; for "matrix_pencil" of a law or function the sampling step, by default
+            1/1024 of the time that holds the kernel.
+        norm: whose error "quadrature" makes small, "l1" or "sup".
     """
     if method not in METHODS:
         raise unknown_name("method", method, METHODS)
@@ -115,10 +120,11 @@ def _useful_order(target: Target, order: int, rates: np.ndarray | None) -> tuple
 
 @dataclass(frozen=True, eq=False)
 class Convergence:
-    """Errors over a range of orders, and the rates at which they fall.
+    """Errors of exponential sums over a range of orders, and the rates at which they fall.
 
-    `algebraic` is alpha of an error like order^-alpha (the form of Jackson's theorem, iat Thm A.3); `root` is c of an
-    error like exp(-c sqrt(order)); both least squares on logarithms, over errors above `floor` of the first.
+    Args:
+        orders: the orders that were asked for.
+        sums: the fit of each order.
     """
 
     orders: tuple[int, ...]
@@ -126,21 +132,33 @@ class Convergence:
 
     @property
     def l1(self) -> np.ndarray:
-        """L1 errors, one an order."""
+        """L1 errors, one for each order."""
         return np.array([s.l1_error for s in self.sums])
 
     @property
     def sup(self) -> np.ndarray:
-        """Sup errors, one an order."""
+        """Sup errors, one for each order."""
         return np.array([s.sup_error for s in self.sums])
 
     def algebraic(self, norm: Norm = "l1", floor: float = 1e-12) -> float:
-        """alpha with error about order^-alpha."""
+        """alpha of an error like order^-alpha, by least squares on logarithms: the form of Jackson's theorem.
+
+        Source: iat, Thm A.3.
+
+        Args:
+            norm: which errors, "l1" or "sup".
+            floor: errors below this share of the first are left out.
+        """
         x, y = self._kept(norm, floor)
         return -float(np.polyfit(np.log(x), np.log(y), 1)[0]) if len(x) > 1 else math.nan
 
     def root(self, norm: Norm = "l1", floor: float = 1e-12) -> float:
-        """c with error about exp(-c sqrt(order))."""
+        """c of an error like exp(-c sqrt(order)), by least squares on logarithms.
+
+        Args:
+            norm: which errors, "l1" or "sup".
+            floor: errors below this share of the first are left out.
+        """
         x, y = self._kept(norm, floor)
         return -float(np.polyfit(np.sqrt(x), np.log(y), 1)[0]) if len(x) > 1 else math.nan
 
@@ -154,7 +172,15 @@ class Convergence:
 def convergence(
     rho: Kernel, orders: Sequence[int], method: Method = "nonnegative", horizon: float = 1e4, **options: Any
 ) -> Convergence:
-    """Fits of several orders; `options` as in fit_exponential_sum (`rates` may be a function of the order)."""
+    """Fits exponential sums of several orders, to see how their error falls.
+
+    Args:
+        rho: the kernel, as in fit_exponential_sum.
+        orders: the numbers of modes.
+        method: as in fit_exponential_sum.
+        horizon: as in fit_exponential_sum.
+        options: its other arguments; `rates` may be a function of the order.
+    """
     make = options.pop("rates", None)
     fits = []
     for order in orders:

@@ -29,22 +29,31 @@ def kolmogorov_arnold(
     tolerance: float = 1e-1,
     seed: int = 0,
 ) -> Construction:
-    """f(x_1, ..., x_T) = sum_q Phi_q(sum_p lambda_p phi(x_p + q a)) for inputs in [0, 1], T = `length`, at the last step.
+    """Any continuous function of T inputs in [0, 1] at the last step, by five state-space layers (ssm, Prop. 3.6).
 
-    Layers 1-2 compute phi of `terms` shifted copies of each input, layer 3 the temporal convolution with lambda, layers
-    4-5 the outer functions and their sum (ssm, Fig. 3). phi and lambda are those of Braun and Griebel (see
-    inner_function), cut to `digits` digits in `base`; lambda_p = sum_r (base^-beta(r))^(p-1) is itself a kernel of
-    decaying modes, so that layer 3 is exact. x_p is the input p - 1 steps before the last, so that lambda decays.
+    f(x_1, ..., x_T) = sum_q Phi_q(sum_p lambda_p phi(x_p + q a)). Layers 1-2 compute phi of shifted copies of each
+    input, layer 3 the temporal convolution with lambda, layers 4-5 the outer functions and their sum (ssm, Fig. 3). phi
+    and lambda are those of Braun and Griebel (see inner_function), cut to k digits; lambda_p = sum_r
+    (base^-beta(r))^(p-1) is itself a kernel of decaying modes, so that layer 3 is exact. x_p is the input p - 1 steps
+    before the last, so that lambda decays.
 
     With k digits phi is a staircase of sigmoids with base^k steps, xi one of about base^(T k) plateaus, and Phi_q takes
-    f / terms at the cell's centre there. A continuous phi must cross other plateaus at each step; the copies are shifted
-    by a = base^-k / terms so that at any x at most one copy a coordinate is at a step. Hence
-    error <= modulus of f over half a cell + T (max f - min f) / terms: both `digits` and `terms` (default T base^k)
-    must grow. `bound` has this with modulus and range found by sampling; `error` is measured on the network, at random
-    points and on the steps, where it is largest.
+    f / terms at the cell's centre there. A continuous phi must cross other plateaus at each step; the copies are
+    shifted by a = base^-k / terms so that at any x at most one copy for each coordinate is at a step. Hence error <=
+    modulus of f over half a cell + T (max f - min f) / terms: both `digits` and `terms` must grow. `bound` of the
+    result has this with modulus and range found by sampling; its `error` is measured on the network, at random points
+    and on the steps, where it is largest.
 
     Cost: width about terms base^(T k), exponential in T. float64 holds 3 digits at T = 2, 2 at T = 3, 1 at T = 4, 5.
-    `f` takes (points, T), oldest input first, and gives (points,).
+
+    Args:
+        f: takes (points, T), oldest input first, and gives (points,).
+        length: T, the number of inputs.
+        digits: k, the digits to which an input is resolved.
+        base: of these digits.
+        terms: number of shifted copies; None is T base^k.
+        tolerance: measured error that is accepted.
+        seed: of the random points at which the error, modulus and range are measured.
     """
     evaluate = _checked(f, length)
     count = _count_terms(length, digits, base, terms)

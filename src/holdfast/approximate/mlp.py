@@ -24,9 +24,13 @@ _NAMES: dict[type[nn.Module], str] = {
 def mlp_as_ssm(mlp: nn.Sequential, *, parameterization: str | AbstractParameterization = "direct") -> Chain:
     """The same function of every position as `mlp`, as one state-space layer for each of its linear layers.
 
-    h1 = W1 x + b1, h2 = W2 sigma(h1) + b2, ... with recurrent weights 0; W2 is the first layer's read-out, and so on
-    (a layer is h+ = Lam h + U x + b, y = C sigma(h)). Equal to rounding: the sums are the same, in the same dtype.
-    `mlp` alternates nn.Linear and Tanh, ReLU, GELU, Sigmoid or Identity, and ends with nn.Linear.
+    h1 = W1 x + b1, h2 = W2 sigma(h1) + b2, ... with recurrent weights 0; W2 is the first layer's read-out, and so on (a
+    layer is h+ = Lam h + U x + b, y = C sigma(h)). Equal to rounding: the sums are the same, in the same dtype
+    (StableSSM, App. E, Fig. 7).
+
+    Args:
+        mlp: alternates nn.Linear and Tanh, ReLU, GELU, Sigmoid or Identity, and ends with nn.Linear.
+        parameterization: of the recurrent weights, which are 0.
     """
     linears, activations = _read(mlp)
     dtype = linears[0].weight.dtype

@@ -18,7 +18,11 @@ States = tuple[Any, ...]
 
 
 class Chain(nn.Module):
-    """Layers one after another, with the contract of a layer; the state is a tuple with one entry a layer."""
+    """Layers one after another, with the contract of a layer; the state is a tuple with one entry for each layer.
+
+    Args:
+        layers: modules called as `y, state = layer(x, state)`.
+    """
 
     @checked
     def __init__(self, *layers: nn.Module) -> None:
@@ -28,7 +32,13 @@ class Chain(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch time features"], state: States | None = None, **how: Any
     ) -> tuple[Float[Tensor, "batch time out"], States]:
-        """A whole sequence."""
+        """Outputs over a whole sequence, and the states at the end.
+
+        Args:
+            x: inputs (batch, time, features).
+            state: states before the first step; None is zeros.
+            how: keyword arguments for every layer.
+        """
         after = []
         for layer, before in zip(self.layers, _states(self.layers, state), strict=True):
             x, kept = layer(x, before, **how)
@@ -38,7 +48,13 @@ class Chain(nn.Module):
     def step(
         self, x: Float[Tensor, "batch features"], state: States | None = None, **how: Any
     ) -> tuple[Float[Tensor, "batch out"], States]:
-        """One step."""
+        """Outputs of one step, and the states after it.
+
+        Args:
+            x: inputs of this step (batch, features).
+            state: states before the step; None is zeros.
+            how: keyword arguments for every layer.
+        """
         after = []
         for layer, before in zip(self.layers, _states(self.layers, state), strict=True):
             x, kept = layer.step(x, before, **how)  # type: ignore[operator]
@@ -47,7 +63,11 @@ class Chain(nn.Module):
 
 
 class ByChannel(nn.Module):
-    """One layer for each input channel, outputs side by side: a block-diagonal layer without the blocks of zeros."""
+    """One layer for each input channel, outputs side by side: a block-diagonal layer without the blocks of zeros.
+
+    Args:
+        layers: one module with one input for each channel.
+    """
 
     @checked
     def __init__(self, layers: Iterable[nn.Module]) -> None:
@@ -57,7 +77,13 @@ class ByChannel(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch time channels"], state: States | None = None, **how: Any
     ) -> tuple[Float[Tensor, "batch time out"], States]:
-        """A whole sequence."""
+        """Outputs over a whole sequence, and the states at the end.
+
+        Args:
+            x: inputs (batch, time, channels).
+            state: states before the first step; None is zeros.
+            how: keyword arguments for every layer.
+        """
         parts = self._split(x)
         states = _states(self.layers, state)
         done = [layer(part, s, **how) for layer, part, s in zip(self.layers, parts, states, strict=True)]
@@ -66,7 +92,13 @@ class ByChannel(nn.Module):
     def step(
         self, x: Float[Tensor, "batch channels"], state: States | None = None, **how: Any
     ) -> tuple[Float[Tensor, "batch out"], States]:
-        """One step."""
+        """Outputs of one step, and the states after it.
+
+        Args:
+            x: inputs of this step (batch, channels).
+            state: states before the step; None is zeros.
+            how: keyword arguments for every layer.
+        """
         parts = self._split(x)
         states = _states(self.layers, state)
         done = [
@@ -82,7 +114,11 @@ class ByChannel(nn.Module):
 
 
 class Pointwise(nn.Module):
-    """A layer without memory: a fixed function of each position's channels."""
+    """A layer without memory: a fixed function of each position's channels.
+
+    Args:
+        function: the module that is applied to (..., channels).
+    """
 
     @checked
     def __init__(self, function: nn.Module) -> None:
@@ -92,13 +128,25 @@ class Pointwise(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch time channels"], state: States | None = None, **how: Any
     ) -> tuple[Float[Tensor, "batch time out"], States]:
-        """A whole sequence."""
+        """The function at every position.
+
+        Args:
+            x: inputs (batch, time, channels).
+            state: not used; the state that comes back is empty.
+            how: not used.
+        """
         return self.function(x), ()
 
     def step(
         self, x: Float[Tensor, "batch channels"], state: States | None = None, **how: Any
     ) -> tuple[Float[Tensor, "batch out"], States]:
-        """One step."""
+        """The function at one position.
+
+        Args:
+            x: inputs of this step (batch, channels).
+            state: not used; the state that comes back is empty.
+            how: not used.
+        """
         return self.function(x), ()
 
 
@@ -106,9 +154,17 @@ class Pointwise(nn.Module):
 class Construction:
     """A network built for a target, and how near it comes.
 
-    `error` is measured on the network itself: the largest |target - output| over `probes` inputs. `bound` holds for
-    every admissible input where the construction gives one (None: the paper gives none). `width` counts hidden units of
-    all layers, `parameters` the numbers stored. `details` has what belongs to one construction only.
+    Args:
+        network: the network.
+        error: measured on the network itself: the largest |target - output| over `probes` inputs.
+        tolerance: the error that was asked for.
+        width: hidden units of all layers.
+        parameters: numbers stored.
+        probes: number of inputs that `error` was measured on.
+        bound: holds for every admissible input, where the construction gives one (None: the paper gives none).
+        status: "ok" or "tolerance not reached".
+        notes: what to do where it is not "ok".
+        details: what belongs to one construction only.
     """
 
     network: nn.Module

@@ -32,11 +32,23 @@ _GONE = 60.0  # e^-60 = 9e-27: past 60 time constants a mode is below every roun
 class ExponentialSum:
     """s(t) = Re sum_i coefficients_i exp(-rates_i t), rates with positive real part (ssm, Prop. 3.2, eq. 46).
 
-    Complex modes come with their conjugates. After a fit or `measure`: `l1_error` is the integral of |rho - s| over
-    [0, inf), with the exact tail of a law, or over the known times where `tail` is "not known"; `l1_inside` is the part
-    up to `horizon`; `sup_error` the largest |rho - s|. A linear functional with kernel rho is missed by at most
-    l1_error |x|_inf. `condition` is that of the modes as columns of unit norm, `rank` their numerical rank. NaN: not
-    measured.
+    A linear functional with kernel rho is missed by at most l1_error |x|_inf. Errors are filled in by a fit or by
+    `measure`; NaN is not measured.
+
+    Args:
+        rates: one for each mode, real or complex; complex modes come with their conjugates.
+        coefficients: one weight for each mode.
+        method: how it was found; "given" for a sum made by hand.
+        l1_error: integral of |rho - s| over [0, inf), with the exact tail of a law, or over the known times where
+            `tail` is "not known".
+        l1_inside: the part of it up to `horizon`.
+        sup_error: the largest |rho - s|.
+        horizon: time up to which rho was looked at.
+        tail: whether the part after that is "exact" or "not known".
+        condition: condition number of the modes as columns of unit norm.
+        rank: their numerical rank.
+        status: "ok", "reduced" (fewer modes than asked for), "rank deficient" or "not converged".
+        notes: the status and other remarks in words.
     """
 
     rates: np.ndarray
@@ -119,7 +131,14 @@ class ExponentialSum:
     def measure(
         self, rho: Kernel, *, horizon: float | None = None, time: Any = None, dt: float | None = None
     ) -> ExponentialSum:
-        """The same sum with its errors against `rho` filled in."""
+        """The same sum with its errors against `rho` filled in.
+
+        Args:
+            rho: the kernel: a law, a function of an array of times, or samples.
+            horizon: time up to which a function is looked at; None is the sum's own horizon, or 1e4.
+            time: times of samples.
+            dt: spacing of samples.
+        """
         wanted = horizon if horizon is not None else self.horizon if math.isfinite(self.horizon) else 1e4
         return self._against(as_target(rho, horizon=wanted, time=time, dt=dt))
 
@@ -164,8 +183,14 @@ class ExponentialSum:
     ) -> AbstractRecurrent:
         """A layer with one input and one output whose kernel is this sum.
 
-        Continuous time: inputs are held over steps of `dt`, y(t) = int s(u) x(t - u) du. Discrete time:
-        y_k = sum_j s(j dt) x_{k-j}. Of complex modes one of each conjugate pair is kept.
+        Continuous time: inputs are held over each step, y(t) = int s(u) x(t - u) du. Discrete time: y_k = sum_j s(j dt)
+        x_{k-j}. Of complex modes one of each conjugate pair is kept.
+
+        Args:
+            parameterization: of the layer's recurrent weights.
+            time: "continuous" or "discrete".
+            dt: time of one step.
+            dtype: of the weights; None is torch's default.
         """
         return sum_layer(self.rates, self.coefficients, parameterization, time=time, dt=dt, dtype=dtype)
 

@@ -32,21 +32,26 @@ def volterra(
     amplitude: float = 1.0,
     product: Product = "exact",
 ) -> Construction:
-    """y_t = h0 + sum_n sum_{tau_1..tau_n < length} h_n(tau_1, ..., tau_n) x_{t-tau_1} ... x_{t-tau_n}, n up to 3 (ssm, eq. 18).
+    """y_t = h0 + sum_n sum_{tau_1..tau_n < length} h_n(tau_1, ..., tau_n) x_{t-tau_1} ... x_{t-tau_n}, n up to 3.
 
-    `kernels` maps the order to the kernel: a number for 0, a function of n arrays of lags, or a tensor with n axes of
-    `length`. Kernels may be of any symmetry; only their symmetric part acts.
+    Construction (ssm, eq. 18 and 57-58): modes z that all kernels share (matrix pencil on their fibres), kernels
+    projected on products of z^tau, and the small cores separated: eigenvectors for order 2, CP for order 3. One linear
+    layer with one output for each factor, then products. The number of modes and factors grows until the error is
+    within the tolerance; it depends on the kernels, not on the length.
 
-    Construction (ssm, eq. 57-58): modes z that all kernels share (matrix pencil on their fibres), kernels projected on
-    products of z^tau, and the small cores separated: eigenvectors for order 2, CP for order 3. One linear layer with
-    one output for each factor, then products (`product="exact"`), or squares and cubes by sigmoids (`"network"`, by
-    polarisation: two more layers without recurrence, a pure state-space model). The number of modes and factors grows
-    until the error for inputs |x| <= `amplitude` is within `tolerance`; it depends on the kernels, not on `length`.
+    `bound` of the result is sum_n amplitude^n sum |h_n - its approximation| over all lags (order 3 with more than 48
+    lags: by quadrature over about 48 of them), plus the products' own error. Its `error` is measured on the network at
+    the last step against the sums above, for inputs of random signs moved up the error's gradient (order 3: signs at 48
+    steps, zeros elsewhere).
 
-    `bound` is sum_n amplitude^n sum |h_n - its approximation| over all lags (order 3 with more than 48 lags: by
-    quadrature over about 48 of them), plus the products' own error. `error` is measured on the network at the last step
-    against the sums above, for inputs of random signs moved up the error's gradient (order 3: signs at 48 steps, zeros
-    elsewhere).
+    Args:
+        kernels: maps the order n to the kernel: a number for 0, a function of n arrays of lags, or a tensor with n axes
+            of `length`. Kernels may be of any symmetry; only their symmetric part acts.
+        length: number of lags.
+        tolerance: error that is accepted for inputs up to `amplitude`.
+        amplitude: largest |x|.
+        product: "exact" multiplies; "network" takes squares and cubes by sigmoids (by polarisation: two more layers
+            without recurrence, a pure state-space model).
     """
     if product not in ("exact", "network"):
         raise unknown_name("product", product, ("exact", "network"))
