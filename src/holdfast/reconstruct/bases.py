@@ -13,7 +13,12 @@ from holdfast.errors import ArgumentError
 
 @checked
 def haar_basis(length: int, size: int | None = None) -> Float64[Tensor, "length size"]:
-    """The `size` coarsest Haar wavelets as orthonormal columns: the constant, then scale by scale, left to right."""
+    """The coarsest Haar wavelets as orthonormal columns: the constant, then scale by scale, left to right.
+
+    Args:
+        length: number of times, a power of 2.
+        size: number of wavelets; None is all of them.
+    """
     if length < 1 or length & (length - 1):
         raise ArgumentError(f"haar_basis: wavelets need a length that is a power of 2, came {length}")
     count = _count(length, size)
@@ -31,7 +36,12 @@ def haar_basis(length: int, size: int | None = None) -> Float64[Tensor, "length 
 
 @checked
 def fourier_basis(length: int, size: int | None = None) -> Float64[Tensor, "length size"]:
-    """The `size` slowest real Fourier functions as orthonormal columns: 1, cos, sin, cos 2, sin 2, ..."""
+    """The slowest real Fourier functions as orthonormal columns: 1, cos, sin, cos 2, sin 2, ...
+
+    Args:
+        length: number of times.
+        size: number of functions; None is all of them.
+    """
     if length < 1:
         raise ArgumentError(f"length must be at least 1, came {length}")
     count = _count(length, size)
@@ -48,9 +58,13 @@ def fourier_basis(length: int, size: int | None = None) -> Float64[Tensor, "leng
 def learned_basis(
     examples: Float[Tensor, "examples length"], size: int
 ) -> tuple[Float64[Tensor, "length size"], float]:
-    """The `size` orthonormal columns that hold most of the examples (singular vectors), and the share that they miss.
+    """The orthonormal columns that hold most of the examples (singular vectors), and the share that they miss.
 
     The share is sqrt(sum |u - Psi Psi' u|^2 / sum |u|^2) over the examples; 0 where they are exactly sparse.
+
+    Args:
+        examples: one sequence in each row (examples, length).
+        size: number of columns.
     """
     if examples.numel() == 0 or not bool(torch.isfinite(examples).all()):
         raise ArgumentError(

@@ -21,12 +21,16 @@ DecoderStatus = Literal["ok", "rank deficient", "regularised"]
 
 @dataclass(frozen=True, eq=False)
 class Decoder:
-    """u = Re[matrix x], or matrix [Re x; Im x] in the stacked real form.
+    """A state back to its inputs: u = Re[matrix x], or matrix [Re x; Im x] in the stacked real form.
 
-    `singular_values` are those of the encoding (V, V Psi, or their stacked real form), largest first; `rank` counts
-    those above the cut. `condition` is that of V^H V: the square of the encoding's own; inf where V has not full column
-    rank, as with fewer equations than unknowns. Status "rank deficient": the inputs are not determined by the state
-    alone, and the smallest ones that fit are given.
+    Args:
+        matrix: the pseudo-inverse of the encoding.
+        form: "complex" or "real".
+        singular_values: those of the encoding (V, V Psi, or their stacked real form), largest first.
+        unknowns: number of inputs, or of coefficients, that are rebuilt.
+        rank: number of singular values above the cut.
+        status: "ok", "regularised", or "rank deficient": the inputs are not determined by the state alone, and the
+            smallest ones that fit are given.
     """
 
     matrix: Tensor
@@ -38,7 +42,10 @@ class Decoder:
 
     @property
     def condition(self) -> float:
-        """Condition number of V^H V (linrec, Fig. 4 and 6)."""
+        """Condition number of V^H V, the square of the encoding's own (linrec, Fig. 4 and 6).
+
+        inf where V has not full column rank, as with fewer equations than unknowns.
+        """
         sizes = self.singular_values
         if len(sizes) < self.unknowns or float(sizes[-1]) == 0:
             return math.inf
@@ -76,9 +83,12 @@ def make_decoder(
 ) -> Decoder:
     """The (regularised) pseudo-inverse of an encoding matrix.
 
-    complex: its pseudo-inverse in complex128, of which the real part of the result is taken; real: least squares on
-    [Re V; Im V] u = [Re x; Im x], which knows that u is real and so needs about half the modes. Singular values below
-    `cut` times the largest count as 0 (default: rounding); `ridge` mu filters s -> s / (s^2 + mu^2 s_max^2) (Tikhonov).
+    Args:
+        encoding: maps unknowns to states (state, unknowns).
+        form: "complex": its pseudo-inverse in complex128, of which the real part of the result is taken. "real": least
+            squares on [Re V; Im V] u = [Re x; Im x], which knows that u is real and so needs about half the modes.
+        cut: singular values below this share of the largest count as 0; None is rounding.
+        ridge: mu of the filter s -> s / (s^2 + mu^2 s_max^2) on singular values (Tikhonov); 0 is none.
     """
     if form not in FORMS:
         raise unknown_name("form", form, FORMS)

@@ -16,7 +16,16 @@ from holdfast.nn.lru import ring
 def ring_eigenvalues(
     size: int, r_min: float, r_max: float = 1.0, *, seed: int | torch.Generator = 0
 ) -> Complex128[Tensor, " size"]:
-    """`size` eigenvalues uniform in area on the ring r_min <= |lam| <= r_max (linrec, Lemma 6); global RNG untouched."""
+    """Random eigenvalues, uniform in area on the ring r_min <= |lam| <= r_max (linrec, Lemma 6).
+
+    torch's global random state is left as it was.
+
+    Args:
+        size: how many.
+        r_min: smallest modulus.
+        r_max: largest modulus, at most 1.
+        seed: number or torch.Generator.
+    """
     positive(size=size)
     if not 0 <= r_min <= r_max <= 1:
         raise ArgumentError(f"the ring needs 0 <= r_min <= r_max <= 1, came r_min={r_min!r}, r_max={r_max!r}")
@@ -30,7 +39,10 @@ def ring_eigenvalues(
 def roots_of_unity(size: int) -> Complex128[Tensor, " size"]:
     """The N-th roots of unity e^{2 pi i k / N}: the Vandermonde matrix has condition number 1 for N >= length.
 
-    With N < length inputs N steps apart meet the same power: they are added up and cannot be told apart.
+    With N < length inputs N steps apart meet the same power: only their sum can be known.
+
+    Args:
+        size: N.
     """
     positive(size=size)
     k = np.arange(size // 2 + 1)
@@ -43,7 +55,11 @@ def roots_of_unity(size: int) -> Complex128[Tensor, " size"]:
 
 @checked
 def counting_eigenvalue(longest: int) -> float:
-    """A real eigenvalue in (0, 1) whose state still counts at `longest` steps: 1 - 1/longest, so that lam^k >= 1/4."""
+    """A real eigenvalue in (0, 1) whose state still counts after many steps: 1 - 1/longest, so that lam^k >= 1/4.
+
+    Args:
+        longest: largest number of steps k to be counted.
+    """
     if longest < 1:
         raise ArgumentError(f"longest must be at least 1, came {longest!r}")
     return 1 - 1 / max(longest, 2)

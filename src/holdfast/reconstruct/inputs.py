@@ -21,9 +21,13 @@ from holdfast.reconstruct.operator import vandermonde
 class Reconstruction:
     """Inputs rebuilt from states.
 
-    `values` are (*batch, time), or (*batch, time, dimensions) for the block form; `coefficients` those of the basis
-    where one was given. `rank` of `unknowns` is the numerical rank of the encoding, `condition` the condition number of
-    V^H V (or Omega^H Omega); with several blocks the smallest rank and the largest condition of any.
+    Args:
+        values: the inputs (*batch, time), or (*batch, time, dimensions) for the block form.
+        rank: numerical rank of the encoding; with several blocks the smallest.
+        unknowns: the rank that is needed.
+        condition: condition number of V^H V (or Omega^H Omega); with several blocks the largest.
+        status: "ok", "rank deficient" or "regularised".
+        coefficients: those of the basis, where one was given.
     """
 
     values: Float64[Tensor, "*any"]
@@ -34,12 +38,21 @@ class Reconstruction:
     coefficients: Float64[Tensor, "*batch functions"] | None = None
 
     def error(self, true: Float[Tensor, "*any"]) -> float:
-        """Relative error |values - true| / |true| over everything."""
+        """Relative error |values - true| / |true| over everything.
+
+        Args:
+            true: the true inputs, shaped like `values`.
+        """
         self._check(true)
         return float((self.values - true).norm() / true.double().norm())
 
     def error_by_time(self, true: Float[Tensor, "*any"], *, dimensions: bool = False) -> Float64[Tensor, " time"]:
-        """Root mean square error at each time, over the batch (and the dimensions of the block form)."""
+        """Root mean square error at each time, over the batch (and the dimensions of the block form).
+
+        Args:
+            true: the true inputs, shaped like `values`.
+            dimensions: whether the last axis of `values` holds dimensions, as in the block form.
+        """
         self._check(true)
         square = (self.values - true) ** 2
         if dimensions:
@@ -61,7 +74,16 @@ def decoder(
     cut: float | None = None,
     ridge: float = 0.0,
 ) -> Decoder:
-    """Factorises once the map from inputs (or coefficients of `basis`) to the state; the result decodes many states."""
+    """Factorises once the map from inputs (or coefficients of a basis) to the state; the result decodes many states.
+
+    Args:
+        eigenvalues: of the recurrence (modes,).
+        length: number of inputs.
+        basis: columns Psi in which inputs are sparse (length, functions); None rebuilds the inputs themselves.
+        form: "complex" or "real", as in `make_decoder`.
+        cut: as in `make_decoder`.
+        ridge: as in `make_decoder`.
+    """
     V = vandermonde(eigenvalues, length)
     if basis is None:
         return make_decoder(V, form=form, cut=cut, ridge=ridge)
@@ -82,11 +104,18 @@ def inputs(
     cut: float | None = None,
     ridge: float = 0.0,
 ) -> Reconstruction:
-    """u_{1:k} = V_k^+ x_k: all inputs from the last state (linrec, eq. 5), k = `length`.
+    """All inputs from the last state: u_{1:k} = V_k^+ x_k (linrec, eq. 5), k = `length`.
 
-    complex: literal pseudo-inverse, real part; real: stacked real least squares; see `make_decoder` for `cut` and
-    `ridge`. Eigenvalues (M, R) are the block form of Prop. 7: states (*batch, M R) give (*batch, length, M), block by
-    block. One factorisation a block and one product, whatever the batch. `timestamp` gives k where it is not known.
+    One factorisation for each block and one product, whatever the batch. `timestamp` gives k where it is not known.
+
+    Args:
+        states: the states (*batch, modes), or (*batch, M R) in the block form.
+        eigenvalues: of the recurrence (modes,), or (M, R) for the block form of Prop. 7, which gives (*batch, length,
+            M), block by block.
+        length: number of inputs.
+        form: "complex" (literal pseudo-inverse, real part) or "real" (stacked real least squares).
+        cut: as in `make_decoder`.
+        ridge: as in `make_decoder`.
     """
     lam = as_eigenvalues(eigenvalues)
     if lam.ndim == 1:
@@ -120,12 +149,22 @@ def sparse_inputs(
     cut: float | None = None,
     ridge: float = 0.0,
 ) -> Reconstruction:
-    """alpha = Omega^+ x with Omega = V Psi, then u = Psi alpha: inputs sparse in a basis (linrec, eq. 6 and 22).
+    """Inputs that are sparse in a basis Psi, from the last state.
 
-    `basis` is "haar" or "fourier" with `length` and `functions`, or a matrix Psi (length, P); for the block form with
-    eigenvalues (M, R) it is (M, length, P), one coefficient acting on all dimensions (Prop. 7, eq. 11), and states are
-    (*batch, M R). Full column rank needs as many modes as functions: N - 1 >= P with the counting state, M R >= P
-    (the real form: half of them); else the status says "rank deficient".
+    alpha = Omega^+ x with Omega = V Psi, then u = Psi alpha (linrec, eq. 6 and 22). Full column rank needs as many
+    modes as functions: N - 1 >= P with the counting state, M R >= P (the real form: half of them); else the status says
+    "rank deficient".
+
+    Args:
+        states: the states (*batch, modes), or (*batch, M R) in the block form.
+        eigenvalues: of the recurrence (modes,), or (M, R) for the block form (Prop. 7, eq. 11).
+        basis: "haar" or "fourier" with `length` and `functions`, or a matrix Psi (length, P); in the block form (M,
+            length, P), one coefficient acting on all dimensions.
+        length: number of inputs, for a basis by name.
+        functions: number P of its functions, for a basis by name.
+        form: "complex" or "real", as in `make_decoder`.
+        cut: as in `make_decoder`.
+        ridge: as in `make_decoder`.
     """
     lam = as_eigenvalues(eigenvalues)
     psi = _read_basis(basis, length, functions, lam.ndim)
@@ -170,11 +209,15 @@ def _block_decoder(
 
 @checked
 def timestamp(state: Float[Tensor, "*batch"] | float, eigenvalue: float) -> Int64[Tensor, "*batch"]:
-    """k = log_lam(x (lam - 1) + 1), the number of steps that made the counting state x = sum_{i<k} lam^i (linrec, Sec. 3.1).
+    """k = log_lam(x (lam - 1) + 1), the number of steps that made the counting state x = sum_{i<k} lam^i.
 
-    lam is real in (0, 1) and the counting state has input 1 at every step: B is (N+1) x 2. Exact while lam^k is not
-    lost in the rounding of x: with `counting_eigenvalue(longest)` up to at least `longest` = 10,000 in float64. Refuses
-    states that have saturated or lie between two counts.
+    The counting state of linrec, Sec. 3.1, has input 1 at every step: B is (N+1) x 2. Exact while lam^k is not lost in
+    the rounding of x: with `counting_eigenvalue(longest)` up to at least `longest` = 10,000 in float64. Refuses states
+    that have saturated or lie between two counts.
+
+    Args:
+        state: the counting state x, a number or (*batch,).
+        eigenvalue: lam, real in (0, 1).
     """
     if not 0 < eigenvalue < 1:
         raise RangeError(f"the counting eigenvalue must be real in (0, 1), came {eigenvalue!r}")

@@ -25,6 +25,10 @@ def vandermonde(eigenvalues: Complex[Tensor, "*dimensions modes"], length: int) 
 
     Powers are exp(k log|lam|) (cos k angle, sin k angle) with the exponent in long double: accurate to 1e-15 up to
     k = 10,000 where long double has 64 bits of mantissa, and nothing overflows; powers below 1e-308 are 0.
+
+    Args:
+        eigenvalues: (modes,), or (dimensions, R) for the block form, on or inside the unit circle.
+        length: number of inputs.
     """
     lam = as_eigenvalues(eigenvalues)
     positive(length=length)
@@ -62,8 +66,10 @@ def encode(
 ) -> Complex128[Tensor, "*batch state"]:
     """The state after the last input: x_k = Lam x_{k-1} + B u_k from x = 0 (linrec, eq. 2), with B = 1 (eq. 15).
 
-    Eigenvalues (N,) take inputs (*batch, time) and give (*batch, N); (M, R) take (*batch, time, M) and give
-    (*batch, M R), the blocks one after another.
+    Args:
+        inputs: (*batch, time), or (*batch, time, M) for the block form.
+        eigenvalues: (N,), which gives states (*batch, N), or (M, R), which gives (*batch, M R), the blocks one after
+            another.
     """
     lam = as_eigenvalues(eigenvalues)
     if inputs.ndim == 0 or inputs.shape[-1] == 0:
