@@ -17,7 +17,11 @@ MOST = 600  # points in a fit; more do not change the verdict and cost time
 
 @checked
 def envelope(curve: MemoryCurve) -> Float64[np.ndarray, " time"]:
-    """sup over s >= t of M(s), within the measured times: what is left from t on, whatever oscillates below."""
+    """sup over s >= t of M(s), within the measured times: what is left from t on, whatever oscillates below.
+
+    Args:
+        curve: the memory curve.
+    """
     return np.maximum.accumulate(curve.values[::-1])[::-1]
 
 

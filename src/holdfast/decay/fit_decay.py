@@ -51,11 +51,15 @@ def fit_decay(
     - zero: exactly 0 for more steps than a linear recurrence with known eigenvalues has modes (Cayley-Hamilton).
 
     Anything else is undecided: so are a curve that its rounding floor hides and one that is 0 so far (a delay may end
-    behind the horizon), and so is a sum of exponentials whose slowest rate the window does not resolve. The verdict
-    is about the window: a slower mode below the noise or beyond the horizon cannot be seen, and a sum of so many
-    exponentials that it equals a power law to within the noise is called polynomial. `eigenvalues` of a linear
-    recurrence (of e^{W t} in continuous `time`) settle what happens for t -> inf; see `DecayFit.asymptotic`. A curve of
-    a holdfast layer brings them along.
+    behind the horizon), and so is a sum of exponentials whose slowest rate the window does not resolve. The verdict is
+    about the window: a slower mode below the noise or beyond the horizon cannot be seen, and a sum of so many
+    exponentials that it equals a power law to within the noise is called polynomial.
+
+    Args:
+        curve: what `memory_function` measured, or a MemoryCurve made by hand.
+        eigenvalues: those of a linear recurrence (modes,). They settle what happens for t -> inf; see `asymptotic` of
+            the result. A curve of a holdfast layer brings them along.
+        time: what the eigenvalues belong to: "discrete" for one step, "continuous" for e^{W t}.
     """
     rest = envelope(curve)
     t = curve.time

@@ -27,10 +27,17 @@ ORDERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 
 @dataclass(frozen=True, eq=False)
 class KernelFit:
-    """The best sum of each order; `useful` is the last that the samples carry, `chosen` the one to take.
+    """A sampled kernel: its decay law, and the best exponential sum of each order.
 
-    Chosen is the smallest order within the tolerance (an L1 error relative to the L1 norm of the samples), else the best
-    of the useful ones.
+    Args:
+        time: the times of the samples.
+        values: the samples.
+        sums: the best sum of each order.
+        useful: the last order that the samples carry; larger ones follow the noise.
+        chosen: the order to take: the smallest within the tolerance, else the best of the useful ones.
+        tolerance: L1 error that was wanted, relative to the L1 norm of the samples.
+        decay: the law of |values|.
+        notes: what the fits had to say.
     """
 
     time: Float[np.ndarray, " samples"]
@@ -58,7 +65,12 @@ class KernelFit:
         return self.best.l1_error <= self.tolerance * self.size
 
     def to_layer(self, parameterization: str = "exp", *, time: Time = "discrete") -> AbstractRecurrent:
-        """A layer whose kernel is the chosen sum, with steps as long as the samples are apart."""
+        """A layer whose kernel is the chosen sum, with steps as long as the samples are apart.
+
+        Args:
+            parameterization: of the layer's recurrent weights.
+            time: "discrete" or "continuous".
+        """
         step = spacing(self.time) if time == "discrete" else float(np.diff(self.time).mean())
         return self.best.to_layer(parameterization, time=time, dt=step)
 
@@ -99,8 +111,15 @@ def fit_kernel(
 ) -> KernelFit:
     """Fits samples of a kernel by sums of decaying exponentials, one for each order, and names its decay law.
 
-    What `holdfast fit-kernel` prints. `method` is one of `fit_exponential_sum`, or "best", which takes the smallest L1
-    error of three. `tolerance` is the relative L1 error wanted. `progress(done, total)` is called after each order.
+    What `holdfast fit-kernel` prints.
+
+    Args:
+        values: the samples.
+        time: their times.
+        orders: numbers of modes to try.
+        method: one of `fit_exponential_sum`, or "best", which takes the smallest L1 error of three.
+        tolerance: L1 error wanted, relative to the L1 norm of the samples.
+        progress: called as `progress(done, total)` after each order.
     """
     if method not in ("best", *OFFERED):
         raise unknown_name("method", method, ("best", *OFFERED))

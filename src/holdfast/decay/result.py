@@ -21,7 +21,13 @@ class UndecidedError(HoldfastError, ValueError):
 
 @dataclass(frozen=True)
 class AsymptoticLaw:
-    """What the eigenvalues of a linear recurrence say about t -> inf: the law and the rate of its slowest mode."""
+    """What the eigenvalues of a linear recurrence say about t -> inf.
+
+    Args:
+        law: the law of its slowest mode.
+        rate: the rate of that mode.
+        slowest: its eigenvalue.
+    """
 
     law: Law
     rate: float
@@ -32,11 +38,23 @@ class AsymptoticLaw:
 class DecayFit:
     """The law of a curve over `window`, by the criterion described at `fit_decay`.
 
-    `rate` is set for exponential decay, `exponent` for polynomial, `support` for finite, `period` for periodic; their
-    95% `interval` goes with them. For an undecided curve `rate` is the local rate at the window's end, if it falls.
-    `margin` is how far inside its criterion the verdict lies: in standard errors (exponential, finite by shape), as the
-    root of the chi^2 ratio to three exponentials (polynomial), as a multiple of the limit (the others).
-    `asymptotic` is what known eigenvalues say about t -> inf.
+    Args:
+        law: "exponential", "polynomial", "finite", "periodic", "non-decaying", "zero" or "undecided".
+        status: "decided" or "undecided".
+        explanation: the reason, in words.
+        window: first and last time of the part that was judged.
+        margin: how far inside its criterion the verdict lies: in standard errors (exponential, finite by shape), as the
+            root of the chi^2 ratio to three exponentials (polynomial), as a multiple of the limit (the others).
+        rate: of exponential decay. For an undecided curve the local rate at the window's end, if it falls.
+        exponent: of polynomial decay.
+        support: time at which a finite curve ends.
+        period: of a periodic curve.
+        interval: the 95% interval of that constant.
+        noise: level below which the curve says nothing.
+        asymptotic: what known eigenvalues say about t -> inf.
+        time: the times of the curve.
+        envelope: sup of the curve over all later times, at each of them.
+        offset: of a polynomial law A (t + offset)^-exponent.
     """
 
     law: Law
@@ -61,6 +79,9 @@ class DecayFit:
 
         Read off the envelope where the measured part shows it, else extended by the law; inf where the memory does not
         decay. UndecidedError where neither can tell.
+
+        Args:
+            fraction: between 0 and 1.
         """
         if not 0 < fraction < 1:
             raise ArgumentError(f"fraction must lie between 0 and 1, came {fraction}")

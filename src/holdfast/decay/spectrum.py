@@ -25,6 +25,11 @@ def asymptotic_law(
     The slowest mode decides: rate = -max Re lam, or -max log|lam| / dt. On the boundary the memory does not decay; it
     is periodic if that eigenvalue turns. Only zeros in discrete time: finite. Assumed: the slowest mode is reached from
     the input and read by the output, and is not defective on the boundary (there a Jordan block grows like t).
+
+    Args:
+        eigenvalues: of W (modes,).
+        time: "discrete" or "continuous".
+        dt: time of one step, in discrete time.
     """
     if eigenvalues.numel() == 0 or not bool(torch.isfinite(eigenvalues).all()):
         raise ArgumentError(f"eigenvalues must be finite numbers, at least one, came {eigenvalues.tolist()}")

@@ -24,7 +24,14 @@ CHECKED = 200  # steps over which properties are checked: their answers do not c
 
 @dataclass(frozen=True, eq=False)
 class MemoryStudy:
-    """How a model remembers: for each probe a curve and its decay law, and the properties of its functional."""
+    """How a model remembers: for each probe a curve and its decay law, and the properties of its functional.
+
+    Args:
+        curves: the memory curve of each probe.
+        fits: its decay law.
+        properties: of the functional; None where they were not checked.
+        notes: what has to be said beside them.
+    """
 
     curves: dict[str, MemoryCurve]
     fits: dict[str, DecayFit]
@@ -63,9 +70,17 @@ def study_memory(
 ) -> MemoryStudy:
     """Measures the memory with every probe, names each decay law and checks the functional's properties.
 
-    What `holdfast memory` prints. `input_size` is the number of features, `horizon` the steps to follow; a model that
-    takes fewer (its `longest_input`) is followed for as many as it takes, and a note says so. `properties=False` leaves
-    the checks out. `progress(text, done, total)` is called along the way. `options` are those of `memory_function`.
+    What `holdfast memory` prints.
+
+    Args:
+        model: as `memory_function` takes it.
+        input_size: number of input features.
+        horizon: steps to follow the memory for; a model that takes fewer (its `longest_input`) is followed for as many
+            as it takes, and a note says so.
+        probes: one or more of "heaviside", "impulse" and "reversed".
+        properties: whether to check them.
+        progress: called as `progress(text, done, total)` along the way.
+        options: the other arguments of `memory_function`.
     """
     for name in probes:
         if name not in PROBES:
@@ -96,9 +111,15 @@ def study_memory(
 def study_repeated(
     score: Callable[..., Any], item: Any, copies: int, *, progress: Announce | None = None
 ) -> MemoryStudy:
-    """The memory of an item repeated up to `copies` times, by `repeated_input_memory`, with its decay law.
+    """The memory of an item that is repeated, with its decay law; for models that read tokens.
 
-    For models that read tokens: `score` gives a number for a text or a list of token ids.
+    The curve is that of `repeated_input_memory`.
+
+    Args:
+        score: gives a number for a text or a list of token ids.
+        item: what is repeated.
+        copies: largest number of copies.
+        progress: called as `progress(text, done, total)` along the way.
     """
     text = f"repeating {item!r}"
     announce = progress or _quiet
