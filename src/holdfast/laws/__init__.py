@@ -33,7 +33,13 @@ LAWS = {law.key: law for law in _CLASSES}
 
 @checked
 def get(name: str, *constants: Any, **named: Any) -> AbstractLaw:
-    """Builds the law called `name` from its constants: `get("power", 1.5)`."""
+    """Builds the law called `name` from its constants: `get("power", 1.5)`.
+
+    Args:
+        name: a key of LAWS, such as "exponential", "power" or "finite".
+        constants: the law's own, by position.
+        named: the same, by name.
+    """
     if name not in LAWS:
         raise unknown_name("decay law", name, LAWS)
     return LAWS[name](*constants, **named)

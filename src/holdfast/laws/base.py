@@ -38,9 +38,10 @@ def check_positive(**values: float) -> None:
 
 @dataclass(frozen=True)
 class AbstractLaw(ABC):
-    """A decay law: values, signed and absolute integrals.
+    """A decay law rho(t), t >= 0: values, signed and absolute integrals.
 
-    `_tail(t)` is the signed integral of rho over [t, inf). Laws that change sign also give `_absolute_tail`.
+    Times may be numbers, numpy arrays or tensors, and the answer is of the same kind. A final class gives `_tail(t)`,
+    the signed integral of rho over [t, inf); laws that change sign also give `_absolute_tail`.
     """
 
     key: ClassVar[str]

@@ -15,7 +15,11 @@ from holdfast.laws.base import AbstractLaw, check_positive
 @checked_fields
 @dataclass(frozen=True)
 class Exponential(AbstractLaw):
-    """rho(t) = exp(-rate t)."""
+    """rho(t) = exp(-rate t).
+
+    Args:
+        rate: of the decay, above 0.
+    """
 
     rate: float
     key: ClassVar[str] = "exponential"

@@ -16,7 +16,12 @@ from holdfast.laws.base import AbstractLaw, check_positive
 @checked_fields
 @dataclass(frozen=True)
 class Finite(AbstractLaw):
-    """rho(t) = (1 - t / support)^order up to `support`, 0 after it; order 0 is a box."""
+    """rho(t) = (1 - t / support)^order up to `support`, 0 after it.
+
+    Args:
+        support: time from which the law is 0.
+        order: how it ends; 0 is a box, which stays 1 up to its end.
+    """
 
     support: float
     order: float = 0.0

@@ -18,7 +18,12 @@ from holdfast.laws.base import AbstractLaw, check_positive
 @checked_fields
 @dataclass(frozen=True)
 class ExponentialMixture(AbstractLaw):
-    """rho(t) = sum_i coefficients_i exp(-rates_i t), coefficients of any sign."""
+    """rho(t) = sum_i coefficients_i exp(-rates_i t): what a diagonal linear layer can remember.
+
+    Args:
+        rates: one for each term, above 0.
+        coefficients: one for each term, of any sign.
+    """
 
     rates: tuple[float, ...]
     coefficients: tuple[float, ...]

@@ -17,7 +17,13 @@ from holdfast.laws.base import AbstractLaw, check_positive
 @checked_fields
 @dataclass(frozen=True)
 class OscillatingExponential(AbstractLaw):
-    """rho(t) = exp(-rate t) cos(frequency t + phase)."""
+    """rho(t) = exp(-rate t) cos(frequency t + phase).
+
+    Args:
+        rate: of the decay, above 0.
+        frequency: angle per unit of time, above 0.
+        phase: angle at t = 0.
+    """
 
     rate: float
     frequency: float

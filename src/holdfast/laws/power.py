@@ -16,7 +16,11 @@ from holdfast.laws.base import AbstractLaw, check_positive
 @checked_fields
 @dataclass(frozen=True)
 class PowerLaw(AbstractLaw):
-    """rho(t) = (1 + t)^-exponent; integrable for exponent > 1."""
+    """rho(t) = (1 + t)^-exponent; integrable for exponent > 1.
+
+    Args:
+        exponent: above 0.
+    """
 
     exponent: float
     key: ClassVar[str] = "power"

@@ -19,8 +19,11 @@ from holdfast.laws.base import AbstractLaw
 class ReciprocalSum(AbstractLaw):
     """rho(t) = sum_{k=1}^{terms} k^-2 exp(-t / k^power), the two sums of "Inverse Approximation Theory", App. C.
 
-    With `terms=None` the sum runs to infinity; it then decays like 1/t (power 1) or t^-1/2 (power 2), so that its L1
-    norm is infinite: the linear functional of App. C is bounded only on inputs that vanish fast enough.
+    Args:
+        power: 1 or 2.
+        terms: number of terms. None runs to infinity; the sum then decays like 1/t (power 1) or t^-1/2 (power 2), so
+            that its L1 norm is infinite: the linear functional of App. C is bounded only on inputs that vanish fast
+            enough.
     """
 
     power: int
