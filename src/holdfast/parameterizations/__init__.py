@@ -57,7 +57,11 @@ _FORMS = ("complete", "contraction", "normal")
 
 
 def names(time: Time = "continuous") -> tuple[str, ...]:
-    """The names that `get` knows for that kind of time."""
+    """The names that `get` knows for that kind of time.
+
+    Args:
+        time: "continuous" or "discrete".
+    """
     _check_time(time)
     return tuple(key for key, t in _TABLE if t == time)
 
@@ -65,7 +69,13 @@ def names(time: Time = "continuous") -> tuple[str, ...]:
 def get(
     name: str | AbstractParameterization, *, time: Time = "continuous", **constants: float
 ) -> AbstractParameterization:
-    """The parameterization called `name`; constants such as b of "best" by name. An instance is given back as it is."""
+    """The scalar parameterization called `name`; an instance is given back as it is.
+
+    Args:
+        name: one of `names(time)`, such as "best" or "exp".
+        time: "continuous" or "discrete".
+        constants: of the parameterization, by name, such as b of "best".
+    """
     _check_time(time)
     if isinstance(name, AbstractParameterization):
         if name.time != time or constants:
@@ -86,10 +96,15 @@ def get_matrix(
     parameterization: str | AbstractParameterization = "exp",
     **constants: Any,
 ) -> AbstractMatrixParameterization:
-    """The matrix form "complete", "contraction" or "normal".
+    """The parameterization of a dense W: the matrix form "complete", "contraction" or "normal".
 
-    complete: Hurwitz or Schur, any W whose eigenvalues are stable, for linear recurrences. contraction: for nonlinear
-    ones, in continuous time with the Euler step `dt` that it has to bear. normal: eigenvalues by `parameterization`.
+    Args:
+        form: "complete": Hurwitz or Schur, any W whose eigenvalues are stable, for linear recurrences. "contraction":
+            for nonlinear ones. "normal": a normal W.
+        time: "continuous" or "discrete".
+        parameterization: of the eigenvalues of the normal form.
+        constants: of that parameterization; or `dt` for the contraction form in continuous time, the Euler step that it
+            has to bear.
     """
     _check_time(time)
     if form in ("complete", "contraction") and parameterization != "exp":

@@ -18,7 +18,14 @@ from holdfast.parameterizations.named import Named
 
 @dataclass(frozen=True)
 class Range:
-    """An interval of real numbers: the values that f takes."""
+    """An interval of real numbers: the values that f takes.
+
+    Args:
+        low: left end.
+        high: right end.
+        low_open: whether the left end itself is left out.
+        high_open: whether the right end itself is left out.
+    """
 
     low: float
     high: float
@@ -26,7 +33,7 @@ class Range:
     high_open: bool = True
 
     def contains(self, values: Float[Tensor, "*any"]) -> Tensor:
-        """True where a value lies inside; NaN lies nowhere."""
+        """True where one of the `values` lies inside; NaN lies nowhere."""
         above = values > self.low if self.low_open else values >= self.low
         below = values < self.high if self.high_open else values <= self.high
         return above & below
@@ -87,7 +94,7 @@ class AbstractParameterization(Named, ABC):
         return self._inverse(lam)
 
     def right_inverse(self, lam: Tensor) -> Tensor:
-        """`inverse`, by the name that torch.nn.utils.parametrize looks for."""
+        """`inverse` of lam, by the name that torch.nn.utils.parametrize looks for."""
         return self.inverse(lam)
 
     def derivative(self, w: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:

@@ -91,7 +91,12 @@ class AbstractMatrixParameterization(Named, ABC):
 
 
 def spectral_margin(W: Float[Tensor, "n n"], time: Time) -> float:
-    """Distance of the spectrum to the stability boundary: -max Re lam, or 1 - max |lam|."""
+    """Distance of the spectrum of W to the stability boundary: -max Re lam, or 1 - max |lam|; negative beyond it.
+
+    Args:
+        W: a square matrix.
+        time: "continuous" or "discrete".
+    """
     if time not in ("continuous", "discrete"):
         raise unknown_name("kind of time", time, ("continuous", "discrete"))
     check_square(W)

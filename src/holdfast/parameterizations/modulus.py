@@ -39,11 +39,18 @@ def mode_distance(lam: Tensor, other: Tensor, time: Time) -> Tensor:
 
 
 def numerical_modulus(f: Callable[[Tensor], Tensor], time: Time, beta: float, *, span: float = SPAN) -> float:
-    """sup over |w| <= span of the worst relative distance within beta of w, in float64.
+    """The stability modulus g(beta) of StableSSM, Def. 3.2, of any f by search, in float64.
 
-    inf where some perturbed mode is unstable, or where the sup still grows in proportion to the span searched. A grid
-    with 400 points a decade on each side of 0 is zoomed into around its best points. Ends of the line where f fades
-    into the boundary by rounding are left out: exp(-e^w) is 1 in float64 for w < -37 but never reaches it.
+    The sup over |w| <= span of the worst relative distance within beta of w. inf where some perturbed mode is unstable,
+    or where the sup still grows in proportion to the span searched. A grid with 400 points for each decade on each side
+    of 0 is zoomed into around its best points. Ends of the line where f fades into the boundary by rounding are left
+    out: exp(-e^w) is 1 in float64 for w < -37 but never reaches it.
+
+    Args:
+        f: the parameterization, a function of tensors.
+        time: "continuous" or "discrete".
+        beta: size of the perturbation of a weight.
+        span: largest |w| that is searched.
     """
     side = torch.logspace(math.log10(SMALLEST), math.log10(span), int(400 * math.log10(span / SMALLEST)))
     grid = torch.cat([-side.flip(0), torch.zeros(1), side]).double()

@@ -23,6 +23,9 @@ class Normal(AbstractMatrixParameterization):
     Symmetric W are the case without 2x2 blocks. Free weights: an (n, n) matrix A (Q = Q0 exp(A - A')), one w a real
     eigenvalue or pair, one b a pair. Q0, the number of pairs and the signs of real eigenvalues (discrete time) are
     taken from the W that was given and stay fixed. "Inverse Approximation Theory", eq. 16.
+
+    Args:
+        parameterization: f, a scalar parameterization, such as get("exp").
     """
 
     key = "normal"
@@ -41,6 +44,7 @@ class Normal(AbstractMatrixParameterization):
 
     @property
     def time(self) -> Time:  # type: ignore[override]
+        """ "continuous" or "discrete", that of the scalar parameterization."""
         return self.scalar.time
 
     def _matrix(self, info: torch.finfo, *free: Tensor) -> Tensor:
