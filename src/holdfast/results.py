@@ -58,7 +58,14 @@ _FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
 class Claim:
     """A statement of a paper as a predicate on a result, with the numbers that decide it.
 
-    `paper` holds the paper's own values under the same names. `essential` claims must be decided at the standard preset.
+    Args:
+        name: short name, unique within its experiment.
+        statement: what the paper says, in a sentence.
+        status: "met", "not met" or "undecided".
+        numbers: what was measured, by name.
+        paper: the paper's own values under the same names.
+        explanation: why it is not met or not decided.
+        essential: whether it must be decided at the standard preset.
     """
 
     name: str
@@ -81,7 +88,17 @@ class Claim:
         otherwise: str,
         essential: bool = False,
     ) -> Self:
-        """The claim with its status from a predicate; None is undecided. `otherwise` explains what is not met."""
+        """The claim with its status from a predicate.
+
+        Args:
+            name: short name, unique within its experiment.
+            statement: what the paper says, in a sentence.
+            holds: whether it is met; None is undecided.
+            numbers: what was measured, by name.
+            paper: the paper's own values under the same names.
+            otherwise: explanation for a claim that is not met.
+            essential: whether it must be decided at the standard preset.
+        """
         status: Status = "undecided" if holds is None else "met" if holds else "not met"
         return cls(name, statement, status, numbers, paper or {}, "" if holds else otherwise, essential)
 
@@ -92,7 +109,18 @@ class Claim:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a result came from: code, versions, machine, seed, time."""
+    """Where a result came from: code, versions, machine, seed, time.
+
+    Args:
+        version: of holdfast.
+        commit: of the clone that ran, marked where files were changed; empty outside a clone.
+        packages: versions of torch, numpy and scipy.
+        machine: system, cpu, cores, threads and Python version.
+        seed: of the random numbers; None where there is none.
+        started: when the work began, in ISO format.
+        seconds: how long it took.
+        extra: what else belongs to this result.
+    """
 
     version: str
     commit: str
@@ -105,7 +133,13 @@ class Provenance:
 
     @classmethod
     def collect(cls, *, seed: int | None = None, started: datetime | None = None, **extra: Any) -> Self:
-        """Reads everything off this process; `started` is when the work began (default: now)."""
+        """Reads everything off this process.
+
+        Args:
+            seed: of the random numbers; None where there is none.
+            started: when the work began; None is now.
+            extra: what else belongs to this result.
+        """
         import torch
 
         now = datetime.now(UTC)
@@ -130,7 +164,17 @@ class Provenance:
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome of one unit of work: (experiment, config, seed)."""
+    """The outcome of one unit of work, (experiment, config, seed), saved as a folder so that damage is noticed.
+
+    Args:
+        experiment: id of the experiment.
+        config: its settings, plain values.
+        arrays: what was computed, by name.
+        claims: statements of the paper with their status.
+        provenance: where the result came from.
+        log: lines that the work wrote, plain values.
+        page: figures, tables and notes for the report.
+    """
 
     experiment: str
     config: Mapping[str, Any]
@@ -172,7 +216,11 @@ class Result:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Self:
-        """Reads a result back; raises DamagedResultError, naming the file, unless every byte is as it was written."""
+        """Reads a result back; raises DamagedResultError, naming the file, unless every byte is as it was written.
+
+        Args:
+            folder: where it was saved.
+        """
         path = Path(folder)
         try:
             body = unseal(path / MANIFEST)
@@ -200,7 +248,11 @@ class Result:
 
 
 def verify(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """The contents of result.json after every byte of the result was checked; much cheaper than loading its arrays."""
+    """The contents of result.json after every byte of the result was checked; much cheaper than loading its arrays.
+
+    Args:
+        folder: where the result was saved.
+    """
     path = Path(folder)
     body = unseal(path / MANIFEST)
     for entry in body["files"].values():
@@ -209,7 +261,11 @@ def verify(folder: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def saved_files(folder: str | os.PathLike[str]) -> dict[str, bytes]:
-    """Name and content of the files that make up a saved result, checked; whatever else lies there is none of it."""
+    """Name and content of the files that make up a saved result, checked; other files in the folder are left out.
+
+    Args:
+        folder: where the result was saved.
+    """
     path = Path(folder)
     listed = verify(path)["files"].values()
     return {MANIFEST: read_regular(path / MANIFEST, MOST_MANIFEST)} | {
@@ -218,7 +274,11 @@ def saved_files(folder: str | os.PathLike[str]) -> dict[str, bytes]:
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
-    """A short name for a config: equal for equal contents, whatever their order."""
+    """A short name for a config: equal for equal contents, whatever their order.
+
+    Args:
+        config: plain values by name.
+    """
     text = json.dumps(_plain(config), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -55,14 +55,24 @@ FILES: dict[Split, tuple[DataFile, DataFile]] = {
 
 @dataclass(frozen=True, eq=False)
 class LabelledImages:
-    """Grey images as bytes, a class for each, and where they came from."""
+    """Grey images as bytes, a class for each, and where they came from.
+
+    Args:
+        images: (count, height, width), 0 to 255.
+        labels: the class of each image (count,).
+        source: where they came from, in words.
+    """
 
     images: UInt8[Tensor, "count height width"]
     labels: Int64[Tensor, " count"]
     source: str
 
     def sequences(self, dtype: torch.dtype = torch.float32) -> Float[Tensor, "count time"]:
-        """Each image as one sequence of pixels in [0, 1], row after row."""
+        """Each image as one sequence of pixels in [0, 1], row after row: (count, height width).
+
+        Args:
+            dtype: of the result.
+        """
         return self.images.flatten(1).to(dtype) / 255
 
 
@@ -71,6 +81,10 @@ def mnist(split: Split = "train", *, download: bool = True) -> LabelledImages:
 
     Read from `mnist/` in the folder that HOLDFAST_DATA names, else in the user's cache folder; missing files are
     downloaded there first. Each file is checked against its SHA-256.
+
+    Args:
+        split: "train" or "test".
+        download: whether missing files may be downloaded.
     """
     if split not in FILES:
         raise unknown_name("split of MNIST", split, FILES)
