@@ -37,7 +37,14 @@ class _Worker:
 
 
 class LocalExecutor:
-    """One process a core. A process that dies takes only its own task with it; another is started in its place."""
+    """Performs tasks in processes of this machine, one thread each.
+
+    A process that dies takes only its own task with it; another is started in its place.
+
+    Args:
+        root: folder of the store that results are saved in.
+        workers: number of processes; None is one for each core.
+    """
 
     def __init__(self, root: Path, workers: int | None = None) -> None:
         self.slots = available_cores() if workers is None else workers
@@ -48,14 +55,14 @@ class LocalExecutor:
         self._lines: queue.SimpleQueue[tuple[_Worker, dict[str, Any] | None]] = queue.SimpleQueue()
 
     def submit(self, task: Task) -> None:
-        """Gives the task to an idle process, or to a new one."""
+        """Gives the task to an idle process, or to a new one; never called while all slots are taken."""
         worker = next((w for w in self._workers if w.task is None), None) or self._start()
         worker.task = task
         with contextlib.suppress(OSError):  # it died while idle: its end arrives as an event, and the task runs again
             worker.send(task.message())
 
     def wait(self, seconds: float) -> list[Event]:
-        """Events in their order."""
+        """What happened since, in order; returns as soon as anything did, and after `seconds` at the latest."""
         events = []
         try:
             worker, line = self._lines.get(timeout=seconds)

@@ -16,15 +16,27 @@ from holdfast.results import config_hash
 
 @dataclass(eq=False)
 class Job:
-    """One experiment at one preset."""
+    """One experiment at one preset.
+
+    Args:
+        experiment: the experiment.
+        origin: where another process finds it: a module's name or a file.
+        preset: the preset.
+        config: its settings.
+        folder: of its conclusion.
+        units: its units, as tasks.
+        contents: checksum of each finished unit's arrays, by folder.
+        failed: whether a unit was given up.
+        concluded: whether its conclusion is saved.
+    """
 
     experiment: Experiment
     origin: str
     preset: str
     config: Config
-    folder: Path  # of its conclusion
+    folder: Path
     units: list[Task]
-    contents: dict[str, str] = field(default_factory=dict)  # checksum of each finished unit's arrays, by folder
+    contents: dict[str, str] = field(default_factory=dict)
     failed: bool = False
     concluded: bool = False
 
@@ -34,7 +46,12 @@ class Job:
         return [task for task in self.units if task.folder not in self.contents]
 
     def take_in(self, task: Task, manifest: Mapping[str, Any]) -> None:
-        """Notes that a unit is finished."""
+        """Notes that a unit is finished.
+
+        Args:
+            task: the unit.
+            manifest: contents of its result.json.
+        """
         self.contents[task.folder] = manifest["files"]["arrays"]["sha256"]
 
     def key(self) -> str:
@@ -52,7 +69,14 @@ class Job:
 
 
 def plan(store: Store, ids: Sequence[str], preset: str, notice: Callable[[str], None]) -> list[Job]:
-    """The jobs, with what is finished already taken in; damage is told through `notice`."""
+    """What is to be done: a job for each experiment, with what is finished already taken in.
+
+    Args:
+        store: where results are kept.
+        ids: experiments, by id or file; none are all of them.
+        preset: "quick", "standard" or "paper".
+        notice: called with a line for each saved result that is damaged and runs again.
+    """
     jobs = [_job(store, id, preset) for id in ids or registry.ids()]
     for job in jobs:
         for task in job.units:

@@ -21,30 +21,52 @@ ATTEMPTS = 2  # a unit whose process died is tried once more
 
 
 class Listener(Protocol):
-    """Hears what happens, to show it."""
+    """Is told what happens during a run, to show it."""
 
     def planned(self, jobs: Sequence[Job]) -> None:
-        """Work begins."""
+        """Work begins on these jobs."""
 
     def started(self, task: Task) -> None:
-        """A task begins."""
+        """This task begins."""
 
     def progress(self, task: Task, done: float, text: str) -> None:
-        """A task got that far, 0 to 1."""
+        """A task got that far.
+
+        Args:
+            task: the task.
+            done: the share that is done, 0 to 1.
+            text: a word about it.
+        """
 
     def finished(self, task: Task, seconds: float) -> None:
-        """A task is done and saved."""
+        """A task is done and saved.
+
+        Args:
+            task: the task.
+            seconds: how long it took.
+        """
 
     def failed(self, task: Task, text: str) -> None:
-        """A task is given up."""
+        """A task is given up.
+
+        Args:
+            task: the task.
+            text: the reason, in a line.
+        """
 
     def notice(self, text: str) -> None:
-        """Something worth a line."""
+        """Something worth a line, `text`, happened."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A task that was given up, with the file that holds its traceback."""
+    """A task that was given up.
+
+    Args:
+        task: the task.
+        text: the reason, in a line.
+        file: holds its traceback.
+    """
 
     task: Task
     text: str
@@ -53,7 +75,15 @@ class Failure:
 
 @dataclass
 class Scheduler:
-    """One run over some jobs."""
+    """One run over some jobs: longest units first, each under its lock; a unit whose process died is tried once more.
+
+    Args:
+        store: where results are kept.
+        executor: performs the tasks, on this machine or a cluster.
+        listener: is told what happens.
+        jobs: what is to be done, from `plan`.
+        failures: tasks that were given up so far.
+    """
 
     store: Store
     executor: Executor

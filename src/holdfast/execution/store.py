@@ -35,7 +35,11 @@ class FolderError(StoreError):
 
 
 class Store:
-    """Results under one folder, shared by any number of processes."""
+    """Results under one folder, shared by any number of processes.
+
+    Args:
+        root: the folder.
+    """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         if os.fspath(root) == "":
@@ -43,19 +47,29 @@ class Store:
         self.root = Path(root).absolute()  # tasks travel to processes with other current folders
 
     def unit(self, experiment: str, identity: str) -> Path:
-        """The folder of one unit."""
+        """The folder of one unit.
+
+        Args:
+            experiment: id of the experiment.
+            identity: short name of the unit.
+        """
         return self.root / experiment / identity
 
     def conclusion(self, experiment: str, preset: str) -> Path:
-        """The folder of a preset's conclusion."""
+        """The folder of a preset's conclusion.
+
+        Args:
+            experiment: id of the experiment.
+            preset: the preset.
+        """
         return self.root / experiment / f"conclusion-{preset}"
 
     def scratch(self, folder: Path) -> Path:
-        """Where the unit of that folder keeps checkpoints while it runs."""
+        """Where the unit of that `folder` keeps checkpoints while it runs."""
         return self.root / ".scratch" / self._name(folder)
 
     def failure(self, folder: Path) -> Path:
-        """Where the traceback of a failed unit is written."""
+        """Where the traceback of a failed unit of that `folder` is written."""
         return self.root / ".failures" / f"{self._name(folder)}.txt"
 
     def prepare(self) -> None:
@@ -66,9 +80,12 @@ class Store:
             _trial(self.root)
 
     def state(self, folder: Path) -> tuple[dict[str, Any] | None, str]:
-        """What result.json says once every byte was checked, and a word on damage where there is any.
+        """What result.json of a folder says once every byte was checked, and a word on damage where there is any.
 
         (None, "") where nothing is there; (None, why) where something is there that cannot be trusted.
+
+        Args:
+            folder: of a unit or a conclusion.
         """
         try:
             if MANIFEST not in os.listdir(folder):
@@ -100,7 +117,12 @@ class Store:
                 raise IsADirectoryError(errno.EISDIR, "a folder in place of a file", str(folder / MANIFEST))
 
     def save(self, folder: Path, result: Result) -> None:
-        """Writes a result; leftovers of a killed writer, and the unit's checkpoints and traceback, are removed."""
+        """Writes a result; leftovers of a killed writer, and the unit's checkpoints and traceback, are removed.
+
+        Args:
+            folder: of the unit or conclusion.
+            result: what is written.
+        """
         with self._guarded_folder(folder):
             if folder.is_dir():
                 for left in folder.iterdir():

@@ -17,9 +17,20 @@ from holdfast.results import Result
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """One unit, or the conclusion of a preset's units (`sources` are their folders, `key` names their contents).
+    """A piece of work as data: one unit, or the conclusion of a preset's units.
 
-    `source` is the checksum of the user's own file that the experiment comes from, if it does.
+    Args:
+        kind: "unit" or "conclusion".
+        experiment: id of the experiment.
+        origin: where another process finds it: a module's name or a file.
+        folder: where the result is saved.
+        config: the settings.
+        label: what it is called in messages.
+        cost: estimated seconds on one core.
+        preset: that it belongs to.
+        key: of a conclusion, names the contents of its units.
+        source: checksum of the user's own file that the experiment comes from, if it does.
+        sources: of a conclusion, the folders of its units.
     """
 
     kind: Literal["unit", "conclusion"]

@@ -33,8 +33,13 @@ Arrays = Mapping[str, np.ndarray]
 class Work:
     """What a running unit may tell the outside: how far it is, what it logs, and where it may keep checkpoints.
 
-    `Work()` does nothing with progress, so that `run(config, Work())` works anywhere. `scratch` is a folder that survives
-    a killed run of the same unit and is deleted when the unit is finished; None where nothing is kept.
+    `Work()` does nothing with progress, so that `run(config, Work())` works anywhere.
+
+    Args:
+        report: called with the share that is done, 0 to 1, and a word about it.
+        scratch: a folder that survives a killed run of the same unit and is deleted when the unit is finished; None
+            where nothing is kept.
+        entries: the lines of the log so far.
     """
 
     report: Callable[[float, str], None] = lambda done, text: None
@@ -42,11 +47,21 @@ class Work:
     entries: list[dict[str, Any]] = field(default_factory=list)
 
     def progress(self, done: float, text: str = "") -> None:
-        """Says which share of the unit, from 0 to 1, is done."""
+        """Says which share of the unit, from 0 to 1, is done.
+
+        Args:
+            done: the share.
+            text: a word about it.
+        """
         self.report(min(max(float(done), 0.0), 1.0), text)
 
     def steps(self, items: Iterable[Any], text: str = "") -> Iterable[Any]:
-        """The items one after the other, with progress before each."""
+        """The items one after the other, with progress before each.
+
+        Args:
+            items: what the unit goes through.
+            text: a word about them.
+        """
         listed = list(items)
         for k, item in enumerate(listed):
             self.progress(k / len(listed), text)
@@ -59,7 +74,14 @@ class Work:
 
 @dataclass(frozen=True)
 class Unit:
-    """A finished unit, as `conclude` gets it."""
+    """A finished unit, as `conclude` gets it.
+
+    Args:
+        config: its settings.
+        arrays: what it computed, by name.
+        log: the lines that it logged.
+        seconds: how long it took.
+    """
 
     config: Config
     arrays: Arrays
@@ -71,8 +93,12 @@ class Unit:
 class Conclusion:
     """What an experiment says: claims with their numbers, figures and tables as data, notes in words.
 
-    `arrays` are numbers worth keeping that no figure shows. `notes` say what a reader must know: a fallback that was
-    used, a difference from the paper.
+    Args:
+        claims: statements of the paper with their status.
+        figures: figures as data (holdfast.figures).
+        tables: tables as data.
+        notes: what a reader must know: a fallback that was used, a difference from the paper.
+        arrays: numbers worth keeping that no figure shows.
     """
 
     claims: Sequence[Claim]
@@ -96,11 +122,21 @@ def one_second(config: Config) -> float:
 class Experiment:
     """A figure or table of a paper; see the module's text for the life of one.
 
-    `summary` says in a sentence or two what is computed. `version` is part of every unit's identity: raise it when the
-    code changes what is computed, and saved units run again. `cost` estimates a unit's seconds on one core; it decides
-    the order (long ones first, so that no core idles at the end) and the time left. `source` is the checksum of the
-    user's own file that it was loaded from, set by the registry, and part of every unit's identity too: an edited file
-    runs again, and two files with one id share nothing.
+    Args:
+        id: paper and name, like "iat-fig1"; "own-..." for an experiment of no paper.
+        where: the place in the paper, like "Figure 1".
+        title: a line.
+        summary: a sentence or two on what is computed.
+        presets: the config of "paper", "standard" and "quick"; made with `presets`.
+        run: computes one unit, `run(config, work) -> arrays`.
+        conclude: draws the conclusion, `conclude(config, units) -> Conclusion`.
+        units: splits a preset's config into those of its units; by default there is one.
+        cost: estimates a unit's seconds on one core. It decides the order (long ones first, so that no core idles at
+            the end) and the time left.
+        version: part of every unit's identity: raise it when the code changes what is computed, and saved units run
+            again.
+        source: checksum of the user's own file that it was loaded from, set by the registry, and part of every unit's
+            identity too: an edited file runs again, and two files with one id share nothing.
     """
 
     id: str
@@ -131,7 +167,12 @@ class Experiment:
         return self.id.split("-")[0]
 
     def config(self, preset: str, changes: Config | None = None) -> dict[str, Any]:
-        """The config of a preset, with some of its values changed."""
+        """The config of a preset, with some of its values changed.
+
+        Args:
+            preset: "paper", "standard" or "quick".
+            changes: settings to replace, by name.
+        """
         if preset not in PRESETS:
             raise unknown_name("preset", preset, PRESETS)
         config = dict(self.presets[preset])
@@ -142,7 +183,11 @@ class Experiment:
         return config
 
     def identity(self, config: Config) -> str:
-        """The short name of a unit: equal for equal experiment, version, source and config."""
+        """The short name of a unit: equal for equal experiment, version, source and config.
+
+        Args:
+            config: the unit's settings.
+        """
         return unit_identity(self.id, self.version, self.source, config)
 
 
@@ -153,7 +198,13 @@ def unit_identity(experiment: str, version: int, source: str, config: Config) ->
 
 
 def presets(paper: Config, *, standard: Config | None = None, quick: Config | None = None) -> dict[Preset, Config]:
-    """The three presets: the paper's own values, and what `standard` and `quick` change of them."""
+    """The three presets "paper", "standard" and "quick" of an experiment.
+
+    Args:
+        paper: the paper's own values.
+        standard: what the standard preset changes of them.
+        quick: what the quick preset changes of them.
+    """
     made: dict[Preset, Config] = {"paper": dict(paper)}
     for name, changes in (("standard", standard or {}), ("quick", quick or {})):
         for key in changes:
@@ -171,11 +222,20 @@ def split(config: Config, **axes: Iterable[Any]) -> list[Config]:
 
     An axis takes the place of the setting with its name: `widths=[2, 4]` of a preset becomes `m` of a unit when it is
     left out with `drop` first.
+
+    Args:
+        config: settings that all units share.
+        axes: values of each setting that units differ in.
     """
     names = list(axes)
     return [{**config, **dict(zip(names, values, strict=True))} for values in itertools.product(*axes.values())]
 
 
 def drop(config: Config, *names: str) -> dict[str, Any]:
-    """The config without these settings, so that units which do not depend on them stay the same when they change."""
+    """The config without some settings, so that units which do not depend on them stay the same when they change.
+
+    Args:
+        config: the settings.
+        names: those to leave out.
+    """
     return {key: value for key, value in config.items() if key not in names}

@@ -47,7 +47,14 @@ PLANNED: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of the list: what an experiment is, and whether it is there yet."""
+    """A line of the list of experiments.
+
+    Args:
+        id: paper and name, like "iat-fig1".
+        where: the place in the paper.
+        title: what it shows.
+        ready: whether it can be run; others are planned.
+    """
 
     id: str
     where: str
@@ -75,7 +82,11 @@ def entries() -> list[Entry]:
 
 
 def get(id: str) -> Experiment:
-    """The experiment of that id, or the one in a Python file of the user's (`path/to/file.py`)."""
+    """An experiment by its id, or from a Python file of the user's.
+
+    Args:
+        id: like "iat-fig1", or `path/to/file.py`.
+    """
     return load(origin(id))
 
 

@@ -74,8 +74,11 @@ def run(
 ) -> Result:
     """Runs a whole experiment in this process, one unit after the other, and saves nothing.
 
-    `changes` replace settings of the preset: run("stable-fig2", points=51). `progress` is called with the share that is
-    done, 0 to 1, and a word about it.
+    Args:
+        experiment: an id, a Python file, or the Experiment itself.
+        preset: "quick", "standard" or "paper".
+        progress: called with the share that is done, 0 to 1, and a word about it.
+        changes: settings of the preset to replace: run("stable-fig2", points=51).
     """
     experiment = get(experiment) if isinstance(experiment, str) else experiment
     config = experiment.config(preset, changes)
