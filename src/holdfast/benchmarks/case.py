@@ -23,7 +23,12 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Runner:
-    """A contender ready to run: `step` is what is timed, `read` names its outputs and gradients."""
+    """A contender ready to run.
+
+    Args:
+        step: what is timed: one training step.
+        read: turns what a step gave into outputs and gradients by name.
+    """
 
     step: Callable[[], Any]
     read: Callable[[Any], Results]
@@ -33,8 +38,14 @@ class Runner:
 class Contender:
     """One way to compute a training step.
 
-    `modules` are the imports that it cannot do without, `memory` the bytes that it takes at its peak, roughly. `truth`
-    is given where it computes another function than ours; it is then checked on the first `checked_steps` time steps.
+    Args:
+        name: what it is called in the table.
+        kind: "ours", "roofline", "torch" or "peer".
+        build: makes a Runner of a case's inputs.
+        modules: imports that it cannot do without.
+        truth: given where it computes another function than ours; None is the case's own.
+        checked_steps: time steps on which it is checked against its own truth; None is all.
+        memory: bytes that it takes at its peak, roughly.
     """
 
     name: str
@@ -48,10 +59,14 @@ class Contender:
 
 @dataclass(frozen=True)
 class Match:
-    """Ours against one contender: the row of the speed table that it belongs to, and the goal there, if any.
+    """Ours against one contender.
 
-    The ratio is (its time) / (our time) and the goal a lower bound; with sense "at most" it is (our time) / (its time)
-    and the goal an upper bound.
+    Args:
+        against: the contender.
+        row: the row of the speed table that it belongs to.
+        goal: the ratio that is to be reached, if any.
+        sense: "at least": the ratio is (its time) / (our time) and the goal a lower bound; "at most": it is (our time)
+            / (its time) and the goal an upper bound.
     """
 
     against: Contender
@@ -62,7 +77,17 @@ class Match:
 
 @dataclass(frozen=True)
 class Case:
-    """One shape of one kernel, with all that it is measured against; `memory` is what the truth takes, roughly."""
+    """One shape of one kernel, with all that it is measured against.
+
+    Args:
+        group: the kernel, or what is measured.
+        shape: its sizes (B, T, D, N), or (B, T, channels) of a raw scan.
+        inputs: makes the inputs.
+        truth: computes their results in float64.
+        ours: our kernel.
+        matches: what it is measured against.
+        memory: bytes that the truth takes, roughly.
+    """
 
     group: str
     shape: Shape
@@ -93,8 +118,17 @@ class Case:
 class OwnKernel:
     """One of our kernels, for the measurements that compare it with itself: growth of its time, and its memory.
 
-    `sweeps` gives sizes for each letter of `dims`, the others staying as in `base`; `bounds` the exponents that its
-    arithmetic has at most. `formula` says in words what `stated_bytes` counts.
+    Args:
+        name: of the kernel.
+        dims: one letter for each size of a shape.
+        make_inputs: makes the inputs of a shape.
+        ours: makes a Runner of them.
+        base: the shape that sizes are varied around.
+        sweeps: the values of each letter of `dims`, the others staying as in `base`.
+        bounds: for each letter the exponent that its arithmetic has at most.
+        memory_shape: the shape at which peak memory is measured.
+        stated_bytes: the memory that is promised for a shape.
+        formula: what `stated_bytes` counts, in words.
     """
 
     name: str

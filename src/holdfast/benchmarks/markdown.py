@@ -14,7 +14,11 @@ END = "<!-- end of what `holdfast bench --markdown` writes -->"
 
 
 def render(report: Report) -> str:
-    """The report as Markdown, with the command and the machine above its tables."""
+    """The report as Markdown, with the command and the machine above its tables.
+
+    Args:
+        report: what a run measured.
+    """
     parts = [f"Command: `{report.command}`. {machine(report)}", f"{summary(report).capitalize()}."]
     for table in tables(report):
         parts += [f"### {table.title}", _table(table)]
@@ -22,7 +26,12 @@ def render(report: Report) -> str:
 
 
 def write_page(path: str | Path, report: Report) -> None:
-    """Puts the report between the two marks of the page at `path`; a new page is made of the report alone."""
+    """Puts the report between the two marks of a Markdown page; a new page is made of the report alone.
+
+    Args:
+        path: of the page.
+        report: what a run measured.
+    """
     page = Path(path)
     block = f"{BEGIN}\n\n{render(report)}\n{END}"
     if not page.exists():

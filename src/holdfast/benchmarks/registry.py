@@ -17,7 +17,13 @@ GROWTH, MEMORY = "growth", "memory"
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run will measure."""
+    """What a run will measure.
+
+    Args:
+        cases: shapes at which our kernels are timed against others.
+        growth: kernels whose time is measured over their sizes.
+        memory: kernels whose peak memory is measured.
+    """
 
     cases: tuple[Case, ...]
     growth: tuple[OwnKernel, ...]
@@ -42,10 +48,12 @@ def names() -> list[str]:
 
 
 def select(only: Sequence[str] = (), *, peers: bool = False, quick: bool = False) -> Plan:
-    """The plan for the given names (all where there are none); raises UnknownNameError, nearest names first.
+    """The plan for the given names; raises UnknownNameError, nearest names first.
 
-    Without `peers`, only rooflines and what torch itself can do is measured against. `quick` keeps the small shapes and
-    leaves growth and memory out unless they are asked for.
+    Args:
+        only: some of `names()`; none are all.
+        peers: measure against other libraries too, not only against rooflines and what torch itself can do.
+        quick: keep the small shapes, and leave growth and memory out unless they are asked for.
     """
     known = names()
     for name in only:

@@ -25,8 +25,23 @@ Status = Literal["met", "missed", "information", "not run", "wrong"]
 class Row:
     """One line of the table: ours against one contender at one shape.
 
-    `ratio` is (its time) / (our time), or the inverse where the goal is "at most". "not run" says in `note` why the
-    contender could not be timed; "wrong" that our own result failed its check.
+    Args:
+        case: name of the case.
+        row: the row of the speed table that it belongs to.
+        shape: the sizes.
+        against: name of the contender.
+        goal: the ratio that is to be reached, if any.
+        sense: whether the goal is a lower ("at least") or an upper bound ("at most").
+        status: "met", "missed", "information" (no goal), "not run" (the contender could not be timed) or "wrong" (our
+            own result failed its check).
+        note: why it is "not run" or "wrong".
+        ours_ms: our median time of a step, in milliseconds.
+        against_ms: the contender's.
+        ratio: quartiles of (its time) / (our time), or of the inverse where the goal is "at most".
+        rounds: how often both were timed.
+        ours_error: largest error of our results against the float64 truth, as a share of its largest entry.
+        against_error: the contender's.
+        tolerance: how large such an error may be.
     """
 
     case: str
@@ -48,7 +63,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    """A whole run."""
+    """All that a run measured.
+
+    Args:
+        command: the command line.
+        provenance: versions, machine, time.
+        rows: ours against contenders.
+        growth: how the time of each kernel grows with its sizes.
+        memory: peak memory of each kernel, and what is promised.
+    """
 
     command: str
     provenance: Provenance
@@ -57,13 +80,21 @@ class Report:
     memory: tuple[Peak, ...]
 
     def save(self, path: str | Path) -> None:
-        """Writes everything as JSON."""
+        """Writes everything as JSON.
+
+        Args:
+            path: of the file.
+        """
         content = {"format": FORMAT, **asdict(self)}
         write_atomically(Path(path), (json.dumps(_without_infinity(content), indent=1) + "\n").encode())
 
     @classmethod
     def load(cls, path: str | Path) -> Report:
-        """Reads back what `save` wrote."""
+        """Reads back what `save` wrote.
+
+        Args:
+            path: of the file.
+        """
         try:
             content = json.loads(Path(path).read_text())
         except FileNotFoundError:

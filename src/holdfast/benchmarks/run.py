@@ -36,7 +36,14 @@ class Ready:
 
 
 def run(plan: Plan, budget: float, announce: Announce, command: str = "") -> Report:
-    """Measures everything in the plan, timing for about `budget` seconds in all; checks and compiling come on top."""
+    """Measures everything in a plan: builds each contender, checks it, then times it.
+
+    Args:
+        plan: what to measure, from `select`.
+        budget: seconds of timing in all, about; checks and compiling come on top.
+        announce: called with what comes next and the share of the work that is done.
+        command: the command line, for the report.
+    """
     started, load = datetime.now(UTC), load_of_others()
     sweeps = sum(len(kernel.sweeps) for kernel in plan.growth)
     matches = sum(len(case.matches) for case in plan.cases)

@@ -21,7 +21,12 @@ class Saved:
 
 
 def find_conclusions(store: Path, preset: str | None = None) -> dict[str, Path]:
-    """The folder of each experiment's conclusion: of that preset, or of the strongest one there is."""
+    """The folder of each experiment's conclusion in a store.
+
+    Args:
+        store: folder that results are kept in.
+        preset: conclusions of this preset; None takes the strongest that each experiment has.
+    """
     if preset is not None and preset not in PRESETS:
         raise unknown_name("preset", preset, PRESETS)
     found: dict[str, Path] = {}

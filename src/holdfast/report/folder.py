@@ -39,7 +39,11 @@ def locked(out: Path) -> Iterator[None]:
 
 
 def check_folder(out: Path) -> None:
-    """Refuses a folder that holds files and no page of ours."""
+    """Refuses a folder that holds files and no page of ours.
+
+    Args:
+        out: the folder that a page is to be written into.
+    """
     if written(out) is not None or not out.is_dir():
         return
     others = sorted(p.name for p in out.iterdir() if p.name != _LOCK and temporary_for(p.name) != LIST)

@@ -39,10 +39,13 @@ MARKS = {"met": "✓", "not met": "✗", "undecided": "?"}
 def write_page(
     store: Path, out: Path, *, preset: str | None = None, notice: Callable[[str], None] = lambda text: None
 ) -> Path:
-    """Writes the page of all conclusions in `store` into the folder `out`; gives back the path of index.html.
+    """Writes the page of all conclusions in a store into a folder; gives back the path of index.html.
 
-    `out` is empty, new, or an earlier page, of which no file is touched that was not written by it. What cannot be shown is
-    named on the page and told through `notice`; the rest is there.
+    Args:
+        store: folder that results are kept in.
+        out: empty, new, or an earlier page, of which no file is touched that was not written by it.
+        preset: conclusions of this preset; None takes the strongest that each experiment has.
+        notice: called with a line for each conclusion that cannot be shown; the page names it too, and shows the rest.
     """
     store, out = Path(store), Path(out)
     with locked(out):  # and collect within it: who waited here must not write what it knew before
@@ -57,7 +60,14 @@ def write_page(
 def write_figures(
     store: Path, out: Path, *, preset: str | None = None, notice: Callable[[str], None] = lambda text: None
 ) -> list[Path]:
-    """PNG and SVG of every figure: `<experiment>-<figure>.png`; one that cannot be drawn is told through `notice`."""
+    """PNG and SVG of every figure, as `<experiment>-<figure>.png`; gives back their paths.
+
+    Args:
+        store: folder that results are kept in.
+        out: folder that is written into.
+        preset: conclusions of this preset; None takes the strongest that each experiment has.
+        notice: called with a line for each figure that cannot be drawn.
+    """
     from holdfast.report.static import draw
 
     saved, _ = load_conclusions(Path(store), preset)
