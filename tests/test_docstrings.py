@@ -65,8 +65,9 @@ def class_text(cls):
 
 def members(cls):
     """(name, function, docstring) of the public methods and properties that the class defines itself."""
+    fields = {f.name for f in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else set()
     for name, member in vars(cls).items():
-        if name.startswith("_"):
+        if name.startswith("_") or name in fields:  # a field's default may be a function
             continue
         if isinstance(member, property) or hasattr(member, "func"):
             yield name, None, inspect.getdoc(getattr(cls, name)) or ""

@@ -75,10 +75,11 @@ def perturbation_error(
         relative: divide each sequence's error by its largest |x|, as the functional norm does.
         dt: time of one step, for the "sobolev" metric.
         layout: "batch_first", or "time_first" for models that take (time, batch, features).
-        method: how perturbed models are run: "impulse" (impulse responses and one matrix product, for linear layers of
-            ours), "folded" (perturbations folded into the scan, for the nonlinear diagonal layer), "kernel" (our
-            kernel, for torch.nn.RNN), "vmap" (torch.func.vmap) or "loop" for any module; "auto" takes the fastest that
-            fits, and the result says which and why.
+        method: how perturbed models are run. "impulse": impulse responses and one matrix product, for linear layers of
+            ours. "folded": all perturbations at once, as channels of a real diagonal layer's scan or in the matrix
+            products of ContinuousRNN. "kernel": one run of our kernel for each perturbation, for torch.nn.RNN. "vmap":
+            torch.func.vmap. "loop": one run for each perturbation, for any module. "auto" takes the fastest that
+            reproduces the model, and the result says which and why.
         memory_limit: bytes held at a time, about, beyond one plain run of the model and 64 MB of random directions.
         seed: number or torch.Generator for the random perturbations.
         progress: called as `progress(done, total)` along the way.
