@@ -15,7 +15,12 @@ _TEMPORARY = re.compile(r"\.(.+)\.\d+-[0-9a-f]{8}\.tmp")
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Puts `content` at `path` so that a reader sees the old file or the new one, also after a crash."""
+    """Puts a file in place so that a reader sees the old one or the new one, also after a crash.
+
+    Args:
+        path: where it goes.
+        content: its bytes.
+    """
     # not tempfile: its files can be read by nobody but their owner
     name = path.parent / f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
     try:

@@ -20,11 +20,11 @@ FORMAT = "holdfast layer 2"
 
 @checked
 def save_layer(layer: AbstractRecurrent, path: str | Path) -> None:
-    """Writes a layer into one safetensors file: weights as tensors, how to build it as metadata. `load_layer` reads it.
+    """Writes a layer into one safetensors file: weights as tensors, and how to build it as metadata.
 
     Args:
         layer: a layer that says how it is built (`layer.choices()`), as `to_layer()` makes them.
-        path: of the file; its folder must be there.
+        path: of the file, which `load_layer` reads; its folder must be there.
     """
     from safetensors.torch import save
 

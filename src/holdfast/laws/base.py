@@ -76,7 +76,12 @@ class AbstractLaw(ABC):
         return _apply(self._absolute_tail, t)
 
     def integral(self, start: Numeric, stop: Numeric) -> Numeric:
-        """The integral of rho over [start, stop], finite also where the tail is not."""
+        """The integral of rho over [start, stop], finite also where the tail is not.
+
+        Args:
+            start: lower end, a time or several.
+            stop: upper end.
+        """
         other = torch.as_tensor(stop) if isinstance(stop, Tensor) else torch.as_tensor(stop, dtype=torch.float64)
         return _apply(lambda t: self._between(t, other.to(t)), start)
 

@@ -16,7 +16,12 @@ from holdfast.laws.base import AbstractLaw, check_positive
 @checked_fields
 @dataclass(frozen=True)
 class StretchedExponential(AbstractLaw):
-    """rho(t) = exp(-(t / scale)^exponent), between exponential (1) and power law (towards 0)."""
+    """rho(t) = exp(-(t / scale)^exponent), between exponential (1) and power law (towards 0).
+
+    Args:
+        scale: time at which the law has fallen to 1/e, above 0.
+        exponent: above 0; 1 is the exponential law.
+    """
 
     scale: float
     exponent: float

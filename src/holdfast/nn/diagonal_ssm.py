@@ -42,7 +42,8 @@ class DiagonalSSM(AbstractRecurrent):
             [0.001, 0.5] per unit of time.
         bidirectional: also read the sequence from its end, with weights of its own, and add the outputs.
 
-    Memory of a training step, in numbers: x, y, their gradients, and 3 T state_size a sequence for U x, h and sigma(h).
+    Memory of a training step, in numbers: x, y, their gradients, and 3 T state_size for each sequence, for U x, h and
+    sigma(h).
     """
 
     recurrent_names = ("w",)

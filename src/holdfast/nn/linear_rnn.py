@@ -37,7 +37,7 @@ class LinearRNN(AbstractRecurrent):
             the start of Recurrence.
         bidirectional: also read the sequence from its end, with weights of its own, and add the outputs.
 
-    Memory of a training step, in numbers: x, y, their gradients, and 2 T state_size a sequence.
+    Memory of a training step, in numbers: x, y, their gradients, and 2 T state_size for each sequence.
     """
 
     recurrent_names = ("recurrence",)

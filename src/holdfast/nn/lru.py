@@ -37,7 +37,7 @@ class LRU(AbstractRecurrent):
         eigenvalues: where lam starts (state_size,), instead of the ring.
         bidirectional: also read the sequence from its end, with weights of its own, and add the outputs.
 
-    Memory of a training step, in numbers: x, y, their gradients, and 2 T state_size a sequence for h.
+    Memory of a training step, in numbers: x, y, their gradients, and 2 T state_size for each sequence, for h.
     """
 
     recurrent_names = ("w", "phase")

@@ -36,8 +36,8 @@ class SelectiveSSM(AbstractRecurrent):
 
     `dt` of forward and step multiplies Delta.
 
-    Memory of a training step, in numbers: x, y, their gradients, and 3 T features state_size a sequence for factors,
-    inputs and states of the scan.
+    Memory of a training step, in numbers: x, y, their gradients, and 3 T features state_size for each sequence, for
+    factors, inputs and states of the scan.
     """
 
     recurrent_names = ("w",)

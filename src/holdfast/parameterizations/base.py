@@ -113,8 +113,12 @@ class AbstractParameterization(Named, ABC):
     ) -> Float[Tensor, "*any"]:
         """G_f(w), the factor by which the gradient with respect to w is bounded (StableSSM, Thm 3.4 and Table 1).
 
-        Continuous |f'|/f^2; discrete |f'|/(1 - |f|)^2. The paper prints (1 - f)^2 in discrete time, right only for
-        f >= 0: `form="printed"` gives that. Where the recurrence is unstable G is inf.
+        Continuous |f'|/f^2; discrete |f'|/(1 - |f|)^2. Where the recurrence is unstable G is inf.
+
+        Args:
+            w: free weights.
+            form: "corrected" is the formula above. "printed" gives the paper's (1 - f)^2 in discrete time, right only
+                for f >= 0.
         """
         w = _floating(w, "w")
         if form == "corrected":

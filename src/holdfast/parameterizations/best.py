@@ -27,6 +27,10 @@ class Best(AbstractParameterization):
     """f(w) = -1/(a w^2 + b), a, b > 0; G = 2a|w|; g(beta) = (a beta / 2b)(beta + sqrt(beta^2 + 4b/a)).
 
     StableSSM, Sec. 3.3 and App. G (the ODE is solved wrongly there: 1/f = -(a/2) w^2 - b). Eq. 75 leaves w in g.
+
+    Args:
+        a: how fast the rate falls as w grows, above 0.
+        b: sets the fastest rate, which is 1/b at w = 0; above 0.
     """
 
     key = "best"
@@ -66,6 +70,9 @@ class DiscreteBest(AbstractParameterization):
     StableSSM takes b = 0.5: then f(0) = -1 lies on the circle, f is negative for |w| < 1/sqrt 2, and there the
     gradient scale is 2|w| / (2(w^2 + b) - 1)^2, which is unbounded, so that no modulus exists. With b >= 1 f stays in
     [0, 1), G = 2|w| everywhere and g is that of the continuous form.
+
+    Args:
+        b: sets the smallest eigenvalue, which is 1 - 1/b at w = 0; at least 0.5.
     """
 
     key = "best"

@@ -17,6 +17,9 @@ class Clip(AbstractParameterization):
     """f(w) = min(w, -edge), edge = 1e-4 as in S5; G = 1/w^2 for w <= -edge, else 0; g(beta) = beta/edge.
 
     The modulus is finite, so that f is stable by definition, but 1e4 times that of a smooth parameterization.
+
+    Args:
+        edge: smallest distance of lam to the boundary, above 0.
     """
 
     key = "clip"
@@ -49,6 +52,9 @@ class DiscreteClip(AbstractParameterization):
     """f(w) = w held in [-(1 - edge), 1 - edge]; G = 1/(1 - |w|)^2 inside, else 0; g(beta) = beta/edge up to beta = 1.
 
     Larger perturbations reach the other sign, where the odd terms of the sum add: that value is found numerically.
+
+    Args:
+        edge: smallest distance of |lam| to 1, between 0 and 1.
     """
 
     key = "clip"

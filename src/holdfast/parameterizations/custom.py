@@ -18,8 +18,15 @@ DOUBLINGS = 200  # of the bracket in which a weight is looked for: up to 2^200
 class Custom(AbstractParameterization):
     """lam = f(w) for a differentiable elementwise function f of tensors.
 
-    The derivative comes from autograd and the modulus from a search. Without `inverse`, w is found by bisection
-    on [0, inf) and then (-inf, 0], where f must be monotone on that half line. `low` and `high` bound the values of f.
+    The derivative comes from autograd and the modulus from a search.
+
+    Args:
+        f: the function.
+        time: "continuous" or "discrete".
+        inverse: gives a w with f(w) = lam. Without it w is found by bisection on [0, inf) and then (-inf, 0], where f
+            must be monotone on that half line.
+        low: smallest value of f; None is no bound.
+        high: largest value of f; None is no bound.
     """
 
     key = "custom"

@@ -19,10 +19,13 @@ from holdfast.parameterizations.scaling import find_scaling
 class EulerContraction(AbstractMatrixParameterization):
     """W for h+ = h + dt sigma(W h + drive) with an elementwise sigma of slope in [0, 1] and sigma(0) = 0.
 
-    I + dt W = D^-1 K D with D positive diagonal and |K|_2 < 1. On a constant drive z = W h + drive moves by
-    z+ = z + dt W sigma(z), and V = sum_i D_i^2 int_0^{z_i} sigma falls at every step of size dt or less: V+ - V <=
-    sigma'((I + dt W)'D^2(I + dt W) - D^2) sigma / (2 dt). In the limit dt -> 0 these are the W with a diagonal P for which
-    PW + W'P < 0. Free weights: Z of K, (n, n), and log D, (n,).
+    I + dt W = D^-1 K D with D positive diagonal and |K|_2 < 1. On a constant drive z = W h + drive moves by z+ = z + dt
+    W sigma(z), and V = sum_i D_i^2 int_0^{z_i} sigma falls at every step of size dt or less: V+ - V <= sigma'((I + dt
+    W)'D^2(I + dt W) - D^2) sigma / (2 dt). In the limit dt -> 0 these are the W with a diagonal P for which PW + W'P <
+    0. Free weights: Z of K, (n, n), and log D, (n,).
+
+    Args:
+        dt: the longest Euler step for which this is to hold.
     """
 
     key = "euler contraction"

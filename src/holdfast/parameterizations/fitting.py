@@ -19,6 +19,10 @@ def fit_constants(f: AbstractParameterization, lam: Float[Tensor, "*any"]) -> Ab
 
     best: b shrinks until -1/b is at least twice the fastest rate (a Mamba's A reaches -16; b = 0.5 ends at -2). clip:
     the edge moves to half the slowest rate. Values that no constant can hold are left to `f.inverse`, which lists them.
+
+    Args:
+        f: the parameterization.
+        lam: the eigenvalues that it is to hold.
     """
     if lam.numel() == 0:
         return f
@@ -35,7 +39,14 @@ def fit_constants(f: AbstractParameterization, lam: Float[Tensor, "*any"]) -> Ab
 
 
 def nearest(f: AbstractParameterization, lam: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
-    """`lam` with the values outside the range of `f` moved into it, INSIDE of the largest one away from its ends."""
+    """The eigenvalues, with those that `f` cannot take moved into its range.
+
+    They keep a distance of at least 1e-3 to the stability boundary, in continuous time times the largest eigenvalue.
+
+    Args:
+        f: the parameterization.
+        lam: the eigenvalues; those inside the range stay as they are.
+    """
     scale = float(lam.abs().max()) if f.time == "continuous" else 1.0
     edge = 0.0 if f.time == "continuous" else 1.0
     high = min(f.range.high, edge - INSIDE * scale)

@@ -24,7 +24,11 @@ SHARES = (0.99, 0.9, 0.7, 0.5, 0.3, 0.1, 0.01, 0.0)  # of the largest W on a ray
 
 
 class AbstractMatrixParameterization(Named, ABC):
-    """A map from free weights to a stable square matrix W, with a way in from a given one."""
+    """A map from free weights to a stable square matrix W, and back from a given W to free weights that make it.
+
+    A final class gives `_matrix`, `_take_over` and `_nearer`. Use it through
+    `torch.nn.utils.parametrize.register_parametrization(module, "weight", Hurwitz())`.
+    """
 
     @abstractmethod
     def _matrix(self, info: torch.finfo, *free: Tensor) -> Tensor:

@@ -20,9 +20,9 @@ TURN = 64.0  # |A - A'| at most: exp of it is orthogonal to 1e-13 in float64, an
 class Normal(AbstractMatrixParameterization):
     """W = Q D Q', Q orthogonal, D of 1x1 and 2x2 blocks with eigenvalues f(w) +- i b (discrete: f(w) e^{+-i b}).
 
-    Symmetric W are the case without 2x2 blocks. Free weights: an (n, n) matrix A (Q = Q0 exp(A - A')), one w a real
-    eigenvalue or pair, one b a pair. Q0, the number of pairs and the signs of real eigenvalues (discrete time) are
-    taken from the W that was given and stay fixed. "Inverse Approximation Theory", eq. 16.
+    Symmetric W are the case without 2x2 blocks. Free weights: an (n, n) matrix A (Q = Q0 exp(A - A')), one w for each
+    real eigenvalue or pair, and one b for each pair. Q0, the number of pairs and the signs of real eigenvalues
+    (discrete time) are taken from the W that was given and stay fixed. "Inverse Approximation Theory", eq. 16.
 
     Args:
         parameterization: f, a scalar parameterization, such as get("exp").

@@ -38,7 +38,7 @@ class AbstractBall(ABC):
 
     @abstractmethod
     def project(self, delta: Tensor, radius: Float[Tensor, " draws"]) -> Tensor:
-        """The nearest perturbation of norm at most `radius`, one radius a draw."""
+        """The nearest perturbation of norm at most `radius`, one radius for each perturbation."""
 
     @abstractmethod
     def steepest(self, gradient: Tensor) -> Tensor:

@@ -115,7 +115,7 @@ class Vmap(AbstractEvaluator):
 
 
 class Loop(AbstractEvaluator):
-    """One call of the module a draw."""
+    """One call of the module for each perturbation."""
 
     how = "loop"
 

@@ -131,7 +131,7 @@ class FoldedRNN(AbstractEvaluator):
 
 
 class OneByOne(AbstractEvaluator):
-    """torch.nn.RNN by our RNN kernel, one run a draw: the same function in a third of the time of torch's own."""
+    """torch.nn.RNN by our RNN kernel, one run for each perturbation: it takes a third of the time of torch's own."""
 
     how = "kernel"
 

@@ -110,7 +110,7 @@ def _of_torch(model: nn.RNNBase, data: Data, limit: float, method: Method) -> tu
         return f"{name} with projections has no form that is vectorised"
     small = _is_small(data, model.hidden_size)
     if isinstance(model, nn.RNN) and (method == "kernel" or (method == "auto" and not small)):
-        return OneByOne(model, data, limit), f"{name} by our own kernel, one run a draw"
+        return OneByOne(model, data, limit), f"{name} by our own kernel, one run for each perturbation"
     if method == "kernel":
         return f"{name} is not a torch.nn.RNN"
     if method == "vmap" or small:

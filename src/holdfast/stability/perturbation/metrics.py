@@ -13,7 +13,7 @@ from holdfast.errors import unknown_name
 
 MetricName = Literal["sup", "mean-square", "sobolev"]
 Errors = Float[Tensor, "draws batch time outputs"]
-# largest and smallest, or sums: one row of numbers a draw
+# largest and smallest, or sums: one row of numbers for each perturbation
 Partial = Float[Tensor, "draws numbers"]
 
 
@@ -32,7 +32,7 @@ class AbstractMetric(ABC):
 
     @abstractmethod
     def finish(self, joined: Partial, count: int) -> Float[Tensor, " draws"]:
-        """The norm, with `count` numbers of error a draw."""
+        """The norm, with `count` numbers of error for each perturbation."""
 
     def of(self, error: Errors) -> Float[Tensor, " draws"]:
         """The norm of a whole error."""
