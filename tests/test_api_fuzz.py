@@ -8,13 +8,6 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parent / "api_fuzz.py"
-# whose messages do not name the argument yet; a crash or a hang of them counts all the same
-UNNAMED = (
-    "best.", "holdfast.Claim", "holdfast.certify", "holdfast.data", "holdfast.design_parameterization",
-    "holdfast.experiments", "holdfast.gradient_scale", "holdfast.kernels", "holdfast.nn.Continuous",
-    "holdfast.nn.LinearRNN", "holdfast.nn.Recurrence", "holdfast.parameter_groups", "holdfast.parameterizations",
-    "holdfast.stabilize", "holdfast.stability.memory_bound", "holdfast.stability.weight_bound",
-)  # fmt: skip
 CHUNK = 1000
 FAST, ALL = 400, 20_000
 HANGS = 600  # seconds of a whole chunk; calls that use the processor are stopped after ten of their own
@@ -30,8 +23,7 @@ def run(first, count):
     except subprocess.TimeoutExpired as error:
         lines, ended = (error.stdout or b"").decode(), "it hung"
     said = [json.loads(line) for line in lines.splitlines()]
-    found = [line["found"] for line in said if "found" in line]
-    wrong = [text for text in found if "HungError" in text or not text.split(": ", 1)[1].startswith(UNNAMED)]
+    wrong = [line["found"] for line in said if "found" in line]
     if not said or "done" not in said[-1]:
         last = max((line["begin"] for line in said if "begin" in line), default=first)
         wrong.append(f"{last}: ended the process, {ended}")

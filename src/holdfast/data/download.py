@@ -56,7 +56,7 @@ def read_file(folder: Path, file: DataFile, *, download: bool, needed: Sequence[
     path = folder / file.name
     if not path.is_file():
         if not download:
-            raise _missing(folder, needed, "and downloading was not allowed")
+            raise _missing(folder, needed, "and download=False does not allow to fetch them")
         _download(folder, file, needed)
     if path.stat().st_size > file.most_packed:
         raise DamagedResultError(f"{path} is larger than its content could be; delete it and run again")

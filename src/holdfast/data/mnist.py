@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
+from holdfast._arguments import checked
 from holdfast.data.download import DataFile, read_file, set_folder
 from holdfast.errors import DamagedResultError, unknown_name
 
@@ -76,6 +77,7 @@ class LabelledImages:
         return self.images.flatten(1).to(dtype) / 255
 
 
+@checked
 def mnist(split: Split = "train", *, download: bool = True) -> LabelledImages:
     """The 60,000 training or 10,000 test images of MNIST, 28 x 28, in the order of the files.
 

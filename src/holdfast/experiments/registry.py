@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
+from holdfast._arguments import checked
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.experiments.base import Experiment
 from holdfast.papers import PAPERS, order_of
@@ -81,6 +82,7 @@ def entries() -> list[Entry]:
     return sorted([*ready, *planned], key=lambda entry: order_of(entry.id))
 
 
+@checked
 def get(id: str) -> Experiment:
     """An experiment by its id, or from a Python file of the user's.
 

@@ -107,9 +107,16 @@ def finite(function: str, **tensors: Tensor | None) -> None:
             )
 
 
+def flags(function: str, **values: object) -> None:
+    """Refuses anything that is not True or False."""
+    for name, value in values.items():
+        if not isinstance(value, bool):
+            raise ArgumentError(f"{function}: expected {name} to be True or False, came {describe(value)}")
+
+
 def backend(function: str, value: object, known: Sequence[str] = BACKENDS) -> None:
     """Refuses a backend that this kernel does not have."""
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise unknown_name(f"backend of {function}", value, known)
 
 

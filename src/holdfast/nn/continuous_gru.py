@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.errors import ArgumentError
 from holdfast.nn.base import AbstractRecurrent, uniform
@@ -34,6 +35,7 @@ class ContinuousGRU(AbstractRecurrent):
     fused = False
     time: Time = "continuous"
 
+    @checked
     def __init__(
         self,
         features: int,

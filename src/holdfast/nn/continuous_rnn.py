@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.kernels import rnn
@@ -46,6 +47,7 @@ class ContinuousRNN(AbstractRecurrent):
     boundary_name = "recurrence"
     time: Time = "continuous"
 
+    @checked
     def __init__(
         self,
         features: int,

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.kernels import rnn, scan
@@ -43,6 +44,7 @@ class LinearRNN(AbstractRecurrent):
     recurrent_names = ("recurrence",)
     boundary_name = "recurrence"
 
+    @checked
     def __init__(
         self,
         features: int,

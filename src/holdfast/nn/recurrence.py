@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.errors import ShapeError, unknown_name
 from holdfast.parameterizations import (
@@ -38,6 +39,7 @@ class Recurrence(nn.Module):
         dt: longest Euler step for which "contraction" is to hold, in continuous time.
     """
 
+    @checked
     def __init__(
         self,
         size: int,
@@ -55,7 +57,9 @@ class Recurrence(nn.Module):
         W = _default(size, structure, time) if initial is None else initial.detach()
         expected = (size, size) if structure == "dense" else (size,)
         if tuple(W.shape) != expected:
-            raise ShapeError(f"expected a {structure} recurrent weight of shape {expected}, came {tuple(W.shape)}")
+            raise ShapeError(
+                f"expected a {structure} recurrent weight, `initial`, of shape {expected}, came {tuple(W.shape)}"
+            )
         self.parameterization = self._choose(parameterization, W, dt)
         W = W.to(torch.get_default_dtype())
         if initial is None and isinstance(self.parameterization, EulerContraction):

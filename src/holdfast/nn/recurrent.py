@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from torch import nn
 
+from holdfast._arguments import checked
 from holdfast.errors import ArgumentError
 from holdfast.nn.base import AbstractRecurrent
 
@@ -65,6 +66,7 @@ def _own_names(module: nn.Module) -> list[str]:
     return [name for name, _ in module.named_parameters(recurse=False)] + list(behind or ())
 
 
+@checked
 def parameter_groups(
     model: nn.Module,
     *,

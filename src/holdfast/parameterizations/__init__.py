@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.parameterizations.base import AbstractParameterization, Range
@@ -56,6 +57,7 @@ _TABLE = {(c.key, c.time): c for c in _CLASSES}
 _FORMS = ("complete", "contraction", "normal")
 
 
+@checked
 def names(time: Time = "continuous") -> tuple[str, ...]:
     """The names that `get` knows for that kind of time.
 
@@ -66,6 +68,7 @@ def names(time: Time = "continuous") -> tuple[str, ...]:
     return tuple(key for key, t in _TABLE if t == time)
 
 
+@checked
 def get(
     name: str | AbstractParameterization, *, time: Time = "continuous", **constants: float
 ) -> AbstractParameterization:
@@ -89,6 +92,7 @@ def get(
         raise ArgumentError(f"{time} {name!r} does not take the constants {sorted(constants)}: {error}") from error
 
 
+@checked
 def get_matrix(
     form: str = "complete",
     *,

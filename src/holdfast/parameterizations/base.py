@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from holdfast._arguments import checked
 from holdfast.errors import ArgumentError, DtypeError, RangeError
 from holdfast.parameterizations.modulus import numerical_modulus
 from holdfast.parameterizations.named import Named
@@ -88,7 +89,7 @@ class AbstractParameterization(Named, ABC):
             outside = lam.detach()[~inside].flatten()
             shown = ", ".join(f"{v:.6g}" for v in outside[:8].tolist()) + (", ..." if len(outside) > 8 else "")
             raise RangeError(
-                f"{self!r} takes values in {self.range}; {len(outside)} of {lam.numel()} eigenvalues lie outside: "
+                f"{self!r} takes values in {self.range}; {len(outside)} of {lam.numel()} eigenvalues lam lie outside: "
                 f"{shown}. Change them, or choose a parameterization or constants whose range holds them."
             )
         return self._inverse(lam)
@@ -108,6 +109,7 @@ class AbstractParameterization(Named, ABC):
         """
         return self._margin(_floating(w, "w"))
 
+    @checked
     def gradient_scale(
         self, w: Float[Tensor, "*any"], *, form: Literal["corrected", "printed"] = "corrected"
     ) -> Float[Tensor, "*any"]:
@@ -129,6 +131,7 @@ class AbstractParameterization(Named, ABC):
             return self._scale(w)
         return self._derivative(w).abs() / (1 - self._value(w)) ** 2
 
+    @checked
     def modulus(self, beta: float) -> float:
         """g(beta) = sup_w |f(w)| sup_{|v-w|<=beta} int_0^inf |e^{f(v)t} - e^{f(w)t}| dt (StableSSM, Def. 3.2).
 

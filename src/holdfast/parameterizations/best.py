@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.errors import ArgumentError
 from holdfast.parameterizations.base import AbstractParameterization, Range, below_one
@@ -36,6 +37,7 @@ class Best(AbstractParameterization):
     key = "best"
     time: Time = "continuous"
 
+    @checked
     def __init__(self, a: float = 1.0, b: float = 0.5) -> None:
         super().__init__()
         self.a, self.b = float(a), float(b)
@@ -78,6 +80,7 @@ class DiscreteBest(AbstractParameterization):
     key = "best"
     time: Time = "discrete"
 
+    @checked
     def __init__(self, b: float = 1.0) -> None:
         super().__init__()
         self.b = float(b)

@@ -6,6 +6,7 @@ import math
 
 from torch import Tensor
 
+from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.errors import ArgumentError
 from holdfast.parameterizations.base import AbstractParameterization, Range
@@ -25,6 +26,7 @@ class Clip(AbstractParameterization):
     key = "clip"
     time: Time = "continuous"
 
+    @checked
     def __init__(self, edge: float = EDGE) -> None:
         super().__init__()
         self.edge = float(edge)
@@ -60,6 +62,7 @@ class DiscreteClip(AbstractParameterization):
     key = "clip"
     time: Time = "discrete"
 
+    @checked
     def __init__(self, edge: float = EDGE) -> None:
         super().__init__()
         self.edge = float(edge)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, RangeError
 from holdfast.parameterizations.base import AbstractParameterization, Range
@@ -31,6 +32,7 @@ class Custom(AbstractParameterization):
 
     key = "custom"
 
+    @checked
     def __init__(
         self,
         f: Callable[[Tensor], Tensor],

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from holdfast._arguments import checked
 from holdfast.parameterizations.base import AbstractParameterization
 from holdfast.parameterizations.best import Best, DiscreteBest
 from holdfast.parameterizations.clip import Clip, DiscreteClip
@@ -14,6 +15,7 @@ INSIDE = 1e-3
 ROOM = 2.0  # the range reaches at least this many times past the outermost eigenvalue
 
 
+@checked
 def fit_constants(f: AbstractParameterization, lam: Float[Tensor, "*any"]) -> AbstractParameterization:
     """`f` itself where its range holds `lam` with room, else the same form with other constants where some do.
 

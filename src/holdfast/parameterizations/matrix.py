@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.errors import DtypeError, RangeError, ShapeError, unknown_name
 from holdfast.parameterizations.named import Named
@@ -94,6 +95,7 @@ class AbstractMatrixParameterization(Named, ABC):
         )
 
 
+@checked
 def spectral_margin(W: Float[Tensor, "n n"], time: Time) -> float:
     """Distance of the spectrum of W to the stability boundary: -max Re lam, or 1 - max |lam|; negative beyond it.
 

@@ -8,7 +8,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from holdfast._arguments import checked
 from holdfast._types import Time
+from holdfast.errors import ArgumentError
 
 SPAN = 300.0  # |w| searched
 SMALLEST = 1e-6  # first grid point on each side of 0
@@ -38,6 +40,7 @@ def mode_distance(lam: Tensor, other: Tensor, time: Time) -> Tensor:
     return torch.where(stable, distance, torch.full_like(distance, math.inf))
 
 
+@checked
 def numerical_modulus(f: Callable[[Tensor], Tensor], time: Time, beta: float, *, span: float = SPAN) -> float:
     """The stability modulus g(beta) of StableSSM, Def. 3.2, of any f by search, in float64.
 
@@ -78,6 +81,8 @@ def numerical_modulus(f: Callable[[Tensor], Tensor], time: Time, beta: float, *,
 def _resolved(f: Callable[[Tensor], Tensor], grid: Tensor, time: Time) -> tuple[float, float] | None:
     """The interval of weights where f has digits; None where f really reaches the boundary at an end of it."""
     lam = f(grid)
+    if not isinstance(lam, Tensor) or lam.shape != grid.shape:
+        raise ArgumentError(f"f must map a tensor to one of the same shape, came {type(lam).__name__} for {grid.shape}")
     margin = -lam if time == "continuous" else 1 - lam.abs()
     blurred, fading = _BLURRED[time]
     inside = torch.nonzero((margin < 0) | (margin >= blurred)).flatten()

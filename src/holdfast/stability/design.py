@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.parameterizations import AbstractParameterization, Range
@@ -132,6 +133,7 @@ class Designed(AbstractParameterization):
         return f"designed({self.time}, G = {self._name}{constant})"
 
 
+@checked
 def design_parameterization(
     criterion: str | Callable[[Tensor], Tensor],
     *,

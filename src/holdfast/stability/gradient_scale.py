@@ -8,11 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from holdfast._arguments import checked
 from holdfast._types import Numeric, Time
 from holdfast.errors import ArgumentError
 from holdfast.parameterizations import AbstractParameterization, get
 
 
+@checked
 def gradient_scale(
     parameterization: str | AbstractParameterization,
     w: Numeric,

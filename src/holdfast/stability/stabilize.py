@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.nn.recurrent import RecurrentWeight, find_recurrent
@@ -40,6 +41,7 @@ class Stabilized:
             step()
 
 
+@checked
 def stabilize(
     model: nn.Module,
     parameterization: str | AbstractParameterization = "best",

@@ -186,6 +186,7 @@ def lru(
 
     Accuracy: the scan is float64 inside (see `scan`); matrix products round in the dtype, as torch's do.
     """
+    checks.flags("lru", reverse=reverse)
     _check(u, lam_re, lam_im, b, c, d, h0, lengths)
     name, _ = choose(u.device, backend, function="lru")
     tensors = (u, lam_re, lam_im, b, c, d, h0)

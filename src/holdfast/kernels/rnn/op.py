@@ -90,8 +90,7 @@ def _check(
     checks.backend("rnn", backend)
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
         raise unknown_name("activation of rnn", activation, ACTIVATIONS)
-    if not isinstance(reverse, bool):
-        raise ArgumentError(f"rnn: expected reverse to be True or False, came {checks.describe(reverse)}")
+    checks.flags("rnn", reverse=reverse)
     checks.tensor("rnn", "x", x, checks.REAL + checks.HALF)
     checks.ndim("rnn", "x", x, "batch time features")
     dtypes = tuple(dict.fromkeys((x.dtype, state_dtype(x))))

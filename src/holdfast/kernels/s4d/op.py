@@ -193,6 +193,7 @@ def s4d(
     checks.same_device("s4d", u=u, **weights)
     if lengths is not None:
         checks.lengths("s4d", lengths, u.shape[:1], u.shape[1], u.device)
+    checks.flags("s4d", reverse=reverse, return_state=return_state)
     if discretization not in DISCRETIZATIONS:
         raise unknown_name("discretization", discretization, DISCRETIZATIONS)
     batch, time, features = u.shape

@@ -201,6 +201,7 @@ def scan(
     Accuracy: the native backend keeps its states in float64 whatever the dtype, so a float32 result is as good as
     rounding it once (|a| -> 1 over 131072 steps: 1e-7; a float32 loop drifts by 1e-5).
     """
+    checks.flags("scan", reverse=reverse, check_finite=check_finite)
     _check(a, b, h0, lengths, check_finite)
     name, _ = choose(b.device, backend)
     outputs = torch.promote_types(a.dtype, b.dtype)

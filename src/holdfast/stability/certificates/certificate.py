@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Complex
 from torch import nn
 
+from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.laws import AbstractLaw
@@ -128,6 +129,7 @@ class Certificate:
         return _json(plain)
 
 
+@checked
 def certify(
     module: nn.Module,
     weight: str | None = None,

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from jaxtyping import Float64
 
+from holdfast._arguments import checked
 from holdfast.errors import ArgumentError
 from holdfast.memory import MemoryCurve, memory_function
 from holdfast.nn import AbstractRecurrent
@@ -45,6 +46,7 @@ class MemoryBound:
         return self.constant * math.exp(-self.rate * time)
 
 
+@checked
 def memory_bound(layer: AbstractRecurrent, horizon: int = 200) -> MemoryBound:
     """Both sides of StableSSM, Thm 3.1, for a real diagonal model with eigenvalues <= -beta0.
 
@@ -85,6 +87,7 @@ def _ratio(curve: MemoryCurve, constant: float, rate: float) -> float:
     return float((curve.values[seen] / np.maximum(bound[seen], 1e-300)).max()) if seen.any() else 0.0
 
 
+@checked
 def weight_bound(rate: float, horizon: float, memory: float, *, inputs: int = 1, lipschitz: float = 1.0) -> float:
     """theta_max that a diagonal model with eigenvalues <= -rate needs to have memory M(T) = `memory` at T = `horizon`.
 
