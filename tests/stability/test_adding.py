@@ -66,7 +66,8 @@ def test_a_stabilized_relu_network_learns_where_the_plain_one_does():
     """The variance of the target is 1/6: a network that remembers nothing ends there.
 
     Each at a rate that suits it: a free weight moves K less than itself, and at 3e-3 the plain network's loss passes 1e8.
+    When a run leaves the plateau at 0.16 hangs on roundings, between 400 and 800 updates here; 1000 end at 0.06 and 0.01.
     """
     for stable, lr in ((False, 3e-4), (True, 3e-3)):
-        final = torch.stack([train(seed, lr, 600, stable=stable, remembers=True)[0][-50:].mean() for seed in range(2)])
+        final = torch.stack([train(seed, lr, 1000, stable=stable, remembers=True)[0][-50:].mean() for seed in range(2)])
         assert float(final.mean()) < 0.13
