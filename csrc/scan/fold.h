@@ -126,7 +126,7 @@ inline int64_t slot(int64_t k, int64_t from, int64_t to, int64_t time) { return 
 
 // Steps [from, to) into scratch[slot][number][lane], 0 where a lane has no such step.
 template <typename T>
-HOLDFAST_APART inline void gather(const Lanes<const T> &lanes, const int64_t *count, int64_t from, int64_t to, int64_t numbers,
+inline void gather(const Lanes<const T> &lanes, const int64_t *count, int64_t from, int64_t to, int64_t numbers,
                    double *scratch) {
   int64_t done = 0;
   const int64_t run = (to - from) * numbers;
@@ -153,7 +153,7 @@ HOLDFAST_APART inline void gather(const Lanes<const T> &lanes, const int64_t *co
 }
 
 template <typename T>
-HOLDFAST_APART inline void scatter(const Lanes<T> &lanes, const int64_t *count, int64_t from, int64_t to, int64_t numbers,
+inline void scatter(const Lanes<T> &lanes, const int64_t *count, int64_t from, int64_t to, int64_t numbers,
                     const double *scratch) {
   int64_t done = 0;
   const int64_t run = (to - from) * numbers;

@@ -198,13 +198,15 @@ def compare(name, outputs, arguments, options, reference):
     options = {k: v.detach().double() if k == "dt" and isinstance(v, torch.Tensor) else v for k, v in options.items()}
     truth = tensors_of(reference(*wide, **options))
     given = [x for x in (*arguments, *options.values()) if isinstance(x, torch.Tensor) and x.dtype != torch.int64]
+    if not all(bool(torch.isfinite(x).all()) for x in given):
+        return False
     error = max(ERROR[x.real.dtype] for x in given)
     for got, true in zip(outputs, truth, strict=False):
         got = got.detach().to(true.dtype)
         if not bool(torch.isfinite(true).all()) or true.numel() == 0 or float(true.abs().max()) > 1e3:
             return False
         off = float((got - true).abs().max()) / max(1.0, float(true.abs().max()))
-        assert off <= error, f"{name}: off by {off}, {arguments=}, {options=}"
+        assert off <= error, f"{name}: off by {off}, shapes {[tuple(x.shape) for x in given]}, {options=}"
     return True
 
 
