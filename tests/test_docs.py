@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-
-import holdfast
+from public_names import modules_with_public_names
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("docs/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
@@ -41,9 +40,15 @@ def test_every_link_and_test_on_the_page_exists(page):
         assert f"def {test}(" in (ROOT / file).read_text(), f"{file}::{test}"
 
 
-def test_api_page_lists_exactly_the_public_names():
-    listed = re.findall(r"^\| `holdfast\.(\w+)` \|", (ROOT / "docs/api.md").read_text(), re.MULTILINE)
-    assert listed == list(holdfast.__all__)
+@pytest.mark.parametrize("package", modules_with_public_names(), ids=lambda m: m.__name__)
+def test_api_page_lists_exactly_the_public_names_of_the_package(package):
+    row = rf"^\| `{re.escape(package.__name__)}\.(\w+)` \| \S.* \|$"
+    assert re.findall(row, (ROOT / "docs/api.md").read_text(), re.MULTILINE) == list(package.__all__)
+
+
+def test_api_page_has_no_row_beyond_the_public_names():
+    rows = re.findall(r"^\| `", (ROOT / "docs/api.md").read_text(), re.MULTILINE)
+    assert len(rows) == sum(len(package.__all__) for package in modules_with_public_names())
 
 
 def test_readme_example_runs(capsys):

@@ -1,31 +1,17 @@
 """Every public name says what it is and what each of its arguments means."""
 
 import dataclasses
-import importlib
 import inspect
-import pkgutil
 import re
 
 import pytest
-
-import holdfast
-
-MODULES = [holdfast.__name__, *(m.name for m in pkgutil.walk_packages(holdfast.__path__, "holdfast."))]
-
-
-def with_public_names():
-    for name in MODULES:
-        if re.search(r"\.(peers|_)|\.cli\b", name):
-            continue  # peers need other libraries; the commands are documented by their --help
-        module = importlib.import_module(name)
-        if hasattr(module, "__all__"):
-            yield module
+from public_names import modules_with_public_names
 
 
 def public():
     """Each public function and class once, under the name of the highest package that lists it."""
     found = {}
-    for module in with_public_names():
+    for module in modules_with_public_names():
         for name in module.__all__:
             value = getattr(module, name)
             if inspect.isfunction(value) or (inspect.isclass(value) and value.__module__.startswith("holdfast")):
