@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from public_names import modules_with_public_names
 
 ROOT = Path(__file__).parent.parent

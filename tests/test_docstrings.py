@@ -5,6 +5,7 @@ import inspect
 import re
 
 import pytest
+
 from public_names import modules_with_public_names
 
 

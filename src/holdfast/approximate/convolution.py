@@ -43,7 +43,7 @@ def convolution(
 
     Args:
         rho: a law, a function or the samples themselves.
-        length: number of lags; samples bring their own.
+        length: number of lags, for a law or a function; samples bring their own.
         tolerance: error for inputs |x| <= 1 that is accepted.
         order: number of modes, where it is not to be searched.
         method: one of fit_exponential_sum, on the samples. By default matrix pencil (also complex modes, for kernels

@@ -78,9 +78,10 @@ def memory_function(
         normalization: "x" divides by |x|_inf, "x+1" by |x|_inf + 1 ("StableSSM", Def. 2.2).
         norm: order of the norm over several outputs, at least 1; inf takes the largest output.
         dt: time of one step. It scales the times of the curve and the difference d/dt, not the model.
-        search: which x are tried. "grid": sign vectors and unit vectors at all `amplitudes`. "auto": these and, where
-            there are more sign vectors than `budget`, those that the responses to unit vectors point to. "ascent": all
-            of these, then gradient ascent from the best.
+        search: which x are tried. "grid": all sign vectors and unit vectors at all `amplitudes`; where there are more
+            sign vectors than `budget`, the unit vectors alone (or random sign vectors, if even these are too many), at
+            the middle amplitude. "auto": then also the sign vectors that the responses to unit vectors point to, and
+            the best directions at all amplitudes. "ascent": after "auto", gradient ascent from the best x.
         candidates: the x to try, (rows, input_size), instead of the grid.
         amplitudes: sizes |x|_inf at which a direction is tried. They matter for nonlinear models only.
         budget: most directions that are tried in one round.

@@ -39,7 +39,7 @@ class GatedMLP(nn.Module):
 
 
 class GatedBlock(nn.Module):
-    """x + dropout(gated MLP(mixer(norm(x)))), a block of S4 and LRU stacks.
+    """x + dropout(gated MLP(mixer(norm(x)))), the block of S4's stacks.
 
     Args:
         mixer: the recurrent layer; its `features` are the block's width.

@@ -31,7 +31,7 @@ class LRU(AbstractRecurrent):
         parameterization: f, which gives the moduli |lam|, by name or as an object of `holdfast.parameterizations`.
         r_min: smallest modulus of the ring that lam starts in, uniform in area (linrec, Lemma 6).
         r_max: largest modulus of that ring, at most 1.
-        max_phase: phases start between 0 and this.
+        max_phase: phases start uniform between 0 and this.
         normalize: whether there is a gamma. It starts at sqrt(1 - |lam|^2), so that white noise in gives a state of
             unit size, and is learned.
         eigenvalues: where lam starts (state_size,), instead of the ring.

@@ -79,9 +79,9 @@ class GradientMonitor:
     Args:
         model: the model that is trained.
         names: weights to watch that are not known as recurrent.
-        every: keep every so many-th step.
+        every: 1 keeps every step, 2 every second one, and so on.
         quantiles: which quantiles of |dLoss/dw| / |w| to keep, in [0, 1].
-        lookahead: warn where the boundary would be reached within so many records.
+        lookahead: number of records within which reaching the boundary is worth a warning.
         share: of the elapsed time that margins of dense matrices, which need eigenvalues, may take.
         writer: gets TensorBoard scalars, by `add_scalar(tag, value, step)`.
     """
