@@ -142,7 +142,6 @@ def _plan_recurrence(path: str, part: Recurrence, dt: float | None, wanted: Want
     W = part().detach()
     after: Form
     notes: tuple[str, ...] = ()
-    after: Form
     if W.ndim == 1:
         after, notes = _scalar(wanted, part.time, W, dt)
     elif dt is not None:
