@@ -23,6 +23,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
+from holdfast._arguments import checked_fields
 from holdfast._arrays import check_arrays, pack_arrays, unpack_arrays
 from holdfast._files import damage, read_regular, write_atomically
 from holdfast._manifest import (
@@ -54,6 +55,7 @@ _FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
 }  # fmt: skip
 
 
+@checked_fields
 @dataclass(frozen=True)
 class Claim:
     """A statement of a paper as a predicate on a result, with the numbers that decide it.

@@ -94,7 +94,7 @@ def _download(folder: Path, file: DataFile, needed: Sequence[DataFile]) -> None:
             continue
         _store(folder / file.name, packed)
         return
-    raise _missing(folder, needed, f"and no mirror gave {file.name} ({'; '.join(reasons)})")
+    raise _missing(folder, needed, f"and with download=True no mirror gave {file.name} ({'; '.join(reasons)})")
 
 
 def _store(path: Path, packed: bytes) -> None:

@@ -104,7 +104,7 @@ def origin(id: str) -> str:
         return f"{PACKAGE}.{id.replace('-', '.', 1)}"
     if id in PLANNED:
         raise ArgumentError(f"{id} ({PLANNED[id]}) is not there yet; `holdfast list` shows what is")
-    raise unknown_name("experiment", id, known)
+    raise unknown_name("experiment id", id, known)
 
 
 def load(origin: str) -> Experiment:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from holdfast._arguments import checked
+from holdfast._arguments import checked, positive
 from holdfast._types import Time
 from holdfast.errors import ArgumentError
 from holdfast.nn.base import AbstractRecurrent, uniform
@@ -48,6 +48,7 @@ class ContinuousGRU(AbstractRecurrent):
     ) -> None:
         choices: dict[str, Any] = dict(dt=dt, bias=bias, out_features=out_features)
         super().__init__(features, state_size, bidirectional=bidirectional, **choices)
+        positive(out_features=out_features)
         if not dt > 0:
             raise ArgumentError(f"dt must be above 0, came {dt!r}")
         self.dt = float(dt)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from holdfast._arguments import checked
+from holdfast._arguments import checked, positive
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.kernels import rnn
@@ -69,6 +69,7 @@ class ContinuousRNN(AbstractRecurrent):
             out_features=out_features, W=W,
         )  # fmt: skip
         super().__init__(features, state_size, bidirectional=bidirectional, **choices)
+        positive(out_features=out_features)
         if activation not in ACTIVATIONS:
             raise unknown_name("activation", activation, ACTIVATIONS)
         if not dt > 0:

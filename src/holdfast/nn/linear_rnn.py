@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from holdfast._arguments import checked
+from holdfast._arguments import checked, positive
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.kernels import rnn, scan
@@ -67,6 +67,7 @@ class LinearRNN(AbstractRecurrent):
             bias=bias, out_features=out_features, W=W,
         )  # fmt: skip
         super().__init__(features, state_size, bidirectional=bidirectional, **choices)
+        positive(out_features=out_features)
         if discretization not in ("zoh", "euler"):
             raise unknown_name("discretization", discretization, ("zoh", "euler"))
         if time == "discrete" and (dt != 1.0 or discretization != "zoh"):

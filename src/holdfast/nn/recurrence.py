@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from holdfast._arguments import checked
+from holdfast._arguments import checked, positive
 from holdfast._types import Time
 from holdfast.errors import ShapeError, unknown_name
 from holdfast.parameterizations import (
@@ -50,6 +50,7 @@ class Recurrence(nn.Module):
         dt: float | None = None,
     ) -> None:
         super().__init__()
+        positive(size=size)
         if structure not in ("dense", "diagonal"):
             raise unknown_name("structure", structure, ("dense", "diagonal"))
         self.time: Time = time
@@ -58,7 +59,7 @@ class Recurrence(nn.Module):
         expected = (size, size) if structure == "dense" else (size,)
         if tuple(W.shape) != expected:
             raise ShapeError(
-                f"expected a {structure} recurrent weight, `initial`, of shape {expected}, came {tuple(W.shape)}"
+                f"expected a {structure} recurrent weight W (`initial`) of shape {expected}, came {tuple(W.shape)}"
             )
         self.parameterization = self._choose(parameterization, W, dt)
         W = W.to(torch.get_default_dtype())

@@ -84,7 +84,9 @@ class AbstractParameterization(Named, ABC):
 
     def inverse(self, lam: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
         """A weight w with f(w) = lam (the non-negative one where there are two); refuses values outside `range`."""
-        inside = self.range.contains(_floating(lam, "lam"))
+        if _floating(lam, "lam").is_meta:
+            raise ArgumentError("lam is on the meta device and holds no numbers; give eigenvalues")
+        inside = self.range.contains(lam)
         if not bool(inside.all()):
             outside = lam.detach()[~inside].flatten()
             shown = ", ".join(f"{v:.6g}" for v in outside[:8].tolist()) + (", ..." if len(outside) > 8 else "")
@@ -151,6 +153,8 @@ def _floating(x: Tensor, name: str) -> Tensor:
     if not isinstance(x, Tensor) or not x.is_floating_point():
         came = f"a tensor of {x.dtype}" if isinstance(x, Tensor) else type(x).__name__
         raise DtypeError(f"{name} must be a real floating-point tensor, came {came}; convert it first")
+    if x.layout is not torch.strided:
+        raise ArgumentError(f"{name} must be a dense tensor, came layout {x.layout}; call .to_dense()")
     return x
 
 

@@ -21,7 +21,7 @@ def _square(w: Tensor) -> Tensor:
 
 def _ratio_modulus(a: float, b: float, beta: float) -> float:
     # sup_w (a (|w| + beta)^2 + b) / (a w^2 + b) - 1, at w = (sqrt(beta^2 + 4b/a) - beta) / 2
-    return a * beta / (2 * b) * (beta + math.sqrt(beta**2 + 4 * b / a))
+    return a * beta / (2 * b) * (beta + math.sqrt(beta * beta + 4 * b / a))
 
 
 class Best(AbstractParameterization):

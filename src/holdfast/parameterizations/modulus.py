@@ -55,6 +55,8 @@ def numerical_modulus(f: Callable[[Tensor], Tensor], time: Time, beta: float, *,
         beta: size of the perturbation of a weight.
         span: largest |w| that is searched.
     """
+    if not SMALLEST < span < math.inf or not 0 <= beta < math.inf:
+        raise ArgumentError(f"needs a finite span above {SMALLEST:g} and beta from 0 on, came {span=}, {beta=}")
     side = torch.logspace(math.log10(SMALLEST), math.log10(span), int(400 * math.log10(span / SMALLEST)))
     grid = torch.cat([-side.flip(0), torch.zeros(1), side]).double()
     domain = _resolved(f, grid, time)
@@ -80,7 +82,10 @@ def numerical_modulus(f: Callable[[Tensor], Tensor], time: Time, beta: float, *,
 
 def _resolved(f: Callable[[Tensor], Tensor], grid: Tensor, time: Time) -> tuple[float, float] | None:
     """The interval of weights where f has digits; None where f really reaches the boundary at an end of it."""
-    lam = f(grid)
+    try:
+        lam = f(grid)
+    except Exception as error:  # the caller's own function
+        raise ArgumentError(f"f failed on a tensor of shape {tuple(grid.shape)}: {error}") from error
     if not isinstance(lam, Tensor) or lam.shape != grid.shape:
         raise ArgumentError(f"f must map a tensor to one of the same shape, came {type(lam).__name__} for {grid.shape}")
     margin = -lam if time == "continuous" else 1 - lam.abs()

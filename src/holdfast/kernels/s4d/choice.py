@@ -73,7 +73,7 @@ def choose(
         backend: what was asked for: "auto", "native", "chunked" or "reference".
     """
     checks.backend("s4d", backend)
-    if algorithm not in ALGORITHMS:
+    if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
         raise unknown_name("algorithm of s4d", algorithm, ALGORITHMS)
     if backend in ("reference", "chunked"):
         if algorithm != "auto":

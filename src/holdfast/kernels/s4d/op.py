@@ -194,7 +194,7 @@ def s4d(
     if lengths is not None:
         checks.lengths("s4d", lengths, u.shape[:1], u.shape[1], u.device)
     checks.flags("s4d", reverse=reverse, return_state=return_state)
-    if discretization not in DISCRETIZATIONS:
+    if not isinstance(discretization, str) or discretization not in DISCRETIZATIONS:
         raise unknown_name("discretization", discretization, DISCRETIZATIONS)
     batch, time, features = u.shape
     chosen = choose(

@@ -101,9 +101,9 @@ def weight_bound(rate: float, horizon: float, memory: float, *, inputs: int = 1,
         inputs: d, the number of input features.
         lipschitz: L0, the largest slope of the activation.
     """
-    if not (rate >= 0 and horizon >= 0 and memory >= 0 and inputs >= 1 and lipschitz > 0):
+    if not (rate >= 0 and horizon >= 0 and memory >= 0 and inputs >= 1 and 0 < lipschitz < math.inf):
         raise ArgumentError(
-            f"needs rate, horizon, memory >= 0, inputs >= 1, lipschitz > 0; came {rate=}, {horizon=}, {memory=}, "
+            f"needs rate, horizon, memory >= 0, inputs >= 1, a finite lipschitz > 0; came {rate=}, {horizon=}, {memory=}, "
             f"{inputs=}, {lipschitz=}"
         )
     if memory == 0:
