@@ -5,11 +5,11 @@ import io
 
 import pytest
 import torch
-from cases import PARAMETERIZATIONS
 from safetensors.torch import load, save
 from torch import nn
 
 import holdfast
+from cases import PARAMETERIZATIONS
 from holdfast import parameterizations
 from holdfast.errors import ArgumentError
 from holdfast.nn import LRU, S4D, ContinuousRNN, DiagonalSSM, LinearRNN
