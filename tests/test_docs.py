@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import holdfast
 from public_names import modules_with_public_names
 
 ROOT = Path(__file__).parent.parent
