@@ -329,3 +329,11 @@ def test_array_names_that_would_vanish_are_refused(result, tmp_path, name):
     with pytest.raises(ArgumentError, match="name"):
         replace(result, arrays={name: np.arange(3)}).save(tmp_path / "unit")
     assert not (tmp_path / "unit").exists()
+
+
+def test_an_empty_log_is_not_written_and_an_entry_is(tmp_path):
+    Result("own-toy", {}, {}, [], Provenance.collect()).save(tmp_path / "quiet")
+    assert sorted(p.suffix for p in (tmp_path / "quiet").iterdir()) == [".json", ".npz"]
+    assert Result.load(tmp_path / "quiet").log == []
+    Result("own-toy", {}, {}, [], Provenance.collect(), log=[{"step": 1}]).save(tmp_path / "told")
+    assert Result.load(tmp_path / "told").log == [{"step": 1}]

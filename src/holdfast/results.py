@@ -1,7 +1,7 @@
 """What an experiment leaves behind: numbers, claims and where they came from, saved so that damage is noticed.
 
 A saved result is a folder: `result.json` (config, claims, provenance, figures as specs, and a checksum of every file),
-one `.npz` of arrays, one `.jsonl` log. Every file is written under a temporary name, flushed to disk and renamed;
+one `.npz` of arrays, one `.jsonl` log where anything was logged. Every file is written under a temporary name, flushed to disk and renamed;
 `result.json` comes last, so that a folder either holds a whole result or none, and replacing one is a single rename.
 Nothing is unpickled, no link is followed, and nothing is removed but the files that the old `result.json` lists.
 """
@@ -193,7 +193,8 @@ class Result:
         check_arrays(self.arrays)
         page, drawn = (None, {}) if self.page is None else pack(self.page)
         lines = "".join(json.dumps(_plain(entry), allow_nan=False) + "\n" for entry in self.log)
-        files = {"arrays": (pack_arrays({**self.arrays, **drawn}), ".npz"), "log": (lines.encode(), ".jsonl")}
+        files = {"arrays": (pack_arrays({**self.arrays, **drawn}), ".npz")}
+        files |= {"log": (lines.encode(), ".jsonl")} if lines else {}
         path.mkdir(parents=True, exist_ok=True)
         before = listed_files(path)
         listed: dict[str, dict[str, Any]] = {}
@@ -244,7 +245,7 @@ class Result:
             arrays={name: array for name, array in arrays.items() if not name.startswith(ARRAYS)},
             claims=[_claim(_lively(claim)) for claim in body["claims"]],
             provenance=Provenance(**_typed("provenance", _lively(body["provenance"]))),
-            log=[_lively(json.loads(line)) for line in contents["log"].decode().splitlines()],
+            log=[_lively(json.loads(line)) for line in contents.get("log", b"").decode().splitlines()],
             page=None if page is None else unpack(page, arrays),
         )
 

@@ -135,9 +135,13 @@ def test_bad_files_end_in_one_line(tmp_path, content, text):
 
 def test_bad_options_end_in_one_line(csv, tmp_path):
     (tmp_path / "text.npy").write_text("no array")
+    with open(tmp_path / "promise.npy", "wb") as file:
+        header = {"descr": "<f8", "fortran_order": False, "shape": (2**40,)}
+        np.lib.format.write_array_header_1_0(file, header)
     for arguments, text in (
         (("missing.csv",), "no file"),
         ((tmp_path / "text.npy",), "NPY"),
+        ((tmp_path / "promise.npy",), "NPY"),
         ((csv, "--orders", "1,x"), "--orders"),
         ((csv, "--orders", "0"), "orders must"),
         ((csv, "--method", "magic"), "unknown method"),

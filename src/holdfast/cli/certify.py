@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import torch
 import typer
 from rich.console import Console
 from rich.table import Table
+from torch import nn
 
 from holdfast.cli import model as models
 from holdfast.cli.plot import new_figure, save
@@ -52,9 +54,6 @@ def command(
 
     Example: holdfast certify my_models.py:lstm --plot eigenvalues.png
     """
-    import torch
-    from torch import nn
-
     torch.manual_seed(seed)
     loaded = models.load_model(model)
     module = loaded.plain if loaded.plain is not None else loaded.model

@@ -27,7 +27,8 @@ def read_kernel(path: Path, dt: float | None) -> tuple[np.ndarray, np.ndarray]:
 
 def _read_npy(path: Path) -> np.ndarray:
     try:
-        table = np.load(path, allow_pickle=False)
+        # mapped, so that a header which promises more than the file holds is refused and not believed
+        table = np.load(path, allow_pickle=False, mmap_mode="r")
     except (ValueError, OSError, EOFError) as error:
         raise ArgumentError(f"{path} is not a readable NPY file of numbers: {error}") from error
     if table.dtype.kind not in "fiu":
