@@ -1,9 +1,10 @@
 """What an experiment leaves behind: numbers, claims and where they came from, saved so that damage is noticed.
 
-A saved result is a folder: `result.json` (config, claims, provenance, figures as specs, and a checksum of every file),
-one `.npz` of arrays, one `.jsonl` log where anything was logged. Every file is written under a temporary name, flushed to disk and renamed;
-`result.json` comes last, so that a folder either holds a whole result or none, and replacing one is a single rename.
-Nothing is unpickled, no link is followed, and nothing is removed but the files that the old `result.json` lists.
+A saved result is a folder: `result.json` (config, claims, provenance, figures as specs, and a checksum of every
+file), one `.npz` of arrays, one `.jsonl` log where anything was logged. Every file is written under a temporary name,
+flushed to disk and renamed; `result.json` comes last, so that a folder either holds a whole result or none, and
+replacing one is a single rename. Nothing is unpickled, no link is followed, and nothing is removed but the files that
+the old `result.json` lists.
 """
 
 from __future__ import annotations
