@@ -38,7 +38,7 @@ test: lint types  ## lint, types and the test suite
 	$(BIN)/pytest -n 2 -m "not slow"
 
 test-slow: $(STAMP)  ## the tests that take long: twenty kills, a real Ray, sanitizers
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -n 2 --dist loadfile -m slow
 
 bench: $(STAMP)  ## compare the kernels with their rooflines
 	$(BIN)/holdfast bench

@@ -128,7 +128,7 @@ def test_a_crash_before_the_last_rename_leaves_the_old_result(result, tmp_path, 
     assert Result.load(folder).config == result.config
     newer.save(folder)
     assert Result.load(folder).config == {"m": [8]}
-    assert len(list(folder.iterdir())) == 3
+    assert sorted(p.suffix for p in folder.iterdir()) == [".json", ".npz"]
 
 
 def test_a_failed_write_leaves_no_temporary_file(tmp_path, monkeypatch):
@@ -152,7 +152,7 @@ def test_what_cannot_be_saved_is_refused(result, tmp_path):
         Result("x", {}, {"a": np.array([object()])}, [], result.provenance).save(tmp_path)
     with pytest.raises(ArgumentError, match="came function"):
         Result("x", {"f": config_hash}, {}, [], result.provenance).save(tmp_path)
-    with pytest.raises(ArgumentError, match="'met', 'not met' or 'undecided', came 'maybe'"):
+    with pytest.raises(ArgumentError, match=r"unknown status 'maybe'.*met, not met, undecided"):
         Claim("x", "y", "maybe")
 
 
@@ -180,7 +180,7 @@ def test_saving_removes_only_files_that_the_old_manifest_lists(result, tmp_path)
     result.save(tmp_path)
     replace(result, arrays={"errors": np.ones(2)}, log=[]).save(tmp_path)
     assert all((tmp_path / name).read_text() == "mine" for name in theirs)
-    assert len(list(tmp_path.iterdir())) == len(theirs) + 3
+    assert sorted(p.suffix for p in tmp_path.iterdir() if p.name not in theirs) == [".json", ".npz"]
 
 
 @pytest.mark.parametrize("name", ["/elsewhere/docs", "../up", "a/b", "..", ".", "", "a\\b", "a\nb", "x" * 101, 7, None])

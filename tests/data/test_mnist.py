@@ -109,7 +109,7 @@ def test_without_network_the_error_names_every_file_and_its_place(mirror):
         mnist("test")
     for text in (str(folder), *CONTENTS, "HOLDFAST_DATA"):
         assert text in str(caught.value)
-    with pytest.raises(MissingDataError, match="downloading was not allowed"):
+    with pytest.raises(MissingDataError, match="download=False"):
         mnist("test", download=False)
 
 

@@ -355,7 +355,9 @@ class TestMistakes:
             LRU(2, 4, r_min=0.9, r_max=0.5)
         with pytest.raises(UnknownNameError, match="parameterization of a dense weight 'complet'"):
             ContinuousRNN(2, 4, parameterization="complet")
-        with pytest.raises(ShapeError, match=r"dense recurrent weight of shape \(4, 4\), came \(3, 3\)"):
+        with pytest.raises(
+            ShapeError, match=r"dense recurrent weight W \(`initial`\) of shape \(4, 4\), came \(3, 3\)"
+        ):
             LinearRNN(2, 4, W=torch.eye(3))
 
 

@@ -108,7 +108,7 @@ class TestRefused:
             Schur().right_inverse(W.float())
 
     def test_misspelt_times_and_missing_steps_are_named(self):
-        with pytest.raises(UnknownNameError, match="kind of time 'x'"):
+        with pytest.raises(UnknownNameError, match="time 'x'"):
             spectral_margin(torch.eye(2), "x")
         with pytest.raises(ArgumentError, match="needs dt="):
             get_matrix("contraction", time="continuous")

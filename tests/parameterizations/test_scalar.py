@@ -227,7 +227,7 @@ def test_wrong_names_types_and_constants_are_refused():
         parameterizations.get("sofplus")
     with pytest.raises(UnknownNameError, match=r"Known: .*best"):
         parameterizations.get("tanh", time="continuous")
-    with pytest.raises(UnknownNameError, match="kind of time 'discret'"):
+    with pytest.raises(UnknownNameError, match="time 'discret'"):
         parameterizations.get("exp", time="discret")
     with pytest.raises(ArgumentError, match=r"does not take the constants \['c'\]"):
         parameterizations.get("best", c=1.0)
@@ -239,5 +239,5 @@ def test_wrong_names_types_and_constants_are_refused():
         parameterizations.get("exp")(torch.arange(3))
     with pytest.raises(ArgumentError, match="beta must be"):
         parameterizations.get("exp").modulus(-1.0)
-    with pytest.raises(ArgumentError, match="'corrected' or 'printed'"):
+    with pytest.raises(ArgumentError, match="unknown form 'wrong'. Known: corrected, printed"):
         parameterizations.get("exp").gradient_scale(torch.zeros(1), form="wrong")

@@ -91,7 +91,7 @@ class AbstractParameterization(Named, ABC):
             outside = lam.detach()[~inside].flatten()
             shown = ", ".join(f"{v:.6g}" for v in outside[:8].tolist()) + (", ..." if len(outside) > 8 else "")
             raise RangeError(
-                f"{self!r} takes values in {self.range}; {len(outside)} of {lam.numel()} eigenvalues lam lie outside: "
+                f"lam: {self!r} takes values in {self.range}; {len(outside)} of {lam.numel()} eigenvalues lie outside: "
                 f"{shown}. Change them, or choose a parameterization or constants whose range holds them."
             )
         return self._inverse(lam)

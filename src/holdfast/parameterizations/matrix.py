@@ -125,6 +125,7 @@ def check_square(W: Tensor) -> None:
 
 def check_stable(W: Tensor, time: Time) -> None:
     """Raises for anything that is not a stable real square matrix."""
+    check_square(W)
     if spectral_margin(W, time) > 0:
         return
     eigenvalues = torch.linalg.eigvals(W.detach().double())
