@@ -239,5 +239,5 @@ def test_wrong_names_types_and_constants_are_refused():
         parameterizations.get("exp")(torch.arange(3))
     with pytest.raises(ArgumentError, match="beta must be"):
         parameterizations.get("exp").modulus(-1.0)
-    with pytest.raises(ArgumentError, match="unknown form 'wrong'. Known: corrected, printed"):
+    with pytest.raises(ArgumentError, match=r"unknown form 'wrong'\. Known: corrected, printed"):
         parameterizations.get("exp").gradient_scale(torch.zeros(1), form="wrong")
