@@ -1,9 +1,8 @@
 import re
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
+import children
 import holdfast
 
 ROOT = Path(__file__).parent.parent
@@ -25,7 +24,7 @@ assert not found, f"importing holdfast loaded {{found}}"
 from holdfast.kernels import library
 assert library._load.cache_info().misses == 0, "importing loaded the native library"
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    done = children.run(code)
     assert done.returncode == 0, done.stderr
 
 

@@ -1,6 +1,10 @@
+from dataclasses import replace
+
 import pytest
 
-from holdfast.benchmarks import registry
+from holdfast.benchmarks import registry, timing
+from holdfast.benchmarks.cases import perturbation, stack
+from holdfast.benchmarks.run import run_case
 from holdfast.errors import UnknownNameError
 
 # every row of the design's speed table with its goal
@@ -99,3 +103,14 @@ def test_stated_memory_counts_at_least_inputs_and_gradients(kernel):
     # every input but the cotangent has a gradient of its size; weights are left out of the statement, being small
     sequences = [x for x in inputs.values() if x.ndim == 3]
     assert kernel.stated_bytes(shape) >= sum(4 * x.numel() for x in sequences)
+
+
+@pytest.mark.parametrize(
+    "case", [*stack.at((2, 8, 16, 8), 1.0, 1.0), *perturbation.at((3, 8, 1, 4))], ids=lambda case: case.group
+)
+def test_the_rows_of_whole_models_run_at_a_small_size(case, monkeypatch):
+    monkeypatch.setattr(timing, "BLOCK", 1e-5)
+    monkeypatch.setattr(perturbation, "DRAWS", 2)
+    monkeypatch.setattr(perturbation, "RADII", perturbation.RADII[-2:])
+    for row in run_case(replace(case, matches=tuple(m for m in case.matches if not m.against.modules)), 0.01, str):
+        assert row.status in ("met", "missed", "information"), row.note

@@ -1,17 +1,10 @@
 import json
-import os
-import subprocess
-import sys
 
 from typer.testing import CliRunner
 
+import children
 from holdfast.cli import app
 from holdfast.kernels import library
-
-
-def holdfast(*arguments, **environment):
-    command = [sys.executable, "-c", "from holdfast.cli import main; main()", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=600)
 
 
 def test_doctor_reports_versions_kernels_data_and_a_passing_self_test():
@@ -31,14 +24,14 @@ def test_doctor_prints_a_table_for_people_with_the_variant_in_use():
 
 
 def test_without_native_kernels_doctor_says_so_and_still_passes(tmp_path):
-    done = holdfast("doctor", HOLDFAST_NATIVE_FOLDER=str(tmp_path))
+    done = children.command("doctor", HOLDFAST_NATIVE_FOLDER=str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert "install a C++17 compiler" in done.stdout
     assert "slower torch versions" in done.stdout
 
 
 def test_a_wrong_setting_ends_in_one_line_and_exit_code_2():
-    done = holdfast("doctor", HOLDFAST_NATIVE="v5")
+    done = children.command("doctor", HOLDFAST_NATIVE="v5")
     assert done.returncode == 2
     assert done.stderr.startswith("holdfast: unknown value of HOLDFAST_NATIVE 'v5'.")
     assert "Traceback" not in done.stderr

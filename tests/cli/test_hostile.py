@@ -10,17 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from children import command
 from holdfast import experiments
 from holdfast.execution import Store
 
 TOY = Path(__file__).parent.parent / "execution" / "toy.py"
 HOLDFAST = [sys.executable, "-P", "-c", "from holdfast_command import main; main()"]
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
-
-
-def holdfast(*arguments, cwd, **environment):
-    env = {**os.environ, **environment}
-    return subprocess.run([*HOLDFAST, *map(str, arguments)], cwd=cwd, env=env, capture_output=True, timeout=300)
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +45,12 @@ def tree(folder):
 
 def test_report_into_the_users_project_is_refused_and_touches_nothing(project):
     before = tree(project)
-    done = holdfast("report", "--out", ".", cwd=project)
+    done = command("report", "--out", ".", cwd=project)
     assert done.returncode == 2
-    assert b"holds files that are no page of holdfast (data, raw, results); nothing was written" in done.stderr
+    assert "holds files that are no page of holdfast (data, raw, results); nothing was written" in done.stderr
     assert tree(project) == before
-    assert holdfast("report", "--out", "new", cwd=project).returncode == 0
-    assert holdfast("report", "--out", "new", cwd=project).returncode == 0
+    assert command("report", "--out", "new", cwd=project).returncode == 0
+    assert command("report", "--out", "new", cwd=project).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -63,18 +59,18 @@ def test_report_into_the_users_project_is_refused_and_touches_nothing(project):
 )
 def test_an_empty_folder_name_is_refused_and_nothing_is_written(project, arguments):
     before = tree(project)
-    done = holdfast(*arguments, cwd=project)
+    done = command(*arguments, cwd=project)
     assert done.returncode == 2
-    assert b"expected a folder, came an empty text" in done.stderr
+    assert "expected a folder, came an empty text" in done.stderr
     assert tree(project) == before
 
 
 def test_reproduce_finds_a_page_folder_of_others_before_it_computes(project):
     (project / "results" / "page").mkdir()
     (project / "results" / "page" / "index.html").write_text("mine")
-    done = holdfast("reproduce", TOY, cwd=project)
+    done = command("reproduce", TOY, cwd=project)
     assert done.returncode == 2
-    assert b"no page of holdfast (index.html)" in done.stderr and b"to run" not in done.stderr
+    assert "no page of holdfast (index.html)" in done.stderr and "to run" not in done.stderr
     assert (project / "results" / "page" / "index.html").read_text() == "mine"
 
 
@@ -82,16 +78,19 @@ def test_a_damaged_conclusion_is_told_by_report_which_ends_with_1_and_shows_the_
     manifest = project / "results" / "own-toy" / "conclusion-quick" / "result.json"
     manifest.unlink()
     manifest.mkdir()
-    done = holdfast("report", "--figures", cwd=project)
+    done = command("report", "--figures", cwd=project)
     assert done.returncode == 1
-    assert f"DAMAGED  {manifest.relative_to(project)} is damaged".encode() in done.stderr
-    assert b"Traceback" not in done.stderr and b"Page: " in done.stdout
+    assert f"DAMAGED  {manifest.relative_to(project)} is damaged" in done.stderr
+    assert "Traceback" not in done.stderr and "Page: " in done.stdout
     assert 'id="stable-fig2"' in (project / "results" / "page" / "index.html").read_text()
 
 
 def test_the_page_and_the_list_are_written_in_an_ascii_locale(project):
     for arguments in (("report", "--figures"), ("list",), ("doctor",), ("report", "--help")):
-        done = holdfast(*arguments, cwd=project, **ASCII)
+        # Python reads its locale when it starts
+        done = subprocess.run(
+            [*HOLDFAST, *arguments], cwd=project, env=os.environ | ASCII, capture_output=True, timeout=300
+        )
         assert done.returncode == 0, done.stderr.decode()
         assert done.stdout.isascii()
 
@@ -99,16 +98,16 @@ def test_the_page_and_the_list_are_written_in_an_ascii_locale(project):
 def test_doctor_shows_markup_and_terminal_codes_in_a_path_as_text(tmp_path):
     odd = tmp_path / "d[/red]x\x1b[2J"
     odd.mkdir(parents=True)
-    done = holdfast("doctor", cwd=tmp_path, HOLDFAST_DATA=str(odd))
-    assert done.returncode == 0, done.stderr.decode()
-    assert b"d[/red]x\\x1b[2J" in done.stdout.replace(b"\n", b"")
-    assert b"\x1b" not in done.stdout + done.stderr
+    done = command("doctor", cwd=tmp_path, HOLDFAST_DATA=str(odd))
+    assert done.returncode == 0, done.stderr
+    assert "d[/red]x\\x1b[2J" in done.stdout.replace("\n", "")
+    assert "\x1b" not in done.stdout + done.stderr
 
 
 def test_errors_show_terminal_codes_as_text(tmp_path):
-    done = holdfast("doctor", cwd=tmp_path, HOLDFAST_DATA="nowhere\x1b[2J[/red]")
+    done = command("doctor", cwd=tmp_path, HOLDFAST_DATA="nowhere\x1b[2J[/red]")
     assert done.returncode == 2
-    assert done.stderr.startswith(b"holdfast: HOLDFAST_DATA=nowhere\\x1b[2J[/red] is not a folder")
+    assert done.stderr.startswith("holdfast: HOLDFAST_DATA=nowhere\\x1b[2J[/red] is not a folder")
 
 
 def test_ctrl_c_while_loading_ends_quietly_with_130(tmp_path):

@@ -1,5 +1,6 @@
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,15 @@ sys.argv[0] = "holdfast"
 main()
 """
 COMMAND = [sys.executable, "-c", CODE]
+
+
+def _command(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["holdfast", "reproduce", *arguments, "--workers", "1"])
+    try:
+        main()
+    except SystemExit as end:
+        return end.code or 0
+    return 0
 
 
 class Reproduce:
@@ -43,13 +53,7 @@ class Reproduce:
     def __call__(self, *arguments, experiment=TOY):
         """The command in this process, with one worker: torch is loaded once a call and not three times."""
         self.monkeypatch.setenv("TOY_FLAGS", str(self.flags))
-        chosen = ["holdfast", "reproduce", experiment, "--store", str(self.store), "--workers", "1", *arguments]
-        self.monkeypatch.setattr(sys, "argv", chosen)
-        code = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = end.code or 0
+        code = _command(self.monkeypatch, experiment, "--store", str(self.store), *arguments)
         out, err = self.capsys.readouterr()
         return code, out, err
 
@@ -78,3 +82,20 @@ class Reproduce:
 @pytest.fixture
 def reproduce(tmp_path, monkeypatch, capsys):
     return Reproduce(tmp_path, monkeypatch, capsys)
+
+
+@pytest.fixture(scope="module")
+def _finished_store(tmp_path_factory):
+    store = tmp_path_factory.mktemp("finished") / "results"
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("TOY_FLAGS", str(store.parent))
+        assert _command(monkeypatch, TOY, "--store", str(store)) == 0
+    return store
+
+
+@pytest.fixture
+def finished(reproduce, _finished_store, capsys):
+    """The command with everything computed before, in a store of its own."""
+    shutil.copytree(_finished_store, reproduce.store)
+    capsys.readouterr()
+    return reproduce

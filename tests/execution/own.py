@@ -13,12 +13,12 @@ def conclude(config, units):
     return Conclusion([Claim.decide("total", "The total", None, {{"total": total}}, otherwise="")])
 
 EXPERIMENT = Experiment(
-    id="{id}", where="nowhere", title="Own", summary="Own.", presets=presets({{"units": 2}}),
+    id="{id}", where="nowhere", title="Own", summary="Own.", presets=presets({{"units": {units}}}),
     units=lambda config: split({{}}, k=range(config["units"])), run=run, conclude=conclude,
 )
 """
 
 
-def write(path, body='return {"a": np.full(2, float(config["k"]))}', id="own-mine"):
-    path.write_text(TEXT.format(body=body, id=id), encoding="utf-8")
+def write(path, body='return {"a": np.full(2, float(config["k"]))}', id="own-mine", units=2):
+    path.write_text(TEXT.format(body=body, id=id, units=units), encoding="utf-8")
     return str(path)

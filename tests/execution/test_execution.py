@@ -36,43 +36,40 @@ def test_a_store_named_from_the_current_folder_works_as_the_default_does(reprodu
     assert len(reproduce.results()) == 7
 
 
-def test_a_corrupted_unit_runs_again_and_says_so(reproduce):
-    reproduce()
-    whole = reproduce.results()
-    arrays = next(reproduce.units()[0].glob("arrays-*.npz"))
+def test_a_corrupted_unit_runs_again_and_says_so(finished):
+    whole = finished.results()
+    arrays = next(finished.units()[0].glob("arrays-*.npz"))
     content = bytearray(arrays.read_bytes())
     content[len(content) // 2] ^= 1
     arrays.write_bytes(content)
-    code, _, err = reproduce()
+    code, _, err = finished()
     assert code == 0
     assert f"{arrays} is damaged or half-written" in err and "it runs again" in err
     assert "5 units are there, 1 to run" in err
-    assert reproduce.results() == whole
+    assert finished.results() == whole
 
 
-def test_a_half_written_unit_runs_again_and_says_so(reproduce):
-    reproduce()
-    whole = reproduce.results()
-    manifest = reproduce.units()[0] / "result.json"
+def test_a_half_written_unit_runs_again_and_says_so(finished):
+    whole = finished.results()
+    manifest = finished.units()[0] / "result.json"
     manifest.unlink()
     (manifest.parent / ".result.json.1-0123abcd.tmp").write_text("left by a killed writer")
     (manifest.parent / ".notes.tmp").write_text("mine")
-    code, _, err = reproduce()
+    code, _, err = finished()
     assert code == 0
     assert "half-written; it runs again" in err
-    assert reproduce.results() == whole
+    assert finished.results() == whole
     assert [path.name for path in manifest.parent.glob(".*.tmp")] == [".notes.tmp"]
 
 
-def test_a_corrupted_conclusion_is_drawn_again_and_says_so(reproduce):
-    reproduce()
-    whole = reproduce.results()
-    manifest = reproduce.store / "own-toy" / "conclusion-quick" / "result.json"
+def test_a_corrupted_conclusion_is_drawn_again_and_says_so(finished):
+    whole = finished.results()
+    manifest = finished.store / "own-toy" / "conclusion-quick" / "result.json"
     manifest.write_text(manifest.read_text()[:-50])
-    code, _, err = reproduce()
+    code, _, err = finished()
     assert code == 0
     assert "own-toy conclusion:" in err and "it is drawn again" in err
-    assert reproduce.results() == whole
+    assert finished.results() == whole
 
 
 def test_a_failing_unit_is_told_as_it_happens_and_the_others_finish(reproduce):

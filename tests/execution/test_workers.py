@@ -73,33 +73,36 @@ def test_ray_workers_import_nothing_from_the_current_folder(trap, tmp_path):
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
 
 
-@pytest.mark.parametrize("text", [r"bad \udcff", "Grüße, 日本", r"\x1b[2Jgone [/red]"])
+TEXTS = [r"bad \udcff", "Grüße, 日本", r"\x1b[2Jgone [/red]"]
+
+
 @pytest.mark.parametrize("environment", [{}, ASCII], ids=["as it is", "ascii"])
-def test_a_failure_may_say_anything_in_any_locale(tmp_path, text, environment):
-    path = own.write(tmp_path / "mine.py", f'raise RuntimeError("{text}")')
+def test_a_failure_may_say_anything_in_any_locale(tmp_path, environment):
+    texts = ", ".join(f'"{text}"' for text in TEXTS)
+    path = own.write(tmp_path / "mine.py", f'raise RuntimeError([{texts}][config["k"]])', units=len(TEXTS))
     store = tmp_path / "results"
     done = holdfast("reproduce", path, "--workers", "1", "--store", str(store), cwd=tmp_path, **environment)
     assert done.returncode == 1, done.stderr.decode()
     assert b"Traceback" not in done.stderr and b"\x1b" not in done.stderr
-    assert done.stderr.count(b"FAILED  own-mine k=0: RuntimeError: ") == 2
-    assert len(list(store.glob(".failures/*.txt"))) == 2
+    for k in range(len(TEXTS)):
+        assert done.stderr.count(b"FAILED  own-mine k=%d: RuntimeError: " % k) == 2  # as it happens, and at the end
+    assert len(list(store.glob(".failures/*.txt"))) == len(TEXTS)
     for file in store.glob(".failures/*.txt"):
         assert "RuntimeError: " in file.read_text(encoding="utf-8")
     assert (store / "page" / "index.html").is_file()
 
 
-def test_a_folder_in_place_of_result_json_fails_that_unit_alone(reproduce):
-    reproduce()
-    manifest = reproduce.units()[0] / "result.json"
+def test_a_folder_in_place_of_result_json_fails_that_unit_alone(finished):
+    manifest = finished.units()[0] / "result.json"
     manifest.unlink()
     (manifest / "inside").mkdir(parents=True)
-    code, _, err = reproduce()
+    code, _, err = finished()
     assert code == 1
     assert f"{manifest} is damaged or half-written: it is a folder in place of a file; it runs again" in err
     assert f"cannot write results to {manifest.parent}: Is a directory: {manifest}. Move it away" in err
     assert "Traceback" not in err and (manifest / "inside").is_dir()
     shutil.rmtree(manifest)
-    code, _, err = reproduce()
+    code, _, err = finished()
     assert code == 0 and "5 units are there, 1 to run" in err
 
 
@@ -132,16 +135,15 @@ def test_a_unit_folder_that_cannot_be_read_is_named_and_its_unit_not_computed_in
         perform_in(store, job.units[0], lambda done, text: None)
 
 
-def test_a_damaged_unit_found_only_by_its_conclusion_fails_that_conclusion_alone(reproduce):
+def test_a_damaged_unit_found_only_by_its_conclusion_fails_that_conclusion_alone(finished):
     from holdfast._manifest import seal, unseal
 
-    reproduce()
-    manifest = reproduce.units()[0] / "result.json"
+    manifest = finished.units()[0] / "result.json"
     body = unseal(manifest)
     body["provenance"]["colour"] = "red"
     manifest.write_bytes(seal(body))
-    shutil.rmtree(reproduce.store / "own-toy" / "conclusion-quick")
-    code, _, err = reproduce()
+    shutil.rmtree(finished.store / "own-toy" / "conclusion-quick")
+    code, _, err = finished()
     assert code == 1
     assert f"FAILED  own-toy conclusion: DamagedResultError: {manifest} is damaged" in err
     assert "Traceback" not in err

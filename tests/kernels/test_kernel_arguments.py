@@ -1,12 +1,12 @@
 """What reaches C: tensors of the right shape, dtype, device and memory order, or an error; never a wrong read."""
 
-import subprocess
 import sys
 
 import pytest
 import torch
 from torch.autograd import forward_ad
 
+import children
 from holdfast import nn
 from holdfast.errors import ArgumentError, BackendError, DtypeError, HoldfastError
 from holdfast.kernels import gate, library, lru, rnn, s4d, scan
@@ -263,6 +263,6 @@ for megabytes in (30, 100, 200, 300):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs RLIMIT_AS and /proc")
 def test_no_memory_is_an_error_and_never_the_end_of_the_process():
-    run = subprocess.run([sys.executable, "-c", OUT_OF_MEMORY], capture_output=True, text=True, timeout=300)
+    run = children.run(OUT_OF_MEMORY)
     assert run.returncode == 0, run.stderr
     assert {line.split()[0] for line in run.stdout.splitlines()} == {"rnn", "scan", "lru", "s4d"}, run.stdout

@@ -4,21 +4,16 @@ import os
 import platform
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+import children
 from holdfast.errors import BackendError, ShapeError
 from holdfast.kernels import library, stream
 
 native = pytest.mark.skipif(not library.status().available, reason="the native library is not built")
-
-
-def run(code, **environment):
-    environment = {**os.environ, **environment}
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=120)
 
 
 def team(threads):
@@ -37,7 +32,7 @@ stream.triad(out, x, y, 3.0)
 assert float((out - (x + 3 * y)).abs().max()) <= 4.8e-7
 print(library.status().variant)
 """
-    done = run(code, HOLDFAST_NATIVE=variant)
+    done = children.run(code, HOLDFAST_NATIVE=variant)
     assert done.stdout.strip() == variant, done.stderr
 
 
@@ -57,7 +52,7 @@ stream.triad(*torch.rand(3, 8).unbind(), 1.0)
 maps = open("/proc/self/maps").read()
 print(len({line.split()[-1] for line in maps.splitlines() if re.search(r"lib(gomp|omp|iomp5)[.-]", line)}))
 """
-    assert run(code).stdout.strip() == "1"
+    assert children.run(code).stdout.strip() == "1"
 
 
 def _in_child(queue):
@@ -92,7 +87,7 @@ library.function("holdfast_triad", [])
 """
     assert (
         "BackendError: the native kernels are switched off by HOLDFAST_NATIVE=off"
-        in run(code, HOLDFAST_NATIVE="off").stderr
+        in children.run(code, HOLDFAST_NATIVE="off").stderr
     )
 
 
@@ -106,7 +101,7 @@ def test_a_library_of_other_sources_is_refused(tmp_path):
         ["g++", "-shared", "-fPIC", "-o", str(tmp_path / "libholdfast_portable.so"), str(source)], check=False
     )
     assert made.returncode == 0
-    done = run("from holdfast.kernels import library; library.status()", HOLDFAST_NATIVE_FOLDER=str(tmp_path))
+    done = children.run("from holdfast.kernels import library; library.status()", HOLDFAST_NATIVE_FOLDER=str(tmp_path))
     assert "was built from other sources (ABI -1" in done.stderr
 
 
@@ -117,7 +112,7 @@ from holdfast.kernels import library
 library.torch.backends.cpu.get_cpu_capability = lambda: "AVX2"
 print(library.status())
 """
-    done = run(code, HOLDFAST_NATIVE_FOLDER=str(tmp_path), HOLDFAST_NATIVE="auto")
+    done = children.run(code, HOLDFAST_NATIVE_FOLDER=str(tmp_path), HOLDFAST_NATIVE="auto")
     assert "available=False" in done.stdout, done.stderr
     assert "built only as v4, which this CPU cannot run" in done.stdout
 

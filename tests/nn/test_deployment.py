@@ -1,16 +1,15 @@
 """torch.compile, ONNX, DDP and copies: the layers where users put them."""
 
 import copy
-import os
 import pickle
-import subprocess
-import sys
 import warnings
 
 import numpy as np
 import pytest
 import torch
 from layer_cases import BATCH, FEATURES, LAYERS, build, sequence
+
+import children
 
 COMPILED = ["DiagonalSSM", "LRU", "S4D lin", "S4D real", "SelectiveSSM", "LinearRNN", "ContinuousRNN", "ContinuousGRU"]
 
@@ -52,41 +51,33 @@ def test_exported_step_runs_in_onnxruntime(name, tmp_path):
 
 
 DDP = """
-import os, sys, torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
-from torch.nn.parallel import DistributedDataParallel
-sys.path.insert(0, os.environ["TESTS"])
-from layer_cases import LAYERS, build, sequence
+import torch.multiprocessing
+import test_deployment
+torch.multiprocessing.start_processes(test_deployment.gradients_in, args=({store!r},), nprocs=2, start_method="fork")
+print("equal")
+"""
 
-def work(rank, store):
+
+def gradients_in(rank, store):
+    """One of two DDP processes: the gradients of each layer on half a batch, averaged, against the whole batch."""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     x = torch.cat([sequence(seed=1), sequence(seed=2)])
     for name in LAYERS:
-        model = DistributedDataParallel(build(name))
+        model = torch.nn.parallel.DistributedDataParallel(build(name))
         y, state = model(x[rank::2])
         (y.square().mean() + state.square().mean()).backward()
         if rank == 0:
             alone = build(name)
             y, state = alone(x)
             (y.square().mean() + state.square().mean()).backward()
-            for (path, a), b in zip(alone.named_parameters(), model.parameters()):
-                torch.testing.assert_close(b.grad, a.grad, rtol=1e-9, atol=1e-11, msg=lambda m: f"{name} {path}: {m}")
-    dist.destroy_process_group()
-
-if __name__ == "__main__":
-    mp.spawn(work, args=(sys.argv[1],), nprocs=2)
-    print("equal")
-"""
+            for (path, a), b in zip(alone.named_parameters(), model.parameters(), strict=True):
+                torch.testing.assert_close(b.grad, a.grad, rtol=1e-9, atol=1e-11, msg=f"{name} {path}")
+    torch.distributed.destroy_process_group()
 
 
 def test_two_ddp_processes_give_the_gradients_of_one(tmp_path):
-    script = tmp_path / "ddp.py"
-    script.write_text(DDP)
-    environment = {**os.environ, "TESTS": os.path.dirname(__file__)}
-    command = [sys.executable, str(script), str(tmp_path / "store")]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
+    done = children.run(DDP.format(store=str(tmp_path / "store")))
     assert done.stdout.strip().endswith("equal"), done.stderr[-3000:]
 
 

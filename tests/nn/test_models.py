@@ -1,10 +1,9 @@
 import signal
-import subprocess
-import sys
 
 import pytest
 import torch
 
+import children
 from holdfast.errors import ArgumentError, ShapeError, UnknownNameError
 from holdfast.nn import LRU, LanguageModel, SequenceClassifier, SequenceModel
 from holdfast.nn.models import LAYERS
@@ -140,7 +139,7 @@ print("done")
 
 def test_stacks_run_and_stream_in_half_precision():
     # in a process of its own: on some processors torch's bfloat16 product is an illegal instruction
-    done = subprocess.run([sys.executable, "-c", HALF], capture_output=True, text=True)
+    done = children.run(HALF)
     if done.returncode == -signal.SIGILL:
         pytest.skip("torch has no bfloat16 product on this processor")
     assert done.stdout.strip() == "done", done.stderr

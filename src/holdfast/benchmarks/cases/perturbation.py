@@ -53,15 +53,16 @@ class StepByStep(nn.Module):
 
 def cases() -> list[Case]:
     """A linear and a nonlinear diagonal state-space model of ours, and torch's RNN, at both lengths."""
-    return [
-        case
-        for shape in SHAPES
-        for case in (
-            _case(shape, "linear", _linear, "a linear DiagonalSSM", 90.0),
-            _case(shape, "tanh", _tanh, "a tanh DiagonalSSM", 90.0),
-            _case(shape, "rnn", _rnn, "torch.nn.RNN", 2.0),
-        )
-    ]
+    return [case for shape in SHAPES for case in at(shape)]
+
+
+def at(shape: Shape) -> tuple[Case, Case, Case]:
+    """The three models at one shape."""
+    return (
+        _case(shape, "linear", _linear, "a linear DiagonalSSM", 90.0),
+        _case(shape, "tanh", _tanh, "a tanh DiagonalSSM", 90.0),
+        _case(shape, "rnn", _rnn, "torch.nn.RNN", 2.0),
+    )
 
 
 def _linear(shape: Shape) -> nn.Module:
@@ -124,12 +125,14 @@ def _loop(model: nn.Module, layer: nn.Module, given: Inputs, dtype: torch.dtype)
     units = {w.name: w.ball.draw(w.value, DRAWS, draws, "ball").to(w.value) for w in weights}
     centre = {w.name: w.value.clone() for w in weights}
     model, x, target = model.to(dtype), given["x"].to(dtype), given["target"].to(dtype)
+    whole = {name: value.clone() if isinstance(value, Tensor) else value for name, value in model.state_dict().items()}
     errors = []
     for beta in RADII.tolist():
         for i in range(DRAWS):
-            model.load_state_dict({name: value + beta * units[name][i] for name, value in centre.items()})
+            moved = {name: value + beta * units[name][i] for name, value in centre.items()}
+            model.load_state_dict(whole | moved)
             errors.append((_output(model, x) - target).abs().max())
-    model.load_state_dict(centre)
+    model.load_state_dict(whole)
     return torch.stack(errors).reshape(len(RADII), DRAWS)
 
 
