@@ -58,6 +58,10 @@ def test_reading_what_is_no_report_says_so(tmp_path):
     path.write_text("{")
     with pytest.raises(DamagedResultError, match="is not JSON"):
         Report.load(path)
+    with path.open("wb") as file:
+        file.truncate(2**40)  # a hole in the file: nothing is read into memory beyond the limit
+    with pytest.raises(DamagedResultError, match="was not written by `holdfast bench --json`"):
+        Report.load(path)
     path.write_text("[]")
     with pytest.raises(DamagedResultError, match="was not written by `holdfast bench --json`"):
         Report.load(path)

@@ -9,9 +9,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from children import command
 from holdfast import experiments
+from holdfast.cli import app
 from holdfast.execution import Store
 
 TOY = Path(__file__).parent.parent / "execution" / "toy.py"
@@ -63,6 +65,18 @@ def test_an_empty_folder_name_is_refused_and_nothing_is_written(project, argumen
     assert done.returncode == 2
     assert "expected a folder, came an empty text" in done.stderr
     assert tree(project) == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("memory", "m.py", "--plot"), ("certify", "m.py", "--plot"), ("stability", "m.py", "--plot"), ("fit-kernel",)]
+    + [("bench", option) for option in ("--json", "--markdown", "--from")]
+    + [("fit-kernel", "k.csv", option) for option in ("--plot", "--export")],
+)
+def test_an_empty_file_name_is_refused(arguments):
+    done = CliRunner().invoke(app, [*arguments, ""])
+    assert done.exit_code == 2
+    assert "expected a file, came an empty text" in done.output.replace("\n", " ")
 
 
 def test_reproduce_finds_a_page_folder_of_others_before_it_computes(project):

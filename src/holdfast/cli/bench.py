@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.cli.options import file
 from holdfast.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -36,13 +37,15 @@ def command(
         typer.Option(metavar="SECONDS", help="Time spent timing, in all; checks come on top. [150, quick 8]"),
     ] = None,
     json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write everything that was measured as JSON.")
+        Path | None,
+        typer.Option("--json", metavar="FILE", parser=file, help="Write everything that was measured as JSON."),
     ] = None,
     markdown: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the tables into this Markdown page.")
+        Path | None, typer.Option(metavar="FILE", parser=file, help="Write the tables into this Markdown page.")
     ] = None,
     earlier: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE", help="Show the JSON of an earlier run, measure nothing.")
+        Path | None,
+        typer.Option("--from", metavar="FILE", parser=file, help="Show the JSON of an earlier run, measure nothing."),
     ] = None,
 ) -> None:
     """Time the kernels against rooflines and peers, each checked before; tell ratio, goal and met or missed.

@@ -15,6 +15,7 @@ from rich.table import Table
 from torch import nn
 
 from holdfast.cli import model as models
+from holdfast.cli.options import file
 from holdfast.cli.plot import new_figure, save
 from holdfast.cli.stability import law_of
 from holdfast.cli.text import plain, visible
@@ -45,7 +46,10 @@ def command(
     starts: Annotated[int, typer.Option(help="States from which equilibria are looked for.")] = 16,
     limit: Annotated[int, typer.Option(help="Largest dense state that is analysed.")] = 2048,
     seed: Annotated[int, typer.Option(help="Seed of the starts, and of a model with random weights.")] = 0,
-    plot: Annotated[Path | None, typer.Option(help="Write the eigenvalues as a figure (.png, .pdf, .svg).")] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", parser=file, help="Write the eigenvalues as a figure (.png, .pdf, .svg)."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Tell what the recurrent weights promise: spectrum, margin, transient growth, Lyapunov norm, memory bound.

@@ -15,6 +15,7 @@ from rich.table import Table
 from holdfast import parameterizations
 from holdfast._types import Time
 from holdfast.approximate import save_layer
+from holdfast.cli import options
 from holdfast.cli.bar import progress_bar
 from holdfast.cli.kernel_file import read_kernel
 from holdfast.cli.kernel_plot import draw
@@ -28,18 +29,29 @@ from holdfast.memory import MemoryCurve
 
 
 def command(
-    file: Annotated[Path, typer.Argument(help="CSV or NPY: a column of rho, or two columns t and rho.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", parser=options.file, help="CSV or NPY: a column of rho, or two columns t and rho."
+        ),
+    ],
     orders: Annotated[str, typer.Option(help="Numbers of modes to try.")] = ",".join(map(str, ORDERS)),
     method: Annotated[str, typer.Option(help=f"best, or one of {', '.join(OFFERED)}.")] = "best",
     tolerance: Annotated[float, typer.Option(help="L1 error wanted, relative to the kernel's L1 norm.")] = 0.01,
     dt: Annotated[float | None, typer.Option(help="Spacing of the samples where the file has no times. [1]")] = None,
-    export: Annotated[Path | None, typer.Option(help="Write the chosen sum's layer as safetensors.")] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", parser=options.file, help="Write the chosen sum's layer as safetensors."),
+    ] = None,
     parameterization: Annotated[str, typer.Option(help="Parameterization of the exported layer.")] = "exp",
     layer_time: Annotated[
         str, typer.Option("--time", help="Exported layer: discrete (y = sum rho x) or continuous (inputs held).")
     ] = "discrete",
     plot: Annotated[
-        Path | None, typer.Option(help="Write kernel, fit and errors as a figure (.png, .pdf, .svg).")
+        Path | None,
+        typer.Option(
+            metavar="FILE", parser=options.file, help="Write kernel, fit and errors as a figure (.png, .pdf, .svg)."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:

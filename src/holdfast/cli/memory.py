@@ -15,6 +15,7 @@ from rich.table import Table
 from holdfast.cli.bar import Tick, progress_bar
 from holdfast.cli.memory_plot import draw, terminal_plot
 from holdfast.cli.model import HELP, LoadedModel, load_model
+from holdfast.cli.options import file
 from holdfast.cli.plot import new_figure
 from holdfast.cli.text import plain, visible
 from holdfast.decay import DecayFit, MemoryStudy, UndecidedError, study_memory, study_repeated
@@ -44,7 +45,9 @@ def command(
     double: Annotated[bool, typer.Option(help="Measure a float64 copy: a rounding floor of 1e-16.")] = False,
     properties: Annotated[bool, typer.Option(help="Also check linear, continuous, bounded, causal, ...")] = True,
     seed: Annotated[int, typer.Option(help="Seed of random probes, and of a model with random weights.")] = 0,
-    plot: Annotated[Path | None, typer.Option(help="Write the curves as a figure (.png, .pdf, .svg).")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", parser=file, help="Write the curves as a figure (.png, .pdf, .svg).")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Measure how a model remembers: its memory function, decay law, horizon and functional properties.

@@ -18,6 +18,7 @@ from torch import nn
 from holdfast import laws
 from holdfast.cli import model as models
 from holdfast.cli.bar import progress_bar
+from holdfast.cli.options import file
 from holdfast.cli.plot import new_figure, save
 from holdfast.cli.text import visible
 from holdfast.errors import ArgumentError
@@ -49,7 +50,9 @@ def command(
     ] = None,
     layout: Annotated[str, typer.Option(help="batch_first or time_first.")] = "batch_first",
     seed: Annotated[int, typer.Option(help="Seed of inputs, perturbations and random weights.")] = 0,
-    plot: Annotated[Path | None, typer.Option(help="Write the curves as a figure (.png, .pdf, .svg).")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", parser=file, help="Write the curves as a figure (.png, .pdf, .svg).")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Perturb the weights of a model and tell how far its outputs move; for a family of widths, whether it is stable.

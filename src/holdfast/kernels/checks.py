@@ -15,6 +15,7 @@ from jaxtyping import Int64
 from torch import Tensor
 from torch._subclasses.fake_tensor import is_fake
 
+from holdfast._readers import describe
 from holdfast.errors import ArgumentError, DtypeError, ShapeError, unknown_name
 
 REAL = (torch.float32, torch.float64)
@@ -22,14 +23,6 @@ HALF = (torch.bfloat16, torch.float16)
 COMPLEX = (torch.complex64, torch.complex128)
 BACKENDS = ("auto", "reference", "chunked", "native")
 LARGEST = 2**62  # bytes: products of sizes and strides below this cannot wrap around in int64
-
-
-def describe(value: object) -> str:
-    """What came, in the words of the errors: dtype, shape and device of a tensor, else type and value."""
-    if isinstance(value, Tensor):
-        kind = str(value.dtype).removeprefix("torch.")
-        return f"a {kind} tensor of shape {tuple(value.shape)} on {value.device}"
-    return f"{type(value).__name__} {value!r:.80}"
 
 
 def tensor(function: str, name: str, value: object, dtypes: Sequence[torch.dtype]) -> Tensor:
