@@ -18,7 +18,7 @@ def run(code, **environment):
     """Runs Python code in a child with these environment variables; gives its exit code, stdout and stderr."""
     with tempfile.TemporaryDirectory() as folder:
         out, err = Path(folder, "out"), Path(folder, "err")
-        child = _SERVER.Process(target=_child, args=(code, {**os.environ, **environment}, out, err), daemon=True)
+        child = _SERVER.Process(target=_child, args=(code, {**os.environ, **environment}, out, err))
         child.start()
         child.join(HANGS)
         if child.exitcode is None:

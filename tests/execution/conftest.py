@@ -23,7 +23,7 @@ COMMAND = [sys.executable, "-c", CODE]
 
 
 def _command(monkeypatch, *arguments):
-    monkeypatch.setattr(sys, "argv", ["holdfast", "reproduce", *arguments, "--workers", "1"])
+    monkeypatch.setattr(sys, "argv", ["holdfast", "reproduce", "--workers", "1", *arguments])
     try:
         main()
     except SystemExit as end:
@@ -85,7 +85,7 @@ def reproduce(tmp_path, monkeypatch, capsys):
 
 
 @pytest.fixture(scope="module")
-def _finished_store(tmp_path_factory):
+def finished_store(tmp_path_factory):
     store = tmp_path_factory.mktemp("finished") / "results"
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv("TOY_FLAGS", str(store.parent))
@@ -94,8 +94,8 @@ def _finished_store(tmp_path_factory):
 
 
 @pytest.fixture
-def finished(reproduce, _finished_store, capsys):
+def finished(reproduce, finished_store, capsys):
     """The command with everything computed before, in a store of its own."""
-    shutil.copytree(_finished_store, reproduce.store)
+    shutil.copytree(finished_store, reproduce.store)
     capsys.readouterr()
     return reproduce

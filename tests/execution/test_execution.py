@@ -125,7 +125,7 @@ def test_workers_end_with_the_command_that_started_them(reproduce):
     wait_for(lambda: not any(is_alive(pid) for pid in workers))
 
 
-def test_two_commands_on_one_store_share_the_work(reproduce, tmp_path):
+def test_two_commands_on_one_store_share_the_work(reproduce, finished_store):
     both = [reproduce.start("--workers", "1", seconds=0.3) for _ in range(2)]
     ends = [process.communicate(timeout=600) for process in both]
     assert [process.returncode for process in both] == [0, 0], ends
@@ -133,8 +133,7 @@ def test_two_commands_on_one_store_share_the_work(reproduce, tmp_path):
     assert "6 to run" in ends[0][1]
     assert ran <= 6  # no unit was computed twice
     shared = reproduce.results()
-    reproduce.store = tmp_path / "alone"
-    reproduce()
+    reproduce.store = finished_store
     assert shared == reproduce.results()
 
 
