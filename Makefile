@@ -35,7 +35,7 @@ types: $(STAMP)  ## static types
 	$(BIN)/mypy
 
 test: lint types  ## lint, types and the test suite
-	$(BIN)/pytest -n 2 -m "not slow"
+	$(BIN)/pytest -n 2 --dist worksteal -m "not slow"
 
 test-slow: $(STAMP)  ## the tests that take long: twenty kills, a real Ray, sanitizers
 	$(BIN)/pytest -n 2 --dist loadfile -m slow
