@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import http.client
 import io
-import urllib.request
+import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast._files import write_atomically
+from filelock import FileLock
+
+from holdfast.data.fetch import NETWORK, CannotWriteError, fetch
 from holdfast.data.root import ENVIRONMENT, data_root
 from holdfast.errors import DamagedResultError, HoldfastError
-
-_TIMEOUT = 20.0  # seconds without a byte after which a mirror counts as away
-_CHUNK = 1 << 16
 
 
 class MissingDataError(HoldfastError, FileNotFoundError):
@@ -26,10 +24,11 @@ class MissingDataError(HoldfastError, FileNotFoundError):
 
 @dataclass(frozen=True)
 class DataFile:
-    """A gzipped file of a set: its name, size and SHA-256 of its content once unpacked, and the addresses that offer it.
+    """A file of a set: its name, size and SHA-256 of its content once unpacked, and the addresses that offer it.
 
     The checksum is of the content, since the same content packed by another gzip is another file. The size is known
-    beforehand, so that a file which unpacks to gigabytes is not unpacked to find that its checksum is wrong.
+    beforehand, so that a file which unpacks to gigabytes is not unpacked to find that its checksum is wrong. A name that
+    does not end in .gz is content as it is.
     """
 
     name: str
@@ -40,7 +39,7 @@ class DataFile:
     @property
     def most_packed(self) -> int:
         """The bytes that a gzip of the content may have: what does not compress grows by less than this."""
-        return self.size + self.size // 100 + 4096
+        return self.size + self.size // 100 + 4096 if self.name.endswith(".gz") else self.size
 
 
 def set_folder(name: str) -> Path:
@@ -55,18 +54,29 @@ def read_file(folder: Path, file: DataFile, *, download: bool, needed: Sequence[
     """
     path = folder / file.name
     if not path.is_file():
+        names, source = [f.name for f in needed], needed[0].mirrors[0]
         if not download:
-            raise _missing(folder, needed, "and download=False does not allow to fetch them")
-        _download(folder, file, needed)
+            raise missing(folder, names, source, "and download=False does not allow to fetch them")
+
+        def check(part: Path) -> str:
+            return _fault(_unpacked(part.read_bytes(), file, part.name), file)
+
+        obtain(path, file.mirrors, file.most_packed, check, missing_names=names)
     if path.stat().st_size > file.most_packed:
         raise DamagedResultError(f"{path} is larger than its content could be; delete it and run again")
     content = _unpacked(path.read_bytes(), file, str(path))
-    if hashlib.sha256(content).hexdigest() != file.sha256:
+    if _fault(content, file):
         raise DamagedResultError(f"{path} does not hold what it should (wrong SHA-256); delete it and run again")
     return content
 
 
+def _fault(content: bytes, file: DataFile) -> str:
+    return "" if hashlib.sha256(content).hexdigest() == file.sha256 else "its file has another SHA-256"
+
+
 def _unpacked(packed: bytes, file: DataFile, where: str) -> bytes:
+    if not file.name.endswith(".gz"):
+        return packed
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(packed)) as stream:
             content = stream.read(file.size + 1)
@@ -79,60 +89,63 @@ def _unpacked(packed: bytes, file: DataFile, where: str) -> bytes:
     return content
 
 
-def _download(folder: Path, file: DataFile, needed: Sequence[DataFile]) -> None:
-    """Writes the file once its content was checked; a broken or wrong download leaves nothing behind."""
-    reasons = []
-    for mirror in file.mirrors:
-        try:
-            packed = _fetch(mirror + file.name, file)
-            content = _unpacked(packed, file, mirror + file.name)
-        except (OSError, http.client.HTTPException) as error:  # URLError and timeouts are OSErrors
-            reasons.append(f"{mirror}: {error}")
-            continue
-        if hashlib.sha256(content).hexdigest() != file.sha256:
-            reasons.append(f"{mirror}: its file has another SHA-256")
-            continue
-        _store(folder / file.name, packed)
-        return
-    raise _missing(folder, needed, f"and with download=True no mirror gave {file.name} ({'; '.join(reasons)})")
+def obtain(
+    path: Path, mirrors: Sequence[str], most: int, check: Callable[[Path], str], *, missing_names: Sequence[str]
+) -> None:
+    """Downloads the file `path` from the first mirror whose file passes; `check` says what is wrong with one, or nothing.
 
-
-def _store(path: Path, packed: bytes) -> None:
+    One process at a time: another waits and finds the file. What is wrong is removed; what is only unfinished stays as a
+    hidden file beside it, and the next call goes on from there.
+    """
+    part = path.parent / f".{path.name}.part"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, packed)
-    except OSError as error:
-        raise MissingDataError(
-            f"{path.name} was downloaded but {path.parent} cannot be written ({error.strerror}); set {ENVIRONMENT} to a "
-            "folder that can"
-        ) from error
+        locks = path.parent.parent / ".locks"
+        locks.mkdir(parents=True, exist_ok=True)
+        with FileLock(locks / f"{path.parent.name}.lock"):
+            if path.exists():
+                return
+            reasons = []
+            for mirror in mirrors:
+                fault = _from_mirror(mirror + path.name, part, most, check)
+                if not fault:
+                    os.replace(part, path)
+                    return
+                reasons.append(f"{mirror}: {fault}")
+    except (OSError, CannotWriteError) as error:
+        why = f"and it cannot be written ({error}), or {ENVIRONMENT} must name a folder that can"
+        raise missing(path.parent, missing_names, mirrors[0], why) from error
+    why = f"and with download=True no mirror gave {path.name} ({'; '.join(reasons)})"
+    raise missing(path.parent, missing_names, mirrors[0], why)
 
 
-def _fetch(url: str, file: DataFile) -> bytes:
-    """The bytes at `url`, with a progress bar on stderr."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with (
-        urllib.request.urlopen(url, timeout=_TIMEOUT) as answer,
-        Progress(console=Console(stderr=True), transient=True) as progress,
-    ):
-        size = answer.headers.get("Content-Length")
-        task = progress.add_task(f"downloading {file.name}", total=float(size) if size else None)
-        packed = bytearray()
-        while part := answer.read(_CHUNK):
-            packed += part
-            if len(packed) > file.most_packed:
-                raise OSError(f"it sends more than the {file.most_packed:,} bytes that the file could have")
-            progress.update(task, advance=len(part))
-    if size and len(packed) != int(size):
-        raise OSError(f"{len(packed)} of {size} bytes arrived")
-    return bytes(packed)
+def _from_mirror(url: str, part: Path, most: int, check: Callable[[Path], str]) -> str:
+    """What is wrong with the file at `url`; nothing where it lies in `part`."""
+    try:
+        resumed = fetch(url, part, most)
+    except NETWORK as error:
+        return str(error)
+    try:
+        fault = check(part)
+    except DamagedResultError as error:
+        fault = str(error)
+    if fault:
+        part.unlink()
+        # the beginning may have come from another mirror, which packs the same content in other bytes
+        return _from_mirror(url, part, most, check) if resumed else fault
+    return ""
 
 
-def _missing(folder: Path, needed: Sequence[DataFile], why: str) -> MissingDataError:
-    absent = [file.name for file in needed if not (folder / file.name).is_file()]
+def missing(folder: Path, names: Sequence[str], source: str, why: str) -> MissingDataError:
+    """The error for files of a set that are not there and cannot be had.
+
+    Args:
+        folder: where they should be.
+        names: all files of the set.
+        source: an address that offers them.
+        why: the reason, in words that go on from the names.
+    """
+    absent = [name for name in names if not (folder / name).exists()]
     return MissingDataError(
-        f"{folder} lacks {', '.join(absent)}, {why}. Put these files there, for example from {needed[0].mirrors[0]}, or "
+        f"{folder} lacks {', '.join(absent)}, {why}. Put these files there, for example from {source}, or "
         f"set {ENVIRONMENT} to a folder whose {folder.name}/ has them."
     )

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from holdfast._arguments import checked
 from holdfast.data.download import DataFile, read_file, set_folder
+from holdfast.data.images import ImageSet, ImageTask, Order, Scale, check_labels
 from holdfast.errors import DamagedResultError, unknown_name
 
 Split = Literal["train", "test"]
@@ -93,7 +94,41 @@ def mnist(split: Split = "train", *, download: bool = True) -> LabelledImages:
     folder = set_folder("mnist")
     needed = FILES[split]
     images, labels = (read_idx(read_file(folder, f, download=download, needed=needed), f.name) for f in needed)
-    return LabelledImages(images, labels.long(), f"{len(images):,} {split} images of MNIST in {folder}")
+    if images.ndim != 3 or labels.shape != images.shape[:1]:
+        raise DamagedResultError(
+            f"{folder}: {needed[0].name} holds {tuple(images.shape)} and {needed[1].name} {tuple(labels.shape)}; expected "
+            "images and a label for each"
+        )
+    return LabelledImages(
+        images, check_labels(labels, needed[1].name), f"{len(images):,} {split} images of MNIST in {folder}"
+    )
+
+
+@checked
+def mnist_task(
+    *,
+    order: Order = "pixel",
+    scale: Scale = "unit",
+    valid: int = 5000,
+    permutation_seed: int | None = None,
+    download: bool = True,
+) -> ImageTask:
+    """MNIST's digits as sequences of 784 pixels or 28 rows, the official test images, some training images held out.
+
+    Args:
+        order: "pixel", "permuted" (one random order of the pixels for all images) or "row".
+        scale: "unit" gives pixels in [0, 1], "standard" with mean 0 and deviation 1.
+        valid: number of training images held out for validation, always the same ones; 0: none.
+        permutation_seed: of the order of pixels, for "permuted" only; None is 0.
+        download: whether missing files may be downloaded.
+    """
+    train, test = (mnist(split, download=download) for split in FILES)
+    images = ImageSet(
+        train.images[..., None], train.labels, test.images[..., None], test.labels,
+        name="mnist", title="MNIST", mean=(0.1307,), deviation=(0.3081,),
+        sha256={file.name: file.sha256 for files in FILES.values() for file in files},
+    )  # fmt: skip
+    return ImageTask(images, order, scale, valid, permutation_seed)
 
 
 def read_idx(content: bytes, name: str) -> UInt8[Tensor, "*any"]:

@@ -8,9 +8,34 @@ from typing import Any
 
 from holdfast.data.arrays import ArrayTask
 from holdfast.data.base import AbstractTask
+from holdfast.data.cifar10 import cifar10_task
+from holdfast.data.functional import FunctionalTask
+from holdfast.data.imdb import imdb_task
+from holdfast.data.lotka_volterra import LotkaVolterraTask
+from holdfast.data.mnist import mnist_task
+from holdfast.data.multi_recall import MultiRecallTask
+from holdfast.data.polarity import polarity_task
+from holdfast.data.recall import RecallTask
+from holdfast.data.series import SeriesTask
+from holdfast.data.teacher import TeacherTask
+from holdfast.data.text import text_task
+from holdfast.data.wikitext import wikitext_2_task, wikitext_103_task
 from holdfast.errors import ArgumentError, unknown_name
 
 TASKS: dict[str, Callable[..., AbstractTask]] = {
+    "functional": FunctionalTask,
+    "teacher": TeacherTask,
+    "recall": RecallTask,
+    "multi-recall": MultiRecallTask,
+    "lotka-volterra": LotkaVolterraTask,
+    "mnist": mnist_task,
+    "cifar10": cifar10_task,
+    "wikitext-2": wikitext_2_task,
+    "wikitext-103": wikitext_103_task,
+    "text": text_task,
+    "polarity": polarity_task,
+    "imdb": imdb_task,
+    "series": SeriesTask,
     "arrays": ArrayTask,
 }
 
