@@ -41,7 +41,7 @@ def mirror(tmp_path, monkeypatch):
     for name, content in CONTENTS.items():
         (served / name).write_bytes(gzip.compress(content))
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(served)))
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     address = f"http://127.0.0.1:{server.server_port}/"
     files = tuple(DataFile(n, hashlib.sha256(c).hexdigest(), len(c), (address,)) for n, c in CONTENTS.items())

@@ -14,8 +14,8 @@ from holdfast.data.archive import Archive, find_files
 from holdfast.data.base import Split
 from holdfast.data.download import missing, set_folder
 from holdfast.data.draws import shuffled
+from holdfast.data.files import read_text
 from holdfast.data.reviews import SPLIT_SEED, ReviewTask, Unit, decoded
-from holdfast.data.tokens import read_text
 from holdfast.errors import ArgumentError, DamagedResultError
 
 ARCHIVE = Archive(

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from holdfast._arguments import checked, positive
 from holdfast.data.base import AbstractTask, Batch, Space, Split
-from holdfast.data.tokens import cut, read_text
+from holdfast.data.files import cut, read_text
 from holdfast.errors import ArgumentError, DamagedResultError, unknown_name
 
 

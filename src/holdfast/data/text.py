@@ -10,7 +10,8 @@ import torch
 
 from holdfast._arguments import checked, positive
 from holdfast.data.download import DataFile, read_file, set_folder
-from holdfast.data.tokens import TokenTask, cut, read_text
+from holdfast.data.files import cut, read_text
+from holdfast.data.tokens import TokenTask
 from holdfast.errors import ArgumentError, DamagedResultError
 
 SHAKESPEARE = DataFile(

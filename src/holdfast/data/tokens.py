@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import stat
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from jaxtyping import Int64, Shaped
 from torch import Tensor
 
 from holdfast.data.base import AbstractTask, Batch, Space, Split
-from holdfast.errors import ArgumentError, DamagedResultError
+from holdfast.errors import ArgumentError
 
 
 class TokenTask(AbstractTask):
@@ -62,28 +58,3 @@ class TokenTask(AbstractTask):
 
     def identity(self) -> dict[str, Any]:
         return {"task": self.name, "length": self.length, "sizes": dict(self._sizes), **self._facts}
-
-
-def read_text(path: Path) -> tuple[bytes, str]:
-    """The content of a text file and its SHA-256; refuses what is empty, or no regular file."""
-    try:
-        with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ArgumentError(f"{path} is not a regular file; name a text file")
-            content = file.read()
-    except OSError as error:
-        raise DamagedResultError(f"{path} cannot be read ({error.strerror}); name a text file") from error
-    if not content:
-        raise DamagedResultError(f"{path} is empty; put the text there")
-    return content, hashlib.sha256(content).hexdigest()
-
-
-def cut(tokens: Shaped[Tensor, " tokens"], valid: float, test: float) -> dict[Split, Tensor]:
-    """The start of a text for training, then `valid` and `test` as shares of the whole; a share of 0 leaves a split out."""
-    if not (0 <= valid < 1 and 0 <= test < 1 and valid + test < 1):
-        raise ArgumentError(f"valid and test are shares of the text, together below 1; came {valid} and {test}")
-    last = len(tokens) - round(test * len(tokens))
-    middle = last - round(valid * len(tokens))
-    parts: dict[Split, Tensor] = {"train": tokens[:middle], "valid": tokens[middle:last], "test": tokens[last:]}
-    asked = {"train": True, "valid": valid > 0, "test": test > 0}
-    return {split: part for split, part in parts.items() if asked[split]}

@@ -16,7 +16,8 @@ from holdfast._arguments import checked, positive
 from holdfast.data.archive import Archive, checksum, find_files
 from holdfast.data.base import Split
 from holdfast.data.download import missing, set_folder
-from holdfast.data.tokens import TokenTask, cut
+from holdfast.data.files import cut
+from holdfast.data.tokens import TokenTask
 from holdfast.errors import DamagedResultError
 
 MIRRORS = ("https://wikitext.smerity.com/", "https://s3.amazonaws.com/research.metamind.io/wikitext/")
