@@ -125,3 +125,11 @@ def test_unknown_names_and_options_meet_the_nearest_known_one(user_mistakes):
         load_task("series")
     with pytest.raises(UnknownNameError, match=r"order 'pixels'\. Did you mean 'pixel'"):
         load_task("mnist", order="pixels")
+
+
+def test_an_empty_split_is_refused(root):
+    with pytest.raises(ArgumentError, match="recall: the split 'valid' has no sample"):
+        load_task("recall", valid=-1)
+    (root / "wikitext-2" / "wiki.valid.tokens").write_text("a\n")
+    with pytest.raises(ArgumentError, match="'valid' has 2 tokens, too few for one window of length 4"):
+        load_task("wikitext-2", length=4)

@@ -9,10 +9,9 @@ import shutil
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from holdfast.data.download import MissingDataError, missing, obtain
 from holdfast.errors import DamagedResultError
@@ -64,6 +63,9 @@ def find_files(folder: Path, names: Sequence[str], archive: Archive, *, download
     if fault:
         raise DamagedResultError(f"{folder / archive.name}: {fault}; delete it and run again")
     unpack(folder / archive.name, archive)
+    absent = [name for name in names if not (folder / name).exists()]
+    if absent:
+        raise DamagedResultError(f"{folder / archive.name} lacks {', '.join(absent)}; delete it and run again")
     if not given:
         (folder / archive.name).unlink()
     return folder
@@ -87,9 +89,9 @@ def unpack(path: Path, archive: Archive) -> None:
     shutil.rmtree(work, ignore_errors=True)
     try:
         left = archive.unpacked
-        for name, stream in _members(path, archive):
+        for name, read in _members(path, archive):
             (work / name).parent.mkdir(parents=True, exist_ok=True)
-            left -= _copy(stream, work / name, left)
+            left -= _copy(read, work / name, left)
         for entry in sorted(work.iterdir()) if work.is_dir() else []:
             if not (path.parent / entry.name).exists():
                 os.replace(entry, path.parent / entry.name)
@@ -103,28 +105,28 @@ def unpack(path: Path, archive: Archive) -> None:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _members(path: Path, archive: Archive) -> Iterator[tuple[str, IO[bytes]]]:
+def _members(path: Path, archive: Archive) -> Iterator[tuple[str, Callable[[int], bytes]]]:
     wanted = re.compile(f"{re.escape(archive.top)}/({archive.wanted})")
     if path.suffix == ".zip":
         with zipfile.ZipFile(path) as found:
             for name in found.namelist():
                 if match := wanted.fullmatch(name):
                     with found.open(name) as stream:
-                        yield match.group(1), stream
+                        yield match.group(1), stream.read
         return
     with tarfile.open(path, "r|gz") as tar:
         for member in tar:
             match = wanted.fullmatch(member.name.removeprefix("./"))
             stream = tar.extractfile(member) if match and member.isfile() else None
             if match and stream:
-                yield match.group(1), stream
+                yield match.group(1), stream.read
 
 
-def _copy(stream: IO[bytes], to: Path, most: int) -> int:
+def _copy(read: Callable[[int], bytes], to: Path, most: int) -> int:
     """Copies at most `most` bytes and says how many there were."""
     copied = 0
     with open(to, "wb") as file:
-        while piece := stream.read(_CHUNK):
+        while piece := read(_CHUNK):
             copied += len(piece)
             if copied > most:
                 raise DamagedResultError(f"{to.name} unpacks to more than it should; delete the archive and run again")

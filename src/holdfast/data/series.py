@@ -122,7 +122,8 @@ def _read(
         )
     except ValueError as error:
         raise DamagedResultError(
-            f"{file}: every line after the first must have a number in each column ({error})"
+            f"{file}: every line after the first must have a number in each column ({error} Rows count from 0 after the first "
+            "line.)"
         ) from None
     bad = np.argwhere(~np.isfinite(values))
     if len(bad):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
+from itertools import repeat
 from pathlib import Path
 from typing import Literal
 
@@ -113,14 +114,9 @@ def _number(path: Path, most: int | None) -> tuple[Tensor, dict[bytes, int]]:
 
 def _numbers(path: Path, ids: dict[bytes, int]) -> Tensor:
     """Ids of the words of a text that is not trained on."""
-    get = partial(_known, ids)
     return torch.from_numpy(
-        np.concatenate([np.fromiter(map(get, words), np.int32, len(words)) for words in _words(path)])
+        np.concatenate([np.fromiter(map(ids.get, words, repeat(0)), np.int32, len(words)) for words in _words(path)])
     )
-
-
-def _known(ids: dict[bytes, int], word: bytes) -> int:
-    return ids.get(word, 0)
 
 
 def _words(path: Path) -> Iterator[list[bytes]]:
