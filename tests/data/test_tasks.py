@@ -104,7 +104,19 @@ def test_a_generated_set_goes_on_for_ever_and_no_sample_returns():
 
 
 def test_what_identifies_a_task_changes_with_its_options(root):
-    for name, option in (("mnist", {"order": "row"}), ("text", {"unit": "byte"}), ("recall", {"seed": 3})):
+    for name, option in (
+        ("mnist", {"order": "permuted"}),
+        ("mnist", {"scale": "standard"}),
+        ("cifar10", {"grey": True}),
+        ("wikitext-2", {"vocabulary": 2}),
+        ("text", {"unit": "byte"}),
+        ("text", {"valid": 0.051}),
+        ("imdb", {"length": 5}),
+        ("series", {"targets": ["heat"]}),
+        ("recall", {"seed": 3}),
+        ("functional", {"dt": 0.5}),
+        ("teacher", {"scale": 2.0}),
+    ):
         base = OPTIONS[name](root)
         assert load_task(name, **base).identity() != load_task(name, **base | option).identity()
 

@@ -111,13 +111,13 @@ def _members(path: Path, archive: Archive) -> Iterator[tuple[str, Callable[[int]
         with zipfile.ZipFile(path) as found:
             for name in found.namelist():
                 if match := wanted.fullmatch(name):
-                    with found.open(name) as stream:
-                        yield match.group(1), stream.read
+                    with found.open(name) as member:
+                        yield match.group(1), member.read
         return
     with tarfile.open(path, "r|gz") as tar:
-        for member in tar:
-            match = wanted.fullmatch(member.name.removeprefix("./"))
-            stream = tar.extractfile(member) if match and member.isfile() else None
+        for entry in tar:
+            match = wanted.fullmatch(entry.name.removeprefix("./"))
+            stream = tar.extractfile(entry) if match and entry.isfile() else None
             if match and stream:
                 yield match.group(1), stream.read
 

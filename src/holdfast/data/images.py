@@ -108,7 +108,7 @@ class ImageTask(AbstractTask):
     def identity(self) -> dict[str, Any]:
         return {
             "task": self.name, "order": self.order, "scale": self.scale, "permutation_seed": self.permutation_seed,
-            "sizes": dict(self._sizes), "sha256": self._set.sha256, "part": self._set.part,
+            "features": self.inputs.size, "sizes": dict(self._sizes), "sha256": self._set.sha256, "part": self._set.part,
         }  # fmt: skip
 
 

@@ -58,10 +58,11 @@ def imdb_task(
     if not 0 <= valid < len(train):
         raise ArgumentError(f"valid must leave some of the {len(train):,} training reviews, came {valid:,}")
     order = shuffled(len(train), SPLIT_SEED, "validation")
+    rows: dict[Split, Tensor] = {"train": order[valid:]}
+    if valid:
+        rows["valid"] = order[:valid]
     parts: dict[Split, tuple[Sequence[str], Tensor]] = {
-        split: ([train[row] for row in rows.tolist()], train_labels[rows])
-        for split, rows in (("train", order[valid:]), ("valid", order[:valid]))
-        if len(rows)
+        split: ([train[row] for row in found.tolist()], train_labels[found]) for split, found in rows.items()
     }
     parts["test"] = (test, test_labels)
     title = "IMDB reviews" if len(train) == len(test) == 25_000 else f"reviews in {base}"
@@ -81,7 +82,7 @@ def _read_folder(folder: Path) -> tuple[list[str], Tensor, str]:
             raise DamagedResultError(f"{folder / name} has no text file (*.txt); put the reviews there")
         for file in files:
             content, _ = read_text(file)
-            digest.update(content)
+            digest.update(f"{len(content)} ".encode() + content)
             texts.append(decoded(content).replace("<br />", " "))
         counts.append(len(files))
     return texts, torch.tensor([0] * counts[0] + [1] * counts[1]), digest.hexdigest()

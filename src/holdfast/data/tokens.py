@@ -57,4 +57,7 @@ class TokenTask(AbstractTask):
         return f"{self.title}, vocabulary {self.inputs.size:,}, tokens: {counts}, windows of {self.length:,}"
 
     def identity(self) -> dict[str, Any]:
-        return {"task": self.name, "length": self.length, "sizes": dict(self._sizes), **self._facts}
+        return {
+            "task": self.name, "length": self.length, "vocabulary": self.inputs.size, "tokens": dict(self._counts),
+            **self._facts,
+        }  # fmt: skip

@@ -76,17 +76,19 @@ def wikitext_task(
     if "train" not in there and "valid" not in there:
         why = "and neither of the files that could train is there"
         raise missing(folder, tuple(FILES.values()), archive.mirrors[0] + archive.name, why)
-    first = "train" if "train" in there else "valid"
+    first: Split = "train" if "train" in there else "valid"
     ids, words = _number(there[first], vocabulary)
-    tokens = {first: ids} | {split: _numbers(path, words) for split, path in there.items() if split != first}
-    title, parts = name, ""
+    tokens: dict[Split, Tensor] = {first: ids} | {
+        split: _numbers(path, words) for split, path in there.items() if split != first
+    }
+    parts = ""
     if first == "valid":
         parts = f"no {FILES['train']}: nine tenths of {FILES['valid']} train, the last tenth validates"
         tokens = cut(tokens.pop("valid"), 0.1, 0.0) | tokens
     elif len(there) < len(FILES):
         parts = f"only {', '.join(there)}"
     facts = {"sha256": {path.name: checksum(path) for path in there.values()}, "part": parts}
-    title += f" by words, part: {parts}" if parts else " by words"
+    title = f"{name} by words, part: {parts}" if parts else f"{name} by words"
     return TokenTask(name, tokens, len(words), length, title, facts)
 
 
