@@ -124,6 +124,13 @@ def test_gradient_scale_is_infinite_where_the_recurrence_is_unstable():
     assert holdfast.gradient_scale("direct", 0.5) == math.inf
     assert holdfast.gradient_scale("direct", -0.5) == 4.0
     assert holdfast.gradient_scale("direct", 1.5, time="discrete") == math.inf
+    for time in ("continuous", "discrete"):
+        assert holdfast.gradient_scale("relu", 0.0, time=time) == math.inf  # an integrator: f is 0, or 1
+        assert holdfast.gradient_scale("relu", -3.0, time=time) == math.inf
+        assert holdfast.gradient_scale("relu", -3.0, time=time, form="printed") == 0.0
+    assert holdfast.gradient_scale("inverse", 0.5, time="discrete") == math.inf  # f = -1
+    assert holdfast.gradient_scale("inverse", 0.2, time="discrete") == math.inf
+    assert holdfast.gradient_scale("inverse", 0.2) == 0.0  # f = -2 is stable, and nothing moves it
 
 
 @pytest.mark.parametrize("f", [p for p in STABLE if p.key in ("exp", "softplus", "best", "tanh", "inverse")], ids=repr)

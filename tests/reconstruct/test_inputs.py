@@ -1,5 +1,6 @@
 """Inputs rebuilt from states: the papers' figures in numbers, both forms, sparse bases, blocks, timestamps."""
 
+import cmath
 import math
 
 import pytest
@@ -199,6 +200,19 @@ def test_timestamps_are_exact_to_ten_thousand_steps():
     assert torch.equal(found, torch.arange(1, 10_001))
     assert reconstruct.timestamp(states[99], lam).tolist() == 100
     assert reconstruct.timestamp(0.0, lam).tolist() == 0
+
+
+@pytest.mark.parametrize("angle", [0.01, 2.0, math.pi])
+def test_a_complex_eigenvalue_counts_by_its_modulus(angle):
+    lam = reconstruct.counting_eigenvalue(10_000) * cmath.exp(1j * angle)
+    state, states = 0.0, []
+    for _ in range(10_000):
+        state = lam * state + 1
+        states.append(state)
+    found = reconstruct.timestamp(torch.tensor(states, dtype=torch.complex128), lam)
+    assert torch.equal(found, torch.arange(1, 10_001))
+    with pytest.raises(RangeError, match="saturated"):
+        reconstruct.timestamp(1 / (1 - lam), lam)
 
 
 def test_a_timestamp_that_cannot_be_told_is_refused():

@@ -55,6 +55,15 @@ def test_non_normal_matrix_breaks_the_papers_lemma_and_the_certificate_says_why(
     assert found.numerical > 0 > found.spectral
 
 
+def test_a_matrix_that_is_not_normal_may_keep_the_papers_lemma():
+    found = certify(
+        linear(torch.block_diag(torch.tensor([[-0.1]]), torch.tensor([[-5.0, 1.0], [0.0, -6.0]])), time="continuous")
+    )
+    assert not found.lyapunov.applies and found.departure > 0.05
+    assert found.lyapunov.excess == pytest.approx(1, rel=STORED)
+    assert "may fail" in found.lyapunov.reason
+
+
 @pytest.mark.parametrize("time", ["continuous", "discrete"])
 def test_growth_bound_holds_and_the_measured_growth_is_the_largest(time):
     W = NON_NORMAL if time == "continuous" else torch.eye(3) + 0.3 * NON_NORMAL

@@ -65,7 +65,7 @@ def volterra(
         network, extra = factors.exact_network(series.constant), 0.0
     else:
         network, extra = factors.sigmoid_network(series.constant, amplitude, length, tolerance * 0.2)
-    error = _measure(network, series, amplitude)
+    error = _measured(network, series, amplitude)
     bound = spent + extra
     return Construction(
         network,
@@ -195,7 +195,21 @@ def _separate(
     return found, spent
 
 
-def _measure(network: nn.Module, series: Series, amplitude: float) -> float:
+def measured_error(
+    network: nn.Module, kernels: Mapping[int, VolterraKernel], length: int, *, amplitude: float = 1.0
+) -> float:
+    """The `error` of a construction at another length than the one it was built for.
+
+    Args:
+        network: from one input to one output, like `Construction.network`.
+        kernels: of the series, as `volterra` takes them.
+        length: number of lags, and of steps before the output that is looked at.
+        amplitude: largest |x|.
+    """
+    return _measured(network, Series.read(kernels, length), amplitude)
+
+
+def _measured(network: nn.Module, series: Series, amplitude: float) -> float:
     """Largest |network - series| at the last step, for random signs, each moved three times up the error's gradient."""
     generator = np.random.default_rng(0)
     lags = _probe_lags(series, generator)

@@ -52,35 +52,43 @@ def random_network(kind: str, width: int, depth: int, seed: int) -> nn.Module:
     return network.double().eval()
 
 
+HIGH, LOW = 1e-4, 1e-11  # of the largest value; float64 leaves noise near 1e-14 of it
+
+
 @dataclass(frozen=True)
 class Tail:
-    """The late decay of a curve: its rate, and how much longer the second half of the decades took than the first.
+    """The late decay of a curve: the rate fitted to it, and the rate fitted to its last third.
 
-    `stretch` is 1 for an exponential, 10^(3.5/p) for a power law of exponent p. NaN where the curve did not fall so far.
+    Both are equal for an exponential. For a power law of an exponent up to 5 the last third falls at less than half of the
+    whole's rate. NaN where the curve did not fall so far.
     """
 
     rate: float
-    stretch: float
-
-
-HIGH, MIDDLE, LOW = 1e-4, 10**-7.5, 1e-11  # of the largest value; float64 leaves noise near 1e-14 of it
+    end: float
 
 
 def tail(curve: MemoryCurve) -> Tail:
     """The decay between 1e-4 and 1e-11 of the largest value, on the envelope max over s >= t of M(s)."""
     envelope = np.maximum.accumulate(curve.values[::-1])[::-1] / curve.values.max()
-    ends = []
-    for level in (HIGH, MIDDLE, LOW):
-        below = np.flatnonzero(envelope < level)
-        if len(below) == 0:
-            return Tail(math.nan, math.nan)
-        ends.append(int(below[0]))
-    first, middle, last = ends
-    if not first + 2 < middle < last:
+    below = np.flatnonzero(envelope < LOW)
+    if len(below) == 0:
         return Tail(math.nan, math.nan)
-    rate = -float(np.polyfit(curve.time[first:last], np.log(envelope[first:last]), 1)[0])
-    stretch = float(curve.time[last] - curve.time[middle]) / float(curve.time[middle] - curve.time[first])
-    return Tail(rate, stretch)
+    first, last = int(np.flatnonzero(envelope < HIGH)[0]), int(below[0])
+    third = last - (last - first) // 3
+    if last - third < 3:
+        return Tail(math.nan, math.nan)
+
+    def rate(begin: int) -> float:
+        return -float(np.polyfit(curve.time[begin:last], np.log(envelope[begin:last]), 1)[0])
+
+    return Tail(rate(first), rate(third))
+
+
+def power_law_end() -> float:
+    """`end` over `rate` for (1 + t)^-4, to compare with: what a curve that no line caps gives."""
+    t = np.linspace(0, 600, 6001)
+    late = tail(MemoryCurve(time=t, values=(1 + t) ** -4.0))
+    return late.end / late.rate
 
 
 def asymptotic_rate(network: nn.Module, amplitude: float) -> float:
@@ -112,11 +120,11 @@ def _jacobian(network: Recurrent, amplitude: float, settle: int = 5000) -> Tenso
     return torch.autograd.functional.jacobian(step, torch.cat([part.flatten() for part in parts]))
 
 
-def capped(curve: MemoryCurve, rate: float, power: int = 0) -> float:
-    """How far M(t) (1 + t)^-power e^{rate t} in the last third of the decay exceeds its largest value before.
+def capped(curve: MemoryCurve, rate: float) -> float:
+    """How far M(t) e^{rate t} in the last third of the decay exceeds its largest value before.
 
-    At most 1 where (1 + t)^power e^{-rate t} caps the curve: layers that feed each other with near rates make t^power
-    of one exponential. The decay ends where M is 1e-11 of its largest value; NaN where it never is.
+    At most 1 where a straight line of that slope in logarithmic scale caps the curve. The decay ends where M is 1e-11
+    of its largest value; NaN where it never is.
     """
     envelope = np.maximum.accumulate(curve.values[::-1])[::-1] / curve.values.max()
     below = np.flatnonzero(envelope < LOW)
@@ -124,7 +132,7 @@ def capped(curve: MemoryCurve, rate: float, power: int = 0) -> float:
         return math.nan
     end = max(int(below[0]), 3)
     t = curve.time[:end]
-    product = np.log(np.maximum(curve.values[:end], 1e-300)) + rate * t - power * np.log1p(t)
+    product = np.log(np.maximum(curve.values[:end], 1e-300)) + rate * t
     return float(np.exp(product[2 * end // 3 :].max() - product[: 2 * end // 3].max()))
 
 

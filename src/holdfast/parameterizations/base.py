@@ -75,6 +75,12 @@ class AbstractParameterization(Named, ABC):
         scale = self._derivative(w).abs() / margin**2
         return torch.where(margin > 0, scale, torch.full_like(scale, math.inf))
 
+    def _printed_scale(self, w: Tensor) -> Tensor:
+        """The paper's formula; overridden where Table 1 prints another one."""
+        if self.time == "continuous":
+            return self._scale(w)
+        return self._derivative(w).abs() / (1 - self._value(w)) ** 2
+
     def _modulus(self, beta: float) -> float:
         return numerical_modulus(self._value, self.time, beta)
 
@@ -129,9 +135,7 @@ class AbstractParameterization(Named, ABC):
             return self._scale(w)
         if form != "printed":
             raise ArgumentError(f"form must be 'corrected' or 'printed', came {form!r}")
-        if self.time == "continuous":
-            return self._scale(w)
-        return self._derivative(w).abs() / (1 - self._value(w)) ** 2
+        return self._printed_scale(w)
 
     @checked
     def modulus(self, beta: float) -> float:

@@ -43,7 +43,7 @@ class Inverse(AbstractParameterization):
 
 
 class DiscreteInverse(AbstractParameterization):
-    """f(w) = 1 - 1/max(w, 1/2); G = 1 for w >= 1, 1/(2w - 1)^2 for 1/2 <= w < 1.
+    """f(w) = 1 - 1/max(w, 1/2); G = 1 for w >= 1, 1/(2w - 1)^2 for 1/2 < w < 1, else inf.
 
     f(1/2) = -1 lies on the circle, so there is no modulus.
     """
@@ -71,7 +71,7 @@ class DiscreteInverse(AbstractParameterization):
     def _scale(self, w: Tensor) -> Tensor:
         negative = (2 * w - 1) ** -2
         scale = torch.where(w >= 1, torch.ones_like(w), negative)
-        return torch.where(w >= LEAST, scale, torch.zeros_like(w))
+        return torch.where(w > LEAST, scale, torch.full_like(w, math.inf))
 
     def _modulus(self, beta: float) -> float:
         return math.inf

@@ -12,9 +12,9 @@ from holdfast.parameterizations.base import AbstractParameterization, Range
 
 
 class ReLU(AbstractParameterization):
-    """f(w) = -relu(w); G = 1/w^2 for w > 0, else 0 (StableSSM, Table 1).
+    """f(w) = -relu(w); G = 1/w^2 for w > 0, else inf (StableSSM, Table 1, prints 0).
 
-    At w <= 0 the mode is an integrator (f = 0) that no gradient moves; so there is no modulus.
+    At w <= 0 the mode is an integrator (f = 0), whose response is not integrable; so there is no modulus either.
     """
 
     key = "relu"
@@ -34,14 +34,17 @@ class ReLU(AbstractParameterization):
         return torch.where(w > 0, -torch.ones_like(w), torch.zeros_like(w))
 
     def _scale(self, w: Tensor) -> Tensor:
-        return torch.where(w > 0, w**-2, torch.zeros_like(w))
+        return torch.where(w > 0, w**-2, torch.full_like(w, math.inf))
+
+    def _printed_scale(self, w: Tensor) -> Tensor:
+        return torch.where(w > 0, self._scale(w), torch.zeros_like(w))
 
     def _modulus(self, beta: float) -> float:
         return math.inf
 
 
 class DiscreteReLU(AbstractParameterization):
-    """f(w) = exp(-relu(w)); G = e^-w / (1 - e^-w)^2 for w > 0, else 0 (StableSSM, Table 1)."""
+    """f(w) = exp(-relu(w)); G = e^-w / (1 - e^-w)^2 for w > 0, else inf (StableSSM, Table 1, prints 0)."""
 
     key = "relu"
     time: Time = "discrete"
@@ -64,7 +67,10 @@ class DiscreteReLU(AbstractParameterization):
 
     def _scale(self, w: Tensor) -> Tensor:
         # e^-w / (1 - e^-w)^2 = 1 / (4 sinh^2(w/2)): neither overflows to nan nor cancels
-        return torch.where(w > 0, (2 * torch.sinh(w / 2)) ** -2, torch.zeros_like(w))
+        return torch.where(w > 0, (2 * torch.sinh(w / 2)) ** -2, torch.full_like(w, math.inf))
+
+    def _printed_scale(self, w: Tensor) -> Tensor:
+        return torch.where(w > 0, self._scale(w), torch.zeros_like(w))
 
     def _modulus(self, beta: float) -> float:
         return math.inf

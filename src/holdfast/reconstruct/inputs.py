@@ -208,27 +208,33 @@ def _block_decoder(
 
 
 @checked
-def timestamp(state: Float[Tensor, "*batch"] | float, eigenvalue: float) -> Int64[Tensor, "*batch"]:
-    """k = log_lam(x (lam - 1) + 1), the number of steps that made the counting state x = sum_{i<k} lam^i.
+def timestamp(
+    state: Float[Tensor, "*batch"] | Complex[Tensor, "*batch"] | float | complex, eigenvalue: float | complex
+) -> Int64[Tensor, "*batch"]:
+    """k = log|x (lam - 1) + 1| / log|lam|, the number of steps that made the counting state x = sum_{i<k} lam^i.
 
-    The counting state of linrec, Sec. 3.1, has input 1 at every step: B is (N+1) x 2. Exact while lam^k is not lost in
-    the rounding of x: with `counting_eigenvalue(longest)` up to at least `longest` = 10,000 in float64. Refuses states
-    that have saturated or lie between two counts.
+    The counting state of linrec, Sec. 3.1, has input 1 at every step: B is (N+1) x 2. For a complex eigenvalue the paper's
+    log_lam has many values, and the principal one is right only until lam^k has turned past pi; the moduli tell k all the
+    same. Exact while lam^k is not lost in the rounding of x: with `counting_eigenvalue(longest)`, or any eigenvalue of
+    that modulus, up to at least `longest` = 10,000 in float64. Refuses states that have saturated or lie between counts.
 
     Args:
         state: the counting state x, a number or (*batch,).
-        eigenvalue: lam, real in (0, 1).
+        eigenvalue: lam, 0 < |lam| < 1.
     """
-    if not 0 < eigenvalue < 1:
-        raise RangeError(f"the counting eigenvalue must be real in (0, 1), came {eigenvalue!r}")
-    x = torch.as_tensor(state, dtype=torch.float64)
+    size = abs(eigenvalue)
+    if not 0 < size < 1:
+        raise RangeError(f"the counting eigenvalue must have a modulus in (0, 1), came {eigenvalue!r}")
+    turns = isinstance(state, complex) or (isinstance(state, Tensor) and state.is_complex())
+    x = torch.as_tensor(state, dtype=torch.complex128 if turns else torch.float64)
     rest = 1 - x * (1 - eigenvalue)  # lam^k
-    if not bool(torch.isfinite(x).all()) or bool((rest <= 0).any()):
+    lost = rest.abs() <= 4 * torch.finfo(torch.float64).eps if rest.is_complex() else rest <= 0
+    if not bool(torch.isfinite(x).all()) or bool(lost.any()):
         raise RangeError(
             f"the counting state has saturated at 1/(1 - lam) = {1 / (1 - eigenvalue):g}; use an eigenvalue nearer to 1, "
             "such as counting_eigenvalue(longest)"
         )
-    k = torch.log1p(-x * (1 - eigenvalue)) / math.log(eigenvalue)
+    k = torch.log(rest.abs()) / math.log(size)
     whole = k.round()
     off = float((k - whole).abs().max()) if k.numel() else 0.0
     if off > 0.25 or bool((whole < 0).any()):

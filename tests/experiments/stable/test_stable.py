@@ -1,20 +1,26 @@
 """What the experiments of StableSSM say at the quick preset, and their own parts."""
 
+import math
+
+import pytest
 import torch
 
 from holdfast import laws
 from holdfast.experiments import _sums
-from holdfast.experiments.stable import fig1
+from holdfast.experiments.stable import fig1, thm31
 
 
 def test_table_1_equals_autograd_and_best_alone_is_constant(claims):
     found = claims("stable-fig2")
-    assert found["table 1"].status == found["best is constant"].status == "met"
+    assert found["table 1"].status == found["best is constant, b = 1"].status == "met"
+    assert found["best is constant, b = 0.5"].status == "not met"
+    assert found["best is constant, b = 0.5"].numbers["largest / smallest, continuous"] == pytest.approx(1.0)
 
 
 def test_moduli_bound_what_is_measured_and_direct_has_none(claims):
     found = claims("stable-def32", points=3)
-    assert [claim.status for claim in found.values()] == ["met"] * 3
+    assert [claim.status for claim in found.values()] == ["met"] * 3 + ["not met"]
+    assert found["discrete best, b = 0.5"].numbers["searched at beta = 0.001"] == math.inf
 
 
 def test_direct_is_unstable_softplus_and_s4_are_stable(claims, met):
@@ -39,6 +45,11 @@ def test_the_three_models_are_one_functional_before_they_are_perturbed():
 
 def test_measured_memory_stays_below_the_bound_and_a_power_law_has_none(claims, met):
     assert met(claims("stable-thm31", models=2, ends=9))
+
+
+def test_the_least_weights_of_a_mode_are_the_mode_itself():
+    """e^-t on [0, 5] within a quarter of itself: 3/4 of the mode at the slowest rate allowed, which is its own."""
+    assert thm31._least_weights(laws.Exponential(1.0), 1.0, 5.0) == pytest.approx(math.sqrt(0.75), rel=1e-6)
 
 
 def test_an_mlp_is_two_state_space_layers(claims, met):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -19,12 +19,16 @@ SLACK = 1.02  # what random eigenvalues may move an average of few draws
 
 
 def rebuild(
-    images: Float64[Tensor, "count time"], lam: Complex128[Tensor, " modes"], form: Form, shown: int = 0
+    images: Float64[Tensor, "count time"],
+    lam: Complex128[Tensor, " modes"],
+    form: Form,
+    shown: int = 0,
+    judge: Callable[[Tensor], float] | None = None,
 ) -> dict[str, np.ndarray]:
     """Error of u = V^+ x_L over all images and by pixel, numerical rank, condition of V^H V, and the first few images.
 
     `noise` is the error for white noise in place of the images. The condition is inf where rounding hides the smallest
-    singular value, as it is with fewer modes than pixels.
+    singular value, as it is with fewer modes than pixels. `read` is what `judge` says of the rebuilt images.
     """
     states = reconstruct.encode(images, lam)
     decode = reconstruct.decoder(lam, images.shape[1], form=form)
@@ -40,6 +44,7 @@ def rebuild(
         "rank": np.array(found.rank),
         "condition": np.array(found.condition if found.rank == found.unknowns else math.inf),
         "shown": found.values[:shown].numpy(),
+        **({"read": np.array(judge(found.values))} if judge else {}),
     }
 
 

@@ -21,16 +21,21 @@ EXACT = 1e-10  # relative error of inputs that counts as rounding: 256 steps the
 def units(config: Config) -> list[Config]:
     """One eigenvalue a unit, and the inputs of unknown length."""
     counting = {"part": "counting", "longest": config["longest"]}
-    inputs = {"part": "inputs", **drop(config, "longest", "eigenvalues"), "seed": 0}
-    return [*split(counting, eigenvalue=[*config["eigenvalues"], 1 - 1 / config["longest"]]), inputs]
+    turning = {"part": "turning", "longest": config["longest"]}
+    inputs = {"part": "inputs", **drop(config, "longest", "eigenvalues", "angles"), "seed": 0}
+    return [
+        *split(counting, eigenvalue=[*config["eigenvalues"], 1 - 1 / config["longest"]]),
+        *split(turning, angle=config["angles"]),
+        inputs,
+    ]
 
 
 def run(config: Config, work: Work) -> Arrays:
-    """Counting states of every length, or whole sequences of random length."""
-    return _counting(config) if config["part"] == "counting" else _inputs(config, work)
+    """Counting states of every length, by a real or a complex eigenvalue, or whole sequences of random length."""
+    return {"counting": _counting, "turning": _turning, "inputs": _inputs}[config["part"]](config, work)
 
 
-def _counting(config: Config) -> Arrays:
+def _counting(config: Config, work: Work) -> Arrays:
     """k = log_lam(x (lam - 1) + 1) before it is rounded, from the states of our own recurrence; NaN where it saturated."""
     lam, longest = config["eigenvalue"], config["longest"]
     steps = np.arange(1, longest + 1)
@@ -52,6 +57,23 @@ def _counting(config: Config) -> Arrays:
             f"{name}.equal": np.array(bool((read == steps[: first - 1]).all())),
         }
     return arrays
+
+
+def _turning(config: Config, work: Work) -> Arrays:
+    """k from the states of a complex eigenvalue of modulus 1 - 1/longest: by moduli, and by the principal logarithm."""
+    longest = config["longest"]
+    lam = (1 - 1 / longest) * cmath.exp(1j * config["angle"])
+    ones = torch.ones(1, longest, 1, dtype=torch.complex128)
+    x = scan(torch.tensor([lam], dtype=torch.complex128), ones)[0][0, :, 0]
+    steps = np.arange(1, longest + 1)
+    rest = (x * (lam - 1) + 1).numpy()
+    moduli, principal = np.log(np.abs(rest)) / math.log(abs(lam)), np.log(rest) / cmath.log(lam)
+    wrong = np.flatnonzero(~(np.abs(principal - steps) < 0.25))
+    return {
+        "off": np.array(np.abs(moduli - steps).max()),
+        "misread": np.array(int((reconstruct.timestamp(x, lam).numpy() != steps).sum())),
+        "principal": np.array(int(steps[wrong[0]]) - 1 if len(wrong) else longest),
+    }
 
 
 def _inputs(config: Config, work: Work) -> Arrays:
@@ -87,7 +109,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     suited = counting[max(counting)]
     longest = config["longest"]
     reaches = {lam: int(a["float64.reach"]) for lam, a in counting.items()}
-    complex_reach = _complex_reach(config["complex_angle"], longest)
+    turning = {u.config["angle"]: u.arrays for u in units if u.config["part"] == "turning"}
     claims = [
         Claim.decide(
             "timestamp",
@@ -107,15 +129,30 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
             essential=True,
         ),
         Claim.decide(
-            "any eigenvalue",
-            "The paper asks only that the counting eigenvalue is complex with modulus at most 1",
-            min(reaches.values()) == longest and complex_reach == longest,
-            {
-                **{f"steps read correctly, {lam:g}": float(reach) for lam, reach in reaches.items()},
-                f"complex, angle {config['complex_angle']:g}": float(complex_reach),
-            },
-            otherwise="At 1 the formula is 0/0; a complex eigenvalue turns past pi, where the logarithm has another branch; "
-            "a real one well below 1 saturates, since lam^k is lost in rounding. Real in (0, 1) and near 1 - 1/length works.",
+            "complex eigenvalue",
+            f"The counting eigenvalue may be complex: k = log|x (lam - 1) + 1| / log|lam|, up to {longest:,} steps",
+            all(int(a["misread"]) == 0 for a in turning.values()),
+            {f"largest error before rounding, angle {angle:g}": float(a["off"]) for angle, a in turning.items()},
+            otherwise="Some step is misread from the moduli.",
+            essential=True,
+        ),
+        Claim.decide(
+            "as printed",
+            "The paper's k = log_lam(x (lam - 1) + 1) holds for a complex eigenvalue",
+            all(int(a["principal"]) == longest for a in turning.values()),
+            {f"steps read correctly, angle {angle:g}": float(a["principal"]) for angle, a in turning.items()},
+            paper={f"steps read correctly, angle {angle:g}": float(longest) for angle in turning},
+            otherwise="The principal logarithm is another branch once lam^k has turned past pi. The moduli give k all the "
+            "same.",
+        ),
+        Claim.decide(
+            "any modulus",
+            "The paper asks only that the counting eigenvalue has modulus at most 1",
+            min(reaches.values()) == longest,
+            {f"steps read correctly, {lam:g}": float(reach) for lam, reach in reaches.items()},
+            otherwise="At 1 the formula is 0/0, and an eigenvalue well below 1 saturates: lam^k is lost in rounding. A "
+            "modulus near "
+            "1 - 1/length works.",
         ),
     ]
     rows = [
@@ -130,16 +167,6 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
 def _largest(arrays: Arrays, dtype: str = "float64") -> float:
     """Over the steps that are read correctly."""
     return float(arrays[f"{dtype}.off"][: int(arrays[f"{dtype}.reach"])].max())
-
-
-def _complex_reach(angle: float, longest: int) -> int:
-    """The formula with the principal logarithm, and a complex eigenvalue as near to the circle as the real one."""
-    lam = (1 - 1 / longest) * cmath.exp(1j * angle)
-    for k in range(1, longest + 1):
-        x = (lam**k - 1) / (lam - 1)
-        if abs(cmath.log(x * (lam - 1) + 1) / cmath.log(lam) - k) > 0.25:
-            return k - 1
-    return longest
 
 
 def _figure(counting: dict[float, Arrays]) -> Figure:
@@ -167,12 +194,13 @@ EXPERIMENT = Experiment(
     "inputs of random length rebuilt from the state alone.",
     presets=presets(
         {
-            "longest": 10_000, "eigenvalues": [0.9, 0.99, 0.999], "complex_angle": 0.01, "sequence": 256, "count": 64,
+            "longest": 10_000, "eigenvalues": [0.9, 0.99, 0.999], "angles": [0.01, 0.5, 2.0], "sequence": 256, "count": 64,
         },
         quick={"count": 16},
     ),
     units=units,
     run=run,
     conclude=conclude,
-    cost=lambda config: 0.2 if config["part"] == "counting" else 0.1 * config["count"],
+    cost=lambda config: 0.1 * config["count"] if config["part"] == "inputs" else 0.2,
+    version=2,
 )  # fmt: skip

@@ -77,8 +77,7 @@ class StateSpace(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        # the slowest mode decays by e^-0.005 a step, so that a few thousand steps show its law
-        self.layer = S4D(width, 16, dt_min=1e-2, dt_max=1e-1)
+        self.layer = S4D(width, 16)
         self.readout = nn.Linear(width, width, bias=False)
 
     def forward(self, x: Sequences) -> Sequences:

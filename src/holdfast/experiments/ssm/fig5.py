@@ -12,7 +12,7 @@ EXPERIMENT = Experiment(
     where="Figure 5",
     title="Memory of random recurrent networks",
     summary="Heaviside memory functions of randomly initialised RNN, GRU, LSTM and state-space models with nothing but "
-    "tanh between layers, and whether their late decay is a straight line in logarithmic scale.",
+    "tanh between layers, and whether a straight line in logarithmic scale caps their late decay.",
     presets=presets(
         {"kinds": KINDS, "repeats": 10, "width": 64, "depths": [1, 2, 4], "amplitude": 1.0},
         standard={},
@@ -21,5 +21,6 @@ EXPERIMENT = Experiment(
     units=units,
     run=run,
     conclude=conclude,
+    version=2,
     cost=lambda config: {"rnn": 0.2, "gru": 0.5, "lstm": 0.5, "ssm": 0.5}[config["kind"]] * config["depth"],
 )

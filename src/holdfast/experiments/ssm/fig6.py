@@ -19,5 +19,6 @@ EXPERIMENT = Experiment(
     units=units,
     run=run,
     conclude=conclude,
+    version=2,
     cost=lambda config: 0.5 * config["depth"],
 )

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from holdfast.experiments._networks import tail
+from holdfast.experiments._networks import capped, power_law_end, tail
 from holdfast.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast.experiments.ssm._models import KERNEL, KINDS, reference_model
+from holdfast.experiments.ssm._random import SHARE
 from holdfast.figures import Axis, Figure, Line, Panel, Rule, Table
 from holdfast.memory import memory_function
 from holdfast.results import Claim
@@ -22,9 +23,9 @@ NAMES = {
 }  # fmt: skip
 ORDERS = {"rnn": 1, "tcn": 1, "transformer": 2, "ssm": 1, "ckconv": 1, "linear transformer": 1}  # of the cost in T
 LONGER = {"tcn": 8, "ssm": 8, "ckconv": 8}  # fast ones run longer: their overhead of a few ms would hide the growth
-RECURRENT = ("rnn", "ssm")
+RECURRENT = {"rnn": 2000, "ssm": 100_000}  # steps; the slowest mode of S4 decays by e^-0.0005 a step
 PATTERNS = {"rnn": "exponential decay", "tcn": "low rank", "transformer": "no restriction"}
-STRETCH = 2.0  # a power law would need an exponent above 11 to stretch its second half of the decades so little
+NEAR = 0.35  # how far a measured exponent may be from the order
 LEVEL = 10.0  # the oldest and the latest lags count alike within this factor
 CHANNELS = 4  # of the TCN whose kernel's rank is measured: below KERNEL^2, the rank that it could have
 
@@ -32,10 +33,7 @@ CHANNELS = 4  # of the TCN whose kernel's rank is measured: below KERNEL^2, the 
 def units(config: Config) -> list[Config]:
     """Memory by kind and seed, the rank of TCN kernels by seed, and all costs in one unit, so that they share a machine."""
     sizes = {"width": config["width"], "depth": config["depth"]}
-    memory = split(
-        {"part": "memory", "horizon": config["horizon"], "lags": config["lags"], **sizes},
-        kind=KINDS, seed=range(config["seeds"]),
-    )  # fmt: skip
+    memory = split({"part": "memory", "lags": config["lags"], **sizes}, kind=KINDS, seed=range(config["seeds"]))
     rank = split({"part": "rank", "depth": config["depth"]}, seed=range(config["seeds"]))
     cost = {"part": "cost", "lengths": config["lengths"], "repeats": config["repeats"], **sizes}
     return [cost, *memory, *rank]
@@ -60,8 +58,13 @@ def _memory(config: Config, work: Work) -> Arrays:
     work.progress(0.5, "memory function")
     if config["kind"] in RECURRENT:
         one = torch.ones(1, 1, dtype=torch.float64)
-        curve = memory_function(model, horizon=config["horizon"], probe="impulse", candidates=one)
-        arrays |= {"memory": curve.values, "stretch": np.array(tail(curve).stretch)}
+        curve = memory_function(model, horizon=RECURRENT[config["kind"]], probe="impulse", candidates=one)
+        late = tail(curve)
+        last = np.flatnonzero(curve.values > 1e-3 * curve.values.max())[-1]
+        arrays |= {
+            "tail": np.array([late.rate, capped(curve, SHARE * late.rate), late.end / late.rate]),
+            "reach": np.array(last),  # the last step at which M is above a thousandth of its largest value
+        }
     return arrays
 
 
@@ -129,14 +132,14 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
             exponents[kind],
             ORDERS[kind],
             level[kind],
-            _stretch(memory[kind]),
+            _tail(memory[kind])[1] if kind in RECURRENT else None,
             PATTERNS.get(kind, ""),
         )
         for kind in KINDS
     ]
     heads = (
         "model", "weights of the mixers", "measured exponent of the time in T", "order", "old / recent influence",
-        "largest stretch of M's late decay", "pattern in the paper",
+        "late excess of M over a line at half its rate", "pattern in the paper",
     )  # fmt: skip
     notes = [
         "Weights are those of the parts that mix over time, which Table 1 counts; encoder, decoder and the transformer's "
@@ -168,9 +171,10 @@ def _level(influences: Sequence[np.ndarray]) -> float:
     return float(mean[-quarter:].mean() / mean[:quarter].mean())
 
 
-def _stretch(found: Sequence[Unit]) -> float | None:
-    values = [float(u.arrays["stretch"]) for u in found if "stretch" in u.arrays]
-    return max(values) if values else None
+def _tail(found: Sequence[Unit]) -> tuple[float, float, float]:
+    """Over the seeds: the slowest late rate, the largest excess over the line, the smallest rate of the last third."""
+    rate, over, end = np.stack([u.arrays["tail"] for u in found]).T
+    return float(rate.min()), float(over.max()), float(end.min())
 
 
 def _weights(config: Config, counts: dict[str, int]) -> Claim:
@@ -188,31 +192,36 @@ def _weights(config: Config, counts: dict[str, int]) -> Claim:
 
 
 def _growth(exponents: dict[str, float]) -> Claim:
-    orders = {kind: max(1, round(e)) for kind, e in exponents.items()}  # O(T) is a bound: overhead may hide growth
-    wrong = {kind: exponents[kind] for kind, order in orders.items() if order != ORDERS[kind]}
+    wrong = {kind: e for kind, e in exponents.items() if not abs(e - ORDERS[kind]) < NEAR}
     return Claim.decide(
         "cost",
         "Inference costs O(T) for RNN and TCN, O(T^2) for the transformer, and about O(T) for SSM, CKConv, linear transformer",
         not wrong,
-        # the exponents themselves are times of this machine: in the table
-        {f"order in T, {NAMES[kind]}": float(order) for kind, order in orders.items()},
-        paper={f"order in T, {NAMES[kind]}": float(order) for kind, order in ORDERS.items()},
-        otherwise="Measured exponents: " + ", ".join(f"{NAMES[k]} {e:.2f}" for k, e in wrong.items()) + ". Short "
-        "sequences are overhead; longer ones or more repeats settle it.",
+        # the exponents themselves are times of this machine, which differ from run to run: in the table
+        {"exponents within 0.35 of the order": float(len(exponents) - len(wrong)), "models": float(len(exponents))},
+        otherwise="Measured exponents: "
+        + ", ".join(f"{NAMES[k]} {e:.2f} where {ORDERS[k]} was expected" for k, e in wrong.items())
+        + ". Short sequences are overhead; longer ones or more repeats settle it.",
         essential=True,
     )
 
 
 def _exponential(memory: dict[str, list[Unit]]) -> Claim:
-    longest = {kind: max(float(u.arrays["stretch"]) for u in memory[kind]) for kind in RECURRENT}
+    found = {kind: _tail(memory[kind]) for kind in RECURRENT}
+    resolved = all(np.isfinite(values).all() for values in found.values())
     return Claim.decide(
         "exponential",
-        "The memory of RNN and SSM decays exponentially",
-        # NaN, a decay that was not followed far enough, is not below
-        all(value < STRETCH for value in longest.values()),
-        {f"largest stretch, {NAMES[kind]}": value for kind, value in longest.items()},
-        paper={f"largest stretch, {NAMES[kind]}": 1.0 for kind in longest},
-        otherwise=f"From 1e-7.5 to 1e-11 of its largest value some curve took over {STRETCH:g} times as long as from 1e-4.",
+        "The memory of RNN and SSM decays exponentially: a straight line at half the fitted rate caps it",
+        all(rate > 0 and over <= 1 and end > SHARE for rate, over, end in found.values()) if resolved else None,
+        {
+            f"{what}, {NAMES[kind]}": values[k]
+            for kind, values in found.items()
+            for k, what in enumerate(("smallest rate", "late excess over the line", "rate of the last third / fitted"))
+        }
+        | {"rate of the last third / fitted, (1 + t)^-4": power_law_end()},
+        otherwise="Some curve rises above the line or falls in the end at less than half its rate."
+        if resolved
+        else "Some curve did not fall through eleven decades within the horizon.",
         essential=True,
     )
 
@@ -250,7 +259,7 @@ def _unrestricted(level: dict[str, float]) -> Claim:
 
 
 def _improved(memory: dict[str, list[Unit]], level: dict[str, float], config: Config) -> Claim:
-    horizons = {kind: float(np.median([_horizon(u.arrays["memory"]) for u in memory[kind]])) for kind in RECURRENT}
+    horizons = {kind: float(np.median([u.arrays["reach"] for u in memory[kind]])) for kind in RECURRENT}
     reach = KERNEL ** config["depth"]
     mean = np.mean([u.arrays["influence"] for u in memory["ckconv"]], axis=0)
     beyond = float(mean[reach:].sum() / mean.sum())
@@ -268,11 +277,6 @@ def _improved(memory: dict[str, list[Unit]], level: dict[str, float], config: Co
         otherwise="One of the improved versions does not improve on its model here.",
         essential=True,
     )
-
-
-def _horizon(memory: np.ndarray) -> int:
-    """The last step at which M is above a thousandth of its largest value."""
-    return int(np.flatnonzero(memory > 1e-3 * memory.max())[-1])
 
 
 def _costs(seconds: dict[str, dict[int, float]]) -> Figure:
@@ -323,7 +327,7 @@ EXPERIMENT = Experiment(
     "influence of old inputs on the last output, late decay of the memory function, rank of convolution kernels.",
     presets=presets(
         {
-            "width": 16, "depth": 4, "seeds": 3, "horizon": 8000, "lags": 1024,
+            "width": 16, "depth": 4, "seeds": 3, "lags": 1024,
             "lengths": [1024, 2048, 4096, 8192, 16_384], "repeats": 4,
         },
         quick={"seeds": 2, "lengths": [1024, 2048, 4096, 8192], "repeats": 3},
@@ -331,5 +335,6 @@ EXPERIMENT = Experiment(
     units=units,
     run=run,
     conclude=conclude,
-    cost=lambda config: 20.0 if config["part"] == "cost" else 1.0,
+    cost=lambda config: 20.0 if config["part"] == "cost" else 4.0 if config.get("kind") == "ssm" else 1.0,
+    version=2,
 )  # fmt: skip

@@ -18,8 +18,9 @@ from holdfast.results import Claim
 
 NAMES = {
     "continuous": ("direct", "relu", "exp", "softplus", "best"),
-    "discrete": ("direct", "relu", "exp", "softplus", "tanh", "best"),
+    "discrete": ("direct", "relu", "exp", "softplus", "tanh", "best", "best (b = 0.5)"),
 }
+PAPER = ("discrete", "best (b = 0.5)")
 EXACT = ("exp", "softplus", "best")  # continuous time: g in closed form
 
 
@@ -31,7 +32,8 @@ def units(config: Config) -> list[Config]:
 
 def run(config: Config, work: Work) -> Arrays:
     """The modulus as the library gives it, and the sup searched over weights and perturbations, for a range of beta."""
-    f = parameterizations.get(config["name"], time=config["time"])
+    name, printed, _ = config["name"].partition(" (b = 0.5)")
+    f = parameterizations.get(name, time=config["time"], **({"b": 0.5} if printed else {}))
     beta = np.geomspace(config["smallest"], config["largest"], config["points"])
     stated, searched = [], []
     for b in work.steps(beta, "perturbations"):
@@ -41,7 +43,7 @@ def run(config: Config, work: Work) -> Arrays:
 
 
 def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
-    """What is measured stays below the bound; the closed forms are attained; direct has no bound."""
+    """What is measured stays below the bound; the closed forms are attained; direct and b = 0.5 have no bound."""
     found = {(u.config["time"], u.config["name"]): u.arrays for u in units}
     excess = max(_excess(a) for a in found.values())
     exact = [found["continuous", name] for name in EXACT if ("continuous", name) in found]
@@ -81,11 +83,31 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
             essential=True,
         ),
     ]
+    if PAPER in found:
+        claims.append(_papers_choice(found[PAPER]))
     notes = [
         "Best (a = 1, b = 0.5): g = (a beta / 2b)(beta + sqrt(beta^2 + 4b/a)); the paper's eq. 75 leaves w in g. Relu "
         "is 0, so unstable, on half the line: it has no modulus. Infinite values are triangles at the upper edge.",
     ]
     return Conclusion(claims, [_figure(found)], [_table(found)], notes)
+
+
+def _papers_choice(a: Arrays) -> Claim:
+    return Claim.decide(
+        "discrete best, b = 0.5",
+        "The paper's discrete best, 1 - 1/(w^2 + 0.5), is a stable reparameterization (Sec. 3.3)",
+        bool(
+            np.isfinite(a["searched"]).all() and (a["searched"] <= a["stated"]).all() and np.isfinite(a["stated"]).all()
+        ),
+        {
+            f"searched at beta = {b:.2g}": float(g)
+            for b, g in zip(a["beta"][[0, -1]], a["searched"][[0, -1]], strict=True)
+        },
+        otherwise="f(0) = -1 lies on the boundary: a weight within beta of 0 can be moved onto it, and its powers are not "
+        "summable. "
+        "With b = 1 f stays in [0, 1) and the modulus is that of continuous time.",
+        essential=True,
+    )
 
 
 def _excess(arrays: Arrays) -> float:
@@ -96,7 +118,7 @@ def _excess(arrays: Arrays) -> float:
 
 
 def _figure(found: dict[tuple[str, str], Arrays]) -> Figure:
-    slots = {"direct": 6, "relu": 0, "exp": 1, "softplus": 2, "best": 3, "tanh": 4}
+    slots = {"direct": 6, "relu": 0, "exp": 1, "softplus": 2, "best": 3, "tanh": 4, PAPER[1]: 5}
     panels = []
     for time in dict.fromkeys(time for time, _ in found):
         layers: list[Line | Points] = []
@@ -107,7 +129,10 @@ def _figure(found: dict[tuple[str, str], Arrays]) -> Figure:
                     label = f"{name}, searched"
                     layers.append(Points(label, arrays["beta"], arrays["searched"], colour=slots[name], legend=False))
         panels.append(Panel(f"{time.capitalize()} time", Axis("beta", log=True), Axis("g(beta)", log=True), layers))
-    caption = "The modulus g(beta): lines as stated, points by search over all weights. Direct and relu have none."
+    caption = (
+        "The modulus g(beta): lines as stated, points by search over all weights. Direct, relu and the discrete best "
+    )
+    "with b = 0.5 have none."
     return Figure("moduli", caption, panels)
 
 

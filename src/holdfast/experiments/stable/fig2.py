@@ -10,10 +10,10 @@ from torch import Tensor
 
 from holdfast import parameterizations
 from holdfast.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
-from holdfast.figures import Axis, Figure, Line, Panel, Table
+from holdfast.figures import Axis, Dash, Figure, Line, Panel, Table
 from holdfast.results import Claim
 
-# StableSSM, Table 1, as printed; w > 0 for relu, whose G is 0 elsewhere
+# StableSSM, Table 1, as printed
 PRINTED: dict[str, dict[str, Callable[[Tensor], Tensor]]] = {
     "continuous": {
         "relu": lambda w: torch.where(w > 0, w**-2, 0.0),
@@ -29,6 +29,7 @@ PRINTED: dict[str, dict[str, Callable[[Tensor], Tensor]]] = {
         "best": lambda w: 2 * w.abs(),
     },
 }
+OTHER = "best (b = 1)"
 
 
 def run(config: Config, work: Work) -> Arrays:
@@ -41,32 +42,29 @@ def run(config: Config, work: Work) -> Arrays:
         # the paper's own constants: b = 0.5 in both kinds of time
         f = parameterizations.get(name, time=time, **({"b": 0.5} if name == "best" else {}))
         arrays[f"corrected.{name}"] = f.gradient_scale(w).numpy()
-        arrays[f"autograd.{name}"] = _by_autograd(f, w, printed=True).numpy()
+        arrays[f"autograd.{name}"] = _by_autograd(f, w).numpy()
         arrays[f"printed.{name}"] = PRINTED[time][name](w).numpy()
-    ours = parameterizations.get("best", time=time)
-    arrays["corrected.best (b = 1)" if time == "discrete" else "corrected.best"] = ours.gradient_scale(w).numpy()
+    arrays[f"corrected.{OTHER}"] = parameterizations.get("best", time=time, b=1.0).gradient_scale(w).numpy()
     return arrays
 
 
-def _by_autograd(f: parameterizations.AbstractParameterization, w: Tensor, printed: bool) -> Tensor:
+def _by_autograd(f: parameterizations.AbstractParameterization, w: Tensor) -> Tensor:
     """|f'|/f^2, or |f'|/(1 - f)^2 in discrete time as the paper prints it, with f' by reverse differentiation."""
     free = w.clone().requires_grad_()
     lam = f(free)
     (slope,) = torch.autograd.grad(lam.sum(), free)
-    distance = lam.detach() if f.time == "continuous" else 1 - (lam.detach() if printed else lam.detach().abs())
+    distance = lam.detach() if f.time == "continuous" else 1 - lam.detach()
     # relu is 0 in value and slope on half the line: its G is 0 there in the paper
     return torch.where(slope == 0, 0.0, slope.abs() / distance**2)
 
 
 def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
-    """Table 1 equals autograd; best alone has a constant ratio."""
+    """Table 1 equals autograd; best alone has a constant ratio, in discrete time with b = 1 only."""
     by_time = {unit.config["time"]: unit.arrays for unit in units}
-    rows = [_row(time, name, arrays) for time, arrays in by_time.items() for name in PRINTED[time]]
-    worst = {f"{row[0]} {row[1]}": float(row[2]) for row in rows}
-    table = max(value for name, value in worst.items())
-    spreads = {f"spread, {row[0]} {row[1]}": float(row[4] / row[3]) if row[3] else np.inf for row in rows}
-    best = {name: value for name, value in spreads.items() if name.endswith(" best")}
-    others = {name: value for name, value in spreads.items() if not name.endswith(" best")}
+    rows = [_row(time, name, arrays) for time, arrays in by_time.items() for name in [*PRINTED[time], OTHER]]
+    table = max(float(row[2]) for row in rows if row[2] is not None)
+    spread = {(time, name): _spread(high, low) for time, name, _, low, high in rows}
+    others = min(value for (_, name), value in spread.items() if not name.startswith("best"))
     claims = [
         Claim.decide(
             "table 1",
@@ -76,36 +74,54 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
             otherwise="A printed formula differs from its definition; the table below says which.",
             essential=True,
         ),
-        Claim.decide(
-            "best is constant",
-            "G_f(w)/|w| is constant for 'best' and for no other parameterization",
-            max(best.values()) < 1 + 1e-9 < min(others.values()),
-            {"largest / smallest, best": max(best.values()), "largest / smallest, others": min(others.values())},
-            paper={"largest / smallest, best": 1.0},
-            otherwise="The ratio of 'best' varies over the grid of weights.",
-            essential=True,
-        ),
-    ]
+        *(_constant(b, {time: spread[time, name] for time in by_time}, others)
+          for b, name in (("b = 0.5", "best"), ("b = 1", OTHER))),
+    ]  # fmt: skip
     columns = ("time", "parameterization", "Table 1 against autograd", "smallest G/|w|", "largest G/|w|")
-    numbers = Table("table1", "Gradient scale over weight, and Table 1 against autograd.", columns, rows)
+    numbers = Table("table1", "Corrected gradient scale over weight, and Table 1 against autograd.", columns, rows)
     notes = [
         "In discrete time the paper divides by (1 - f)^2, which is right for f >= 0. For tanh at w < 0 and for best with "
         "b = 0.5 at |w| < 0.71, f is negative and the true scale |f'|/(1 - |f|)^2 is larger (solid lines; dashed: as "
-        "printed). With b = 1, holdfast's default, f stays in [0, 1) and G = 2|w| everywhere."
+        "printed). With b = 1, holdfast's default, f stays in [0, 1) and G = 2|w| everywhere. Relu at w <= 0 is not stable and "
+        "its scale infinite; Table 1 prints 0."
     ]
     return Conclusion(claims, [_figure(by_time)], [numbers], notes)
 
 
-def _row(time: str, name: str, arrays: Arrays) -> tuple[str, str, float, float, float]:
+def _constant(b: str, spread: dict[str, float], others: float) -> Claim:
+    return Claim.decide(
+        f"best is constant, {b}",
+        f"G_f(w)/|w| is constant for 'best' with {b}, in continuous and discrete time, and for no other parameterization",
+        max(spread.values()) < 1 + 1e-9 < others,
+        {f"largest / smallest, {time}": value for time, value in spread.items()} | {"smallest of the others": others},
+        paper={f"largest / smallest, {time}": 1.0 for time in spread},
+        otherwise="In discrete time f is negative for small w, where the gradient scale is |f'|/(1 - |f|)^2: it grows "
+        "without bound "
+        "towards w = 0, where f = -1.",
+        essential=True,
+    )
+
+
+def _spread(high: float, low: float) -> float:
+    return high / low if low > 0 and high < np.inf else np.inf
+
+
+def _row(time: str, name: str, arrays: Arrays) -> tuple[str, str, float | None, float, float]:
+    ratio = arrays[f"corrected.{name}"] / np.abs(arrays["w"])
+    return time, name, _difference(arrays, name), float(ratio.min()), float(ratio.max())
+
+
+def _difference(arrays: Arrays, name: str) -> float | None:
+    """Table 1 against autograd; it has one 'best' only."""
+    if f"printed.{name}" not in arrays:
+        return None
     printed, autograd = arrays[f"printed.{name}"], arrays[f"autograd.{name}"]
     size = np.maximum(np.abs(printed), np.abs(autograd))
-    difference = np.abs(printed - autograd) / np.where(size > 0, size, 1)
-    ratio = printed / np.abs(arrays["w"])
-    return time, name, float(difference.max()), float(ratio.min()), float(ratio.max())
+    return float((np.abs(printed - autograd) / np.where(size > 0, size, 1)).max())
 
 
 def _figure(by_time: dict[str, Arrays]) -> Figure:
-    slots = {"relu": 0, "exp": 1, "softplus": 2, "best": 3, "tanh": 4, "best (b = 1)": 5}
+    slots = {"relu": 0, "exp": 1, "softplus": 2, "best": 3, "tanh": 4, OTHER: 5}
     panels = []
     for time, arrays in by_time.items():
         w = arrays["w"]
@@ -113,7 +129,8 @@ def _figure(by_time: dict[str, Arrays]) -> Figure:
         for key, scale in arrays.items():
             kind, _, name = key.partition(".")
             if kind == "corrected":
-                lines.append(Line(name, w, _positive(scale / np.abs(w)), colour=slots[name]))
+                dash: Dash = "dot" if name == OTHER else "solid"  # in continuous time both lie on each other
+                lines.append(Line(name, w, _positive(scale / np.abs(w)), colour=slots[name], dash=dash))
                 printed = arrays.get(f"printed.{name}")
                 if time == "discrete" and name in ("tanh", "best") and printed is not None:
                     ratio = _positive(printed / np.abs(w))
@@ -122,7 +139,7 @@ def _figure(by_time: dict[str, Arrays]) -> Figure:
         panels.append(Panel(f"{time.capitalize()} time", Axis("weight w"), y, lines))
     caption = (
         "Gradient scale over weight. Exp and softplus grow without bound towards slow modes, relu near w = 0; best is a "
-        "straight line at 2."
+        "straight line at 2, in discrete time with b = 1 only. Triangles: infinite."
     )
     return Figure("gradient-over-weight", caption, panels)
 
@@ -141,4 +158,5 @@ EXPERIMENT = Experiment(
     units=lambda config: split({"span": config["span"], "points": config["points"]}, time=config["times"]),
     run=run,
     conclude=conclude,
+    version=2,
 )

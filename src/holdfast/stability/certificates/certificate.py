@@ -148,7 +148,7 @@ def certify(
     weights by name (A_log, Lambda_re, ...). The model is left as it was.
 
     Continuous time: eigenvalues need Re lam < 0 (iat, Thm 3.9), and |1 + dt lam| < 1 where the layer steps by Euler's
-    rule. P solves W'P + PW = -I; iat, Lemma A.8, gives |P| <= 1/(2 beta0), which holds for normal W only: both numbers
+    rule. P solves W'P + PW = -I; iat, Lemma A.8, gives |P| <= 1/(2 beta0), which can fail where W is not normal: both numbers
     are reported. From P: |e^{Wt}| <= sqrt(cond P) e^{-t/(2|P|)}. GRU: the Jacobian at every equilibrium found, not at 0
     alone (iat, App. J).
 

@@ -24,7 +24,8 @@ class Lyapunov:
     """The solution P of W'P + PW = -I (continuous) or W'PW - P = -I (discrete), and what it bounds.
 
     `paper_bound` is 1/(2 beta0), beta0 = -max Re lam ("Inverse Approximation Theory", Lemma A.8), in discrete time
-    1/(1 - r^2) with the spectral radius r: the norm of P for a normal W, and below the true norm for any other.
+    1/(1 - r^2) with the spectral radius r: the norm of P for a normal W. For any other the true norm may be larger, and
+    need not be: diag(-0.1, [[-5, 1], [0, -6]]) is not normal and keeps the bound. It is never smaller.
     """
 
     norm: float
@@ -141,7 +142,8 @@ def _solve(W: np.ndarray, time: Time, spectral: float, normal: bool, departure: 
     else:
         reason = (
             f"W is not normal (departure {departure:.2g}): the proof of Lemma A.8 adds up squares along eigenvectors as if "
-            f"they were orthogonal. The true |P| is {norm:.4g}, {norm / bound:.3g} times {name} = {bound:.4g}"
+            f"they were orthogonal, so that its bound may fail. The true |P| is {norm:.4g}, {norm / bound:.3g} times "
+            f"{name} = {bound:.4g}"
         )
     return Lyapunov(norm, bound, norm / float(sizes[0]), normal, reason, P)
 
