@@ -140,6 +140,12 @@ def _functions():
                       "TokenScore": lambda: {"model": nn.Linear(1, 1)}},
         decay: {"asymptotic_law": lambda: {"eigenvalues": torch.tensor([0.5, 0.2])}, "envelope": lambda: {"curve": _curve()}},
         stability: {
+            "gradient_bound": lambda: {
+                "coefficients": torch.ones(2).double(), "weights": -torch.ones(2).double(), "parameterization": "exp",
+            },
+            "kernel_error_bound": lambda: {
+                "sum": laws.ExponentialMixture((1.0, 2.0), (0.5, 0.5)), "radii": [0.1, 0.2], "centre": 0.1,
+            },
             "memory_bound": lambda: {"layer": layers.DiagonalSSM(1, 3), "horizon": 5},
             "weight_bound": lambda: {"rate": 0.5, "horizon": 10.0, "memory": 1.0},
         },

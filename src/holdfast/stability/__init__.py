@@ -4,9 +4,10 @@
 at hand. `certificates/` reads promises off the weights, `cells.py` has torch's recurrent modules step by step for both.
 `stabilize.py` changes parameterizations (`plans.py`: how one weight is changed; `saving.py`: how the result is saved).
 `gradient_scale.py`, `design.py` and `monitor/` are about gradients: the scale of a parameterization, one made to a wanted
-scale, and what training shows.
+scale, and what training shows. `bounds.py` has what StableSSM proves of errors and gradients.
 """
 
+from holdfast.stability.bounds import gradient_bound, kernel_error_bound
 from holdfast.stability.certificates import Certificate, certify, memory_bound, weight_bound
 from holdfast.stability.design import design_parameterization
 from holdfast.stability.gradient_scale import gradient_scale
@@ -28,7 +29,9 @@ __all__ = [
     "assess_stability",
     "certify",
     "design_parameterization",
+    "gradient_bound",
     "gradient_scale",
+    "kernel_error_bound",
     "kernel_perturbation_error",
     "memory_bound",
     "perturbation_error",

@@ -7,7 +7,7 @@ import torch
 
 from holdfast import laws
 from holdfast.experiments import _sums
-from holdfast.experiments.stable import fig1, thm31
+from holdfast.experiments.stable import fig1, thm31, thm34
 
 
 def test_table_1_equals_autograd_and_best_alone_is_constant(claims):
@@ -54,3 +54,16 @@ def test_the_least_weights_of_a_mode_are_the_mode_itself():
 
 def test_an_mlp_is_two_state_space_layers(claims, met):
     assert met(claims("stable-fig7"))
+
+
+def test_perturbation_errors_stay_below_the_bound_of_the_theorem(claims, met):
+    found = claims("stable-thm33", points=3)
+    assert met(found, "bound", "bounded sums", "direct")
+    assert found["any approximation"].status == "not met"
+
+
+def test_gradients_of_every_loss_stay_below_their_bounds(claims, met):
+    found = claims("stable-thm34", models=2, training=2)
+    assert met(found, *thm34.LOSSES)
+    assert found["as printed"].status == "not met"
+    assert found["as printed"].numbers["largest gradient / bound, softplus"] <= 1 + thm34.ROUNDING

@@ -115,7 +115,7 @@ def kernel_perturbation_error(
             raise unknown_name(kind, value, names)
     if search == "exact" and scope == "coefficients":
         search = "adversarial"  # the error is convex in c: ascent along the steepest direction cannot get stuck low
-    rates, coefficients = _read(sum)
+    rates, coefficients = read_sum(sum)
     lam = torch.from_numpy(-rates)
     f = fit_constants(get(parameterization, time="continuous"), lam)
     values = {"w": f.inverse(lam), "c": torch.from_numpy(coefficients)}
@@ -148,7 +148,8 @@ def kernel_perturbation_error(
     )
 
 
-def _read(sum: Sum) -> tuple[np.ndarray, np.ndarray]:
+def read_sum(sum: Sum) -> tuple[np.ndarray, np.ndarray]:
+    """Real rates above 0 and their coefficients, as float64."""
     try:
         rates, coefficients = np.asarray(sum.rates), np.asarray(sum.coefficients)
     except AttributeError:
