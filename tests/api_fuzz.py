@@ -138,7 +138,8 @@ def _functions():
         },
         huggingface: {"load": lambda: {"name": "/nowhere/at/all"}, "FromEmbeddings": lambda: {"model": nn.Linear(1, 1)},
                       "TokenScore": lambda: {"model": nn.Linear(1, 1)}},
-        decay: {"asymptotic_law": lambda: {"eigenvalues": torch.tensor([0.5, 0.2])}, "envelope": lambda: {"curve": _curve()}},
+        decay: {"asymptotic_law": lambda: {"eigenvalues": torch.tensor([0.5, 0.2])}, "envelope": lambda: {"curve": _curve()},
+                "stack_rate": lambda: {"model": layers.LRU(1, 3)}},
         stability: {
             "gradient_bound": lambda: {
                 "coefficients": torch.ones(2).double(), "weights": -torch.ones(2).double(), "parameterization": "exp",

@@ -10,12 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from holdfast.decay import stack_rate
 from holdfast.experiments.base import Config
 from holdfast.memory import MemoryCurve, memory_function
-from holdfast.memory.closed_form import step_eigenvalues
 from holdfast.memory.probes import ProbeName
 from holdfast.nn import SequenceModel
-from holdfast.nn.base import AbstractRecurrent
 
 KINDS = ("rnn", "gru", "lstm", "ssm", "s4")
 TORCH: dict[str, Any] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
@@ -97,12 +96,9 @@ def asymptotic_rate(network: nn.Module, amplitude: float) -> float:
     From the weights alone. In a stack of linear recurrences with memoryless functions between them the Jacobian of a
     step is block triangular: its eigenvalues are those of the layers. Negative where the equilibrium is unstable.
     """
-    if isinstance(network, Recurrent):
-        radius = torch.linalg.eigvals(_jacobian(network, amplitude)).abs().max()
-    else:
-        layers = [step_eigenvalues(layer) for layer in network.modules() if isinstance(layer, AbstractRecurrent)]
-        radius = torch.stack([lam.abs().max() for lam in layers if lam is not None]).max()
-    return -math.log(float(radius))
+    if not isinstance(network, Recurrent):
+        return stack_rate(network)
+    return -math.log(float(torch.linalg.eigvals(_jacobian(network, amplitude)).abs().max()))
 
 
 def _jacobian(network: Recurrent, amplitude: float, settle: int = 5000) -> Tensor:

@@ -67,6 +67,12 @@ def test_one_network_is_within_eps_of_a_volterra_series_at_every_length(claims):
     assert found["every eps"].status == found["one network"].status == "met"
 
 
+def test_stacks_decay_at_the_rate_of_their_slowest_layer(claims, met):
+    found = claims("ssm-thm313", seeds=1)
+    assert met(found, "layer", "activation", "stack")
+    assert found["same constant"].status == found["bounded by I"].status == "not met"
+
+
 def test_table_1_as_measured(claims):
     found = claims("ssm-table1", seeds=1, lengths=[1024, 2048, 4096], repeats=2)
     # times of one busy machine decide "cost"; here it must be decided, and everything else met
