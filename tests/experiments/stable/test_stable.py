@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from holdfast import laws
+from holdfast import laws, parameterizations
 from holdfast.experiments import _sums
-from holdfast.experiments.stable import fig1, thm31, thm34
+from holdfast.experiments.stable import appf, fig1, thm31, thm34
 
 
 def test_table_1_equals_autograd_and_best_alone_is_constant(claims):
@@ -67,3 +67,17 @@ def test_gradients_of_every_loss_stay_below_their_bounds(claims, met):
     assert met(found, *thm34.LOSSES)
     assert found["as printed"].status == "not met"
     assert found["as printed"].numbers["largest gradient / bound, softplus"] <= 1 + thm34.ROUNDING
+
+
+def test_gradient_steps_converge_where_the_gradient_is_lipschitz_to_the_weight(claims, met):
+    assert met(claims("stable-appf", starts=3, steps=1000))
+
+
+def test_the_gradient_of_one_mode_is_that_of_its_loss_and_half_the_gradient_scale_for_slow_modes():
+    f = parameterizations.get("exp")
+    w = torch.tensor([-12.0, -3.0, 0.5], dtype=torch.float64, requires_grad=True)
+    a, b = -f(w), appf.TARGET
+    (expected,) = torch.autograd.grad((1 / (2 * a) + 1 / (2 * b) - 2 / (a + b)).sum(), w)
+    torch.testing.assert_close(appf._gradient(f, w.detach()), expected, rtol=1e-12, atol=0)
+    # a = e^-12 against b = 0.1: 4 (a / (a + b))^2 is 2e-8
+    assert float(expected[0].abs() / f.gradient_scale(w.detach())[0]) == pytest.approx(0.5, rel=1e-7)
