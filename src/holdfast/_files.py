@@ -42,27 +42,28 @@ def temporary_for(name: str) -> str | None:
     return match.group(1) if match else None
 
 
-def read_regular(path: Path, most: int) -> bytes:
+def read_regular(path: Path, most: int, advice: str = "") -> bytes:
     """The content of a regular file of at most `most` bytes; a link is not followed, a pipe not waited for."""
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError as error:
-        raise DamagedResultError(damage(path, _why(path, error))) from None
+        raise DamagedResultError(damage(path, _why(path, error), advice)) from None
     try:
         about = os.fstat(handle)
         if not stat.S_ISREG(about.st_mode):
-            raise DamagedResultError(damage(path, f"it is {_kind(about.st_mode)} in place of a file"))
+            raise DamagedResultError(damage(path, f"it is {_kind(about.st_mode)} in place of a file", advice))
         if about.st_size > most:
-            raise DamagedResultError(damage(path, f"it has {about.st_size} bytes instead of at most {most}"))
+            raise DamagedResultError(damage(path, f"it has {about.st_size} bytes instead of at most {most}", advice))
         with open(handle, "rb", closefd=False) as file:
             return file.read(most + 1)
     finally:
         os.close(handle)
 
 
-def damage(path: Path, what: str) -> str:
-    """The text of the error for a file of a saved result that cannot be trusted."""
-    return f"{path} is damaged or half-written: {what}. Delete the folder {path.parent} and run the unit again."
+def damage(path: Path, what: str, advice: str = "") -> str:
+    """The text of the error for a saved file that cannot be trusted; without `advice`, it is one of a unit's result."""
+    told = advice or f"Delete the folder {path.parent} and run the unit again."
+    return f"{path} is damaged or half-written: {what}. {told}"
 
 
 def _why(path: Path, error: OSError) -> str:

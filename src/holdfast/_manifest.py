@@ -1,4 +1,4 @@
-"""The manifest of a saved result: sealed by a checksum, and never believed about a path."""
+"""Manifests, sealed by a checksum and never believed about a path: that of a saved result, and those of others."""
 
 from __future__ import annotations
 
@@ -24,25 +24,31 @@ _NECK = b'",\n'
 
 
 def seal(body: Mapping[str, Any]) -> bytes:
-    """The bytes of result.json."""
+    """The bytes of a manifest: JSON whose first member is the checksum of the rest."""
     rest = json.dumps(body, indent=1, allow_nan=False).encode()[1:].lstrip()
     return _HEAD + hashlib.sha256(rest).hexdigest().encode() + _NECK + rest + b"\n"
 
 
-def unseal(path: Path) -> dict[str, Any]:
-    """What result.json says, once its checksum and every name in it were checked."""
-    raw = read_regular(path, MOST_MANIFEST)
+def open_seal(path: Path, format: str, advice: str = "") -> dict[str, Any]:
+    """What a file written by `seal` says, once its checksum and its format were checked; `advice` is for the error."""
+    raw = read_regular(path, MOST_MANIFEST, advice)
     start = len(_HEAD) + 64 + len(_NECK)
     rest = raw[start:-1]
     expected = _HEAD + hashlib.sha256(rest).hexdigest().encode() + _NECK
     if raw[:start] != expected or raw[-1:] != b"\n":
-        raise DamagedResultError(damage(path, "its checksum does not fit its contents"))
+        raise DamagedResultError(damage(path, "its checksum does not fit its contents", advice))
     try:
         body: dict[str, Any] = json.loads(b"{" + rest)
     except (ValueError, RecursionError) as error:
-        raise DamagedResultError(damage(path, f"it is no JSON that can be read ({error})")) from None
-    if body.get("format") != FORMAT:
-        raise DamagedResultError(f"{path} has format {body.get('format')!r}; this version reads {FORMAT!r}")
+        raise DamagedResultError(damage(path, f"it is no JSON that can be read ({error})", advice)) from None
+    if body.get("format") != format:
+        raise DamagedResultError(f"{path} has format {body.get('format')!r}; this version reads {format!r}")
+    return body
+
+
+def unseal(path: Path) -> dict[str, Any]:
+    """What result.json says, once its checksum and every name in it were checked."""
+    body = open_seal(path, FORMAT)
     try:
         _check_manifest(body)
     except (ArgumentError, AttributeError, KeyError, TypeError) as error:
@@ -79,14 +85,14 @@ def listed_files(folder: Path) -> set[str]:
         return set()
 
 
-def verified(folder: Path, entry: Mapping[str, Any]) -> bytes:
-    """The content of one of the listed files, if it is what was written."""
+def verified(folder: Path, entry: Mapping[str, Any], manifest: str = MANIFEST, advice: str = "") -> bytes:
+    """The content of one of the files that a manifest lists, if it is what was written."""
     path = folder / entry["file"]
-    content = read_regular(path, entry["bytes"])
+    content = read_regular(path, entry["bytes"], advice)
     if len(content) != entry["bytes"]:
-        raise DamagedResultError(damage(path, f"it has {len(content)} bytes instead of {entry['bytes']}"))
+        raise DamagedResultError(damage(path, f"it has {len(content)} bytes instead of {entry['bytes']}", advice))
     if hashlib.sha256(content).hexdigest() != entry["sha256"]:
-        raise DamagedResultError(damage(path, "its checksum is not the one written in result.json"))
+        raise DamagedResultError(damage(path, f"its checksum is not the one written in {manifest}", advice))
     return content
 
 

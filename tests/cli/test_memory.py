@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from holdfast._factories import load_factory
 from holdfast.cli import main
 from holdfast.cli.memory_plot import terminal_plot
-from holdfast.cli.model import known_size, load_factory
+from holdfast.cli.model import known_size
 from holdfast.errors import ArgumentError
 from holdfast.memory import MemoryCurve
 

@@ -16,6 +16,7 @@ from rich.table import Table
 from torch import nn
 
 from holdfast import laws
+from holdfast._factories import load_factory
 from holdfast.cli import model as models
 from holdfast.cli.bar import progress_bar
 from holdfast.cli.options import file
@@ -105,7 +106,7 @@ def _load_family(spec: str, widths: list[int], seed: int) -> tuple[dict[int, nn.
         raise ArgumentError(
             f"--widths needs a factory that takes a width, module:factory or file.py:factory; came {spec!r}"
         )
-    factory = models.load_factory(spec)
+    factory = load_factory(spec)
     family: dict[int, nn.Module] = {}
     for width in widths:
         torch.manual_seed(seed)

@@ -1,0 +1,77 @@
+"""A Python object by `module:name` or `file.py:name`: what a user names on the command line or in a config file."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from holdfast.errors import ArgumentError, unknown_name
+
+
+def load_factory(spec: str) -> Any:
+    """What `module:factory` or `file.py:factory` names, not called."""
+    where, _ = split_spec(spec)
+    if where == "hf":
+        raise ArgumentError(f"expected module:factory or file.py:factory, came {spec!r}, which names no factory")
+    # the last colon, so that a Windows drive letter or a folder with a colon stays part of the file
+    where, _, name = spec.rpartition(":")
+    return getattr_or_explain(_import(where), name)
+
+
+def split_spec(spec: str) -> tuple[str, str]:
+    """The two sides of the first colon."""
+    where, separator, name = spec.partition(":")
+    if not separator or not where or not name:
+        raise ArgumentError(f"MODEL must be module:factory, file.py:factory or hf:NAME-OR-FOLDER, came {spec!r}")
+    return where, name
+
+
+def _import(where: str) -> ModuleType:
+    if where.endswith(".py"):
+        return _import_file(Path(where).expanduser().resolve())
+    sys.path.insert(0, str(Path.cwd()))  # an installed command does not search the current folder by itself
+    try:
+        return importlib.import_module(where)
+    except ModuleNotFoundError as error:
+        raise ArgumentError(f"cannot import {where!r}: {error}. For a file write path/to/{where}.py:NAME") from error
+    except Exception as error:
+        raise failure(f"importing {where!r}", error) from error
+
+
+def _import_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise ArgumentError(f"there is no file {path}")
+    # the file's own imports find its neighbours, as when it is run
+    sys.path.insert(0, str(path.parent))
+    # a file called like a module (random.py) must neither take its place nor be taken for it later
+    name = f"_model_file_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise failure(f"running {path}", error) from error
+    return module
+
+
+def failure(what: str, error: Exception) -> ArgumentError:
+    """Any error of the user's own code, in one line with the place where it was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames and not isinstance(error, SyntaxError) else ""
+    return ArgumentError(f"{what} failed with {type(error).__name__}: {error}{place}")
+
+
+def getattr_or_explain(module: ModuleType, name: str) -> Any:
+    """The attribute, or an error that lists what the module has."""
+    if not hasattr(module, name):
+        public = [key for key, value in vars(module).items() if not key.startswith("_") and callable(value)]
+        raise unknown_name(f"name in {module.__name__}", name, public)
+    return getattr(module, name)

@@ -1,0 +1,14 @@
+"""Training: one loop on Lightning Fabric for any module and any task, with checkpoints, exact resume and a status.
+
+`fit.py` is the call. `config.py` holds the settings, `loop.py` the loop; it takes the examples of a step from `order.py`,
+rates from `schedule.py`, losses from `objective.py` and metrics from `evaluate.py`, and runs on `fabric.py`. `folder.py`,
+`checkpoint.py` and `log.py` are what lies on disk, `run.py` reads it back.
+"""
+
+from holdfast.training.config import TrainingConfig
+from holdfast.training.fit import fit
+from holdfast.training.folder import RunFolderError
+from holdfast.training.log import History
+from holdfast.training.run import TrainingRun
+
+__all__ = ["History", "RunFolderError", "TrainingConfig", "TrainingRun", "fit"]

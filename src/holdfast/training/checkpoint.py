@@ -1,0 +1,149 @@
+"""Checkpoints: tensors as safetensors, the rest as sealed JSON that names them, so that one is whole or absent.
+
+Each kind of checkpoint ("last", "best") has two files of tensors in turn. The JSON, written last, names the newer one:
+a kill or a full disk at any moment leaves the older one valid. Nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor, nn
+
+from holdfast._files import damage, write_atomically
+from holdfast._manifest import open_seal, seal, verified
+from holdfast.errors import ArgumentError, DamagedResultError
+
+Which = Literal["last", "best"]
+FORMAT = "holdfast checkpoint 1"
+FILES = tuple(
+    f"{which}{ending}" for which in ("last", "best") for ending in (".json", "-0.safetensors", "-1.safetensors")
+)
+MODEL, OPTIMIZER = "model.", "optimizer."
+
+
+def advice(folder: Path) -> str:
+    """What to do about a checkpoint that cannot be trusted."""
+    return f"Start again in another folder, or move what you want to keep out of {folder} and delete it."
+
+
+def write(folder: Path, which: Which, tensors: Mapping[str, Tensor], body: Mapping[str, Any]) -> None:
+    """Writes a checkpoint in place of the one before, which stays valid until this one is whole."""
+    name = f"{which}-1.safetensors" if _current(folder, which) == f"{which}-0.safetensors" else f"{which}-0.safetensors"
+    content = save({key: _own(tensor) for key, tensor in tensors.items()})
+    write_atomically(folder / name, content)
+    entry = {"file": name, "sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+    write_atomically(folder / f"{which}.json", seal({"format": FORMAT, **body, "tensors": entry}))
+
+
+def read_body(folder: Path, which: Which) -> dict[str, Any] | None:
+    """What a checkpoint says beside its tensors; None where there is none."""
+    path = folder / f"{which}.json"
+    if not path.exists() and not path.is_symlink():
+        return None
+    body = open_seal(path, FORMAT, advice(folder))
+    entry = body.get("tensors")
+    known = isinstance(entry, dict) and entry.get("file") in FILES and type(entry.get("bytes")) is int
+    if not known:
+        raise DamagedResultError(damage(path, "it names no tensors of its own", advice(folder)))
+    return body
+
+
+def read_tensors(folder: Path, which: Which, body: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The tensors of a checkpoint, checked against what its JSON says of them."""
+    content = verified(folder, body["tensors"], f"{which}.json", advice(folder))
+    try:
+        return load(content)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise DamagedResultError(damage(folder / body["tensors"]["file"], str(error), advice(folder))) from None
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """All weights and buffers by name, on the CPU, those that are shared out among processes put together."""
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+
+    found = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    return {MODEL + name: value for name, value in found.items() if isinstance(value, Tensor)}
+
+
+def optimizer_state_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The optimizer's tensors by the names of the weights that they belong to."""
+    state = _nested(model, optimizer)["state"]
+    return {
+        f"{OPTIMIZER}{name}:{key}": value
+        for name, values in state.items()
+        for key, value in values.items()
+        if isinstance(value, Tensor)
+    }
+
+
+def put_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Puts the weights of a checkpoint into the model."""
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+
+    found = {name.removeprefix(MODEL): value for name, value in tensors.items() if name.startswith(MODEL)}
+    check_weights(model, {name: describe(value) for name, value in found.items()})
+    set_model_state_dict(model, found, options=StateDictOptions(full_state_dict=True))
+
+
+def put_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Puts the optimizer's tensors back; its settings are those of the config and stay."""
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
+
+    found = {name: value for name, value in tensors.items() if name.startswith(OPTIMIZER)}
+    nested = _nested(model, optimizer)
+    wanted = {f"{OPTIMIZER}{name}:{key}" for name, values in nested["state"].items() for key in values}
+    if found.keys() != wanted:
+        differs = sorted(found.keys() ^ wanted)[0].removeprefix(OPTIMIZER)
+        raise ArgumentError(f"the checkpoint is of another optimizer: {differs} is not in both")
+    for name, values in nested["state"].items():
+        values.update({key: found[f"{OPTIMIZER}{name}:{key}"] for key in values})
+    set_optimizer_state_dict(model, optimizer, nested, options=StateDictOptions(full_state_dict=True))
+
+
+def _nested(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
+
+    return get_optimizer_state_dict(model, optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+
+
+def describe(value: Tensor) -> list[Any]:
+    """Shape and dtype of a weight as plain values."""
+    return [list(value.shape), str(value.dtype).removeprefix("torch.")]
+
+
+def check_weights(model: nn.Module, saved: Mapping[str, list[Any]]) -> None:
+    """Refuses weights that are not those of this model, and says where they first differ."""
+    own = {name: describe(value) for name, value in model.state_dict().items() if isinstance(value, Tensor)}
+    if own == dict(saved):
+        return
+    first = next(name for name in [*own, *saved] if own.get(name) != saved.get(name))
+    there, here = saved.get(first), own.get(first)
+    raise ArgumentError(
+        f"the checkpoint is of another model: {first} is {_words(there)} there and {_words(here)} here; build the model "
+        "that was trained, or choose another folder"
+    )
+
+
+def _words(found: list[Any] | None) -> str:
+    return "missing" if found is None else f"{found[1]} {tuple(found[0])}"
+
+
+def _current(folder: Path, which: Which) -> str:
+    """The file of tensors that must not be touched; any, where what is there cannot be trusted anyway."""
+    try:
+        body = read_body(folder, which)
+    except DamagedResultError:
+        return ""
+    return "" if body is None else body["tensors"]["file"]
+
+
+def _own(tensor: Tensor) -> Tensor:
+    """Dense and with memory of its own: safetensors keeps no views, and takes no two names for one tensor."""
+    return tensor.detach().cpu().contiguous().clone()

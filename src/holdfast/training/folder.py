@@ -1,0 +1,133 @@
+"""The folder of a run: one writer at a time, one run for its life, and nothing in it lost.
+
+run.json        what is trained: config, data, model, versions
+last.json       the newest checkpoint, with its last-0 or last-1.safetensors; best.json likewise
+log.jsonl       what was recorded
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from holdfast._files import temporary_for, write_atomically
+from holdfast._manifest import open_seal, seal
+from holdfast.errors import ArgumentError, HoldfastError
+from holdfast.results import Provenance
+from holdfast.training import checkpoint
+from holdfast.training.log import LOG
+
+RUN = "run.json"
+FORMAT = "holdfast run 1"
+LOCK = ".holdfast-run.lock"
+FILES = (RUN, LOG, LOCK, *checkpoint.FILES)
+
+
+class RunFolderError(HoldfastError, OSError):
+    """A run's folder is in use or cannot be written; the text says why and what to do."""
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """The folder for this process alone, made where it is not there; refused where it holds something else."""
+    with guarded(folder):
+        check_folder(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / LOCK)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise RunFolderError(
+                f"another run is using {folder}; wait for it to end, or choose another folder"
+            ) from None
+    try:
+        with guarded(folder):
+            for left in folder.iterdir():
+                if temporary_for(left.name) in FILES:
+                    left.unlink(missing_ok=True)
+        yield
+    finally:
+        lock.release()
+
+
+def check_folder(folder: Path) -> None:
+    """Refuses a folder that holds files and no run of ours."""
+    if not folder.exists() or (folder / RUN).exists():
+        return
+    if not folder.is_dir():
+        raise ArgumentError(f"{folder} is a file; a run needs a folder")
+    others = sorted(p.name for p in folder.iterdir() if p.name != LOCK and temporary_for(p.name) not in FILES)
+    if others:
+        raise ArgumentError(
+            f"{folder} holds files that are no run of holdfast ({', '.join(others[:3])}); nothing was written. Choose a "
+            "folder that is empty or not there yet"
+        )
+
+
+def begin(folder: Path, identity: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    """Writes what is trained, before anything else."""
+    provenance = Provenance.collect(seed=identity["config"]["seed"])
+    body = {"format": FORMAT, **_plain(identity), "settings": _plain(config), "provenance": asdict(provenance)}
+    with guarded(folder):
+        write_atomically(folder / RUN, seal(body))
+
+
+def read_run(folder: Path) -> dict[str, Any] | None:
+    """What run.json says; None where there is no run."""
+    return open_seal(folder / RUN, FORMAT, checkpoint.advice(folder)) if (folder / RUN).exists() else None
+
+
+def check_same(folder: Path, saved: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
+    """Refuses to go on with other settings, other data or another model, and says what differs."""
+    here = _plain(identity)
+    differences = [
+        f"{_NAMES[part]}{key} was {_short(saved[part].get(key))}, is {_short(here[part].get(key))}"
+        for part in ("config", "task", "model")
+        for key in dict.fromkeys([*saved[part], *here[part]])
+        if saved[part].get(key) != here[part].get(key)
+    ]
+    if differences:
+        more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
+        raise ArgumentError(
+            f"{folder} holds a run of something else: {'; '.join(differences[:3])}{more}. Continue it with what it was "
+            "begun with, or choose another folder"
+        )
+
+
+_NAMES = {"config": "", "task": "data: ", "model": "model: "}
+
+
+@contextmanager
+def guarded(folder: Path, kept: str = "") -> Iterator[None]:
+    """Turns a failed write into an error that says what to do; `kept` says what is not lost."""
+    try:
+        yield
+    except HoldfastError:
+        raise
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        todo = "Free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "Mend this"
+        raise RunFolderError(
+            f"cannot write to {folder}: {reason}. {todo} and continue with resume. {kept}".rstrip()
+        ) from error
+
+
+def _plain(value: Any) -> Any:
+    """The value as it comes back from a file."""
+    try:
+        return json.loads(json.dumps(value, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"config and identity of a task hold plain values; {error}") from None
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else text[:59] + "…"

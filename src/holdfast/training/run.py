@@ -1,0 +1,124 @@
+"""What a training run left behind, read from its folder."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+from torch import nn
+
+from holdfast._words import duration
+from holdfast.errors import ArgumentError, BackendError
+from holdfast.training import checkpoint
+from holdfast.training.folder import read_run
+from holdfast.training.log import LOG, History, history_of, read_log
+
+Status = Literal["running", "finished", "stopped early", "diverged"]
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingRun:
+    """A training run: how it ended, what it reached, and what was recorded on the way.
+
+    Args:
+        folder: where it lies.
+        status: "finished"; "stopped early", when validation no longer became better; "diverged"; or "running", where it
+            was interrupted and can be continued.
+        reason: why it diverged or stopped early.
+        step: optimizer steps done; of a diverged run, the step that would have been the next.
+        steps: optimizer steps that were asked for.
+        seconds: time spent on training and evaluation.
+        metrics: of the final weights, by split; none of a diverged run.
+        best: step and metrics of the best weights on "valid"; empty where there is no such split.
+        history: losses, rates, metrics and gradients as arrays.
+        warnings: what the gradient monitor warned of.
+        task: what it was trained on, as the data's identity says.
+        config: its settings.
+    """
+
+    folder: Path
+    status: Status
+    reason: str
+    step: int
+    steps: int
+    seconds: float
+    metrics: Mapping[str, Mapping[str, float]]
+    best: Mapping[str, Any]
+    history: History
+    warnings: tuple[str, ...] = ()
+    task: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, folder: str | PathLike[str]) -> Self:
+        """Reads the run in `folder`."""
+        path = Path(folder)
+        about = read_run(path)
+        if about is None:
+            raise ArgumentError(f"there is no training run in {path}")
+        body = checkpoint.read_body(path, "last") or {"state": {}, "log": 0}
+        state, entries = body["state"], read_log(path / LOG)
+        return cls(
+            folder=path,
+            status=state.get("status", "running"),
+            reason=state.get("reason", ""),
+            step=state.get("step", 0),
+            steps=about["steps"],
+            seconds=state.get("seconds", 0.0),
+            metrics=state.get("metrics", {}),
+            best=state.get("best", {}),
+            history=history_of(entries),
+            warnings=tuple(str(e["text"]) for e in entries if e.get("event") == "warning"),
+            task=about["task"],
+            config=about["settings"],
+        )
+
+    @property
+    def checkpoints(self) -> dict[str, Path]:
+        """The safetensors files of the "last" and the "best" weights; names in them begin with "model."."""
+        bodies = {which: checkpoint.read_body(self.folder, which) for which in ("last", "best")}  # type: ignore[arg-type]
+        return {which: self.folder / body["tensors"]["file"] for which, body in bodies.items() if body is not None}
+
+    def load_weights(self, model: nn.Module, which: checkpoint.Which = "best") -> None:
+        """Puts weights of the run into `model`; `which` is "best" or "last"."""
+        body = checkpoint.read_body(self.folder, which)
+        if body is None:
+            raise ArgumentError(f"the run in {self.folder} has no checkpoint {which!r}; it has {[*self.checkpoints]}")
+        checkpoint.put_weights(model, checkpoint.read_tensors(self.folder, which, body))
+
+    def summary(self) -> str:
+        """One line: how it ended and what it reached."""
+        parts = [f"{self.status} at step {self.step} of {self.steps}" + (f" ({self.reason})" if self.reason else "")]
+        parts += [f"{split} {_metrics(values)}" for split, values in self.metrics.items()]
+        if self.best:
+            parts.append(f"best valid {_metrics(self.best['valid'])} at step {self.best['step']}")
+        return ", ".join([*parts, f"in {duration(self.seconds)}"])
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draws training and validation loss over the steps into matplotlib `axes`, made where None; gives them back."""
+        if axes is None:
+            try:
+                from matplotlib.figure import Figure
+            except ImportError as error:
+                raise BackendError("plot needs matplotlib: pip install matplotlib") from error
+            axes = Figure(layout="constrained").add_subplot()
+        axes.plot(self.history.steps, self.history.loss, label="train")
+        valid = self.history.metrics.get("loss", np.empty(0))
+        if len(valid):
+            axes.plot(self.history.evaluated, valid, marker="o", label="valid")
+        axes.set(xlabel="step", ylabel="loss")
+        axes.set_title(self.summary(), parse_math=False, fontsize="small")
+        axes.legend()
+        return axes
+
+    def _repr_html_(self) -> str:
+        return f"<p>{html.escape(self.summary())}</p>"
+
+
+def _metrics(values: Mapping[str, float]) -> str:
+    return " ".join(f"{name} {value:.4g}" for name, value in values.items() if isinstance(value, float))
