@@ -2,7 +2,18 @@
 
 from importlib import metadata
 
-from holdfast import approximate, decay, experiments, kernels, laws, memory, nn, parameterizations, reconstruct
+from holdfast import (
+    approximate,
+    decay,
+    experiments,
+    kernels,
+    laws,
+    memory,
+    nn,
+    parameterizations,
+    reconstruct,
+    training,
+)
 from holdfast.approximate import ExponentialSum, fit_exponential_sum
 from holdfast.decay import DecayFit, KernelFit, MemoryStudy, fit_decay, fit_kernel, study_memory
 from holdfast.errors import HoldfastError
@@ -67,4 +78,5 @@ __all__ = [
     "stabilize",
     "study_memory",
     "study_stability",
+    "training",
 ]

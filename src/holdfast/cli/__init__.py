@@ -12,7 +12,18 @@ import sys
 
 import typer
 
-from holdfast.cli import bench, certify, doctor, fit_kernel, list_experiments, memory, report, reproduce, stability
+from holdfast.cli import (
+    bench,
+    certify,
+    doctor,
+    fit_kernel,
+    list_experiments,
+    memory,
+    report,
+    reproduce,
+    stability,
+    train,
+)
 from holdfast.cli.reproduce import INTERRUPTED
 from holdfast.cli.text import visible
 from holdfast.errors import HoldfastError
@@ -33,6 +44,7 @@ app.command("bench")(bench.command)
 app.command("list")(list_experiments.command)
 app.command("reproduce")(reproduce.command)
 app.command("report")(report.command)
+app.command("train")(train.command)
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,20 +20,24 @@ QUIET = 2.0  # seconds without a word: what takes longer tells where it is
 
 
 @contextmanager
-def progress_bar(first: str) -> Iterator[Tick]:
-    """Gives the function to call; without a terminal, each part that begins after two seconds prints a line."""
+def progress_bar(first: str, every: float = 0.0) -> Iterator[Tick]:
+    """Gives the function to call; without a terminal, each part that begins after two seconds prints a line.
+
+    At most one line in `every` seconds, for parts that are as many as the steps of a training run.
+    """
     if sys.stderr.isatty():
         with Progress(console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task(first, total=None)
             yield lambda text, done, total: bar.update(task, description=plain(text), completed=done, total=total)
         return
-    start, said = time.monotonic(), ""
+    start, said, latest = time.monotonic(), "", -math.inf
 
     def line(text: str, done: int | None, total: int | None) -> None:
-        nonlocal said
+        nonlocal said, latest
         elapsed = time.monotonic() - start
-        if elapsed > QUIET and text != said:
-            said = text
-            typer.echo(f"[{elapsed:4.0f} s] {visible(text)}", err=True)
+        if elapsed > QUIET and text != said and elapsed - latest >= every:
+            said, latest = text, elapsed
+            share = f", {done / total:.0%}" if every and done is not None and total else ""
+            typer.echo(f"[{elapsed:4.0f} s{share}] {visible(text)}", err=True)
 
     yield line

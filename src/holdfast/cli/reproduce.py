@@ -74,10 +74,10 @@ def command(
     check_folder(store / "page")
     jobs: list[Job] = []
     try:
-        with _termination_as_interrupt(), show() as listener:
+        with termination_as_interrupt(), show() as listener:
             jobs = plan(kept, ids or [], preset, listener.notice)
             listener.planned(jobs)
-            performer = _executor(executor, store, workers, address)
+            performer = make_executor(executor, store, workers, address)
             failures = Scheduler(kept, performer, listener, jobs).run()
     except KeyboardInterrupt:
         _say_how_to_continue(jobs)
@@ -95,7 +95,7 @@ def command(
 
 
 @contextmanager
-def _termination_as_interrupt() -> Iterator[None]:
+def termination_as_interrupt() -> Iterator[None]:
     """A polite kill stops the run as cleanly as Ctrl-C."""
 
     def interrupt(number: int, frame: Any) -> None:
@@ -108,7 +108,8 @@ def _termination_as_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _executor(name: str, store: Path, workers: int | None, address: str | None) -> Executor:
+def make_executor(name: str, store: Path, workers: int | None, address: str | None) -> Executor:
+    """The executor that --executor, --workers and --address name."""
     if name == "ray":
         from holdfast.execution.cluster import RayExecutor
 

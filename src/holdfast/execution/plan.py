@@ -77,17 +77,30 @@ def plan(store: Store, ids: Sequence[str], preset: str, notice: Callable[[str], 
         preset: "quick", "standard" or "paper".
         notice: called with a line for each saved result that is damaged and runs again.
     """
-    jobs = [_job(store, id, preset) for id in ids or registry.ids()]
-    for job in jobs:
-        for task in job.units:
-            manifest, damage = unit_state(store, task)
-            if manifest is not None:
-                job.take_in(task, manifest)
-            elif damage:
-                notice(f"{task.label}: {_short(damage)}; it runs again")
-        if not job.missing:
-            job.concluded = is_concluded(store, job, notice)
-    return jobs
+    origins = [registry.origin(id) for id in ids or registry.ids()]
+    return [plan_one(store, origin, preset, None, notice) for origin in origins]
+
+
+def plan_one(store: Store, origin: str, preset: str, config: Config | None, notice: Callable[[str], None]) -> Job:
+    """The job of one experiment, with what is finished already taken in.
+
+    Args:
+        store: where results are kept.
+        origin: where the experiment is found, a module's name or a file.
+        preset: that the job is kept under.
+        config: its settings; None is the preset's own.
+        notice: called with a line for each saved result that is damaged and runs again.
+    """
+    job = _job(store, origin, preset, config)
+    for task in job.units:
+        manifest, damage = unit_state(store, task)
+        if manifest is not None:
+            job.take_in(task, manifest)
+        elif damage:
+            notice(f"{task.label}: {_short(damage)}; it runs again")
+    if not job.missing:
+        job.concluded = is_concluded(store, job, notice)
+    return job
 
 
 def unit_state(store: Store, task: Task) -> tuple[dict[str, Any] | None, str]:
@@ -127,10 +140,9 @@ def _what_for(manifest: Mapping[str, Any]) -> tuple[Any, Any, Any] | None:
         return None
 
 
-def _job(store: Store, id: str, preset: str) -> Job:
-    origin = registry.origin(id)
+def _job(store: Store, origin: str, preset: str, given: Config | None) -> Job:
     experiment = registry.load(origin)
-    config = experiment.config(preset)
+    config = experiment.config(preset) if given is None else given
     configs = experiment.units(config)
     labels = _labels(experiment.id, configs)
     tasks = {}

@@ -2,13 +2,15 @@
 
 `fit.py` is the call. `config.py` holds the settings, `loop.py` the loop; it takes the examples of a step from `order.py`,
 rates from `schedule.py`, losses from `objective.py` and metrics from `evaluate.py`, and runs on `fabric.py`. `folder.py`,
-`checkpoint.py` and `log.py` are what lies on disk, `run.py` reads it back.
+`checkpoint.py` and `log.py` are what lies on disk, `run.py` reads it back. `recipe.py` reads a config file, `build.py` makes
+its model, `estimate.py` says what it will take. `range_test.py` tries learning rates, with `shadow.py` beside it.
 """
 
 from holdfast.training.config import TrainingConfig
 from holdfast.training.fit import fit
 from holdfast.training.folder import RunFolderError
 from holdfast.training.log import History
+from holdfast.training.range_test import RangeCurve, RangeTest, range_test
 from holdfast.training.run import TrainingRun
 
-__all__ = ["History", "RunFolderError", "TrainingConfig", "TrainingRun", "fit"]
+__all__ = ["History", "RangeCurve", "RangeTest", "RunFolderError", "TrainingConfig", "TrainingRun", "fit", "range_test"]

@@ -1,0 +1,220 @@
+"""`holdfast train`: a config file to a trained model, or a sweep to a page with curves side by side."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast._words import duration
+from holdfast.cli.bar import progress_bar
+from holdfast.cli.options import folder as folder_option
+from holdfast.cli.progress import EVERY, show
+from holdfast.cli.reproduce import INTERRUPTED, make_executor, termination_as_interrupt
+from holdfast.cli.text import visible
+from holdfast.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from holdfast.training import TrainingRun
+    from holdfast.training.recipe import Recipe
+
+RUNS = Path("runs")
+
+
+def command(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="What to train, see docs/training.md.")],
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="In place of what the file says.")
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            parser=folder_option,
+            help="Where the run is kept. [default: runs/CONFIG]",
+            show_default=False,
+        ),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in the folder; begin it where there is none.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Build everything, say what it takes, train nothing.")
+    ] = False,
+    range_test: Annotated[
+        bool, typer.Option("--range-test", help="Try learning rates, of recurrent weights and others apart.")
+    ] = False,
+    workers: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Runs of a sweep at a time. [default: one a core]", show_default=False),
+    ] = None,
+    executor: Annotated[str, typer.Option(help="Of a sweep: local, or ray (needs holdfast[cluster]).")] = "local",
+    address: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Of a Ray cluster.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Train a model as a config file says. Lists in the file make it a sweep, which ends on a page.
+
+    Stop it any time; with --resume the same command goes on. Ends with 1 if a run diverged.
+
+    Example: holdfast train examples/configs/smnist.toml --set optimizer.lr=0.002 --folder runs/mnist
+    """
+    from holdfast.training.recipe import read_recipes
+
+    recipes = read_recipes(config, changes or [])
+    where = folder or RUNS / config.stem
+    if len(recipes) > 1:
+        if dry_run or range_test:
+            raise ArgumentError(f"{config} is a sweep of {len(recipes)} runs; choose one with --set first")
+        _sweep(config.stem, recipes, where, resume, (executor, workers, address), as_json)
+        return
+    if workers is not None or executor != "local" or address is not None:
+        raise ArgumentError(f"--workers, --executor and --address are for sweeps, and {config} has no lists")
+    recipe = recipes[0][1]
+    if dry_run:
+        _say_estimate(recipe, as_json)
+    elif range_test:
+        _try_rates(recipe, as_json)
+    else:
+        _train(recipe, where, resume, as_json)
+
+
+def _train(recipe: Recipe, folder: Path, resume: bool, as_json: bool) -> None:
+    from holdfast.training import fit
+
+    task = recipe.load_task()
+    model = recipe.build_model(task)
+    _note(f"{task.describe()}\n{_count(sum(p.numel() for p in model.parameters()))} parameters; in {folder}")
+    try:
+        with termination_as_interrupt(), progress_bar("training", EVERY) as tick:
+            run = fit(model, task, recipe.config, folder=folder, resume=resume, progress=tick)
+    except KeyboardInterrupt:
+        again = [*sys.argv[1:], *([] if resume else ["--resume"])]
+        _note(f"stopped; go on with: {shlex.join(['holdfast', *again])}")
+        raise typer.Exit(INTERRUPTED) from None
+    if as_json:
+        typer.echo(json.dumps(_as_dict(run), indent=1, allow_nan=False))
+    else:
+        for warning in run.warnings:
+            typer.echo(visible(f"WARNING  {warning}"))
+        typer.echo(visible(run.summary()))
+        for which, path in run.checkpoints.items():
+            typer.echo(visible(f"{which} weights: {path}"))
+    if run.status == "diverged":
+        raise typer.Exit(1)
+
+
+def _as_dict(run: TrainingRun) -> dict[str, Any]:
+    return {
+        "folder": str(run.folder),
+        "status": run.status,
+        "reason": run.reason,
+        "step": run.step,
+        "steps": run.steps,
+        "seconds": run.seconds,
+        "metrics": run.metrics,
+        "best": run.best,
+        "warnings": list(run.warnings),
+        "checkpoints": {which: str(path) for which, path in run.checkpoints.items()},
+    }
+
+
+def _say_estimate(recipe: Recipe, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from holdfast.training.estimate import estimate
+
+    task = recipe.load_task()
+    found = estimate(recipe.build_model(task), task, recipe.config)
+    if as_json:
+        typer.echo(json.dumps({**asdict(found), "seconds": found.seconds, "data": task.describe()}, indent=1))
+        return
+    typer.echo(visible(task.describe()))
+    typer.echo(f"parameters   {found.parameters:,}, of which {found.recurrent:,} are recurrent")
+    typer.echo(
+        f"memory       {_bytes(found.weights)} for weights, gradients and AdamW; {_bytes(found.activations)} for a step"
+    )
+    typer.echo(f"tokens       {found.tokens:,} a step")
+    typer.echo(
+        f"time         {duration(found.seconds)} for {found.steps:,} steps of {1e3 * found.step_seconds:.3g} ms on this machine"
+    )
+
+
+def _try_rates(recipe: Recipe, as_json: bool) -> None:
+    from holdfast.training import range_test
+
+    task = recipe.load_task()
+    config = recipe.config
+    with progress_bar("trying learning rates", EVERY) as tick:
+        found = range_test(recipe.build_model(task), task, batch=config.batch, seed=config.seed, progress=tick)
+    if as_json:
+        typer.echo(json.dumps(found.as_dict(), indent=1, allow_nan=False))
+        return
+    for line in found.lines():
+        typer.echo(visible(line))
+
+
+def _sweep(
+    name: str, recipes: list[Any], store: Path, resume: bool, how: tuple[str, int | None, str | None], as_json: bool
+) -> None:
+    from holdfast.execution import Scheduler, Store
+    from holdfast.execution.plan import plan_one
+    from holdfast.experiments.sweep import sweep_config
+    from holdfast.report import check_folder, write_page
+    from holdfast.results import Result
+
+    if not resume and (store / "own-sweep").exists():
+        raise ArgumentError(f"{store} holds a sweep; go on with it by --resume, or name another folder with --folder")
+    kept = Store(store)
+    kept.prepare()
+    check_folder(store / "page")
+    try:
+        with termination_as_interrupt(), show() as listener:
+            job = plan_one(kept, "holdfast.experiments.sweep", "quick", sweep_config(name, recipes), listener.notice)
+            listener.planned([job])
+            failures = Scheduler(kept, make_executor(how[0], store, how[1], how[2]), listener, [job]).run()
+    except KeyboardInterrupt:
+        _note("stopped: runs that are finished are kept; go on with the same command and --resume")
+        raise typer.Exit(INTERRUPTED) from None
+    for failure in failures:
+        _note(f"FAILED  {failure.task.label}: {failure.text}\n        traceback: {failure.file}")
+    if not job.concluded:
+        raise typer.Exit(1)
+    result = Result.load(job.folder)
+    assert result.page is not None
+    page = write_page(store, store / "page")
+    _print_table(result.page.tables[0], page, as_json)
+    if any(row[1] == "diverged" for row in result.page.tables[0].rows):
+        raise typer.Exit(1)
+
+
+def _print_table(table: Any, page: Path, as_json: bool) -> None:
+    if as_json:
+        rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+        typer.echo(json.dumps({"page": str(page.absolute()), "runs": rows}, indent=1, allow_nan=False))
+        return
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    shown = RichTable(*table.columns, box=None, pad_edge=False)
+    for row in table.rows:
+        cells = ["-" if c is None else f"{c:.4g}" if isinstance(c, float) else str(c) for c in row]
+        shown.add_row(*(Text(visible(cell)) for cell in cells))
+    Console(width=None if sys.stdout.isatty() else 160, highlight=False).print(shown)
+    typer.echo(visible(f"Page: {page.absolute()}"))
+
+
+def _note(text: str) -> None:
+    typer.echo(visible(text), err=True)
+
+
+def _count(number: int) -> str:
+    return f"{number:,}"
+
+
+def _bytes(number: int) -> str:
+    return f"{number / 1e9:.2f} GB" if number >= 1e9 else f"{number / 1e6:.1f} MB"
