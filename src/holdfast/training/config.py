@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, Self
 
@@ -56,7 +56,7 @@ class TrainingConfig:
     lr: float = 1e-3
     recurrent_lr: float | None = None
     weight_decay: float = 0.01
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: Sequence[float] = (0.9, 0.999)
     warmup: int = 0
     schedule: Schedule = "cosine"
     final_lr: float = 0.0

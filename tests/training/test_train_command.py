@@ -1,0 +1,206 @@
+"""`holdfast train`: config files, what is refused in them, and sweeps."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli import main, train
+from holdfast.errors import ArgumentError
+from holdfast.execution.executor import Event
+from holdfast.execution.store import Store
+from holdfast.execution.task import perform_in
+from holdfast.training import TrainingRun
+from holdfast.training.recipe import read_recipes
+
+CONFIGS = sorted((Path(__file__).parent.parent.parent / "examples/configs").glob("*.toml"))
+SMALL = """
+[task]
+name = "recall"
+length = 4
+vocabulary = 6
+train = 64
+valid = 16
+test = 16
+
+[model]
+width = 8
+depth = 1
+state_size = 4
+
+[optimizer]
+lr = 0.01
+
+[run]
+batch = 16
+steps = 4
+threads = 1
+"""
+
+
+@pytest.fixture
+def holdfast(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.toml").write_text(SMALL)
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["holdfast", "train", *arguments])
+        code = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def test_a_config_file_becomes_a_run(holdfast):
+    code, out, err = holdfast("small.toml", "--set", "run.steps=6")
+    assert code == 0, err
+    assert "finished at step 6 of 6" in out
+    run = TrainingRun.load("runs/small")
+    assert {"loss", "accuracy", "perplexity"} == set(run.metrics["test"])
+    code, _, err = holdfast("small.toml", "--set", "run.steps=6")
+    assert (code, "continue it with resume" in err) == (2, True)
+    code, out, _ = holdfast("small.toml", "--set", "run.steps=6", "--resume", "--json")
+    assert code == 0
+    assert json.loads(out)["status"] == "finished"
+    code, _, err = holdfast("small.toml", "--resume")
+    assert code == 2
+    assert "steps was 6, is 4" in err
+
+
+def test_a_dry_run_builds_everything_and_writes_nothing(holdfast, tmp_path):
+    code, out, _ = holdfast("small.toml", "--dry-run")
+    assert code == 0
+    assert re.search(r"parameters +\d.*recurrent\nmemory .*\ntokens +96 a step\ntime ", out)
+    code, out, _ = holdfast("small.toml", "--dry-run", "--json")
+    assert json.loads(out)["tokens"] == 96
+    assert [p.name for p in tmp_path.iterdir()] == ["small.toml"]
+
+
+def test_a_diverged_run_ends_with_1(holdfast):
+    code, out, _ = holdfast("small.toml", "--set", "run.diverged_above=1e-9")
+    assert code == 1
+    assert "diverged at step 1 of 4" in out
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("optimizer.lrate=1", "unknown key in [optimizer] 'lrate'. Did you mean 'lr'?"),
+        ("run.step=1", "unknown key in [run] 'step'. Did you mean 'steps'?"),
+        ("model.widht=1", "unknown key in [model] 'widht'. Did you mean 'width'?"),
+        ("task.lenght=1", "unknown key in [task] for 'recall' 'lenght'. Did you mean 'length'?"),
+        ("task.name=recal", "unknown task 'recal'. Did you mean 'recall'?"),
+        ("modle.width=1", "unknown section in --set 'modle'. Did you mean 'model'?"),
+        ("model.kind=langage", "unknown model.kind 'langage'. Did you mean 'language'?"),
+        ("model.layer=s4", "unknown model.layer 's4'. Did you mean 's4d'?"),
+        ("model.kind=classifier", "use model.kind = 'language'"),
+        ("optimizer.lr=fast", "lr must be"),
+        ("run.batch=[]", "is an empty list"),
+        ("lr=1", "expected section.key=value"),
+    ],
+)
+def test_a_typo_meets_the_nearest_known_name(holdfast, change, said):
+    code, _, err = holdfast("small.toml", "--set", change)
+    assert code == 2
+    assert said in err
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("[task", "is no TOML"), ("[tasks]", "Did you mean 'task'"), ("task = 3", "as a table")]
+)
+def test_a_file_that_is_no_config_is_refused(tmp_path, text, said):
+    (tmp_path / "bad.toml").write_text(text)
+    with pytest.raises(ArgumentError, match=re.escape(said)):
+        read_recipes(tmp_path / "bad.toml")
+
+
+def test_a_missing_file_is_named(holdfast):
+    code, _, err = holdfast("absent.toml")
+    assert (code, "cannot read the config absent.toml" in err) == (2, True)
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
+def test_every_example_config_is_known_and_says_how_it_is_run(path):
+    recipes = read_recipes(path)
+    assert len(recipes) == (6 if path.stem == "sweep" else 1)
+    assert all(recipe.config.batch for _, recipe in recipes)
+    assert f"holdfast train examples/configs/{path.name}" in path.read_text()
+
+
+def test_the_example_of_an_own_series_trains(holdfast):
+    example = next(str(path) for path in CONFIGS if path.stem == "series")
+    shorter = ("--set", "run.steps=3", "--set", "run.evaluate_batches=1", "--set", "task.window=16")
+    text = Path(example).read_text().replace("epochs = 10\n", "")
+    Path("series.toml").write_text(text)
+    Path("series.csv").write_bytes(Path(example).with_name("series.csv").read_bytes())
+    code, out, err = holdfast("series.toml", *shorter)
+    assert code == 0, err
+    assert "finished at step 3" in out
+
+
+def test_an_own_factory_is_called_with_the_sizes_of_the_task(holdfast):
+    Path("own.py").write_text(
+        "from torch import nn\n"
+        "def make(inputs, outputs, size=4):\n"
+        "    return nn.Sequential(nn.Embedding(inputs, size), nn.Linear(size, outputs))\n"
+    )
+    text = re.sub(r"(?s)\[model\].*?\n\n", '[model]\nfactory = "own.py:make"\nsize = 5\n\n', SMALL)
+    Path("own.toml").write_text(text)
+    code, out, err = holdfast("own.toml")
+    assert code == 0, err
+    assert "finished" in out
+
+
+class HereAndNow:
+    """An executor that performs a task in this process, as it is submitted."""
+
+    slots = 1
+
+    def __init__(self, store):
+        self.store, self.events = Store(store), []
+
+    def submit(self, task):
+        perform_in(self.store, task, lambda done, text: None)
+        self.events.append(Event("finished", task))
+
+    def wait(self, seconds):
+        events, self.events = self.events, []
+        return events
+
+    def stop(self):
+        pass
+
+
+def test_a_sweep_lands_on_a_page_with_its_curves(holdfast, monkeypatch):
+    monkeypatch.setattr(train, "make_executor", lambda name, store, workers, address: HereAndNow(store))
+    Path("sweep.toml").write_text(SMALL.replace("lr = 0.01", "lr = [0.01, 0.1]\nbetas = [0.8, 0.9]"))
+    code, out, err = holdfast("sweep.toml", "--folder", "swept", "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert [run["run"] for run in found["runs"]] == ["lr=0.01", "lr=0.1"]
+    assert all(run["status"] == "finished" for run in found["runs"])
+    page = Path(found["page"]).read_text()
+    assert "Training runs side by side" in page
+    assert "valid accuracy" in Path("swept/page/data/own-sweep.js").read_text()
+    code, _, err = holdfast("sweep.toml", "--folder", "swept")
+    assert (code, "holds a sweep" in err) == (2, True)
+    code, out, err = holdfast("sweep.toml", "--folder", "swept", "--resume", "--json")
+    assert code == 0
+    assert json.loads(out)["runs"] == found["runs"]
+    code, _, err = holdfast("sweep.toml", "--dry-run")
+    assert (code, "choose one with --set" in err) == (2, True)
+
+
+def test_a_range_test_suggests_a_pair(holdfast):
+    code, out, err = holdfast("small.toml", "--range-test")
+    assert code == 0, err
+    assert "recurrent weights: " in out
+    assert "other weights: suggested" in out
