@@ -6,6 +6,7 @@ import torch
 import children
 from holdfast.errors import ArgumentError, ShapeError, UnknownNameError
 from holdfast.nn import LRU, LanguageModel, SequenceClassifier, SequenceModel
+from holdfast.nn import s4d as s4d_layer
 from holdfast.nn.models import LAYERS
 
 TIGHT = {"rtol": 1e-11, "atol": 1e-11}  # float64 through four blocks
@@ -143,3 +144,27 @@ def test_stacks_run_and_stream_in_half_precision():
     if done.returncode == -signal.SIGILL:
         pytest.skip("torch has no bfloat16 product on this processor")
     assert done.stdout.strip() == "done", done.stderr
+
+
+def test_no_state_is_computed_where_none_is_taken(monkeypatch):
+    asked = []
+    real = s4d_layer.s4d
+
+    def s4d(*arguments, return_state=True, **options):
+        asked.append(return_state)
+        return real(*arguments, return_state=return_state, **options)
+
+    monkeypatch.setattr(s4d_layer, "s4d", s4d)
+    torch.manual_seed(0)
+    x, tokens = torch.randn(2, 5, 3), torch.randint(0, 7, (2, 5))
+    SequenceClassifier(3, 4, 8, depth=2, state_size=4)(x)
+    assert asked == [False, False]
+    for net, given in (
+        (SequenceModel(3, 8, depth=1, state_size=4), x),
+        (LanguageModel(7, 8, depth=1, state_size=4), tokens),
+    ):
+        y, states = net(given)
+        z, nothing = net(given, return_state=False)
+        assert (len(states), nothing) == (1, None)
+        torch.testing.assert_close(y, z)
+    assert asked[2:] == [True, False] * 2

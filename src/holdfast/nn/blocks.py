@@ -61,7 +61,7 @@ class GatedBlock(nn.Module):
         Args:
             x: inputs (batch, time, width).
             state: the mixer's state before the first step; None is zeros.
-            how: `lengths` and `dt` of the mixer.
+            how: `lengths`, `dt` and `return_state` of the mixer.
         """
         y, state = self.mixer(self.norm(x), state, **how)
         return self._add(x, y, gate), state
@@ -102,7 +102,7 @@ class NaiveBlock(nn.Module):
         Args:
             x: inputs (batch, time, width).
             state: the mixer's state before the first step; None is zeros.
-            how: `lengths` and `dt` of the mixer.
+            how: `lengths`, `dt` and `return_state` of the mixer.
         """
         y, state = self.mixer(x, state, **how)
         return torch.tanh(y), state
@@ -148,21 +148,24 @@ class HyenaBlock(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(
-        self, x: Tensor, state: Any = None, *, lengths: Tensor | None = None, **how: Any
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        self, x: Tensor, state: Any = None, *, lengths: Tensor | None = None, return_state: bool = True, **how: Any
+    ) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
         """The block over a whole sequence: outputs like x, and its state at the end.
 
         Args:
             x: inputs (batch, time, width).
             state: the block's state before the first step, a pair; None is zeros.
             lengths: number of steps of each sequence (batch,).
+            return_state: whether the state at the end is wanted; otherwise None comes in its place.
             how: `dt` of the mixer.
         """
         z = self.project(self.norm(x))
         past, inner = self._split(z, state)
         seen = torch.cat([past.to(z.dtype), z], dim=1)
         v, p, q = self.short(seen.mT).mT.chunk(3, dim=-1)
-        y, inner = self.mixer(p * v, inner, lengths=lengths, **how)
+        y, inner = self.mixer(p * v, inner, lengths=lengths, return_state=return_state, **how)
+        if not return_state:
+            return self._finish(x, q * y), None
         past = seen[:, z.shape[1] :] if lengths is None else _last(seen, lengths, self.reach - 1)
         return self._finish(x, q * y), (past, inner)
 

@@ -88,7 +88,8 @@ class SequenceModel(nn.Module):
         *,
         lengths: Int[Tensor, " batch"] | None = None,
         dt: Any = None,
-    ) -> tuple[Float[Tensor, "batch time out"], tuple[Any, ...]]:
+        return_state: bool = True,
+    ) -> tuple[Float[Tensor, "batch time out"], tuple[Any, ...] | None]:
         """Outputs at every position and the states at the end; past a sequence's length the outputs are 0.
 
         Args:
@@ -96,13 +97,15 @@ class SequenceModel(nn.Module):
             state: states before the first step, one entry for each block; None is zeros.
             lengths: number of steps of each sequence (batch,).
             dt: step size of continuous-time layers: a number, (time,) or (batch, time); None is their own.
+            return_state: whether the states at the end are wanted; otherwise None comes in their place.
         """
-        h, states = self.hidden(x, state, lengths=lengths, dt=dt)
+        h, states = self.hidden(x, state, lengths=lengths, dt=dt, return_state=return_state)
         return zero_after(self.decoder(h), lengths), states
 
     def hidden(
-        self, x: Tensor, state: tuple[Any, ...] | None = None, *, lengths: Tensor | None = None, dt: Any = None
-    ) -> tuple[Tensor, tuple[Any, ...]]:
+        self, x: Tensor, state: tuple[Any, ...] | None = None, *, lengths: Tensor | None = None, dt: Any = None,
+        return_state: bool = True,
+    ) -> tuple[Tensor, tuple[Any, ...] | None]:  # fmt: skip
         """The normalised hidden sequence (batch, time, width) before the decoder, and the states at the end.
 
         Args:
@@ -110,9 +113,10 @@ class SequenceModel(nn.Module):
             state: states before the first step, one entry for each block; None is zeros.
             lengths: number of steps of each sequence (batch,).
             dt: step size of continuous-time layers: a number, (time,) or (batch, time); None is their own.
+            return_state: whether the states at the end are wanted; otherwise None comes in their place.
         """
         _check_input(self, x, ("batch", "time", "features"))
-        h, states = _through(self.blocks, self.encoder(x), state, lengths=lengths, dt=dt)
+        h, states = _through(self.blocks, self.encoder(x), state, return_state, lengths=lengths, dt=dt)
         return self.norm(h), states
 
     def step(
@@ -163,7 +167,7 @@ class SequenceClassifier(nn.Module):
         _check_input(self.model, x, ("batch", "time", "features"))
         if x.shape[1] == 0:
             raise ShapeError(f"a classifier needs at least one time step, came x of shape {tuple(x.shape)}")
-        h, _ = self.model.hidden(x, lengths=lengths, dt=dt)
+        h, _ = self.model.hidden(x, lengths=lengths, dt=dt, return_state=False)
         return self.model.decoder(_pool(h, lengths, self.pool))
 
 
@@ -214,15 +218,18 @@ class LanguageModel(nn.Module):
         state: tuple[Any, ...] | None = None,
         *,
         lengths: Int[Tensor, " batch"] | None = None,
-    ) -> tuple[Float[Tensor, "batch time vocabulary"], tuple[Any, ...]]:
+        return_state: bool = True,
+    ) -> tuple[Float[Tensor, "batch time vocabulary"], tuple[Any, ...] | None]:
         """Scores (batch, time, vocabulary) of the next token at every position, and the states at the end.
 
         Args:
             tokens: token ids (batch, time), int64 or int32.
             state: states before the first token, one entry for each block; None is zeros.
             lengths: number of tokens of each sequence (batch,); past it the scores are 0.
+            return_state: whether the states at the end are wanted; otherwise None comes in their place.
         """
-        h, states = _through(self.blocks, self._embed(tokens, ("batch", "time")), state, lengths=lengths, dt=None)
+        embedded = self._embed(tokens, ("batch", "time"))
+        h, states = _through(self.blocks, embedded, state, return_state, lengths=lengths, dt=None)
         return zero_after(self._scores(h), lengths), states
 
     def step(
@@ -289,13 +296,13 @@ def _build(layer: LayerChoice, width: int, state_size: int, options: dict[str, A
 
 
 def _through(
-    blocks: nn.ModuleList, x: Tensor, state: tuple[Any, ...] | None, *, lengths: Tensor | None, dt: Any
-) -> tuple[Tensor, tuple[Any, ...]]:
+    blocks: nn.ModuleList, x: Tensor, state: tuple[Any, ...] | None, return_state: bool, **how: Any
+) -> tuple[Tensor, tuple[Any, ...] | None]:
     states = []
     for block, before in zip(blocks, _states(blocks, state), strict=True):
-        x, after = block(x, before, lengths=lengths, dt=dt)
+        x, after = block(x, before, return_state=return_state, **how)
         states.append(after)
-    return x, tuple(states)
+    return x, tuple(states) if return_state else None
 
 
 def _step_through(

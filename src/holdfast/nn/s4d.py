@@ -109,14 +109,27 @@ class S4D(AbstractRecurrent):
     ) -> tuple[Tensor, Tensor]:
         if isinstance(dt, Tensor):
             return self._run_irregular(x, state, lengths, dt, reverse)
-        step = torch.exp(self.log_dt) if dt is None else torch.exp(self.log_dt) * dt
-        c_re, c_im = (self.C, None) if self.frequency is None else self.C.unbind(-1)
-        y, last = s4d(
-            x, step, self.parameterization(self.w), self.frequency, c_re, c_im, self.D, state,
-            discretization=self.discretization, lengths=lengths, reverse=reverse,
-        )  # fmt: skip
+        y, last = self._run_regular(x, state, lengths, dt, reverse, return_state=True)
         assert last is not None
         return y, last
+
+    def _outputs(
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
+    ) -> Tensor:
+        if isinstance(dt, Tensor):
+            return self._run_irregular(x, state, lengths, dt, reverse)[0]
+        return self._run_regular(x, state, lengths, dt, reverse, return_state=False)[0]
+
+    def _run_regular(
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: float | None, reverse: bool, *,
+        return_state: bool,
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+        step = torch.exp(self.log_dt) if dt is None else torch.exp(self.log_dt) * dt
+        c_re, c_im = (self.C, None) if self.frequency is None else self.C.unbind(-1)
+        return s4d(
+            x, step, self.parameterization(self.w), self.frequency, c_re, c_im, self.D, state,
+            discretization=self.discretization, lengths=lengths, reverse=reverse, return_state=return_state,
+        )  # fmt: skip
 
     def _run_irregular(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor, reverse: bool
