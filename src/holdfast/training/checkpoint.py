@@ -59,22 +59,23 @@ def read_tensors(folder: Path, which: Which, body: Mapping[str, Any]) -> dict[st
     """The tensors of a checkpoint, checked against what its JSON says of them."""
     content = verified(folder, body["tensors"], f"{which}.json", advice(folder))
     try:
-        return load(content)
+        # in one order: processes that share weights out among them must go through them alike
+        return dict(sorted(load(content).items()))
     except (SafetensorError, ValueError, KeyError) as error:
         raise DamagedResultError(damage(folder / body["tensors"]["file"], str(error), advice(folder))) from None
 
 
-def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """All weights and buffers by name, on the CPU, those that are shared out among processes put together."""
+def weights_of(model: nn.Module, *, everywhere: bool = False) -> dict[str, Tensor]:
+    """All weights and buffers by name, those that are shared out put together: on the first process, or `everywhere`."""
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
-    found = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    found = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=not everywhere))
     return {MODEL + name: value for name, value in found.items() if isinstance(value, Tensor)}
 
 
 def optimizer_state_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The optimizer's tensors by the names of the weights that they belong to."""
-    state = _nested(model, optimizer)["state"]
+    """The optimizer's tensors by the names of the weights that they belong to, on the first process."""
+    state = _nested(model, optimizer, everywhere=False).get("state", {})
     return {
         f"{OPTIMIZER}{name}:{key}": value
         for name, values in state.items()
@@ -97,7 +98,7 @@ def put_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer, tens
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
 
     found = {name: value for name, value in tensors.items() if name.startswith(OPTIMIZER)}
-    nested = _nested(model, optimizer)
+    nested = _nested(model, optimizer, everywhere=True)
     wanted = {f"{OPTIMIZER}{name}:{key}" for name, values in nested["state"].items() for key in values}
     if found.keys() != wanted:
         differs = sorted(found.keys() ^ wanted)[0].removeprefix(OPTIMIZER)
@@ -107,10 +108,11 @@ def put_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer, tens
     set_optimizer_state_dict(model, optimizer, nested, options=StateDictOptions(full_state_dict=True))
 
 
-def _nested(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+def _nested(model: nn.Module, optimizer: torch.optim.Optimizer, *, everywhere: bool) -> dict[str, Any]:
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
 
-    return get_optimizer_state_dict(model, optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    options = StateDictOptions(full_state_dict=True, cpu_offload=not everywhere)
+    return get_optimizer_state_dict(model, optimizer, options=options)
 
 
 def describe(value: Tensor) -> list[Any]:

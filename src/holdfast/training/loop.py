@@ -295,7 +295,7 @@ class Loop:
     def _best_weights(self) -> Iterator[None]:
         body = checkpoint.read_body(self.folder, "best")
         assert body is not None
-        last = {name: value.clone() for name, value in checkpoint.weights_of(self.plain).items()}
+        last = {name: value.clone() for name, value in checkpoint.weights_of(self.plain, everywhere=True).items()}
         checkpoint.put_weights(self.plain, checkpoint.read_tensors(self.folder, "best", body))
         yield
         checkpoint.put_weights(self.plain, last)
