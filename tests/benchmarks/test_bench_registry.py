@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.benchmarks import registry, timing
-from holdfast.benchmarks.cases import perturbation, stack
+from holdfast.benchmarks.cases import data, perturbation, stack
 from holdfast.benchmarks.run import run_case
 from holdfast.errors import UnknownNameError
 
@@ -34,6 +34,9 @@ GOALS = {
     "630 perturbed evaluations of torch.nn.RNN, T = 256": 2,
     "training step of a 4-layer stack (lru) with GradientMonitor over one without": 1.03,
     "training step of a 4-layer stack (linear) with GradientMonitor over one without": 1.03,
+} | {
+    f"batches of {name} against the training step that takes them": 20
+    for name in ("functional", "recall", "recall-long", "multi-recall", "lotka-volterra", "images", "text")
 }
 
 
@@ -61,6 +64,7 @@ def test_without_peers_nothing_but_torch_is_needed():
     groups = {case.group for case in plan.cases if case.matches}
     assert groups == {"scan", "s4d", "lru", "rnn", "stack-lru", "stack-s4d", "probes"} | {
         "perturbation-linear", "perturbation-tanh", "perturbation-rnn", "monitor-lru", "monitor-linear",
+        *(f"data-{name}" for name in data.SETS),
     }  # fmt: skip
     assert len(matches(registry.select(peers=True))) > len(matches(plan))
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.benchmarks.case import Case, OwnKernel
-from holdfast.benchmarks.cases import lru, memory, monitor, perturbation, rnn, s4d, scan, stack
+from holdfast.benchmarks.cases import data, lru, memory, monitor, perturbation, rnn, s4d, scan, stack
 from holdfast.errors import unknown_name
 
 KERNELS = (scan, s4d, lru, rnn)
-OTHERS = (stack, memory, perturbation, monitor)
+OTHERS = (stack, memory, perturbation, monitor, data)
 MODULES = (*KERNELS, *OTHERS)
 GROWTH, MEMORY = "growth", "memory"
 
