@@ -85,7 +85,7 @@ def _functions():
     exp = laws.Exponential(0.5)
     modules = {
         holdfast: {
-            "assess_stability": lambda: {"curves": {m: _errors(m) for m in (2, 4, 8)}},
+            "assess_stability": lambda: {"curves": {m: _errors(m) for m in (2, 4, 8, 16)}, "target_norm": 1.0},
             "certify": lambda: {"module": layers.LRU(1, 4), "horizon": 20},
             "check_properties": lambda: {"model": nn.GRU(1, 2, batch_first=True), "horizon": 16},
             "design_parameterization": lambda: {"criterion": "L|w|"},

@@ -170,17 +170,41 @@ def test_dependent_modes_have_a_status_with_their_rank():
     assert found.sup_error < 1e-6
 
 
-@pytest.mark.parametrize("law", [laws.PowerLaw(1.0), laws.PowerLaw(0.7), laws.ReciprocalSum(1)])
-def test_a_law_that_is_not_integrable_is_refused(law):
+@pytest.mark.parametrize("method", ["nonnegative", "quadrature", "minimax"])
+def test_a_law_that_is_not_integrable_ends_with_its_horizon(method):
+    law = laws.PowerLaw(0.7)
+    found = fit_exponential_sum(law, 8, method, horizon=1e4)
+    assert found.tail == "not known" and found.l1_error == found.l1_inside
+    inside = float(law.integral(0.0, 1e4))
+    assert found.l1_error < 0.05 * inside and found.sup_error < 0.1
     with pytest.raises(ArgumentError, match="not integrable"):
-        fit_exponential_sum(law, 4)
+        fit_exponential_sum(law, 8, "quadrature", horizon=math.inf)
 
 
-def test_a_function_that_does_not_look_integrable_is_refused():
-    with pytest.raises(ArgumentError, match=r"falls like t\^-0\.5"):
-        fit_exponential_sum(lambda t: (1 + t) ** -0.5, 4)
-    with pytest.raises(ArgumentError, match="does not look integrable"):
-        fit_exponential_sum(lambda t: np.ones_like(t), 4)
+def test_a_function_is_judged_up_to_its_horizon_whether_integrable_or_not():
+    given = fit_exponential_sum(lambda t: (1 + t) ** -0.7, 8, "minimax", 1e4)
+    law = fit_exponential_sum(laws.PowerLaw(0.7), 8, "minimax", 1e4)
+    np.testing.assert_allclose(given.rates, law.rates, rtol=1e-6)
+
+
+def test_nonnegative_weights_in_the_sup_norm_are_the_smallest_on_their_rates():
+    rates = np.geomspace(0.02, 4, 6)
+    law = laws.PowerLaw(2.0)
+    l1, sup = (fit_exponential_sum(law, rates=rates, norm=norm) for norm in ("l1", "sup"))
+    assert sup.sup_error < 0.7 * l1.sup_error and sup.l1_error > l1.l1_error and sup.coefficients.min() >= 0
+    # no small change of the weights is better: a linear problem has no other minimum
+    t = np.concatenate([[0.0], np.geomspace(1e-4, 1e4, 4000)])
+    modes, values = np.exp(-np.multiply.outer(t, rates)), np.asarray(law(t))
+    own = np.abs(values - modes @ sup.coefficients).max()
+    generator = np.random.default_rng(0)
+    for _ in range(200):
+        other = np.maximum(sup.coefficients * (1 + 0.03 * generator.standard_normal(6)), 0)
+        # the fit looks at 400 times, between which the error rises a little
+        assert own < 1.005 * np.abs(values - modes @ other).max()
+    # and free rates are better still
+    free = fit_exponential_sum(law, 6, norm="sup", horizon=1e3)
+    best = fit_exponential_sum(law, 6, "minimax", horizon=1e3)
+    assert best.sup_error < free.sup_error < sup.sup_error
 
 
 def test_a_function_that_is_zero_is_refused():
@@ -236,7 +260,7 @@ def test_growing_samples_have_no_decaying_mode():
         ({"order": 2.5}, "order"),
         ({"horizon": 0.0}, "horizon"),
         ({"horizon": math.inf}, "horizon"),
-        ({"norm": "sup"}, "norm"),
+        ({"norm": "sup", "method": "nonlinear"}, "norm"),
         ({"rates": [1.0, 1.0]}, "equal"),
         ({"rates": [-1.0]}, "above 0"),
         ({"rates": [1.0], "method": "matrix_pencil"}, "finds its own rates"),
@@ -266,13 +290,13 @@ def test_unknown_methods_and_laws_without_an_integral_are_named(user_mistakes):
 def test_order_64_to_a_million_solves_few_small_linear_programs(monkeypatch):
     """The cost of a fit is its linear programs: small ones to place the rates, large ones for the weights."""
     sizes = []
-    solve = linear._corrected
+    solve = linear._corrected_l1
 
     def counted(problem, rates, start, scale):
         sizes.append(len(problem.time))
         return solve(problem, rates, start, scale)
 
-    monkeypatch.setattr(linear, "_corrected", counted)
+    monkeypatch.setattr(linear, "_corrected_l1", counted)
     found = fit_exponential_sum(laws.PowerLaw(1.5), 64, "nonnegative", 1e6)
     # 55 searches, each of one or two programs of 40 panels with 2 nodes; at most four corrections on 200 panels
     small = [size for size in sizes if size <= 80]

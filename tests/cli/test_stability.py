@@ -56,6 +56,10 @@ def best(m):
     return fitted(m, "best")
 
 
+def untrained(m):
+    return DiagonalSSM(1, m)
+
+
 NUMBER = 3
 '''
 
@@ -94,16 +98,24 @@ LONG = ("--target", "power:1.5", "--radii", "1e-4:1:25", "--length", "3000", "--
 
 
 def test_a_family_of_direct_weights_is_unstable_and_ends_with_1(models):
-    done = holdfast(f"{models}:direct", "--widths", "4,8,16,32", *LONG, "--search", "exact")
+    done = holdfast(f"{models}:direct", "--widths", "8,16,32,64", *LONG, "--search", "exact")
     assert done.exit_code == 1, done.output
     assert "UNSTABLE: the radii shrink as models widen" in done.stdout
     assert "E, m = 32" in done.stdout
 
 
 def test_the_same_family_of_stable_weights_is_stable(models):
-    done = holdfast(f"{models}:best", "--widths", "4,8,16,32", *LONG, "--search", "exact", "--json")
+    done = holdfast(f"{models}:best", "--widths", "8,16,32,64", *LONG, "--search", "exact", "--json")
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["verdict"]["verdict"] == "stable"
+
+
+def test_untrained_models_approximate_nothing_and_end_with_1(models):
+    done = holdfast(f"{models}:untrained", "--widths", "4,8,16,32", "--target", "power:1.5", "--length", "50")
+    assert done.exit_code == 1, done.output
+    assert "NO APPROXIMATION: 0 of 4 widths" in done.stdout
+    alone = holdfast(f"{models}:layer", "--target", "power:1.5", "--length", "50")
+    assert "no approximation: without perturbation the error is" in alone.stdout
 
 
 def test_models_with_time_first_are_taken_as_such(models):
@@ -131,10 +143,10 @@ def test_plot_is_written(models, tmp_path):
         (["{}:layer", "--target", "power:x"], ArgumentError, "power:1.5"),
         (["{}:layer", "--target", "powr:1"], UnknownNameError, "Did you mean 'power'"),
         (["{}:layer", "--batch", "0"], ArgumentError, "batch"),
-        (["{}:best", "--widths", "4"], ArgumentError, "at least two"),
+        (["{}:best", "--widths", "4,8,16"], ArgumentError, "at least 4"),
         (["{}:best", "--widths", "4,x"], ArgumentError, "whole numbers"),
-        (["{}:layer", "--widths", "4,8"], ArgumentError, "width as its one argument"),
-        (["hf:some", "--widths", "4,8"], ArgumentError, "takes a width"),
+        (["{}:layer", "--widths", "4,8,16,32"], ArgumentError, "width as its one argument"),
+        (["hf:some", "--widths", "4,8,16,32"], ArgumentError, "takes a width"),
         (["{}:NUMBER"], ArgumentError, "int"),
         (["{}:nothing"], UnknownNameError, "layer"),
     ],

@@ -1,4 +1,4 @@
-"""fit_exponential_sum: a kernel by decaying modes, five ways; and how its error falls with their number."""
+"""fit_exponential_sum: a kernel by decaying modes, six ways; and how its error falls with their number."""
 
 from __future__ import annotations
 
@@ -12,16 +12,20 @@ from torch import Tensor
 
 from holdfast._arguments import checked
 from holdfast.approximate.linear import fit_least_squares, fit_nonnegative
+from holdfast.approximate.minimax import fit_minimax
 from holdfast.approximate.nonlinear import fit_nonlinear
 from holdfast.approximate.pencil import fit_matrix_pencil
-from holdfast.approximate.quadrature import Norm, fit_quadrature
+from holdfast.approximate.problem import Norm
+from holdfast.approximate.quadrature import fit_quadrature
 from holdfast.approximate.sums import ExponentialSum, Numbers
 from holdfast.approximate.target import Kernel, Target, as_target
 from holdfast.errors import ArgumentError, ShapeError, unknown_name
 
-Method = Literal["nonnegative", "least_squares", "quadrature", "nonlinear", "matrix_pencil"]
-METHODS: tuple[Method, ...] = ("nonnegative", "least_squares", "quadrature", "nonlinear", "matrix_pencil")
+Method = Literal["nonnegative", "least_squares", "quadrature", "nonlinear", "matrix_pencil", "minimax"]
+METHODS: tuple[Method, ...] = ("nonnegative", "least_squares", "quadrature", "nonlinear", "matrix_pencil", "minimax")
 _ON_A_GRID = ("nonnegative", "least_squares", "nonlinear")
+_NORMS: dict[str, tuple[Norm, ...]] = {"nonnegative": ("l1", "sup"), "quadrature": ("l1", "sup"), "minimax": ("sup",)}
+_HELD = 1.25  # slowest rate times horizon: the search for the end of a grid, which 1 / horizon bounds, is good to 20%
 
 
 @checked
@@ -34,11 +38,12 @@ def fit_exponential_sum(
     rates: Numbers | None = None,
     time: Any = None,
     dt: float | None = None,
-    norm: Norm = "l1",
+    norm: Norm | None = None,
 ) -> ExponentialSum:
     """s(t) = sum_i c_i exp(-rates_i t) near rho: the weights of a linear recurrent layer with that memory.
 
-    Sources: ssm, Prop. 3.2; iat, App. A.3. The result carries L1 and sup error, tail included where rho is a law.
+    Sources: ssm, Prop. 3.2; iat, App. A.3. The result carries L1 and sup error, tail included where rho is an
+    integrable law and the method is not "minimax".
 
     Args:
         rho: the kernel: a law, a function of an array of times, or samples with their `time` or spacing `dt`.
@@ -47,14 +52,16 @@ def fit_exponential_sum(
         method: "nonnegative": c >= 0 with the smallest L1 error on geometric rates, the bounded weights that the
             theorems assume. "least_squares": any c on equally spaced rates, the papers' own; its weights blow up.
             "quadrature": a power law's integral by the trapezoidal rule. "nonlinear": rates are fitted too.
-            "matrix_pencil": complex modes from equally spaced samples.
-        horizon: no rate is slower than 1 / horizon unless `rates` gives them; samples bring their own horizon.
-            "quadrature" also takes inf.
+            "matrix_pencil": complex modes from equally spaced samples. "minimax": the rates and weights with the smallest
+            sup error on [0, horizon], for completely monotone kernels; its `ripple` certifies it.
+        horizon: no rate is slower than 1 / horizon unless `rates` gives them, and "minimax" looks no further; samples
+            bring their own horizon. "quadrature" also takes inf. A law that is not integrable ends there.
         rates: the rates themselves, above 0, for methods that fit on a grid of rates.
         time: times of samples.
         dt: spacing of samples, 1 by default; for "matrix_pencil" of a law or function the sampling step, by default
             1/1024 of the time that holds the kernel.
-        norm: whose error "quadrature" makes small, "l1" or "sup".
+        norm: whose error "nonnegative" and "quadrature" make small, "l1" (None) or "sup"; "minimax" knows "sup" alone,
+            the others "l1" alone.
     """
     if method not in METHODS:
         raise unknown_name("method", method, METHODS)
@@ -62,32 +69,46 @@ def fit_exponential_sum(
         raise ArgumentError(f"order must be a whole number above 0, came {order!r}")
     if not horizon > 0 or (math.isinf(horizon) and method != "quadrature"):
         raise ArgumentError(f"horizon must be a number above 0 (inf only for quadrature), came {horizon!r}")
-    if norm not in ("l1", "sup") or (norm == "sup" and method != "quadrature"):
-        raise ArgumentError(f"norm is 'l1', or 'sup' for quadrature; came {norm!r} with method {method!r}")
+    known = _NORMS.get(method, ("l1",))
+    if norm is not None and norm not in known:
+        raise ArgumentError(f"norm is {' or '.join(map(repr, known))} for method {method!r}; came {norm!r}")
     given = None if rates is None else _checked_rates(rates, method, order)
     wanted = order or (16 if given is None else len(given))
     target = as_target(rho, horizon=horizon, time=time, dt=None if method == "matrix_pencil" and callable(rho) else dt)
     if dt is not None and callable(rho) and method != "matrix_pencil":
         raise ArgumentError("dt goes with samples, or is the sampling step of matrix_pencil; leave it out")
+    if method == "minimax":
+        target = replace(target, endless=False)
     cut, note = _useful_order(target, wanted, given)
     span = target.end if target.sampled else horizon
-    found = _dispatch(target, cut, method, span, given, norm, dt)
+    found = _dispatch(target, cut, method, span, given, norm or known[0], dt)
     if note:
         found = replace(found, status="reduced", notes=(*found.notes, note))
+    if given is None and method != "minimax" and _slowest(found) * span < _HELD:
+        told = f"the slowest rate is held by the horizon {span:g}: a family of widths needs one that grows with them"
+        found = replace(found, held_by_horizon=span, notes=(*found.notes, told))
     return found._against(target)
+
+
+def _slowest(found: ExponentialSum) -> float:
+    """The smallest rate whose mode counts: at least a millionth of the kernel's L1 norm."""
+    mass = np.abs(found.coefficients) / found.rates.real
+    return float(found.rates.real[mass >= 1e-6 * mass.sum()].min())
 
 
 def _dispatch(
     target: Target, order: int, method: str, span: float, rates: np.ndarray | None, norm: Norm, dt: float | None
 ) -> ExponentialSum:
     if method == "nonnegative":
-        return fit_nonnegative(target, order, rates, span)
+        return fit_nonnegative(target, order, rates, span, norm)
     if method == "least_squares":
         return fit_least_squares(target, order, rates, span)
     if method == "nonlinear":
         return fit_nonlinear(target, order, rates, span)
     if method == "quadrature":
         return fit_quadrature(target, order, span, norm)
+    if method == "minimax":
+        return fit_minimax(target, order)
     return fit_matrix_pencil(target, order, dt)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from holdfast.approximate.problem import FitProblem, condition, pose
+from holdfast.approximate.problem import FitProblem, Norm, condition, pose
 from holdfast.approximate.sums import ExponentialSum, SumStatus
 from holdfast.approximate.target import Target
 
@@ -46,16 +46,18 @@ def _smallest_squares(problem: FitProblem, rates: np.ndarray) -> np.ndarray:
     return scaled / norms
 
 
-def fit_nonnegative(target: Target, order: int, rates: np.ndarray | None, horizon: float) -> ExponentialSum:
-    """min over c >= 0 of the L1 norm of rho - sum_i c_i e^{-rates_i t}, by linear programming.
+def fit_nonnegative(
+    target: Target, order: int, rates: np.ndarray | None, horizon: float, norm: Norm = "l1"
+) -> ExponentialSum:
+    """min over c >= 0 of the L1 or sup norm of rho - sum_i c_i e^{-rates_i t}, by linear programming.
 
     Weights are bounded by construction: their sum is s(0), near rho(0). The L1 norm is the one of the theorems (the sup
     over inputs of a functional's error). Default rates are geometric; their ends are searched for the smallest error,
     the slow one not below 1 / horizon.
     """
-    grid = geometric(target, order, horizon, _l1_of_grid(target)) if rates is None else rates
+    grid = geometric(target, order, horizon, _error_of_grid(target, norm)) if rates is None else rates
     problem = pose(target, grid.min(), grid.max(), thin=800)
-    coefficients = smallest_l1(problem, grid)
+    coefficients = smallest(problem, grid, norm)
     number, rank = condition(problem, grid)
     notes: tuple[str, ...] = ()
     signs = np.sign(problem.values[np.abs(problem.values) > 1e-9 * np.abs(problem.values).max()])
@@ -99,17 +101,18 @@ def geometric(target: Target, order: int, horizon: float, value: Callable[[np.nd
     return np.geomspace(math.exp(found.x[0]), math.exp(found.x[1]), order)
 
 
-def smallest_l1(problem: FitProblem, rates: np.ndarray, accuracy: float = 1e-7) -> np.ndarray:
-    """Non-negative weights with the smallest weighted sum of |errors|, to a relative `accuracy` of that sum.
+def smallest(problem: FitProblem, rates: np.ndarray, norm: Norm = "l1", accuracy: float = 1e-7) -> np.ndarray:
+    """Non-negative weights with the smallest error on the problem's times, to a relative `accuracy` of that error.
 
     A solver's tolerance is absolute, 1e-7: a correction sought in units of the error reached so far makes it relative,
     and errors of 1e-12 come out right.
     """
-    size = max(float(np.abs(problem.values) @ problem.weights), 1e-300)
+    correct = _corrected_l1 if norm == "l1" else _corrected_sup
+    size = max(_error(problem, problem.values, norm), 1e-300)
     scale, best, coefficients = size, math.inf, np.zeros(len(rates))
     for _ in range(4):
-        found = _corrected(problem, rates, coefficients, scale)
-        error = float(np.abs(problem.values - problem.modes(rates) @ found) @ problem.weights)
+        found = correct(problem, rates, coefficients, scale)
+        error = _error(problem, problem.values - problem.modes(rates) @ found, norm)
         if error < best:
             best, coefficients = error, found
         # at 1e-13 rounding errors are left, which no weights follow
@@ -119,7 +122,11 @@ def smallest_l1(problem: FitProblem, rates: np.ndarray, accuracy: float = 1e-7) 
     return coefficients
 
 
-def _corrected(problem: FitProblem, rates: np.ndarray, start: np.ndarray, scale: float) -> np.ndarray:
+def _error(problem: FitProblem, gaps: np.ndarray, norm: Norm) -> float:
+    return float(np.abs(gaps) @ problem.weights) if norm == "l1" else float(np.abs(gaps).max())
+
+
+def _corrected_l1(problem: FitProblem, rates: np.ndarray, start: np.ndarray, scale: float) -> np.ndarray:
     """start + scale d with modes d + p - n = (rho - modes start) / scale, p, n >= 0, the smallest weighted sum of p + n."""
     from scipy import sparse
     from scipy.optimize import linprog
@@ -141,10 +148,27 @@ def _corrected(problem: FitProblem, rates: np.ndarray, start: np.ndarray, scale:
     return np.maximum(start + found.x[:size] / columns * scale, 0)
 
 
-def _l1_of_grid(target: Target) -> Callable[[np.ndarray], float]:
+def _corrected_sup(problem: FitProblem, rates: np.ndarray, start: np.ndarray, scale: float) -> np.ndarray:
+    """start + scale d with -e <= (rho - modes start) / scale - modes d <= e and the smallest e."""
+    from scipy.optimize import linprog
+
+    modes = problem.modes(rates)
+    gaps = (problem.values - modes @ start) / scale
+    one = np.ones((len(gaps), 1))
+    sides = np.block([[modes, -one], [-modes, -one]])
+    cost = np.append(np.zeros(len(rates)), 1.0)
+    bounds = np.stack([np.append(-start / scale, 0.0), np.full(len(cost), np.inf)], axis=1)
+    found = linprog(cost, A_ub=sides, b_ub=np.concatenate([gaps, -gaps]), bounds=bounds)
+    if found.x is None:
+        return start
+    return np.maximum(start + found.x[:-1] * scale, 0)
+
+
+def _error_of_grid(target: Target, norm: Norm) -> Callable[[np.ndarray], float]:
     def value(rates: np.ndarray) -> float:
         problem = pose(target, rates.min(), rates.max(), panels=40, thin=80)
-        return problem.l1(problem.values - problem.modes(rates) @ smallest_l1(problem, rates, 0.01))
+        gaps = problem.values - problem.modes(rates) @ smallest(problem, rates, norm, 0.01)
+        return _error(problem, gaps, norm) + (problem.rest if norm == "l1" else 0.0)
 
     return value
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from holdfast.approximate.grid import sample_weights, time_rule
 from holdfast.approximate.target import Target
+
+Norm = Literal["l1", "sup"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,19 +37,18 @@ def pose(
 ) -> FitProblem:
     """The problem for modes between two rates.
 
-    For a law the times reach 60 time constants of the slowest mode, where only the law itself is left; else they end
-    with what is known. Of samples all are taken, or about `thin` of them, fewer as time goes on.
+    For a law over all times the times reach 60 time constants of the slowest mode, where only the law itself is left;
+    else they end with what is known. Of samples all are taken, or about `thin` of them, fewer as time goes on.
     """
     if target.sampled:
         assert target.time is not None and target.values is not None
         kept = slice(None) if thin is None or len(target.time) <= thin else _thinned(len(target.time), thin)
         return FitProblem(target.time[kept], target.values[kept], sample_weights(target.time[kept]))
-    end = 60 / slowest if target.law is not None else target.end
+    end = 60 / slowest if target.endless else target.end
     quickest = max(fastest, target.fastest)
     frequency = min(target.frequency, 50 * quickest)
     t, w = time_rule(end, quickest, panels=panels, nodes=nodes, frequency=frequency, until=target.oscillates_until)
-    rest = float(target.law.tail_norm(end)) if target.law is not None else 0.0
-    return FitProblem(t, target(t), w, rest)
+    return FitProblem(t, target(t), w, target.rest(end))
 
 
 def _thinned(count: int, wanted: int) -> np.ndarray:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import numpy as np
 from jaxtyping import Float64
 
-from holdfast.approximate.problem import condition, pose
+from holdfast.approximate.problem import Norm, condition, pose
 from holdfast.approximate.sums import ExponentialSum
 from holdfast.approximate.target import Target
 from holdfast.errors import ArgumentError
 from holdfast.laws import Exponential, ExponentialMixture, PowerLaw, ReciprocalSum
 
 Modes = tuple[Float64[np.ndarray, " modes"], Float64[np.ndarray, " modes"]]
-Norm = Literal["l1", "sup"]
 
 
 def fit_quadrature(target: Target, order: int, horizon: float, norm: Norm) -> ExponentialSum:
@@ -62,7 +60,7 @@ def _trapezoidal(target: Target, p: float, order: int, horizon: float, norm: Nor
     from scipy.optimize import minimize
 
     slowest = math.log(1 / horizon) if math.isfinite(horizon) else -600.0
-    q = p - 1 if norm == "l1" else p
+    q = p - 1 if norm == "l1" and p > 1 else p
 
     def error(choice: np.ndarray) -> float:
         step, last = math.exp(choice[0]), choice[1]

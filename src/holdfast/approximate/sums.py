@@ -49,6 +49,9 @@ class ExponentialSum:
         rank: their numerical rank.
         status: "ok", "reduced" (fewer modes than asked for), "rank deficient" or "not converged".
         notes: the status and other remarks in words.
+        held_by_horizon: the horizon, where it and not the kernel holds the slowest rate; else None.
+        ripple: of a minimax fit, by which share the largest of its alternating errors exceeds the smallest. No sum of as
+            many modes has an error below sup_error / (1 + ripple).
     """
 
     rates: np.ndarray
@@ -63,6 +66,8 @@ class ExponentialSum:
     rank: int | None = None
     status: SumStatus = "ok"
     notes: tuple[str, ...] = field(default=())
+    held_by_horizon: float | None = None
+    ripple: float = math.nan
 
     def __post_init__(self) -> None:
         for name in ("rates", "coefficients"):
@@ -155,7 +160,7 @@ class ExponentialSum:
         slowest, fastest = float(self.rates.real.min()), float(self.rates.real.max())
         frequency = max(target.frequency, float(np.abs(self.rates.imag).max()))
         known = target.end if math.isfinite(target.end) else _GONE / slowest
-        end = max(known, _GONE / slowest) if target.law is not None else known
+        end = max(known, _GONE / slowest) if target.endless else known
         quickest = max(fastest, target.fastest)
         waves = self.rates[self.rates.imag != 0]
         until = max(target.oscillates_until, _GONE / float(waves.real.min()) if len(waves) else 0.0)
@@ -163,14 +168,13 @@ class ExponentialSum:
         gaps = np.abs(target(t) - self._values(t))
         start = abs(float(target(np.zeros(1))[0]) - float(self._values(np.zeros(1))[0]))
         inside = float(gaps[t <= known] @ w[t <= known])
-        tail = float(target.law.tail_norm(end)) if target.law is not None else 0.0
         return replace(
             self,
-            l1_error=float(gaps @ w) + tail,
+            l1_error=float(gaps @ w) + target.rest(end),
             l1_inside=inside,
             sup_error=max(start, float(gaps.max())),
             horizon=target.end,
-            tail="exact" if target.law is not None else "not known",
+            tail="exact" if target.endless else "not known",
         )
 
     def to_layer(
@@ -197,10 +201,11 @@ class ExponentialSum:
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain numbers and lists, for JSON; what is not known becomes None, complex numbers pairs."""
         plain: dict[str, Any] = {"order": self.order, "method": self.method, "status": self.status}
-        for name in ("l1_error", "l1_inside", "sup_error", "horizon", "condition"):
+        for name in ("l1_error", "l1_inside", "sup_error", "horizon", "condition", "ripple"):
             value = getattr(self, name)
             plain[name] = value if math.isfinite(value) else None
         plain |= {"tail": self.tail, "rank": self.rank, "notes": list(self.notes), "weight_norms": self.weight_norms}
+        plain["held_by_horizon"] = self.held_by_horizon
         for name in ("rates", "coefficients"):
             value = getattr(self, name)
             plain[name] = value.view(np.float64).reshape(-1, 2).tolist() if value.dtype.kind == "c" else value.tolist()

@@ -24,6 +24,7 @@ from holdfast.cli.plot import new_figure, save
 from holdfast.cli.text import visible
 from holdfast.errors import ArgumentError
 from holdfast.stability import StabilityStudy, study_stability
+from holdfast.stability.verdict import ENOUGH, LEVEL
 
 
 def command(
@@ -46,6 +47,9 @@ def command(
     draws: Annotated[int, typer.Option(help="Random perturbations a radius.")] = 30,
     batch: Annotated[int, typer.Option(help="Random input sequences.")] = 32,
     length: Annotated[int, typer.Option(help="Steps of each sequence.")] = 100,
+    level: Annotated[
+        float, typer.Option(help="Error up to which a model is unharmed, as a share of the targets' norm.")
+    ] = LEVEL,
     input_size: Annotated[
         int | None, typer.Option(help="Input features; by default what the model says, or 1.")
     ] = None,
@@ -58,10 +62,11 @@ def command(
 ) -> None:
     """Perturb the weights of a model and tell how far its outputs move; for a family of widths, whether it is stable.
 
-    Without --target the outputs of the unperturbed model are the target. Ends with 1 if the family is unstable, or the
-    model breaks at the smallest radius or is not finite at a larger one.
+    Without --target the outputs of the unperturbed model are the target. Ends with 1 if the family is unstable or fewer
+    than four of its widths approximate the target, or if a single model breaks at the smallest radius or is not finite
+    at a larger one.
 
-    Example: holdfast stability my_models.py:make --widths 8,16,32 --target power:1.5 --plot stability.png
+    Example: holdfast stability my_models.py:make --widths 8,16,32,64 --target power:1.5 --plot stability.png
     """
     options: dict[str, Any] = {
         "search": search,
@@ -70,6 +75,7 @@ def command(
         "ball": ball,
         "draws": draws,
         "layout": layout,
+        "level": level,
     }
     options |= {"scope": scope if scope in ("all", "recurrent") else scope.split(","), "seed": seed}
     law = None if target is None else law_of(target)
@@ -168,8 +174,10 @@ def _widths(text: str | None) -> list[int]:
     if text is None:
         return []
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and int(part) > 0 for part in parts) or len(parts) < 2:
-        raise ArgumentError(f"--widths: expected at least two whole numbers with commas, as 8,16,32; came {text!r}")
+    if not all(part.isdecimal() and int(part) > 0 for part in parts) or len(parts) < ENOUGH:
+        raise ArgumentError(
+            f"--widths: expected at least {ENOUGH} whole numbers with commas, as 8,16,32,64; came {text!r}"
+        )
     return sorted({int(part) for part in parts})
 
 

@@ -16,9 +16,9 @@ from holdfast.errors import ArgumentError
 from holdfast.laws import AbstractLaw
 from holdfast.memory.subject import first_output
 from holdfast.stability.perturbation import PerturbationCurve, perturbation_error
-from holdfast.stability.verdict import Censored, StabilityVerdict, assess_stability, stability_radius
+from holdfast.stability.radius import Censored, stability_radius
+from holdfast.stability.verdict import LEVEL, StabilityVerdict, assess_stability
 
-LEVEL = 0.5  # of the size of the outputs: an error this large is a model that no longer does its work
 SINGLE = 0  # the width under which the curve of a single model stands
 
 
@@ -44,9 +44,9 @@ class StabilityStudy:
 
     @property
     def bad(self) -> bool:
-        """Unstable; or, for one model, not finite within the radii or broken at the smallest of them."""
+        """Unstable or no approximation; or, for one model, not finite within the radii or broken at the smallest of them."""
         if self.verdict is not None:
-            return self.verdict.verdict == "unstable"
+            return self.verdict.verdict in ("unstable", "no approximation")
         return self.censored == "at most" or not bool(np.isfinite(self.curves[SINGLE].errors).all())
 
     def conclusion(self) -> list[str]:
@@ -58,6 +58,10 @@ class StabilityStudy:
         sign = {"": "=", "at least": ">=", "at most": "<="}[self.censored]
         lines = [f"radius {sign} {self.radius:.3g}: up to there the error stays below {self.level:.3g}"]
         curve = self.curves[SINGLE]
+        if curve.at_zero > self.level / 2:
+            lines.append(
+                f"no approximation: without perturbation the error is {curve.at_zero:.3g}, more than half of that level"
+            )
         diverged = ~np.isfinite(curve.errors)
         if diverged.any():
             lines.append(f"not finite from radius {curve.radii[diverged][0]:.3g} on")
@@ -94,6 +98,7 @@ def study_stability(
     input_size: int = 1,
     batch: int = 32,
     length: int = 100,
+    level: float = LEVEL,
     progress: Callable[[str, int, int], None] | None = None,
     **options: Any,
 ) -> StabilityStudy:
@@ -110,6 +115,7 @@ def study_stability(
         input_size: number of input features.
         batch: number of input sequences.
         length: steps of each sequence.
+        level: the error up to which a model counts as unharmed, as a share of the norm of the targets.
         progress: called as `progress(label, done, total)` along the way.
         options: those of `perturbation_error`; its `seed` also sets the inputs.
     """
@@ -117,20 +123,19 @@ def study_stability(
         raise ArgumentError(f"needs batch, length, input_size >= 1; came {batch=}, {length=}, {input_size=}")
     family = dict(model) if isinstance(model, Mapping) else {SINGLE: model}
     curves: dict[int, PerturbationCurve] = {}
-    size = 0.0
     for width, module in family.items():
         x, y = _data(module, law, (batch, length, input_size), options)
-        size = float(y.abs().max())
         label = "perturbing" if width == SINGLE else f"width {width}"
         tick = None if progress is None else partial(progress, label)
         curves[width] = perturbation_error(module, x, y, radii, progress=tick, **options)
     described = "the model's own outputs" if law is None else f"a linear functional with kernel {law.name}"
     if isinstance(model, Mapping):
-        return StabilityStudy(described, curves, assess_stability(curves))
+        return StabilityStudy(described, curves, assess_stability(curves, level=level))
     curve = curves[SINGLE]
-    level = LEVEL * size if law is None else 2 * curve.at_zero
-    radius, censored = stability_radius(curve, level)
-    return StabilityStudy(described, curves, None, radius, censored, level)
+    assert curve.target_norm is not None
+    highest = level * curve.target_norm
+    radius, censored = stability_radius(curve, highest)
+    return StabilityStudy(described, curves, None, radius, censored, highest)
 
 
 def _data(

@@ -1,8 +1,7 @@
-"""assess_stability: from the perturbation errors of a family of models to stable, unstable or inconclusive."""
+"""assess_stability: from the perturbation errors of a family of models to stable, unstable, or neither."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -14,19 +13,13 @@ from jaxtyping import Float64
 from holdfast._arguments import checked
 from holdfast.errors import ArgumentError
 from holdfast.stability.perturbation import PerturbationCurve
+from holdfast.stability.radius import Censored, Crossing, crossings_of, slope_of, stability_radius
 
-Verdict = Literal["stable", "unstable", "inconclusive"]
-Censored = Literal["", "at least", "at most"]
+Verdict = Literal["stable", "unstable", "inconclusive", "no approximation"]
 Width = TypeVar("Width", int, float)
 
-
-@dataclass(frozen=True)
-class Crossing:
-    """The radius at which the curves of two widths meet: above it the wider model is the worse one, or the better."""
-
-    narrow: float
-    wide: float
-    radius: float
+LEVEL = 0.25  # of the target's norm: an error this large is a model that no longer does its work
+ENOUGH = 4  # widths for a slope whose interval has two degrees of freedom
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,18 +27,20 @@ class StabilityVerdict:
     """What a family of perturbation curves says about stable approximation (iat, Def. 3.5).
 
     Args:
-        verdict: "stable", "unstable" or "inconclusive".
+        verdict: "stable", "unstable", "inconclusive", or "no approximation" where fewer than four widths approximate.
         widths: the widths m, increasing.
         radii: for each width the largest beta up to which its error stays at or below its level.
         censored: "at least" ("at most") where that radius lies beyond the largest (below the smallest) that was tested,
             which then stands in its place; "" where it is known.
-        levels: the level of each width.
-        slope: of log radius against log m.
+        centres: E_m(0) of each width.
+        levels: the level of each width: the share `level` of its target's norm.
+        approximates: whether E_m(0) is at most half the level; only such widths enter the slope.
+        held: whether a horizon that several widths share, and not the target, holds the slowest rate of a width.
+        slope: of log radius against log m; NaN where there is no approximation.
         interval: confidence interval of the slope.
         confidence: of that interval.
         crossings: where the curves of neighbouring widths meet.
-        factor: the factor on E_m(0) that was allowed.
-        offset: the level that every width is allowed at least.
+        level: the share of the target's norm that an error may be.
         explanation: the reason for the verdict, in words.
     """
 
@@ -53,23 +48,29 @@ class StabilityVerdict:
     widths: Float64[np.ndarray, " widths"]
     radii: Float64[np.ndarray, " widths"]
     censored: tuple[Censored, ...]
+    centres: Float64[np.ndarray, " widths"]
     levels: Float64[np.ndarray, " widths"]
+    approximates: tuple[bool, ...]
+    held: tuple[bool, ...]
     slope: float
     interval: tuple[float, float]
     confidence: float
     crossings: tuple[Crossing, ...]
-    factor: float
-    offset: float
+    level: float
     explanation: str
+
+    @property
+    def failed(self) -> list[float]:
+        """The widths that do not approximate the target."""
+        return self.widths[~np.array(self.approximates)].tolist()
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain numbers and lists, for JSON; what is not finite becomes None."""
-        plain = {name: getattr(self, name) for name in ("verdict", "confidence", "factor", "explanation")}
-        for name in ("widths", "radii", "levels"):
+        plain = {name: getattr(self, name) for name in ("verdict", "confidence", "level", "explanation")}
+        for name in ("widths", "radii", "centres", "levels"):
             plain[name] = [_finite(v) for v in getattr(self, name).tolist()]
-        plain["censored"] = list(self.censored)
-        plain["offset"], plain["slope"] = _finite(self.offset), _finite(self.slope)
-        plain["interval"] = [_finite(v) for v in self.interval]
+        plain |= {name: list(getattr(self, name)) for name in ("censored", "approximates", "held")}
+        plain["slope"], plain["interval"] = _finite(self.slope), [_finite(v) for v in self.interval]
         plain["crossings"] = [asdict(c) for c in self.crossings]
         return plain
 
@@ -77,144 +78,148 @@ class StabilityVerdict:
 @checked
 def assess_stability(
     curves: Mapping[Width, PerturbationCurve],
+    target_norm: float | None = None,
+    level: float = LEVEL,
     *,
-    factor: float = 2.0,
-    offset: float | None = None,
     tolerance: float = 0.2,
     confidence: float = 0.95,
 ) -> StabilityVerdict:
     """Whether a family of models, by width m, approximates its target stably (iat, Def. 3.5; StableSSM, Def. 2.5).
 
-    The radius of width m is the largest beta up to which E_m(beta) <= max(factor E_m(0), offset), interpolated in log
-    beta. The verdict comes from the least-squares slope of log radius against log m and its t interval: "unstable" if
-    the whole interval lies below -tolerance, "stable" if it lies above, or if from no width to the next the radius
-    falls faster than m^-tolerance; else "inconclusive".
+    An error is harmless up to `level` times the norm of the target. A width approximates if E_m(0) is at most half of
+    that; with fewer than four such widths the verdict is "no approximation". The radius of a width is the largest beta
+    up to which E_m(beta) is harmless, interpolated in log beta. With the least-squares slope of log radius against log m
+    and its t interval the verdict is "unstable" if the whole interval lies below -tolerance, "stable" if it lies above,
+    else "inconclusive". Inconclusive is also a slope that radii outside of the tested ones could turn over, and a
+    "stable" that the fixed horizon of the fits brings about.
 
     Args:
-        curves: the perturbation curve of each width, at least two of them; four or more decide.
-        factor: how many times E_m(0) an error may be, at least 1.
-        offset: an error up to which every width counts as unharmed. By default `factor` times the largest E_m(0), one
-            level for the whole family: the definition asks limsup_m E_m(beta) to be continuous at 0, and E_m(0) itself
-            falls with m, so that a level relative to E_m(0) alone would call every family unstable whose approximation
-            improves.
+        curves: the perturbation curve of each width.
+        target_norm: norm of the target in the metric of the curves, which is the error of a model that gives 0. None
+            takes what the curves carry; curves built by hand carry none.
+        level: the share of the target's norm up to which an error is harmless, between 0 and 1.
         tolerance: how negative a slope may be. A slope of -0.2 takes 13% off the radius when m doubles.
         confidence: of the interval of the slope.
     """
-    if len(curves) < 2:
-        raise ArgumentError(f"a verdict needs curves of at least two widths, came {len(curves)}; four or more decide")
-    if not factor >= 1 or not tolerance >= 0 or not 0 < confidence < 1:
+    if not 0 < level < 1 or not tolerance >= 0 or not 0 < confidence < 1:
         raise ArgumentError(
-            f"needs factor >= 1, tolerance >= 0, 0 < confidence < 1; {factor=} {tolerance=} {confidence=}"
+            f"needs 0 < level < 1, tolerance >= 0, 0 < confidence < 1; {level=} {tolerance=} {confidence=}"
         )
-    widths = np.array(sorted(curves), dtype=np.float64)
-    if not (widths > 0).all():
-        raise ArgumentError(f"widths must be above 0, came {widths.tolist()}")
-    ordered = [curves[m] for m in sorted(curves)]
+    widths, ordered = _ordered(curves)
+    levels = level * np.array([_norm(curve, target_norm) for curve in ordered])
     centres = np.array([curve.at_zero for curve in ordered])
-    common = factor * float(centres.max()) if offset is None else float(offset)
-    levels = np.maximum(factor * centres, common)
-    found = [stability_radius(curve, level) for curve, level in zip(ordered, levels, strict=True)]
-    radii = np.array([radius for radius, _ in found])
-    censored = tuple(kind for _, kind in found)
-    slope, interval = _slope(widths, radii, confidence)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        steps = np.diff(np.log(radii)) / np.diff(np.log(widths))
-    verdict, why = _judge(centres, steps, censored, slope, interval, tolerance)
+    found = [stability_radius(curve, highest) for curve, highest in zip(ordered, levels, strict=True)]
+    radii, censored = np.array([radius for radius, _ in found]), tuple(kind for _, kind in found)
+    close = centres <= levels / 2
+    held = _held([curve.held_by_horizon for curve in ordered])
+    slope, interval = math.nan, (math.nan, math.nan)
+    verdict: Verdict = "no approximation"
+    why = f"{close.sum()} of {len(widths)} widths approximate the target, with an error of at most {level / 2:.3g} of its "
+    why += f"norm, and {ENOUGH} are needed"
+    if close.sum() >= ENOUGH:
+        slope, interval = slope_of(widths[close], radii[close], confidence)
+        sides = _open_sides(widths[close], [censored[i] for i in np.flatnonzero(close)])
+        verdict, why = _judge(slope, interval, sides, tolerance, held=widths[close & held])
     return StabilityVerdict(
         verdict=verdict,
         widths=widths,
         radii=radii,
         censored=censored,
+        centres=centres,
         levels=levels,
+        approximates=tuple(close.tolist()),
+        held=tuple(held.tolist()),
         slope=slope,
         interval=interval,
         confidence=confidence,
-        crossings=tuple(_crossings(widths, ordered)),
-        factor=factor,
-        offset=common,
-        explanation=why,
+        crossings=tuple(crossings_of(widths, ordered)),
+        level=level,
+        explanation="; ".join([why, *_remarks(widths, centres / levels * level, close, censored)]),
     )
 
 
-def stability_radius(curve: PerturbationCurve, level: float) -> tuple[float, Censored]:
-    """The largest beta up to which the error stays at or below `level`, interpolated in log beta, and if it is censored."""
-    above = np.flatnonzero(curve.errors > level)
-    if len(above) == 0:
-        return float(curve.radii[-1]), "at least"
-    first = int(above[0])
-    if first == 0:
-        return float(curve.radii[0]), "at most"
-    low, high = float(curve.radii[first - 1]), float(curve.radii[first])
-    before, after = float(curve.errors[first - 1]), float(curve.errors[first])
-    if not math.isfinite(after):
-        # nothing is known between a finite error and a diverged model but that the smaller beta is safe
-        return (low, "") if low > 0 else (high, "at most")
-    if low <= 0:
-        return high, "at most"
-    share = (level - before) / (after - before)
-    return float(low * (high / low) ** share), ""
+def _ordered(curves: Mapping[Width, PerturbationCurve]) -> tuple[np.ndarray, list[PerturbationCurve]]:
+    if not curves:
+        raise ArgumentError(f"a verdict needs the curves of at least {ENOUGH} widths, came none")
+    widths = np.array(sorted(curves), dtype=np.float64)
+    if not (widths > 0).all():
+        raise ArgumentError(f"widths must be above 0, came {widths.tolist()}")
+    ordered = [curves[m] for m in sorted(curves)]
+    if not all(curve.radii[-1] > 0 for curve in ordered):
+        raise ArgumentError("every curve needs a radius above 0")
+    return widths, ordered
 
 
-def _slope(widths: np.ndarray, radii: np.ndarray, confidence: float) -> tuple[float, tuple[float, float]]:
-    """Least squares in log-log with Student's interval; infinite for two points, which leave nothing to judge by."""
-    if not (radii > 0).all():
-        return -math.inf, (-math.inf, math.inf)
-    x, y = np.log(widths), np.log(radii)
-    x = x - x.mean()
-    slope = float(x @ (y - y.mean()) / (x @ x))
-    free = len(x) - 2
-    if free < 1:
-        return slope, (-math.inf, math.inf)
-    from scipy.stats import t
+def _norm(curve: PerturbationCurve, given: float | None) -> float:
+    norm = curve.target_norm if given is None else given
+    if norm is None:
+        raise ArgumentError(
+            "the level is a share of the target's norm, and a curve built by hand carries none: give target_norm=, the "
+            "error of a model whose output is 0"
+        )
+    if not (math.isfinite(norm) and norm > 0):
+        raise ArgumentError(f"the target's norm must be finite and above 0, came {norm!r}")
+    return float(norm)
 
-    rest = y - y.mean() - slope * x
-    width = float(t.ppf(0.5 + confidence / 2, free) * math.sqrt(rest @ rest / free / (x @ x)))
-    return slope, (slope - width, slope + width)
+
+def _held(horizons: list[float | None]) -> np.ndarray:
+    """The widths whose slowest rate is held by a horizon that holds another's too; one that grows with m holds nothing."""
+    return np.array([h is not None and horizons.count(h) > 1 for h in horizons])
+
+
+def _open_sides(widths: np.ndarray, censored: list[Censored]) -> dict[Verdict, str]:
+    """What to test, for each verdict that the censored radii could turn over if they were known."""
+    wide = np.log(widths) > np.log(widths).mean()
+    larger, smaller = (np.array([kind == name for kind in censored]) for name in ("at least", "at most"))
+    sides: dict[Verdict, str] = {}
+    for verdict, loses, gains in (("stable", ~wide, wide), ("unstable", wide, ~wide)):
+        wanted = [name for name, found in (("larger", larger & loses), ("smaller", smaller & gains)) if found.any()]
+        if wanted:
+            sides[verdict] = " and ".join(wanted)  # type: ignore[index]
+    return sides
 
 
 def _judge(
-    centres: np.ndarray,
-    steps: np.ndarray,
-    censored: tuple[Censored, ...],
     slope: float,
     interval: tuple[float, float],
+    sides: Mapping[Verdict, str],
     tolerance: float,
+    held: np.ndarray,
 ) -> tuple[Verdict, str]:
     low, high = interval
     numbers = f"radius ~ m^{slope:.2f}, interval [{low:.2f}, {high:.2f}]"
-    beyond = sum(kind == "at least" for kind in censored)
-    below = sum(kind == "at most" for kind in censored)
-    if beyond:
-        numbers += f"; {beyond} of {len(censored)} radii lie beyond the largest that was tested"
-    if below:
-        numbers += f"; {below} of {len(censored)} radii lie below the smallest that was tested"
-    if not np.isfinite(centres).all():
-        return "inconclusive", "an unperturbed model is not finite, so that there is nothing to be stable about"
-    if below == len(censored):
-        return "inconclusive", f"every error is too large at the smallest radius; test smaller ones ({numbers})"
-    if (steps > -tolerance).all() and not below:
-        return "stable", f"from no width to the next do the radii shrink ({numbers})"
-    if high < -tolerance:
-        return "unstable", f"the radii shrink as models widen ({numbers})"
-    if low > -tolerance and not below:
-        return "stable", f"the radii do not shrink as models widen ({numbers})"
-    return "inconclusive", f"the slope is not known well enough; add widths or radii ({numbers})"
+    verdict: Verdict = "unstable" if high < -tolerance else "stable" if low > -tolerance else "inconclusive"
+    if verdict == "inconclusive":
+        return verdict, f"the slope is not known well enough; add widths or radii ({numbers})"
+    if verdict in sides:
+        return (
+            "inconclusive",
+            f"radii outside of the tested ones could turn the slope; test {sides[verdict]} ones ({numbers})",
+        )
+    if verdict == "stable" and len(held):
+        return "inconclusive", (
+            f"the horizon of the fit holds the slowest rate of m = {_listed(held)}, and a fixed horizon makes every "
+            f"family look stable; let it grow with m ({numbers})"
+        )
+    how = "shrink" if verdict == "unstable" else "do not shrink"
+    return verdict, f"the radii {how} as models widen ({numbers})"
 
 
-def _crossings(widths: np.ndarray, curves: list[PerturbationCurve]) -> list[Crossing]:
-    """Where the curves of neighbouring widths meet, on the radii that both have; infinite errors cross nothing."""
-    found = []
-    for (m, a), (n, b) in itertools.pairwise(zip(widths.tolist(), curves, strict=True)):
-        shared, i, j = np.intersect1d(a.radii, b.radii, return_indices=True)
-        with np.errstate(invalid="ignore"):
-            gap = b.errors[j] - a.errors[i]
-        for k in range(len(shared) - 1):
-            if not (math.isfinite(gap[k]) and gap[k] < 0 < gap[k + 1]) and not gap[k] > 0 > gap[k + 1]:
-                continue
-            share = gap[k] / (gap[k] - gap[k + 1]) if np.isfinite(gap[k : k + 2]).all() else 0.0
-            low = shared[k] if shared[k] > 0 else shared[k + 1]
-            found.append(Crossing(m, n, float(low * (shared[k + 1] / low) ** share)))
-    return found
+def _remarks(widths: np.ndarray, shares: np.ndarray, close: np.ndarray, censored: tuple[Censored, ...]) -> list[str]:
+    """Which widths miss the target, by which share of its norm, and how many radii of the others are only bounds."""
+    remarks = []
+    if not close.all():
+        found = ", ".join(f"m = {m:g} by {share:.2g}" for m, share in zip(widths[~close], shares[~close], strict=True))
+        remarks.append(f"these miss too large a share of the target's norm without any perturbation: {found}")
+    used = [kind for kind, kept in zip(censored, close, strict=True) if kept]
+    for kind, where in (("at least", "beyond the largest"), ("at most", "below the smallest")):
+        if kind in used:
+            remarks.append(f"{used.count(kind)} of {len(used)} radii lie {where} that was tested")
+    return remarks
+
+
+def _listed(widths: np.ndarray) -> str:
+    return ", ".join(f"{m:g}" for m in widths)
 
 
 def _finite(value: float) -> float | None:

@@ -33,6 +33,9 @@ class PerturbationCurve:
         method: how perturbed models were run.
         reason: why that method was taken.
         running_maximum: whether each error is the largest of those at smaller radii too.
+        target_norm: norm of the target in the same metric, the error of a model that gives 0; None where it is not known.
+        held_by_horizon: the horizon of the fit that was perturbed, where its slowest rate is as slow as that allows;
+            None where the target holds it, or nothing is known.
     """
 
     radii: Float64[np.ndarray, " radii"]
@@ -47,6 +50,8 @@ class PerturbationCurve:
     method: str = "given"
     reason: str = ""
     running_maximum: bool = False
+    target_norm: float | None = None
+    held_by_horizon: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "radii", as_radii(self.radii))
@@ -72,7 +77,9 @@ class PerturbationCurve:
             name: getattr(self, name) for name in ("metric", "norm", "ball", "search", "method", "reason")
         }
         plain |= {"scope": list(self.scope), "running_maximum": self.running_maximum}
-        plain["centre"] = self.centre if self.centre is None or math.isfinite(self.centre) else None
+        for name in ("centre", "target_norm", "held_by_horizon"):
+            value = getattr(self, name)
+            plain[name] = value if value is None or math.isfinite(value) else None
         plain["radii"] = self.radii.tolist()
         plain["errors"] = [e if math.isfinite(e) else None for e in self.errors.tolist()]
         return plain

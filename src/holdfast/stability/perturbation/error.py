@@ -111,6 +111,7 @@ def perturbation_error(
         method=evaluator.how,
         reason=reason,
         running_maximum=running_maximum,
+        target_norm=data.target_norm(),
     )
 
 

@@ -44,6 +44,10 @@ class Data:
         error = error.flatten(3)
         return error if self.weight is None else error * self.weight.to(error).reshape(1, -1, 1, 1)
 
+    def target_norm(self) -> float:
+        """The norm of the targets: the error of a model that gives 0."""
+        return float(self.metric.of(self.error(torch.zeros_like(self.targets).unsqueeze(0))))
+
 
 class AbstractEvaluator(ABC):
     """Errors of perturbed weights, in parts that stay below `limit` bytes of intermediate results."""

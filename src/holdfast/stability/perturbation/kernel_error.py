@@ -119,7 +119,8 @@ def kernel_perturbation_error(
     lam = torch.from_numpy(-rates)
     f = fit_constants(get(parameterization, time="continuous"), lam)
     values = {"w": f.inverse(lam), "c": torch.from_numpy(coefficients)}
-    evaluator = KernelDistance(f, values["w"], values["c"], target_of(rho, rates, horizon), memory_limit)
+    target = target_of(rho, rates, horizon)
+    evaluator = KernelDistance(f, values["w"], values["c"], target, memory_limit)
     weights = [
         PerturbedWeight(
             name,
@@ -145,6 +146,10 @@ def kernel_perturbation_error(
         scope=SCOPES[scope],
         method=evaluator.how,
         reason=f"a sum of {len(rates)} exponentials through {f!r}",
+        target_norm=rho.norm
+        if isinstance(rho, AbstractLaw)
+        else float(l1_distance(target, lam[None], 0 * values["c"][None])),
+        held_by_horizon=getattr(sum, "held_by_horizon", None),
     )
 
 
