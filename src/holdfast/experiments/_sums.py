@@ -1,8 +1,12 @@
 """Families of exponential sums by width, their perturbation errors and verdicts, as several experiments need them.
 
 Two measures of E_m(beta). "exact": the functional norm, the integral of |rho - s| over [0, inf), worst case over the
-recurrent weights. "sampled": the papers' picture, the largest |rho - s| at t = 1, ..., horizon, random draws in
-place of the worst case. A sampled error cannot tell rates below 1 / horizon from 0, so that the exact one decides.
+perturbed weights. "sampled": the papers' picture, the largest |rho - s| at t = 1, ..., horizon, random draws in
+place of the worst case. A sampled error cannot tell rates below 1 / horizon from 0: the exact one has no such end.
+
+Two sets of weights that move. "recurrent weights": the setting in which StableSSM, Sec. 3.2, proves stability
+("solely perturbing the recurrent weights"). "all weights": that of the definitions (iat, Def. 3.4; StableSSM, Def. 2.4),
+in which W, U, b and c move, each within beta of its value.
 """
 
 from __future__ import annotations
@@ -10,7 +14,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -18,7 +23,7 @@ from torch import Tensor, nn
 
 from holdfast import laws, parameterizations
 from holdfast.approximate import ExponentialSum, fit_exponential_sum
-from holdfast.experiments.base import Arrays, Config, Unit
+from holdfast.experiments.base import Arrays, Config, Unit, split
 from holdfast.figures import Axis, Cell, Line, Panel
 from holdfast.stability import (
     PerturbationCurve,
@@ -27,6 +32,7 @@ from holdfast.stability import (
     kernel_perturbation_error,
     perturbation_error,
 )
+from holdfast.stability.perturbation.kernel_error import KernelScope
 
 TARGETS: dict[str, laws.AbstractLaw] = {
     "0.9^t": laws.Exponential(-math.log(0.9)),
@@ -35,15 +41,27 @@ TARGETS: dict[str, laws.AbstractLaw] = {
 }
 POWERS = ("(t+1)^-1.1", "(t+1)^-1.5")
 Key = tuple[Any, ...]  # values of the settings that a family shares
-Families = Mapping[Key, Mapping[int, PerturbationCurve]]
+Family = Mapping[int, PerturbationCurve]
+Families = Mapping[Key, Family]
 Verdicts = Mapping[Key, StabilityVerdict]
-SCOPES = {"recurrent weights": ["w"], "all weights": ["w", "c"]}
-FASTEST = 4.0  # of the geometric rates, which begin at 1/m^2
+Scope = Literal["recurrent weights", "all weights", "read-out"]
+SCOPES: dict[str, list[str]] = {"recurrent weights": ["w"], "all weights": ["w", "c"], "read-out": ["c"]}
+KERNEL_SCOPES: dict[str, KernelScope] = {"recurrent weights": "recurrent", "all weights": "all"}
+FASTEST = 4.0  # of the geometric rates
+SLOWEST = {
+    "(t+1)^-1.1": 6.4e-9
+}  # times 1/m^2, the slowest rate; 1 elsewhere. An eighth of this law's norm is after 1e9
 
 
-def bounded_sum(rho: laws.AbstractLaw, m: int) -> ExponentialSum:
-    """Non-negative weights with the smallest L1 error on m rates, geometric on [1/m^2, 4]: what the theorems are about."""
-    return fit_exponential_sum(rho, m, "nonnegative", rates=np.geomspace(1 / m**2, FASTEST, m))
+def bounded_sum(rho: laws.AbstractLaw, m: int, slowest: float = 1.0) -> ExponentialSum:
+    """Non-negative weights with the smallest L1 error on m rates, geometric on [slowest/m^2, 4]: what theorems assume.
+
+    Rates that the fit gave no weight are left out: a perturbation of the weights would bring them in.
+    """
+    found = fit_exponential_sum(rho, rates=np.geomspace(slowest / m**2, FASTEST, m))
+    mass = found.coefficients / found.rates
+    used = mass > 1e-9 * mass.sum()
+    return replace(found, rates=found.rates[used], coefficients=found.coefficients[used])
 
 
 def least_squares_sum(rho: laws.AbstractLaw, m: int, spacing: float, horizon: int) -> ExponentialSum:
@@ -54,18 +72,13 @@ def least_squares_sum(rho: laws.AbstractLaw, m: int, spacing: float, horizon: in
 
 
 class SampledKernel(nn.Module):
-    """s(t) = sum_i c_i exp(f(w_i) t) at given times, as a module whose weights can be perturbed.
-
-    Rates of the grid that the fit gave no weight are left out: a perturbation of c would bring them in.
-    """
+    """s(t) = sum_i c_i exp(f(w_i) t) at given times, as a module whose weights can be perturbed."""
 
     def __init__(self, found: ExponentialSum, parameterization: str) -> None:
         super().__init__()
-        used = found.coefficients != 0
-        lam = -torch.from_numpy(found.rates[used])
         self.f = parameterizations.get(parameterization, time="continuous")
-        self.w = nn.Parameter(self.f.inverse(lam))
-        self.c = nn.Parameter(torch.from_numpy(found.coefficients[used]))
+        self.w = nn.Parameter(self.f.inverse(-torch.from_numpy(found.rates)))
+        self.c = nn.Parameter(torch.from_numpy(found.coefficients))
 
     def forward(self, t: Tensor) -> Tensor:
         """(batch, time, 1) to (batch, time, 1)."""
@@ -78,23 +91,34 @@ def radii(config: Config) -> np.ndarray:
     return config["smallest"] * 2.0 ** (np.arange(per * config["doublings"] + 1) / per)
 
 
-def exact_settings(config: Config) -> dict[str, Any]:
-    """What the units of the exact norm depend on: the paper's radii, as far as a few, with more between them."""
-    return {
-        "part": "exact",
-        "smallest": config["smallest"],
-        "doublings": config["exact_doublings"],
-        "per_doubling": config["exact_per_doubling"],
-        "draws": config["draws"],
-    }
+def exact_units(
+    config: Config, targets: Sequence[str], parameterizations: Sequence[str], scopes: Sequence[Scope]
+) -> list[Config]:
+    """A unit of the exact norm for each target, parameterization, scope and width.
+
+    (t+1)^-1.1 is approximated in this norm from m = 16 on, by rates over ten decades, and has widths of its own. Direct
+    weights, and a read-out, break near the slowest rate, so that their radii are in units of it.
+    """
+    units = []
+    for target, f, scope in itertools.product(targets, parameterizations, scopes):
+        unit = SLOWEST.get(target, 1.0) if f == "direct" or scope == "all weights" else 1.0
+        shared = {
+            "part": "exact", "target": target, "parameterization": f, "scope": scope, "draws": config["draws"],
+            "smallest": config["exact_smallest"] * unit, "doublings": config["exact_doublings"],
+            "per_doubling": config["exact_per_doubling"],
+        }  # fmt: skip
+        units += split(shared, m=config["slow_widths" if target in SLOWEST else "widths"])
+    return units
 
 
 def exact_error(config: Config) -> Arrays:
-    """E_m(beta) in the functional norm for the unit's target, m and parameterization; recurrent weights, worst case."""
+    """E_m(beta) in the functional norm for the unit's target, m, parameterization and scope; worst case."""
     rho = TARGETS[config["target"]]
-    found = bounded_sum(rho, config["m"])
-    f = config["parameterization"]
-    curve = kernel_perturbation_error(found, rho, radii(config), parameterization=f, draws=config["draws"])
+    found = bounded_sum(rho, config["m"], SLOWEST.get(config["target"], 1.0))
+    curve = kernel_perturbation_error(
+        found, rho, radii(config), parameterization=config["parameterization"], scope=KERNEL_SCOPES[config["scope"]],
+        draws=config["draws"], restarts=1, steps=5,
+    )  # fmt: skip
     return as_arrays(curve, found)
 
 
@@ -117,12 +141,17 @@ def sampled_error(config: Config) -> Arrays:
 
 def as_arrays(curve: PerturbationCurve, found: ExponentialSum) -> Arrays:
     """What a unit keeps of a curve and of the sum that was perturbed."""
+    return {**curve_arrays(curve), "rates": found.rates, "coefficients": found.coefficients}
+
+
+def curve_arrays(curve: PerturbationCurve) -> Arrays:
+    """What a unit keeps of a curve."""
+    assert curve.target_norm is not None
     return {
         "radii": curve.radii,
         "errors": curve.errors,
         "centre": np.array(curve.at_zero),
-        "rates": found.rates,
-        "coefficients": found.coefficients,
+        "target_norm": np.array(curve.target_norm),
     }
 
 
@@ -131,25 +160,49 @@ def families(units: Iterable[Unit], *names: str) -> dict[Key, dict[int, Perturba
     found: dict[Key, dict[int, PerturbationCurve]] = {}
     for unit in units:
         a = unit.arrays
-        curve = PerturbationCurve(a["radii"], a["errors"], centre=float(a["centre"]))
+        curve = PerturbationCurve(
+            a["radii"], a["errors"], centre=float(a["centre"]), target_norm=float(a["target_norm"])
+        )
         found.setdefault(tuple(unit.config[n] for n in names), {})[unit.config["m"]] = curve
     return found
 
 
 def verdicts(found: Families) -> dict[Key, StabilityVerdict]:
-    """assess_stability of each family, at its own default level."""
+    """assess_stability of each family: the level is a quarter of the target's norm."""
     return {key: assess_stability(curves) for key, curves in found.items()}
+
+
+def decided(*expected: tuple[StabilityVerdict, str]) -> bool | None:
+    """Whether every verdict is the expected one; None where one is open and none is the opposite."""
+    pairs = [(verdict.verdict, wanted) for verdict, wanted in expected]
+    if any(found != wanted and found in ("stable", "unstable") for found, wanted in pairs):
+        return False
+    return True if all(found == wanted for found, wanted in pairs) else None
+
+
+def why(found: Mapping[str, StabilityVerdict]) -> str:
+    """The verdicts and their reasons, in words."""
+    return "; ".join(f"{name}: {v.verdict}, {v.explanation}" for name, v in found.items()) + "."
 
 
 def numbers(verdict: StabilityVerdict, prefix: str = "") -> dict[str, float]:
     """The numbers that decide a verdict."""
-    first, last = verdict.widths[[0, -1]]
+    close = np.flatnonzero(verdict.approximates)
+    found = {f"{prefix}widths that approximate": float(len(close))}
+    if verdict.verdict == "no approximation":
+        return found | {
+            f"{prefix}smallest error at beta = 0 / norm": float(
+                (verdict.centres / verdict.levels).min() * verdict.level
+            )
+        }
+    ends = {f"{prefix}radius at m = {verdict.widths[i]:g}": float(verdict.radii[i]) for i in close[[0, -1]]}
+    low, high = verdict.interval
     return {
         f"{prefix}slope of log radius": verdict.slope,
-        f"{prefix}slope, lower end": verdict.interval[0],
-        f"{prefix}slope, upper end": verdict.interval[1],
-        f"{prefix}radius at m = {first:g}": float(verdict.radii[0]),
-        f"{prefix}radius at m = {last:g}": float(verdict.radii[-1]),
+        f"{prefix}slope, lower end": low,
+        f"{prefix}slope, upper end": high,
+        **ends,
+        **found,
     }
 
 
@@ -159,9 +212,11 @@ def rows(found: Verdicts) -> list[Sequence[Cell]]:
         (
             *key,
             v.verdict,
-            float(v.slope),
-            f"[{v.interval[0]:.2f}, {v.interval[1]:.2f}]",
-            ", ".join(f"{m:g}: {sign(kind)}{r:.2g}" for m, r, kind in zip(v.widths, v.radii, v.censored, strict=True)),
+            *(("", "") if math.isnan(v.slope) else (float(v.slope), f"[{v.interval[0]:.2f}, {v.interval[1]:.2f}]")),
+            ", ".join(
+                f"{m:g}: {sign(kind)}{r:.2g}" if close else f"{m:g}: no approximation"
+                for m, r, kind, close in zip(v.widths, v.radii, v.censored, v.approximates, strict=True)
+            ),
         )
         for key, v in found.items()
     ]

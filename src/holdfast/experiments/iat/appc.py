@@ -51,9 +51,7 @@ def run(config: Config, work: Work) -> Arrays:
         model, t, rho(t), _sums.radii(config), norm="max-abs", search="adversarial", draws=config["draws"], seed=0
     )
     return {
-        "radii": curve.radii,
-        "errors": curve.errors,
-        "centre": np.array(curve.at_zero),
+        **_sums.curve_arrays(curve),
         "rates": (-model.w / model.scale).detach().numpy(),
         "weights": -model.w.detach().numpy(),
     }
@@ -91,7 +89,7 @@ def _claim(name: str, statement: str, found: _sums.Verdicts, model: str, power: 
     return Claim.decide(
         name,
         statement,
-        verdict.verdict == EXPECTED[model, power],
+        _sums.decided((verdict, EXPECTED[model, power])),
         _sums.numbers(verdict),
         otherwise=f"The verdict is {verdict.verdict}: {verdict.explanation}.",
         essential=model == "rescaled",
@@ -130,7 +128,7 @@ EXPERIMENT = Experiment(
             "widths": [4, 8, 16, 32, 64], "smallest": 1e-4, "doublings": 14, "per_doubling": 2, "draws": 10, "times": 400,
             "last": 1e6,
         },
-        quick={"widths": [4, 8, 16, 32], "per_doubling": 1, "times": 200},
+        quick={"widths": [8, 12, 16, 24], "per_doubling": 1, "times": 200},
     ),
     units=lambda config: split(
         {k: config[k] for k in ("smallest", "doublings", "per_doubling", "draws", "times", "last")},
@@ -139,4 +137,5 @@ EXPERIMENT = Experiment(
     run=run,
     conclude=conclude,
     cost=lambda config: 0.1 * config["m"],
+    version=2,
 )  # fmt: skip
