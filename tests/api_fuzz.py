@@ -169,6 +169,7 @@ def _functions():
             "fourier_basis": lambda: {"length": 8, "size": 4},
             "haar_basis": lambda: {"length": 8, "size": 4},
             "inputs": lambda: {"states": reconstruct.encode(_x(2, 5), _ring()), "eigenvalues": _ring(), "length": 5},
+            "interpolated": lambda: {"maps": lambda n: torch.ones(2) * n, "time": 1.5},
             "learned_basis": lambda: {"examples": _x(6, 8), "size": 3},
             "ring_eigenvalues": lambda: {"size": 4, "r_min": 0.5},
             "roots_of_unity": lambda: {"size": 4},

@@ -202,6 +202,23 @@ def test_timestamps_are_exact_to_ten_thousand_steps():
     assert reconstruct.timestamp(0.0, lam).tolist() == 0
 
 
+def test_maps_at_whole_times_are_extended_continuously():
+    """linrec, eq. 26 and 31; as printed the weights are exchanged, and both are 0 at whole t."""
+    found = [float(reconstruct.interpolated(lambda n: torch.tensor(n**2.0), t)) for t in (0, 3, 3.25, 4 - 1e-9, 4)]
+    # 3/4 of 9 and 1/4 of 16; 1e-9 of a step before 4 it is 7e-9 from 16
+    assert found == pytest.approx([0, 9, 10.75, 16, 16], abs=1e-8)
+
+    def printed(t):
+        return (math.ceil(t) - t) * math.ceil(t) ** 2 + (t - math.floor(t)) * math.floor(t) ** 2
+
+    assert printed(4.0) == 0 and printed(3.25) == 14.25
+    asked = []
+    reconstruct.interpolated(lambda n: asked.append(n) or torch.zeros(1), 4.0)
+    assert asked == [4]  # the last map has no successor
+    with pytest.raises(ArgumentError, match="time"):
+        reconstruct.interpolated(lambda n: torch.zeros(1), -1.0)
+
+
 @pytest.mark.parametrize("angle", [0.01, 2.0, math.pi])
 def test_a_complex_eigenvalue_counts_by_its_modulus(angle):
     lam = reconstruct.counting_eigenvalue(10_000) * cmath.exp(1j * angle)

@@ -3,7 +3,7 @@
 from holdfast.reconstruct.bases import fourier_basis, haar_basis, learned_basis
 from holdfast.reconstruct.decoder import Decoder, make_decoder
 from holdfast.reconstruct.eigenvalues import counting_eigenvalue, ring_eigenvalues, roots_of_unity
-from holdfast.reconstruct.inputs import Reconstruction, decoder, inputs, sparse_inputs, timestamp
+from holdfast.reconstruct.inputs import Reconstruction, decoder, inputs, interpolated, sparse_inputs, timestamp
 from holdfast.reconstruct.operator import encode, vandermonde
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "fourier_basis",
     "haar_basis",
     "inputs",
+    "interpolated",
     "learned_basis",
     "make_decoder",
     "ring_eigenvalues",

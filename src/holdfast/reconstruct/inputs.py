@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -205,6 +206,26 @@ def _block_decoder(
         V = vandermonde(eigenvalues[j], psi.shape[1])
         omegas.append(torch.complex(V.real @ psi[j], V.imag @ psi[j]))
     return make_decoder(torch.cat(omegas), form=form, cut=cut, ridge=ridge)
+
+
+@checked
+def interpolated(maps: Callable[[int], Tensor], time: float) -> Tensor:
+    """(n + 1 - t) T_n + (t - n) T_(n+1) with n = floor t: a continuous extension of maps that are known at whole times.
+
+    linrec, Lemma 8 and eq. 26, for the outputs T_k of a sequence-to-sequence map, and eq. 31, for the pseudo-inverses of the
+    reconstruction. Both are printed with the two weights exchanged, and with ceil t in place of n + 1, which makes both
+    weights 0 at whole t. At a whole t only T_t is asked for.
+
+    Args:
+        maps: gives T_n for a whole number n.
+        time: t, from 0 on.
+    """
+    if not 0 <= time < math.inf:
+        raise ArgumentError(f"time must be a finite number from 0 on, came {time!r}")
+    before = math.floor(time)
+    share = time - before
+    first = maps(before)
+    return first if share == 0 else (1 - share) * first + share * maps(before + 1)
 
 
 @checked

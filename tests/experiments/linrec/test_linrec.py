@@ -102,3 +102,13 @@ def test_without_either_the_error_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(MissingDataError, match="pip install scikit-learn"):
         _digits.sequences("digits", 5)
+
+
+def test_the_extension_to_real_times_is_continuous_and_the_printed_one_is_not(claims, met):
+    found = claims("linrec-lemma8", length=16)
+    assert met(found, "continuous", "exact", "causal")
+    assert found["as printed"].status == "not met" and found["as printed"].numbers["value at whole t"] == 0
+
+
+def test_real_eigenvalues_are_ill_conditioned_and_roots_of_unity_are_not(claims, met):
+    assert met(claims("linrec-real"))
