@@ -7,7 +7,7 @@ from holdfast.data import ArrayTask
 from holdfast.training import fit
 
 
-class Tones(nn.Module):
+class Tones(nn.Module):  # noqa: D101
     def __init__(self):
         super().__init__()
         self.rnn, self.out = nn.GRU(1, 16, batch_first=True), nn.Linear(16, 2)

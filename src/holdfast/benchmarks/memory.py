@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.benchmarks.case import OwnKernel, Shape
-from holdfast.benchmarks.registry import kernels
+from holdfast.benchmarks.registry import remembered
 from holdfast.errors import unknown_name
 
 PROC = Path("/proc/self")
@@ -64,7 +64,7 @@ def _status(field: str) -> int:
 
 def print_peak(name: str) -> None:
     """What the fresh process does: prints {"peak": bytes} of the kernel called `name`."""
-    known = {kernel.name: kernel for kernel in kernels()}
+    known = {kernel.name: kernel for kernel in remembered()}
     if name not in known:
         raise unknown_name("kernel", name, known)
     sys.stdout.write(json.dumps({"peak": peak_of_step(known[name])}))

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.benchmarks.case import Case, OwnKernel
-from holdfast.benchmarks.cases import data, lru, memory, monitor, perturbation, rnn, s4d, scan, stack
+from holdfast.benchmarks.cases import data, lru, memory, monitor, perturbation, rnn, s4d, scan, stack, training
 from holdfast.errors import unknown_name
 
 KERNELS = (scan, s4d, lru, rnn)
-OTHERS = (stack, memory, perturbation, monitor, data)
+OTHERS = (stack, memory, perturbation, monitor, data, training)
 MODULES = (*KERNELS, *OTHERS)
 GROWTH, MEMORY = "growth", "memory"
 
@@ -40,10 +40,15 @@ def kernels() -> list[OwnKernel]:
     return [module.KERNEL for module in KERNELS]
 
 
+def remembered() -> list[OwnKernel]:
+    """What peak memory is measured of: our kernels, and a whole training step."""
+    return [*kernels(), training.KERNEL]
+
+
 def names() -> list[str]:
     """What `select` knows: kernels, the stack, growth and memory (each also of one kernel), and single cases."""
     groups = [kernel.name for kernel in kernels()]
-    own = [f"{what}-{group}" for what in (GROWTH, MEMORY) for group in groups]
+    own = [f"{GROWTH}-{group}" for group in groups] + [f"{MEMORY}-{kernel.name}" for kernel in remembered()]
     return [*groups, *(module.GROUP for module in OTHERS), GROWTH, MEMORY, *own, *(case.name for case in cases())]
 
 
@@ -73,7 +78,7 @@ def select(only: Sequence[str] = (), *, peers: bool = False, quick: bool = False
     return Plan(
         cases=tuple(case if peers else _without_peers(case) for case in chosen),
         growth=tuple(k for k in kernels() if extra or GROWTH in only or f"{GROWTH}-{k.name}" in only),
-        memory=tuple(k for k in kernels() if extra or MEMORY in only or f"{MEMORY}-{k.name}" in only),
+        memory=tuple(k for k in remembered() if extra or MEMORY in only or f"{MEMORY}-{k.name}" in only),
     )
 
 

@@ -45,4 +45,6 @@ def widened_twin(module: AnyModule) -> AnyModule:
 def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
     """A context in which autocast, if it is on for the device of `x`, does not round the coefficients."""
     kind = x.device.type
-    return torch.autocast(device_type=kind, enabled=False) if torch.is_autocast_enabled(kind) else _AS_IT_IS
+    if kind == "meta" or not torch.is_autocast_enabled(kind):  # torch knows no autocast for the meta device
+        return _AS_IT_IS
+    return torch.autocast(device_type=kind, enabled=False)

@@ -74,13 +74,15 @@ class S4D(AbstractRecurrent):
         check_step_range(dt_min, dt_max)
         self.discretization: Literal["zoh", "bilinear"] = discretization
         self.modes = state_size if initialization == "real" else state_size // 2
-        if eigenvalues is None:
-            eigenvalues = initial_modes(initialization, self.modes).expand(features, self.modes)
-        lam = as_eigenvalues(eigenvalues, (features, self.modes), real=initialization == "real", layer="S4D")
-        dtype = torch.get_default_dtype()
-        self.parameterization = fit_constants(get(parameterization, time="continuous"), lam.real)
-        self.w = nn.Parameter(self.parameterization.inverse(lam.real.to(dtype)))
-        self.frequency = nn.Parameter(lam.imag.to(dtype).clone()) if lam.is_complex() else None
+        dtype, home = torch.get_default_dtype(), torch.get_default_device()
+        with torch.device("cpu"):  # a model that is built on the meta device has numbers in its constants all the same
+            if eigenvalues is None:
+                eigenvalues = initial_modes(initialization, self.modes).expand(features, self.modes)
+            lam = as_eigenvalues(eigenvalues, (features, self.modes), real=initialization == "real", layer="S4D")
+            self.parameterization = fit_constants(get(parameterization, time="continuous"), lam.real)
+            free = self.parameterization.inverse(lam.real.to(dtype))
+        self.w = nn.Parameter(free.to(home))
+        self.frequency = nn.Parameter(lam.imag.to(home, dtype).clone()) if lam.is_complex() else None
         spread = torch.rand(features) * (math.log(dt_max) - math.log(dt_min)) + math.log(dt_min)
         self.log_dt = nn.Parameter(spread)
         pair = (2,) if lam.is_complex() else ()

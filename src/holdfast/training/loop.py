@@ -119,7 +119,7 @@ class Loop:
         began, before = time.perf_counter(), self.state.seconds
         while self.state.status == "running":
             if self.state.step < self.steps:
-                self._advance()
+                self.advance()
             else:
                 self._finish()
             self.state.seconds = before + time.perf_counter() - began
@@ -130,7 +130,7 @@ class Loop:
         if self.log is not None:
             self.log.close()
 
-    def _advance(self) -> None:
+    def advance(self) -> None:
         """One optimizer step and what follows from it."""
         began, step, state = time.perf_counter(), self.state.step, self.state
         batches = self._batches(step)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.benchmarks.case import Case, Contender, Inputs, Match, Results, Runner, Shape
-from holdfast.benchmarks.peers.stacks import FFTS4D, S5Layer
+from holdfast.benchmarks.peers.stacks import FFTS4D, S5Layer, exchange
 from holdfast.benchmarks.steps import generator
 from holdfast.nn import LRU, S4D, SequenceModel
 
@@ -64,10 +64,7 @@ def make_inputs(shape: Shape) -> Inputs:
 
 def _model(layer: Callable[[], nn.Module], width: int) -> SequenceModel:
     torch.manual_seed(0)
-    model = SequenceModel(1, width, depth=DEPTH)
-    for block in model.blocks:  # exchanged afterwards: the stack itself takes layers of holdfast only
-        block.mixer = layer()
-    return model
+    return exchange(SequenceModel(1, width, depth=DEPTH), layer)
 
 
 def _widened(model: nn.Module) -> nn.Module:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from holdfast.benchmarks.peers.fft_s4d import fft_s4d
 from holdfast.benchmarks.peers.optional import load
+from holdfast.nn import SequenceModel
 
 
 class FFTS4D(nn.Module):
@@ -43,3 +45,10 @@ class S5Layer(nn.Module):
     def forward(self, x: Tensor, state: None = None, **how: Any) -> tuple[Tensor, None]:
         """The whole sequence from a zero state."""
         return self.layer(x), None
+
+
+def exchange(model: SequenceModel, layer: Callable[[], nn.Module]) -> SequenceModel:
+    """The model with a layer of anybody's in every block; all other weights stay."""
+    for block in model.blocks:
+        block.mixer = layer()
+    return model
