@@ -29,23 +29,39 @@ def test_some_tanh_networks_never_forget_and_the_corners_are_saddles(conclude):
     assert np.abs(orbit.x).max() < 1 and np.abs(orbit.y).max() < 1
 
 
-def test_exponential_memory_is_stable_polynomial_memory_is_not_and_least_squares_has_large_weights(claims):
-    found = claims("iat-fig1", sampled_widths=[2, 6, 14])
-    assert found["exponential"].status == found["polynomial"].status == "met"
-    assert found["least squares"].status == "not met"
+# of the quick preset, less of each; (t+1)^-1.1, which needs wide models and the longest units, has one width and no verdict
+LESS = {
+    "exact_smallest": 1e-3, "exact_doublings": 9, "widths": [6, 8, 11, 15], "slow_widths": [16], "draws": 2,
+    "sampled_widths": [2, 4, 6, 14],
+}  # fmt: skip
+
+
+def test_exponential_memory_is_stable_polynomial_memory_is_not_and_least_squares_has_large_weights(claims, met):
+    found = claims("iat-fig1", **LESS)
+    assert met(found, "exponential", "polynomial, all weights")
+    power = found["polynomial"].numbers
+    assert power["(t+1)^-1.5: slope, upper end"] < -0.2 and power["(t+1)^-1.1: widths that approximate"] == 1
+    # the slowest rate is 1 / m^2, and the radius is it or the last one tested before it, 1.41 times less at most
+    assert 0.7 / 15**2 <= power["(t+1)^-1.5: radius at m = 15"] <= 1 / 15**2
+    assert found["polynomial"].status == "undecided" and "no approximation" in found["polynomial"].explanation
+    assert (
+        found["least squares"].status == "undecided"
+        and "does not state the rates" in found["least squares"].explanation
+    )
     assert found["least squares"].numbers["largest weight, (t+1)^-1.1"] > 1e6
-    # the slowest rate is 1/m^2, and the radius is it or the last one tested before it, half as large at most
-    assert 0.5 / 16**2 <= found["polynomial"].numbers["(t+1)^-1.1: radius at m = 16"] <= 1 / 16**2
 
 
 def test_exp_and_softplus_are_stable_on_polynomial_memory_where_the_recurrence_alone_moves(claims, met):
-    found = claims("iat-fig4")
-    assert met(found, "exp", "softplus", "continuous", "sampled")
-    assert found["read-out too"].status == "not met"
+    found = claims("iat-fig4", **LESS)
+    assert met(found, "continuous")
+    for name in ("exp", "softplus"):
+        assert found[name].numbers["(t+1)^-1.5: slope, lower end"] > -0.2
+        assert found[f"{name}, all weights"].status == "not met"
+    assert "perturbed alone they give radii of" in found["paper's measure"].explanation
 
 
 def test_rescaling_is_stable_on_its_own_target_alone(claims, met):
-    assert met(claims("iat-appc", widths=[4, 8, 16]))
+    assert met(claims("iat-appc"))
 
 
 def test_the_rescaled_network_holds_the_first_terms_of_the_target():

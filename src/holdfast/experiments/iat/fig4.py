@@ -36,14 +36,16 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     exact = _sums.families((u for u in units if u.config["part"] == "exact"), "target", "parameterization", "scope")
     sampled = _sums.families((u for u in units if u.config["part"] == "sampled"), "parameterization", "scope")
     found, shown = _sums.verdicts(exact), _sums.verdicts(sampled)
-    recurrent = {key: curves for key, curves in exact.items() if key[2] == "recurrent weights"}
-    rise = {key: _sums.rises(_approximating(curves, found[key]), SMALL) for key, curves in recurrent.items()}
+    recurrent = {
+        key: _approximating(curves, found[key]) for key, curves in exact.items() if key[2] == "recurrent weights"
+    }
+    rise = {key: _sums.rises(curves, SMALL) for key, curves in recurrent.items() if len(curves) > 1}
     claims = [
         *(_stable(name, scope, found) for scope in _sums.KERNEL_SCOPES for name in NAMES),
         Claim.decide(
             "continuous",
             f"At every beta up to {SMALL:g} the error falls as m grows, so that its limit is continuous at 0",
-            max(rise.values()) < 1,
+            max(rise.values()) < 1 if rise else None,
             {f"largest E of a wider model / of the next narrower, {f}, {t}": r for (t, f, _), r in rise.items()},
             otherwise="Some wider model has a larger error at a small perturbation.",
         ),
