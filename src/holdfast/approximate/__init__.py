@@ -2,10 +2,10 @@
 
 Sums: `fit.py` holds the public function, `sums.py` what it gives and `sum_layer.py` the layer that has it as kernel.
 `target.py` reads what is to be fitted, `problem.py` poses it on times that `grid.py` chooses; `linear.py` (fixed
-rates), `quadrature.py`, `nonlinear.py` (free rates) and `pencil.py` (complex modes) solve it. Constructions, one file
-each: `elementwise.py` (with `sigmoids.py`), `convolution.py`, `kolmogorov_arnold.py` (with `inner_function.py` and
-`staircase.py`), `volterra.py` (with `series.py`, `separate.py`, `products.py`), `mlp.py`. They are put together as
-`network.py` says; `export.py` saves a layer.
+rates), `quadrature.py`, `nonlinear.py` (free rates), `minimax.py` with `alternation.py` (best in the sup norm) and
+`pencil.py` (complex modes) solve it. Constructions, one file each: `elementwise.py` (with `sigmoids.py`),
+`convolution.py`, `kolmogorov_arnold.py` (with `inner_function.py` and `staircase.py`), `volterra.py` (with `series.py`,
+`separate.py`, `products.py`), `mlp.py`. They are put together as `network.py` says; `export.py` saves a layer.
 """
 
 from holdfast.approximate.convolution import convolution
