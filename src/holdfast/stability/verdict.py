@@ -108,18 +108,19 @@ def assess_stability(
     widths, ordered = _ordered(curves)
     levels = level * np.array([_norm(curve, target_norm) for curve in ordered])
     centres = np.array([curve.at_zero for curve in ordered])
-    found = [stability_radius(curve, highest) for curve, highest in zip(ordered, levels, strict=True)]
-    radii, censored = np.array([radius for radius, _ in found]), tuple(kind for _, kind in found)
+    found = [stability_radius(curve, highest) for curve, highest in zip(ordered, levels.tolist(), strict=True)]
+    radii = np.array([radius for radius, _ in found])
+    censored: tuple[Censored, ...] = tuple(kind for _, kind in found)
     close = centres <= levels / 2
     held = _held([curve.held_by_horizon for curve in ordered])
     slope, interval = math.nan, (math.nan, math.nan)
-    verdict: Verdict = "no approximation"
-    why = f"{close.sum()} of {len(widths)} widths approximate the target, with an error of at most {level / 2:.3g} of its "
-    why += f"norm, and {ENOUGH} are needed"
-    if close.sum() >= ENOUGH:
+    if close.sum() < ENOUGH:
+        verdict, why = _too_few(close, level)
+    else:
         slope, interval = slope_of(widths[close], radii[close], confidence)
-        sides = _open_sides(widths[close], [censored[i] for i in np.flatnonzero(close)])
+        sides = _open_sides(widths[close], [kind for kind, kept in zip(censored, close, strict=True) if kept])
         verdict, why = _judge(slope, interval, sides, tolerance, held=widths[close & held])
+    remarks: list[str] = _remarks(widths, level * centres / levels, close, censored)
     return StabilityVerdict(
         verdict=verdict,
         widths=widths,
@@ -134,7 +135,14 @@ def assess_stability(
         confidence=confidence,
         crossings=tuple(crossings_of(widths, ordered)),
         level=level,
-        explanation="; ".join([why, *_remarks(widths, centres / levels * level, close, censored)]),
+        explanation="; ".join([why, *remarks]),
+    )
+
+
+def _too_few(close: np.ndarray, level: float) -> tuple[Verdict, str]:
+    return "no approximation", (
+        f"{close.sum()} of {len(close)} widths approximate the target, with an error of at most {level / 2:.3g} of its norm, "
+        f"and {ENOUGH} are needed"
     )
 
 

@@ -25,8 +25,8 @@ TARGET = "(t+1)^-1.1"
 NAMES = {"direct": "SSM, direct", "softplus": "SSM, softplus", "s4": "S4"}
 EXPECTED = {"direct": "unstable", "softplus": "stable", "s4": "stable"}
 EXACT = ("direct", "softplus")  # real modes: the functional norm over all times is known in closed form
-RECURRENT = "recurrent weights"
-ALL = "all weights"
+RECURRENT: _sums.Scope = "recurrent weights"
+ALL: _sums.Scope = "all weights"
 RELATIVE = "recurrent weights, frequencies by a share"
 DECAY = "decay rates alone"
 # for each set of weights: their names, and the norm of a perturbation
