@@ -46,8 +46,7 @@ def units(config: Config) -> list[Config]:
         *split(sequences, model=list(EXACT), scope=[RECURRENT, ALL], m=config["widths"]),
         *split(sequences, model=["s4"], scope=list(SCOPES), m=config["s4_widths"]),
         *split(sequences, model=["direct"], scope=[RECURRENT], m=config["too_wide"]),
-        *_sums.exact_units(config, [TARGET], EXACT, [RECURRENT]),
-        *_sums.exact_units(config, [TARGET], ["softplus"], [ALL]),
+        *_sums.exact_units(config, [TARGET], EXACT, [RECURRENT, ALL]),
     ]
 
 
