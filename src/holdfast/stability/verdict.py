@@ -166,7 +166,7 @@ def _norm(curve: PerturbationCurve, given: float | None) -> float:
             "error of a model whose output is 0"
         )
     if not (math.isfinite(norm) and norm > 0):
-        raise ArgumentError(f"the target's norm must be finite and above 0, came {norm!r}")
+        raise ArgumentError(f"target_norm, the norm of the target, must be finite and above 0; came {norm!r}")
     return float(norm)
 
 
