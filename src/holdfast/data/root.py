@@ -9,7 +9,7 @@ from holdfast.errors import ArgumentError
 
 ENVIRONMENT = "HOLDFAST_DATA"
 
-# a set is there when every one of its files is
+# a set is there when every one of its files or folders is; a part that can be trained on counts
 SETS: dict[str, tuple[str, ...]] = {
     "mnist": (
         "train-images-idx3-ubyte.gz",
@@ -19,8 +19,10 @@ SETS: dict[str, tuple[str, ...]] = {
     ),
     "cifar10": ("data_batch_1.bin", "test_batch.bin"),
     "wikitext-2": ("wiki.valid.tokens", "wiki.test.tokens"),
+    "wikitext-103": ("wiki.valid.tokens", "wiki.test.tokens"),
     "shakespeare": ("input.txt",),
     "movie-reviews": ("rt-polarity.pos", "rt-polarity.neg"),
+    "imdb": ("train/pos", "train/neg", "test/pos", "test/neg"),
 }
 
 
@@ -37,4 +39,4 @@ def data_root() -> Path:
 def find_sets() -> dict[str, bool]:
     """For each known set, whether all of its files are in the data root."""
     root = data_root()
-    return {name: all((root / name / file).is_file() for file in files) for name, files in SETS.items()}
+    return {name: all((root / name / file).exists() for file in files) for name, files in SETS.items()}

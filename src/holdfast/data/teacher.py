@@ -64,7 +64,10 @@ class TeacherTask(AbstractTask):
                 f"teacher must map {tuple(x.shape)} to (2, {length}, outputs), it gave {tuple(first.shape)}"
             )
         if not bool(first.isfinite().all()):
-            raise ArgumentError("the teacher's outputs on white noise are not all finite; choose a stable teacher")
+            raise ArgumentError(
+                f"the teacher's outputs on white noise of scale {self.scale:g} are not all finite; choose a stable teacher or a "
+                "smaller scale"
+            )
         if not torch.equal(first, second):
             raise ArgumentError("the teacher gives other outputs when asked again; a target must be a fixed function")
         return first.shape[2]
