@@ -65,8 +65,8 @@ class TeacherTask(AbstractTask):
             )
         if not bool(first.isfinite().all()):
             raise ArgumentError(
-                f"the teacher's outputs on white noise of scale {self.scale:g} are not all finite; choose a stable teacher or a "
-                "smaller scale"
+                f"the teacher's outputs on white noise of scale {self.scale:g} are not all finite; choose a stable teacher or "
+                "a smaller scale"
             )
         if not torch.equal(first, second):
             raise ArgumentError("the teacher gives other outputs when asked again; a target must be a fixed function")
