@@ -43,6 +43,11 @@ def test_splits_share_no_row_and_are_scaled_by_the_training_rows(write):
     assert float(task.mean) == 9.5
 
 
+def test_lines_may_end_as_on_windows_and_begin_with_a_mark_of_utf8(write):
+    task = load_task("series", file=write(b"\xef\xbb\xbf" + counting(40).replace("\n", "\r\n").encode()), window=3)
+    assert task.columns == ("a", "b", "c") and float(task.mean[0]) == 13.5
+
+
 def test_names_may_be_quoted_and_another_delimiter_is_taken(write):
     text = '"wind; north";"b"\n' + "".join(f"{t};{-t}\n" for t in range(30))
     task = load_task("series", file=write(text), targets=["wind; north"], window=3, delimiter=";")
@@ -53,6 +58,8 @@ def test_names_may_be_quoted_and_another_delimiter_is_taken(write):
     ("text", "options", "words"),
     [
         ("", {}, "is empty"),
+        ("a,b", {}, "no line of numbers below"),
+        ("a,b\n\n", {}, "no line of numbers below"),
         ("a,b\n1,2\n3,nan\n" + "1,2\n" * 30, {}, "line 3 has nan in column 'b'"),
         ("a,b\n1,2\n3,-inf\n" + "1,2\n" * 30, {}, "line 3 has -inf"),
         ("a,b\n1,2\n3,x\n", {}, "must have a number in each column .*row 1"),

@@ -1,6 +1,7 @@
 """What every task promises: batches are a function of split and indices, shapes are as described, identity is JSON."""
 
 import json
+import pickle
 
 import pytest
 import torch
@@ -93,6 +94,14 @@ def test_indices_outside_of_a_split_are_refused(make, name, user_mistakes):
         task.batch("train", torch.tensor([], dtype=torch.int64))
     with pytest.raises(DtypeError, match="at least one int64"):
         task.batch("train", torch.tensor([0], dtype=torch.int32))
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_can_be_sent_to_another_process(make, name):
+    task = make(name)
+    other = pickle.loads(pickle.dumps(task))
+    assert same(task.batch("train", torch.tensor([1])), other.batch("train", torch.tensor([1])))
+    assert task.identity() == other.identity()
 
 
 def test_a_generated_set_goes_on_for_ever_and_no_sample_returns():

@@ -19,8 +19,8 @@ from holdfast.errors import ArgumentError
 class FunctionalTask(AbstractTask):
     """The functional y_t = sum over s <= t of k_s x_{t-s} of white noise x, with k from a decay law rho.
 
-    "sampled" takes k_s = dt rho(s dt), the sum of the papers (iat, Sec. 4; stable, Fig. 3); "held" takes the integral of rho
-    over [s dt, (s + 1) dt], exact for the continuous functional where the input is held for each step. The sums are
+    "sampled" takes k_s = dt rho(s dt), the sum of the papers (iat, eq. 3 and Fig. 1; stable, Fig. 3); "held" takes the integral
+    of rho over [s dt, (s + 1) dt], exact for the continuous functional where the input is held for each step. The sums are
     computed by Fourier transforms in float64 and given in float32, so their error is that of the last rounding. x is
     standard normal, drawn from (seed, split, index).
 

@@ -15,7 +15,7 @@ from holdfast.errors import ArgumentError
 
 
 class MultiRecallTask(AbstractTask):
-    """Multi-query associative recall (Arora et al., "Zoology", 2023, App. E.2): each key is asked for once, later on.
+    """Multi-query associative recall (Arora et al., "Zoology", 2023): each key is asked for once, later on.
 
     Of a vocabulary of V tokens, 1 to V // 2 - 1 are keys and V // 2 to V - 1 are values. A sequence begins with `pairs`
     different keys, each followed by a value, all values different. Of the (length - 2 pairs) // 2 slots of two steps that

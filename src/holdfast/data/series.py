@@ -97,11 +97,11 @@ class SeriesTask(AbstractTask):
 def _read(
     content: bytes, file: str, columns: Sequence[str] | None, targets: Sequence[str] | None, delimiter: str
 ) -> tuple[list[str], np.ndarray]:
-    """Names and values (rows, columns), in float64, of the columns that are used; refuses what is no finite number."""
+    """Names and values (rows, columns), in float64, of the columns that are used."""
     if len(delimiter) != 1 or delimiter in '"\n\r':
         raise ArgumentError(f"delimiter must be one character such as ',' or ';', came {delimiter!r}")
     try:
-        lines = io.StringIO(content.decode("utf-8-sig"))
+        lines = io.StringIO(content.decode("utf-8-sig"), newline=None)
     except UnicodeDecodeError as error:
         raise DamagedResultError(f"{file} is not UTF-8 text at byte {error.start:,}; save it as UTF-8") from None
     header = [name.strip() for name in next(csv.reader(lines, delimiter=delimiter), [])]
@@ -111,14 +111,16 @@ def _read(
     for name in wanted:
         if name not in header:
             raise unknown_name(f"column of {file}", name, header)
+    return wanted, _numbers(lines.read(), file, wanted, [header.index(name) for name in wanted], delimiter)
+
+
+def _numbers(text: str, file: str, names: Sequence[str], places: Sequence[int], delimiter: str) -> np.ndarray:
+    """The columns at these places (rows, columns); refuses what is no finite number."""
+    if not text.strip():
+        raise DamagedResultError(f"{file} has names and no line of numbers below them; put the series there")
     try:
         values = np.loadtxt(
-            lines,
-            delimiter=delimiter,
-            usecols=[header.index(name) for name in wanted],
-            ndmin=2,
-            quotechar='"',
-            comments=None,
+            io.StringIO(text), delimiter=delimiter, usecols=places, ndmin=2, quotechar='"', comments=None
         )
     except ValueError as error:
         raise DamagedResultError(
@@ -129,6 +131,6 @@ def _read(
     if len(bad):
         row, column = bad[0]
         raise DamagedResultError(
-            f"{file}: line {row + 2} has {values[row, column]} in column {wanted[column]!r}; fill or remove such lines"
+            f"{file}: line {row + 2} has {values[row, column]} in column {names[column]!r}; fill or remove such lines"
         )
-    return wanted, values
+    return values

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from holdfast._arguments import checked
 from holdfast.data.arrays import ArrayTask
 from holdfast.data.base import AbstractTask
 from holdfast.data.cifar10 import cifar10_task
@@ -40,6 +41,7 @@ TASKS: dict[str, Callable[..., AbstractTask]] = {
 }
 
 
+@checked
 def load_task(name: str, **options: Any) -> AbstractTask:
     """The task called `name`, made with its options: `load_task("mnist", order="permuted")`.
 
