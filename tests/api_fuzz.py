@@ -139,8 +139,9 @@ def _functions():
         huggingface: {"load": lambda: {"name": "/nowhere/at/all"}, "FromEmbeddings": lambda: {"model": nn.Linear(1, 1)},
                       "TokenScore": lambda: {"model": nn.Linear(1, 1)}},
         decay: {"asymptotic_law": lambda: {"eigenvalues": torch.tensor([0.5, 0.2])}, "envelope": lambda: {"curve": _curve()},
-                "stack_rate": lambda: {"model": layers.LRU(1, 3)}},
+                "stack_rate": lambda: {"model": layers.LRU(1, 3)}, "uniform_memory": lambda: {"curves": [_curve(), _curve()]}},
         stability: {
+            "classify_activation": lambda: {"sigma": torch.tanh},
             "gradient_bound": lambda: {
                 "coefficients": torch.ones(2).double(), "weights": -torch.ones(2).double(), "parameterization": "exp",
             },

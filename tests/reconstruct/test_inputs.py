@@ -204,7 +204,9 @@ def test_timestamps_are_exact_to_ten_thousand_steps():
 
 def test_maps_at_whole_times_are_extended_continuously():
     """linrec, eq. 26 and 31; as printed the weights are exchanged, and both are 0 at whole t."""
-    found = [float(reconstruct.interpolated(lambda n: torch.tensor(n**2.0), t)) for t in (0, 3, 3.25, 4 - 1e-9, 4)]
+    found = [
+        float(reconstruct.interpolated(lambda n: torch.tensor(n**2.0), t)) for t in (0.0, 3.0, 3.25, 4 - 1e-9, 4.0)
+    ]
     # 3/4 of 9 and 1/4 of 16; 1e-9 of a step before 4 it is 7e-9 from 16
     assert found == pytest.approx([0, 9, 10.75, 16, 16], abs=1e-8)
 

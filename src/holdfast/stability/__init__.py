@@ -5,9 +5,10 @@
 modules step by step for both. `stabilize.py` changes parameterizations (`plans.py`: how one weight is changed;
 `saving.py`: how the result is saved). `gradient_scale.py`, `design.py` and `monitor/` are about gradients: the scale of a
 parameterization, one made to a wanted scale, and what training shows. `bounds.py` has what
-StableSSM proves of errors and gradients.
+StableSSM proves of errors and gradients, `activation_class.py` which activations "Inverse Approximation Theory" is about.
 """
 
+from holdfast.stability.activation_class import ActivationClass, classify_activation
 from holdfast.stability.bounds import gradient_bound, kernel_error_bound
 from holdfast.stability.certificates import Certificate, certify, memory_bound, weight_bound
 from holdfast.stability.design import design_parameterization
@@ -19,6 +20,7 @@ from holdfast.stability.study import StabilityStudy, study_stability
 from holdfast.stability.verdict import StabilityVerdict, assess_stability
 
 __all__ = [
+    "ActivationClass",
     "Certificate",
     "DivergenceWarning",
     "GradientHistory",
@@ -29,6 +31,7 @@ __all__ = [
     "Stabilized",
     "assess_stability",
     "certify",
+    "classify_activation",
     "design_parameterization",
     "gradient_bound",
     "gradient_scale",

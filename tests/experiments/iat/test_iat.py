@@ -85,3 +85,22 @@ def test_the_projection_on_exponentials_equals_its_closed_form():
     # Gauss points on panels: the kink at s = 1/2 lies between two panels
     assert thma3._projected(rho, beta, 1, 3200) == pytest.approx(0.25 / beta, rel=1e-12)
     assert thma3._projected(rho, beta, 2, 3200) == pytest.approx(0.0, abs=1e-13)
+
+
+def test_decaying_uniformly_decaying_and_fading_memory_are_three_things(claims, met):
+    found = claims("iat-def32", span=40.0)
+    assert met(found, "uniform", "long memory, uniformly", "continuity", "decaying, not fading", "fading, not decaying")
+    assert found["remark 3.3"].status == "not met"
+
+
+def test_the_sobolev_norm_gives_the_same_answer_as_the_sup_norm(claims, met):
+    assert met(claims("iat-def37", points=24))
+
+
+def test_tanh_and_hardtanh_are_activations_of_the_theorem(claims, met):
+    found = claims("iat-def38")
+    assert met(found, "tanh", "hardtanh") and found["others"].status == "not met"
+
+
+def test_the_identity_answers_a_power_law_and_has_no_memory(claims, met):
+    assert met(claims("iat-apph"))
