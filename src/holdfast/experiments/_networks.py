@@ -83,13 +83,6 @@ def tail(curve: MemoryCurve) -> Tail:
     return Tail(rate(first), rate(third))
 
 
-def power_law_end() -> float:
-    """`end` over `rate` for (1 + t)^-4, to compare with: what a curve that no line caps gives."""
-    t = np.linspace(0, 600, 6001)
-    late = tail(MemoryCurve(time=t, values=(1 + t) ** -4.0))
-    return late.end / late.rate
-
-
 def asymptotic_rate(network: nn.Module, amplitude: float) -> float:
     """-log of the spectral radius of one step at the equilibrium under constant input: the rate for t -> inf.
 

@@ -10,21 +10,19 @@ from holdfast.experiments.ssm._models import KERNEL, KINDS, LinearAttention, ref
 from holdfast.memory import MemoryCurve
 
 
-@pytest.mark.parametrize("p", [3.0, 4.0, 5.0])
-def test_no_power_law_up_to_exponent_five_passes_for_an_exponential(p):
-    t = np.linspace(0, 6000, 60_001)
-    law = tail(MemoryCurve(time=t, values=(1 + t) ** -p))
-    assert 0.4 < law.end / law.rate < 0.5
-    exponential = MemoryCurve(time=t, values=np.exp(-0.1 * t))
-    assert tail(exponential).end == pytest.approx(tail(exponential).rate) == pytest.approx(0.1)
+def test_a_line_caps_an_exponential_up_to_its_rate_and_a_power_law_slows_down():
+    t = np.linspace(0, 600, 6001)
+    exponential, law = MemoryCurve(time=t, values=np.exp(-0.1 * t)), MemoryCurve(time=t, values=(1 + t) ** -4.0)
     assert capped(exponential, 0.05) < 1e-2 < 1 < capped(exponential, 0.2)
+    assert tail(exponential).end == pytest.approx(tail(exponential).rate) == pytest.approx(0.1)
+    assert tail(law).end / tail(law).rate == pytest.approx(0.44, abs=0.01)
 
 
 @pytest.mark.parametrize("id", ["ssm-fig5", "ssm-fig6"])
 def test_random_networks_decay_at_least_as_fast_as_their_linearisation_says(conclude, id):
     result = conclude(id, repeats=1)
     found = {claim.name: claim for claim in result.claims}
-    assert found["exponential"].status == "met"
+    assert found["some c0"].status == "met"
     # the prediction comes from the weights alone: where one mode leads it is the measured rate, to the few percent that
     # eleven decades of an oscillating curve leave open
     for name, _, measured, predicted, *_ in result.page.tables[0].rows:
