@@ -112,7 +112,7 @@ class TrainingConfig:
 
     @classmethod
     def of(cls, given: TrainingConfig | Mapping[str, Any]) -> Self:
-        """The config itself, or the one made of a mapping; an unknown name meets the nearest known one."""
+        """`given` itself, or the config made of it where it is a mapping; an unknown name meets the nearest known one."""
         if isinstance(given, cls):
             return given
         known = [field.name for field in fields(cls)]
