@@ -18,8 +18,8 @@ from holdfast.errors import ArgumentError, HoldfastError, unknown_name
 from holdfast.memory import MemoryCurve
 from holdfast.nn import AbstractRecurrent
 
-# quadrature needs a law
-OFFERED: tuple[Method, ...] = tuple(method for method in METHODS if method != "quadrature")
+# quadrature needs a law, minimax values between the samples
+OFFERED: tuple[Method, ...] = tuple(method for method in METHODS if method not in ("quadrature", "minimax"))
 # least_squares is never better than nonlinear
 TRIED: tuple[Method, ...] = ("nonnegative", "nonlinear", "matrix_pencil")
 ORDERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
