@@ -111,6 +111,11 @@ def exact_units(
     return units
 
 
+def exact_cost(config: Config) -> float:
+    """Seconds of a unit of the exact norm, roughly: a read-out that moves too is searched by ascent."""
+    return (1.0 if config["scope"] == "all weights" else 0.3) * float(config["m"])
+
+
 def exact_error(config: Config) -> Arrays:
     """E_m(beta) in the functional norm for the unit's target, m, parameterization and scope; worst case."""
     rho = TARGETS[config["target"]]

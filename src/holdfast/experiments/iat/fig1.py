@@ -219,11 +219,14 @@ EXPERIMENT = Experiment(
             "exact_smallest": 2e-4, "exact_doublings": 13, "exact_per_doubling": 3,
             "draws": 10, "horizon": 100, "spacings": [0.03, 0.1, 0.3],
         },
-        quick={"widths": [6, 8, 11, 15], "slow_widths": [16, 20, 25, 32], "exact_per_doubling": 2},
+        quick={
+            "widths": [6, 8, 11, 15], "slow_widths": [16, 20, 25, 32],
+            "exact_smallest": 4e-4, "exact_doublings": 10, "exact_per_doubling": 2,
+        },
     ),
     units=units,
     run=run,
     conclude=conclude,
-    cost=lambda config: 0.3 * config["m"] if config["part"] == "exact" else 0.5,
+    cost=lambda config: _sums.exact_cost(config) if config["part"] == "exact" else 0.5,
     version=2,
 )  # fmt: skip

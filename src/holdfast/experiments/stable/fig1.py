@@ -241,12 +241,12 @@ EXPERIMENT = Experiment(
         },
         quick={
             "s4_widths": [24, 32, 48, 64], "slow_widths": [16, 20, 25, 32], "too_wide": [16], "signs": 3, "per_doubling": 1,
-            "exact_per_doubling": 2,
+            "exact_smallest": 4e-4, "exact_doublings": 10, "exact_per_doubling": 2,
         },
     ),
     units=units,
     run=run,
     conclude=conclude,
-    cost=lambda config: 0.3 * config["m"] if config["part"] == "exact" else 0.7,
+    cost=lambda config: _sums.exact_cost(config) if config["part"] == "exact" else 0.7,
     version=2,
 )  # fmt: skip
