@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import io
+import os
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -60,7 +62,8 @@ def _receive(answer: http.client.HTTPResponse, part: Path, have: int, most: int)
                 part.unlink()
                 raise OSError(f"it sends more than the {most:,} bytes that the file could have")
             try:
-                file.write(received)
+                if file.write(received) != len(received):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             except OSError as error:
                 raise CannotWriteError(f"{part.parent} cannot be written ({error.strerror})") from error
             progress.update(bar, advance=len(received))
