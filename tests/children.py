@@ -6,7 +6,9 @@ Where the start of Python itself is what is tested, `subprocess` is right.
 import multiprocessing
 import os
 import subprocess
+import sys
 import tempfile
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 _SERVER = multiprocessing.get_context("forkserver")
@@ -40,3 +42,39 @@ def _child(code, environment, out, err):
     os.environ.clear()
     os.environ.update(environment)
     exec(compile(code, "<child>", "exec"), {"__name__": "__main__"})
+
+
+class ForkedWorker:
+    """Stands in for `subprocess.Popen` in the executor: its worker is forked with torch loaded and reads the same lines."""
+
+    def __init__(self, arguments, *, stdin, stdout, stderr, encoding, env, start_new_session):
+        assert arguments[-1] == "holdfast.execution.worker" and stdin == stdout == subprocess.PIPE and start_new_session
+        reads, sends = _SERVER.Pipe(duplex=False)
+        told, tells = _SERVER.Pipe(duplex=False)
+        says = Connection(os.dup(stderr.fileno()))
+        self._process = _SERVER.Process(target=_worker, args=((reads, tells, says), env), daemon=True)
+        self._process.start()
+        for connection in (reads, tells, says):
+            connection.close()
+        self.stdin = open(os.dup(sends.fileno()), "w", encoding=encoding)  # noqa: SIM115 - the executor closes both
+        self.stdout = open(os.dup(told.fileno()), encoding=encoding)  # noqa: SIM115
+        sends.close()
+        told.close()
+        self.kill = self._process.kill
+
+    def wait(self):
+        self._process.join()
+        return self._process.exitcode
+
+
+def _worker(streams, environment):
+    os.setsid()
+    for number, stream in enumerate(streams):
+        os.dup2(stream.fileno(), number)
+        stream.close()
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.stdin = open(0, encoding="utf-8")  # noqa: SIM115 - ends with the process
+    from holdfast.execution.worker import main
+
+    main()

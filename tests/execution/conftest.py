@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+import children
 from holdfast.cli import main
+from holdfast.execution import local
 from holdfast.results import Result
 
 TOY = str(Path(__file__).parent / "toy.py")
@@ -24,6 +26,7 @@ COMMAND = [sys.executable, "-c", CODE]
 
 def _command(monkeypatch, *arguments):
     monkeypatch.setattr(sys, "argv", ["holdfast", "reproduce", "--workers", "1", *arguments])
+    monkeypatch.setattr(local, "Popen", children.ForkedWorker)
     try:
         main()
     except SystemExit as end:
@@ -51,7 +54,7 @@ class Reproduce:
         )
 
     def __call__(self, *arguments, experiment=TOY):
-        """The command in this process, with one worker: torch is loaded once a call and not three times."""
+        """The command in this process, with one worker that is forked with torch loaded."""
         self.monkeypatch.setenv("TOY_FLAGS", str(self.flags))
         code = _command(self.monkeypatch, experiment, "--store", str(self.store), *arguments)
         out, err = self.capsys.readouterr()

@@ -76,20 +76,32 @@ ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIO
 TEXTS = [r"bad \udcff", "Grüße, 日本", r"\x1b[2Jgone [/red]"]
 
 
-@pytest.mark.parametrize("environment", [{}, ASCII], ids=["as it is", "ascii"])
-def test_a_failure_may_say_anything_in_any_locale(tmp_path, environment):
+def failing(folder):
     texts = ", ".join(f'"{text}"' for text in TEXTS)
-    path = own.write(tmp_path / "mine.py", f'raise RuntimeError([{texts}][config["k"]])', units=len(TEXTS))
-    store = tmp_path / "results"
-    done = holdfast("reproduce", path, "--workers", "1", "--store", str(store), cwd=tmp_path, **environment)
-    assert done.returncode == 1, done.stderr.decode()
-    assert b"Traceback" not in done.stderr and b"\x1b" not in done.stderr
+    return own.write(folder / "mine.py", f'raise RuntimeError([{texts}][config["k"]])', units=len(TEXTS))
+
+
+def assert_every_failure_is_told(code, err, store):
+    assert code == 1, err
+    assert "Traceback" not in err and "\x1b" not in err
     for k in range(len(TEXTS)):
-        assert done.stderr.count(b"FAILED  own-mine k=%d: RuntimeError: " % k) == 2  # as it happens, and at the end
+        assert err.count(f"FAILED  own-mine k={k}: RuntimeError: ") == 2  # as it happens, and at the end
     assert len(list(store.glob(".failures/*.txt"))) == len(TEXTS)
     for file in store.glob(".failures/*.txt"):
         assert "RuntimeError: " in file.read_text(encoding="utf-8")
     assert (store / "page" / "index.html").is_file()
+
+
+def test_a_failure_may_say_anything(reproduce, tmp_path):
+    code, _, err = reproduce(experiment=failing(tmp_path))
+    assert_every_failure_is_told(code, err, reproduce.store)
+
+
+def test_a_failure_may_say_anything_in_an_ascii_locale(tmp_path):
+    store = tmp_path / "results"
+    arguments = ("reproduce", failing(tmp_path), "--workers", "1", "--store", str(store))
+    done = holdfast(*arguments, cwd=tmp_path, **ASCII)
+    assert_every_failure_is_told(done.returncode, done.stderr.decode(), store)
 
 
 def test_a_folder_in_place_of_result_json_fails_that_unit_alone(finished):

@@ -7,12 +7,12 @@ import json
 import os
 import queue
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import PIPE, Popen
 from typing import IO, Any
 
 from holdfast.errors import ArgumentError
@@ -25,7 +25,7 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXP
 
 @dataclass(eq=False)
 class _Worker:
-    process: subprocess.Popen[str]
+    process: Popen[str]
     errors: IO[bytes]
     task: Task | None = None
     reader: threading.Thread | None = None
@@ -84,11 +84,11 @@ class LocalExecutor:
 
     def _start(self) -> _Worker:
         errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        process = subprocess.Popen(
+        process = Popen(
             # -P: whatever random.py or json.py lies in the current folder was not asked for
             [sys.executable, "-P", "-m", "holdfast.execution.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdin=PIPE,
+            stdout=PIPE,
             stderr=errors,
             encoding="utf-8",
             # one thread, however few the workers: sums in another order would give other last digits
