@@ -12,10 +12,11 @@ import torch
 from test_fuzz_scan import NO_MEMORY, chance, lru_case, random_lengths, scan_case, some_spoiled, values
 
 from holdfast.errors import HoldfastError
-from holdfast.kernels import gate, rnn, s4d
+from holdfast.kernels import gate, rnn, s4d, selective
 from holdfast.kernels.gate import gate_reference
 from holdfast.kernels.rnn import rnn_reference
 from holdfast.kernels.s4d import s4d_reference, s4d_step
+from holdfast.kernels.selective import selective_reference
 
 SIZES = (0, 1, 2, 3, 5, 8, 9, 17, 33)
 TIMES = (0, 1, 2, 3, 7, 16, 33, 63, 65, 130)
@@ -101,11 +102,57 @@ def rnn_case(rng):
     return rnn, rnn_reference, mixed(tensors, rng), options
 
 
+def random_resets(batch, time, rng):
+    """Mostly marks that fit, sometimes none, sometimes ones that do not."""
+    shape = rng.choice(((batch, time), (batch, time), (batch, time), (batch, time + 1), (time,)))
+    return maybe(torch.rand(shape, generator=torch.Generator().manual_seed(rng.randrange(2**31))) < 0.1, rng)
+
+
+def selective_arguments(rng, dtype):
+    (batch, state), time = one_of(SIZES, 2, rng), rng.choice(TIMES)
+    groups = rng.choice((1, 1, 2, 3))
+    channels = rng.choice((0, 1, 3, 5, 17)) * groups
+    steps, weights = (batch, time, channels), (batch, time, groups, state)
+    tensors = [values(steps, dtype, rng), values(steps, dtype, rng).abs(), -values((channels, state), dtype, rng).abs()]
+    tensors += [values(weights, dtype, rng), values(weights, dtype, rng), maybe(values((channels,), dtype, rng), rng)]
+    tensors += [maybe(values(shape, dtype, rng), rng) for shape in (steps, (channels,), (batch, channels, state))]
+    return tensors, random_lengths(batch, time, rng), random_resets(batch, time, rng)
+
+
+def selective_case(rng):
+    arguments, lengths, resets = selective_arguments(rng, rng.choice(FLOATS))
+    if arguments[3].shape[2] == 1 and chance(rng, 0.5):
+        arguments[3:5] = [x.squeeze(2) for x in arguments[3:5]]
+    softplus = chance(rng, 0.8)
+
+    def named(function):
+        def run(u, dt, A, B, C, D, z, dt_bias, h0, **options):
+            return function(u, dt, A, B, C, D, z=z, dt_bias=dt_bias, h0=h0, dt_softplus=softplus, **options)
+
+        return run
+
+    options = {"lengths": lengths, "resets": resets, "reverse": chance(rng, 0.5)}
+    return named(selective), named(selective_reference), mixed(arguments, rng), options
+
+
+def raw_selective(rng, dtype, flags):
+    """An operator of the selective scan."""
+    inputs, lengths, resets = selective_arguments(rng, dtype)
+    given = [*inputs, lengths, resets, *flags[:2]]
+    saved = values((inputs[0].shape[0], -(-inputs[0].shape[1] // 32), *inputs[2].shape[::-1]), dtype, rng)
+    if flags[2]:
+        return torch.ops.holdfast.selective_forward, None, [*given, flags[3]], {}
+    last = maybe(values((inputs[0].shape[0], *inputs[2].shape), dtype, rng), rng)
+    return torch.ops.holdfast.selective_backward, None, [*given, saved, maybe(inputs[0].clone(), rng), last], {}
+
+
 def raw_case(rng):
     """An operator without the public function before it, with arguments that fit before they are spoiled."""
     dtype, ops = rng.choice(FLOATS[1:3]), torch.ops.holdfast
     flags = [chance(rng, 0.5) for _ in range(4)]
-    kind = rng.randrange(6)
+    kind = rng.randrange(7)
+    if kind == 6:
+        return raw_selective(rng, dtype, flags)
     if kind == 0:
         (rows, channels), time = one_of(SIZES, 2, rng), rng.choice(TIMES)
         h, row = values((rows, time, channels), dtype, rng), values((rows, channels), dtype, rng)
@@ -158,7 +205,7 @@ def raw_case(rng):
 
 KERNELS = {
     "scan": scan_case, "lru": lru_case, "rnn": rnn_case, "s4d": s4d_case, "s4d_step": step_case, "gate": gate_case,
-    "operators": raw_case,
+    "selective": selective_case, "operators": raw_case,
 }  # fmt: skip
 
 
@@ -197,7 +244,11 @@ def compare(name, outputs, arguments, options, reference):
     wide = [widened(x) if isinstance(x, torch.Tensor) else x for x in arguments]
     options = {k: v.detach().double() if k == "dt" and isinstance(v, torch.Tensor) else v for k, v in options.items()}
     truth = tensors_of(reference(*wide, **options))
-    given = [x for x in (*arguments, *options.values()) if isinstance(x, torch.Tensor) and x.dtype != torch.int64]
+    given = [
+        x
+        for x in (*arguments, *options.values())
+        if isinstance(x, torch.Tensor) and (x.is_floating_point() or x.is_complex())
+    ]
     if not all(bool(torch.isfinite(x).all()) for x in given):
         return False
     error = max(ERROR[x.real.dtype] for x in given)

@@ -9,7 +9,7 @@ from torch.autograd import forward_ad
 import children
 from holdfast import nn
 from holdfast.errors import ArgumentError, BackendError, DtypeError, HoldfastError
-from holdfast.kernels import gate, library, lru, rnn, s4d, scan
+from holdfast.kernels import gate, library, lru, rnn, s4d, scan, selective
 from holdfast.kernels.gate import gate_reference
 from holdfast.kernels.s4d import s4d_step
 
@@ -100,6 +100,9 @@ BY_SCAN = OPS.s4d_scan_forward(*S4D, None, None, None, False, False, True, True)
 LRU = (random(2, 5, 3), random(4), random(4), random(8, 3), random(6, 8))
 RNN = (random(2, 5, 3), random(4, 4), random(4, 3), None, None, None, None)
 SETTINGS = ("tanh", None, False, "native")
+SELECTIVE = (random(2, 5, 4), random(2, 5, 4).abs(), -random(4, 3).abs(), *(random(2, 5, 2, 3) for _ in range(2)))
+SELECTIVE_BC = random(2, 5, 4), random(2, 5, 4)
+SELECTIVE_MORE = (random(4), random(2, 5, 4), random(4), random(2, 4, 3), None, None, True, False)
 # an op, its arguments, and which of them are tensors whose neighbours rely on their shape
 RAW = {
     "scan_forward": (random(1, 1, 3), H, random(4, 3), None, False),
@@ -110,6 +113,8 @@ RAW = {
     "s4d_scan_backward": (*S4D, random(3), None, None, False, False, *BY_SCAN, random(2, 9, 3), random(2, 3, 4, 2)),
     "s4d_fft_forward": (*S4D, random(3), None, False, False, True, True),
     "s4d_fft_backward": (*S4D, random(3), None, False, False, *SAVED, random(2, 9, 3)),
+    "selective_forward": (*SELECTIVE, *SELECTIVE_MORE, True),
+    "selective_backward": (*SELECTIVE, *SELECTIVE_MORE, random(2, 1, 3, 4), random(2, 5, 4), random(2, 4, 3)),
     "gate_forward": (x, x, w, bias, True),
     "gate_backward": (x, w, bias, random(4, 8, 32), x),
     "rnn_forward": (*RNN, *SETTINGS, False),
@@ -191,6 +196,7 @@ KERNELS = {
     "lru": lambda x, **way: lru(x, *LRU[1:], **way)[0],
     "s4d": lambda x, **way: s4d(x, *S4D[1:], **way)[0],
     "rnn": lambda x, **way: rnn(x, *RNN[1:3], **way)[0],
+    "selective": lambda x, **way: selective(x, torch.ones_like(x), -random(3, 4).abs(), *SELECTIVE_BC, **way)[0],
 }
 
 

@@ -8,12 +8,13 @@ import test_lru
 import test_rnn
 import test_s4d
 import test_scan
+import test_selective
 
 import children
 from holdfast.kernels import library
 
 native = pytest.mark.skipif(not library.status().available, reason="the native library is not built")
-KERNELS = (test_scan, test_lru, test_s4d, test_rnn, test_gate)
+KERNELS = (test_scan, test_lru, test_s4d, test_rnn, test_gate, test_selective)
 
 
 def check_build():

@@ -11,5 +11,6 @@ from holdfast.kernels.lru import lru
 from holdfast.kernels.rnn import rnn
 from holdfast.kernels.s4d import s4d
 from holdfast.kernels.scan import scan
+from holdfast.kernels.selective import selective
 
-__all__ = ["gate", "lru", "rnn", "s4d", "scan"]
+__all__ = ["gate", "lru", "rnn", "s4d", "scan", "selective"]

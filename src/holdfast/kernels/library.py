@@ -109,7 +109,11 @@ def function(name: str, argtypes: Sequence[Any], restype: Any = None) -> Any:
     library, state = _load()
     if library is None:
         raise BackendError(f"the native kernels are {state.reason}")
-    found = getattr(library, name)
+    found = getattr(library, name, None)
+    if found is None:
+        raise BackendError(
+            f"{state.path} lacks {name}: it was built from older sources; run `make install`, or reinstall"
+        )
     found.argtypes = list(argtypes)
     found.restype = restype
     return found

@@ -1,0 +1,212 @@
+// The selective scan backward: tiles in the order against the run. The states within a tile are computed anew from the
+// one that was kept before it, four at a time, while their tile is in the first cache.
+#pragma once
+
+#include <initializer_list>
+
+#include "selective/forward.h"
+
+namespace holdfast::selective {
+
+// Gradients, each dense and null where it is not wanted; those of b and c are (parts, rows, steps, groups, states), of a
+// and of what is like it a summand for each row, (rows, states, channels) and (rows, channels).
+template <typename T>
+struct Gradients {
+  T *u, *dt, *a, *b, *c, *d, *z, *bias, *h0;
+};
+
+// What a tile gathers for one vector of channels: (kTile, lanes) each.
+template <typename T>
+struct Adjoint {
+  const T *out;       // gradient of y before the gate
+  T *drive, *decay;   // of step size times input, and of the step size through the decay, in units of log 2
+  T *sum_b, *sum_c;   // (kTile, states, lanes): of b and c, still to be added up over the lanes
+  int64_t states;
+};
+
+// Carries the gradient `g` of `Width` states back through a tile, and adds to `of_rate`, the gradient of their rates.
+template <int Width, typename T>
+HOLDFAST_APART void retreat(const Tile<T> &tile, const Adjoint<T> &adjoint, int64_t state, const T *a, const T *kept,
+                            const T *factors, T *g, T *of_rate) {
+  Vector<T> now[Width], rate[Width], sum[Width];
+  for (int w = 0; w < Width; ++w) {
+    now[w] = load(g + w * lanes<T>);
+    rate[w] = load(a + w * lanes<T>);
+    sum[w] = Vector<T>{};  // of this tile alone: float32 then rounds in sums of 32, not of all steps
+  }
+  for (int64_t s = tile.steps - 1; s >= 0; --s) {
+    const Vector<T> out = load(adjoint.out + s * lanes<T>);
+    const Vector<T> delta = load(tile.delta + s * lanes<T>), drive = load(tile.drive + s * lanes<T>);
+    Vector<T> of_drive{}, of_decay{};
+    const T *const b = tile.b.at(s) + state, *const c = tile.c.at(s) + state;
+    T *const sum_b = adjoint.sum_b + (s * adjoint.states + state) * lanes<T>;
+    T *const sum_c = adjoint.sum_c + (s * adjoint.states + state) * lanes<T>;
+    const bool cut = tile.cut(s);
+#pragma GCC unroll 4
+    for (int w = 0; w < Width; ++w) {
+      const Vector<T> before = cut ? Vector<T>{} : load(kept + (s * Width + w) * lanes<T>);
+      const Vector<T> after = load(kept + ((s + 1) * Width + w) * lanes<T>);
+      const Vector<T> total = now[w] + out * c[w];
+      store(sum_c + w * lanes<T>, load(sum_c + w * lanes<T>) + out * after);
+      store(sum_b + w * lanes<T>, load(sum_b + w * lanes<T>) + total * drive);
+      of_drive += total * b[w];
+      now[w] = cut ? Vector<T>{} : load(factors + (s * Width + w) * lanes<T>) * total;
+      const Vector<T> exponent = now[w] * before;
+      of_decay += exponent * rate[w];
+      sum[w] += exponent * delta;
+    }
+    store(adjoint.drive + s * lanes<T>, load(adjoint.drive + s * lanes<T>) + of_drive);
+    store(adjoint.decay + s * lanes<T>, load(adjoint.decay + s * lanes<T>) + of_decay);
+  }
+  for (int w = 0; w < Width; ++w) {
+    store(g + w * lanes<T>, now[w]);
+    store(of_rate + w * lanes<T>, load(of_rate + w * lanes<T>) + sum[w]);
+  }
+}
+
+// The memory of one thread.
+template <typename T>
+struct Desk {
+  T *delta, *drive, *y, *out, *of_drive, *of_decay, *kept, *factors, *h, *sum_b, *sum_c, *vectors;
+
+  static int64_t size(const Problem<T> &p) {
+    const int64_t tile = kTile * lanes<T>;
+    return 6 * tile + (2 * tile + lanes<T>) * kTogether + p.states * lanes<T> + 2 * tile * p.states + p.vectors() * each(p);
+  }
+  // For each vector: gradient of the states, gradient of the rates, rates; gradients of bias and direct path.
+  static int64_t each(const Problem<T> &p) { return (3 * p.states + 2) * lanes<T>; }
+
+  Desk(const Problem<T> &p, T *memory) {
+    const int64_t tile = kTile * lanes<T>;
+    for (T **part : {&delta, &drive, &y, &out, &of_drive, &of_decay}) *part = memory, memory += tile;
+    kept = memory, memory += (tile + lanes<T>) * kTogether;
+    factors = memory, memory += tile * kTogether;
+    h = memory, memory += p.states * lanes<T>;
+    sum_b = memory, memory += tile * p.states;
+    sum_c = memory, memory += tile * p.states;
+    vectors = memory;
+  }
+};
+
+template <int Width, typename T>
+inline void pass(const Tile<T> &tile, const Adjoint<T> &adjoint, const Desk<T> &desk, int64_t n, bool gated, T *g,
+                 T *of_rate, const T *a) {
+  const int64_t at = n * lanes<T>;
+  advance<Width>(tile, n, a + at, desk.h + at, gated, desk.kept, desk.factors);
+  retreat<Width>(tile, adjoint, n, a + at, desk.kept, desk.factors, g + at, of_rate + at);
+}
+
+// One tile of one vector of channels.
+template <typename T>
+HOLDFAST_APART void backward_tile(const Channels<T> &channels, int64_t row, int64_t first, int64_t steps, const T *saved,
+                    const T *grad_y, const Gradients<T> &grads, const Desk<T> &desk, T *own) {
+  const Problem<T> &problem = channels.problem;
+  const Place place = channels.place;
+  const int64_t block = problem.states * lanes<T>;
+  T *const g = own, *const of_rate = own + block, *const a = own + 2 * block, *const of_bias = own + 3 * block;
+  T *const of_skip = of_bias + lanes<T>;
+  const Tile<T> tile = channels.tile(first, steps, desk.delta, desk.drive, desk.y);
+  const Steps<const T> from = problem.row(problem.dense(grad_y), row);
+  for (int64_t s = 0; s < steps; ++s) {
+    Vector<T> out = channels.get_at(from, first + s);
+    if (channels.z) {
+      const Vector<T> z = channels.get_at(channels.z, first + s);
+      out *= z * sigmoid<T>(z);
+    }
+    store(desk.out + s * lanes<T>, out);
+    store(desk.of_drive + s * lanes<T>, Vector<T>{});
+    store(desk.of_decay + s * lanes<T>, Vector<T>{});
+  }
+  const int64_t tiles = row * problem.tiles() + first / kTile;
+  gather(problem, place, saved + tiles * problem.states * problem.channels, desk.h);
+  const Adjoint<T> adjoint{desk.out, desk.of_drive, desk.of_decay, desk.sum_b, desk.sum_c, problem.states};
+  const bool gated = static_cast<bool>(channels.z);
+  int64_t n = 0;
+  for (; n + kTogether <= problem.states; n += kTogether)
+    pass<kTogether>(tile, adjoint, desk, n, gated, g, of_rate, a);
+  for (; n < problem.states; ++n) pass<1>(tile, adjoint, desk, n, gated, g, of_rate, a);
+
+  const auto write = [&](T *to, int64_t s, Vector<T> value) {
+    if (to) put(problem.row(problem.dense(to), row).at(first + s) + place.channel, value, place.count);
+  };
+  Vector<T> bias{}, skip{};
+  for (int64_t s = 0; s < steps; ++s) {
+    const Vector<T> u = channels.get_at(channels.u, first + s), out = load(desk.out + s * lanes<T>);
+    const Vector<T> of_drive = load(desk.of_drive + s * lanes<T>);
+    Vector<T> of_dt = load(desk.of_decay + s * lanes<T>) * T(0.69314718055994530942) + of_drive * u;
+    if (problem.flags & kSoftplus) {
+      const Vector<T> raw = channels.before_softplus(first + s);
+      of_dt = raw > T(20) ? of_dt : of_dt * sigmoid<T>(raw);
+    }
+    write(grads.u, s, out * channels.skip + of_drive * load(desk.delta + s * lanes<T>));
+    write(grads.dt, s, of_dt);
+    bias += of_dt;
+    skip += out * u;
+    if (gated) {
+      const Vector<T> z = channels.get_at(channels.z, first + s), share = sigmoid<T>(z);
+      const Vector<T> slope = share * (T(1) + z * (T(1) - share));
+      write(grads.z, s, channels.get_at(from, first + s) * load(desk.y + s * lanes<T>) * slope);
+    }
+  }
+  store(of_bias, load(of_bias) + bias);
+  store(of_skip, load(of_skip) + skip);
+}
+
+// Writes the sums over the lanes of one tile and group, and clears them.
+template <typename T>
+HOLDFAST_APART void flush(const Problem<T> &problem, int64_t row, int64_t part, int64_t group, int64_t first, int64_t steps,
+                          T *sums, T *to) {
+  const int64_t width = problem.groups * problem.states;
+  const Sequence<T> all{to + part * problem.rows * problem.steps * width, problem.steps * width, width};
+  const Steps<T> own = problem.row(all, row);
+  for (int64_t s = 0; s < steps; ++s)
+    for (int64_t n = 0; n < problem.states; ++n) {
+      T *const at = sums + (s * problem.states + n) * lanes<T>;
+      own.at(first + s)[group * problem.states + n] = sum<T>(load(at));
+      store(at, Vector<T>{});
+    }
+}
+
+// Gradients of b and c have to be zero before; gives 0 where there was no memory.
+template <typename T>
+int run_backward(const Problem<T> &problem, const T *saved, const T *grad_y, const T *grad_last,
+                 const Gradients<T> &grads) {
+  const int64_t own = Desk<T>::size(problem), each = Desk<T>::each(problem), block = problem.states * lanes<T>;
+  const auto memory = room<T>(own * problem.threads);
+  if (!memory) return 0;
+  problem.each([&](int rank, int64_t row, int64_t part, Range vectors) {
+    const Desk<T> desk(problem, memory.get() + rank * own);
+    const int64_t length = problem.length(row), size = problem.states * problem.channels;
+    for (int64_t i = 0; i < 2 * kTile * block; ++i) desk.sum_b[i] = 0;
+    for (int64_t v = vectors.begin; v < vectors.end; ++v) {
+      T *const mine = desk.vectors + v * each;
+      for (int64_t i = 0; i < each; ++i) mine[i] = 0;
+      const Channels<T> channels(problem, row, v);
+      gather(problem, channels.place, row_of(problem, grad_last, row), mine);
+      channels.rates(mine + 2 * block);
+    }
+    for (int64_t first = (length - 1) / kTile * kTile; first >= 0 && length > 0; first -= kTile) {
+      const int64_t steps = length - first < kTile ? length - first : kTile;
+      for (int64_t v = vectors.begin; v < vectors.end; ++v) {
+        const Channels<T> channels(problem, row, v);
+        backward_tile(channels, row, first, steps, saved, grad_y, grads, desk, desk.vectors + v * each);
+        const int64_t group = channels.place.group;
+        if (v + 1 < vectors.end && problem.place(v + 1).group == group) continue;
+        flush(problem, row, part, group, first, steps, desk.sum_b, grads.b);
+        flush(problem, row, part, group, first, steps, desk.sum_c, grads.c);
+      }
+    }
+    for (int64_t v = vectors.begin; v < vectors.end; ++v) {
+      const T *const mine = desk.vectors + v * each;
+      const Place place = problem.place(v);
+      if (grads.h0) scatter(problem, place, mine, grads.h0 + row * size);
+      scatter(problem, place, mine + block, grads.a + row * size);
+      const int64_t at = row * problem.channels + place.channel;
+      if (grads.bias) put(grads.bias + at, load(mine + 3 * block), place.count);
+      if (grads.d) put(grads.d + at, load(mine + 3 * block + lanes<T>), place.count);
+    }
+  });
+  return 1;
+}
+
+}  // namespace holdfast::selective

@@ -1,0 +1,151 @@
+// The selective scan forward: a tile of steps for one vector of channels after another.
+#pragma once
+
+#include "selective/exponential.h"
+#include "selective/problem.h"
+
+namespace holdfast::selective {
+
+// One tile of one vector of channels, in the order of the run. The arrays are (kTile, lanes).
+template <typename T>
+struct Tile {
+  int64_t steps;
+  T *delta, *drive, *y;  // step size, step size times input, output before the gate
+  Steps<const T> b, c;
+  Steps<const unsigned char> resets;
+
+  bool cut(int64_t s) const { return resets && *resets.at(s); }
+};
+
+// Steps `Width` states through a tile. `kept` (kTile + 1, Width, lanes) takes the states before the first step and after
+// each, `factors` (kTile, Width, lanes) the decays; both may be null. y is added to where `output`.
+template <int Width, typename T>
+HOLDFAST_APART void advance(const Tile<T> &tile, int64_t state, const T *a, T *h, bool output, T *kept, T *factors) {
+  Vector<T> now[Width], rate[Width];
+  for (int w = 0; w < Width; ++w) {
+    now[w] = load(h + w * lanes<T>);
+    rate[w] = load(a + w * lanes<T>);
+    if (kept) store(kept + w * lanes<T>, now[w]);
+  }
+  for (int64_t s = 0; s < tile.steps; ++s) {
+    if (tile.cut(s))
+      for (int w = 0; w < Width; ++w) now[w] = Vector<T>{};
+    const Vector<T> delta = load(tile.delta + s * lanes<T>), drive = load(tile.drive + s * lanes<T>);
+    Vector<T> y{};
+    const T *const b = tile.b.at(s) + state, *const c = tile.c.at(s) + state;
+#pragma GCC unroll 4
+    for (int w = 0; w < Width; ++w) {
+      const auto [scale, rest] = power_of_two<T>(delta * rate[w]);
+      // h + rest h before the power of two: a decay near 1 is never rounded itself
+      now[w] = scale * (now[w] + rest * now[w]) + drive * b[w];
+      y += now[w] * c[w];
+      if (kept) {
+        store(kept + ((s + 1) * Width + w) * lanes<T>, now[w]);
+        store(factors + (s * Width + w) * lanes<T>, scale + scale * rest);
+      }
+    }
+    if (output) store(tile.y + s * lanes<T>, load(tile.y + s * lanes<T>) + y);
+  }
+  for (int w = 0; w < Width; ++w) store(h + w * lanes<T>, now[w]);
+}
+
+// Inputs and results of one row and one vector of channels.
+template <typename T>
+struct Channels {
+  const Problem<T> &problem;
+  Place place;
+  Vector<T> bias, skip;
+  Steps<const T> u, dt, z, b, c;
+  Steps<const unsigned char> resets;
+
+  Channels(const Problem<T> &p, int64_t row, int64_t vector)
+      : problem(p), place(p.place(vector)), bias(of(p.bias)), skip(of(p.d)), u(p.row(p.u, row)), dt(p.row(p.dt, row)),
+        z(p.row(p.z, row)), b(p.row(p.b, row)), c(p.row(p.c, row)), resets(p.row(p.resets, row)) {}
+
+  Vector<T> of(const T *weights) const { return weights ? get(weights + place.channel, place.count) : Vector<T>{}; }
+  Vector<T> get_at(Steps<const T> from, int64_t s) const { return get(from.at(s) + place.channel, place.count); }
+  Vector<T> before_softplus(int64_t s) const { return get_at(dt, s) + bias; }
+
+  // Step sizes, driven inputs and direct paths of the steps from `first`.
+  Tile<T> tile(int64_t first, int64_t steps, T *delta, T *drive, T *y) const {
+    for (int64_t s = 0; s < steps; ++s) {
+      const Vector<T> x = get_at(u, first + s), raw = before_softplus(first + s);
+      const Vector<T> size = problem.flags & kSoftplus ? softplus<T>(raw) : raw;
+      store(delta + s * lanes<T>, size);
+      store(drive + s * lanes<T>, size * x);
+      store(y + s * lanes<T>, skip * x);
+    }
+    const int64_t group = place.group * problem.states;
+    const Steps<const T> own_b{b.at(first) + group, b.step}, own_c{c.at(first) + group, c.step};
+    return {steps, delta, drive, y, own_b, own_c, {resets ? resets.at(first) : nullptr, resets.step}};
+  }
+
+  // The rates of all states in units of log 2, (states, lanes).
+  void rates(T *to) const {
+    for (int64_t n = 0; n < problem.states; ++n)
+      store(to + n * lanes<T>, of(problem.a + n * problem.channels) * T(1.44269504088896340736));
+  }
+};
+
+// Copies (states, channels) of one row from or to (states, lanes) of one vector.
+template <typename T>
+inline void gather(const Problem<T> &problem, Place place, const T *from, T *to) {
+  for (int64_t n = 0; n < problem.states; ++n)
+    store(to + n * lanes<T>, from ? get(from + n * problem.channels + place.channel, place.count) : Vector<T>{});
+}
+template <typename T>
+inline void scatter(const Problem<T> &problem, Place place, const T *from, T *to) {
+  for (int64_t n = 0; n < problem.states; ++n)
+    put(to + n * problem.channels + place.channel, load(from + n * lanes<T>), place.count);
+}
+
+template <typename T>
+inline const T *row_of(const Problem<T> &problem, const T *states, int64_t row) {
+  return states ? states + row * problem.states * problem.channels : nullptr;
+}
+
+// `saved` (rows, tiles, states, channels) takes the states before each tile, or is null. Gives 0 where there was no memory.
+template <typename T>
+int run_forward(const Problem<T> &problem, T *y, T *last, T *saved) {
+  const int64_t block = problem.states * lanes<T>, own = (2 * block) * problem.vectors() + 3 * kTile * lanes<T>;
+  const auto memory = room<T>(own * problem.threads);
+  if (!memory) return 0;
+  problem.each([&](int rank, int64_t row, int64_t, Range vectors) {
+    T *const delta = memory.get() + rank * own, *const drive = delta + kTile * lanes<T>;
+    T *const out = drive + kTile * lanes<T>, *const states = out + kTile * lanes<T>;
+    const int64_t length = problem.length(row), size = problem.states * problem.channels;
+    for (int64_t v = vectors.begin; v < vectors.end; ++v) {
+      const Channels<T> channels(problem, row, v);
+      gather(problem, channels.place, row_of(problem, problem.h0, row), states + 2 * v * block);
+      channels.rates(states + (2 * v + 1) * block);
+    }
+    for (int64_t first = 0; first < length; first += kTile)
+      for (int64_t v = vectors.begin; v < vectors.end; ++v) {
+        const Channels<T> channels(problem, row, v);
+        const int64_t steps = length - first < kTile ? length - first : kTile;
+        const Tile<T> tile = channels.tile(first, steps, delta, drive, out);
+        T *const h = states + 2 * v * block, *const a = h + block;
+        if (saved) scatter(problem, channels.place, h, saved + (row * problem.tiles() + first / kTile) * size);
+        int64_t n = 0;
+        T *const nothing = nullptr;
+        for (; n + kTogether <= problem.states; n += kTogether)
+          advance<kTogether>(tile, n, a + n * lanes<T>, h + n * lanes<T>, true, nothing, nothing);
+        for (; n < problem.states; ++n)
+          advance<1>(tile, n, a + n * lanes<T>, h + n * lanes<T>, true, nothing, nothing);
+        const Steps<T> to = problem.row(problem.dense(y), row);
+        for (int64_t s = 0; s < steps; ++s) {
+          Vector<T> value = load(out + s * lanes<T>);
+          if (channels.z) {
+            const Vector<T> z = channels.get_at(channels.z, first + s);
+            value *= z * sigmoid<T>(z);
+          }
+          put(to.at(first + s) + channels.place.channel, value, channels.place.count);
+        }
+      }
+    for (int64_t v = vectors.begin; v < vectors.end; ++v)
+      scatter(problem, problem.place(v), states + 2 * v * block, last + row * size);
+  });
+  return 1;
+}
+
+}  // namespace holdfast::selective
