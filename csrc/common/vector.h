@@ -12,6 +12,13 @@
 #define HOLDFAST_VECTOR_BYTES 16
 #endif
 
+// Before a loop over registers: whole, at any level of optimisation.
+#if defined(__clang__)
+#define HOLDFAST_UNROLL _Pragma("unroll")
+#else
+#define HOLDFAST_UNROLL _Pragma("GCC unroll 16")
+#endif
+
 // For large functions with several callers: one copy of each, or the build takes minutes.
 #define HOLDFAST_APART __attribute__((noinline))
 

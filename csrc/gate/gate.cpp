@@ -64,7 +64,7 @@ int gate_forward(const Gate<T> &gate, const T *x, T *out, T *z) {
   gate.tiles([&](int rank, int64_t at, int64_t n) {
     T *const a = memory.get() + rank * own, *const pq = z ? z + at * 2 * d : a + own / 3;
     for (int64_t i = 0; i < n * d; i += lanes<T>) store(a + i, Gelu<T>(load(gate.y + at * d + i)).value);
-    product<false>(Left<T>{a, d, 1}, weight, pq, 2 * d, n, 2 * d, d);
+    product(false, Left<T>{a, d, 1}, weight, pq, 2 * d, n, 2 * d, d);
     for (int64_t t = 0; t < n; ++t)
       for (int64_t j = 0; j < d; j += lanes<T>) {
         const Vector<T> p = load(pq + t * 2 * d + j) + load(gate.bias + j);
@@ -97,13 +97,13 @@ int gate_backward(const Gate<T> &gate, const T *z, const T *grad, T *grad_y, T *
       for (int64_t t = 0; t < n; ++t) part += load(pq + t * 2 * d + j);
       store(sum + 2 * d * d + j, load(sum + 2 * d * d + j) + part);
     }
-    product<false>(Left<T>{pq, 2 * d, 1}, weight, ga, d, n, d, 2 * d);
+    product(false, Left<T>{pq, 2 * d, 1}, weight, ga, d, n, d, 2 * d);
     for (int64_t i = 0; i < n * d; i += lanes<T>) {
       const Gelu<T> gelu(load(gate.y + at * d + i));
       store(a + i, gelu.value);
       store(grad_y + at * d + i, load(ga + i) * gelu.slope);
     }
-    product<true>(Left<T>{pq, 1, 2 * d}, Right<T>::plain(a, d), sum, d, 2 * d, d, n);
+    product(true, Left<T>{pq, 1, 2 * d}, Right<T>::plain(a, d), sum, d, 2 * d, d, n);
   });
   for (int64_t i = 0; i < sums; ++i) {
     T total = 0;

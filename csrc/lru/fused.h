@@ -14,6 +14,7 @@ constexpr int64_t kTileSteps = 96;
 
 template <typename T>
 struct Layer {
+  Kind kind;  // of the states
   Shape shape;
   int64_t inputs, outputs;
   const T *u, *lam, *b, *c, *d, *h0;  // b (numbers, inputs), c (outputs, numbers); d and h0 may be null
@@ -25,10 +26,7 @@ struct Layer {
     const int64_t segments = std::clamp<int64_t>(shape.steps / kTileSteps, 1, wanted);
     return {false, segments, (shape.steps + segments - 1) / segments, 1, threads};
   }
-  template <typename K>
-  Layout layout() const {
-    return block_layout(extent_of<K>(shape.numbers), im_of<K>(shape.numbers), 0, 1);
-  }
+  Layout layout() const { return block_layout(extent_of(kind, shape.numbers), im_of(kind, shape.numbers), 0, 1); }
 };
 
 // Tile k of a span: its first step in memory, counted over all rows, and how many there are.
@@ -79,42 +77,42 @@ inline void clear_ends(const Shape &shape, T *data, int64_t numbers, int rank, i
   clear_tails(Array<T>{data, shape.steps * numbers, numbers}, same, rank, size);
 }
 
-// Runs every span of `split` from carries.starts(), or from 0 without Write: then only the states at the ends are
-// wanted, of all but the last segment of a row, and `scratch` holds a tile of them for each thread.
-template <typename K, bool Write, typename T>
+// Runs every span of `split` from carries.starts(), or from 0 where nothing is to be written: then only the states at the
+// ends are wanted, of all but the last segment of a row, and `scratch` holds a tile of inputs for each thread.
+template <typename T>
 void forward_tiles(const Layer<T> &layer, const Split &split, const Carries &carries, Right<T> b, Right<T> c, T *h, T *y,
-                   T *scratch) {
+                   T *scratch, bool write) {
   const Shape &shape = layer.shape;
   const int64_t in = layer.inputs, p = shape.numbers, out = layer.outputs;
-  const Layout layout = layer.template layout<K>();
+  const Layout layout = layer.layout();
   parallel(split.threads, [&](int rank, int size) {
     alignas(64) double states[state_limit];
     const Range mine = share(split.rows(shape), rank, size);
     for (int64_t index = mine.begin; index < mine.end; ++index) {
-      if (!Write && index % split.segments == split.segments - 1) continue;
+      if (!write && index % split.segments == split.segments - 1) continue;
       const Span span = split.span(shape, index);
-      read_states<K>(layout, !Write ? nullptr : carries.starts() + index * p, states);
+      read_states(layer.kind, layout, write ? carries.starts() + index * p : nullptr, states);
       for (int64_t k = 0; k < Tile::number(span); ++k) {
         const Tile tile(shape, span, k);
-        T *const here = !Write ? scratch + rank * kTileSteps * p : h + tile.at * p;
-        product<false>(Left<T>{layer.u + tile.at * in, in, 1}, b, here, p, tile.count, p, in);
+        T *const here = write ? h + tile.at * p : scratch + rank * kTileSteps * p;
+        product(false, Left<T>{layer.u + tile.at * in, in, 1}, b, here, p, tile.count, p, in);
         const Strip<T> strip = tile.strip(shape, here);
-        const Forward<T> run{{layer.lam, 0}, {strip.data, strip.time}, strip, 0, false};
-        forward<K, false, Write>(run, layout, tile.count, states, nullptr);
-        if constexpr (!Write) continue;
+        const Forward<T> run{{layer.lam, 0}, {strip.data, strip.time}, write ? strip : Strip<T>{}, 0, false};
+        forward(layer.kind, false, run, layout, tile.count, states);
+        if (!write) continue;
         T *const result = y + tile.at * out;
-        product<false>(Left<T>{here, p, 1}, c, result, out, tile.count, out, p);
+        product(false, Left<T>{here, p, 1}, c, result, out, tile.count, out, p);
         if (layer.d) add_scaled(layer.d, layer.u + tile.at * in, result, tile.count, out);
       }
-      write_states<K>(layout, states, carries.ends() + index * p);
+      write_states(layer.kind, layout, states, carries.ends() + index * p);
     }
-    if constexpr (!Write) return;
+    if (!write) return;
     clear_ends(shape, h, p, rank, size);
     clear_ends(shape, y, out, rank, size);
   });
 }
 
-template <typename K, typename T>
+template <typename T>
 bool run_forward_tiles(const Layer<T> &layer, T *h, T *y, T *last) {
   const int64_t in = layer.inputs, p = layer.shape.numbers, out = layer.outputs;
   const Split split = layer.split();
@@ -124,11 +122,11 @@ bool run_forward_tiles(const Layer<T> &layer, T *h, T *y, T *last) {
   const Right<T> b = pack(layer.b, 1, in, p, in, packed.data.get());
   const Right<T> c = pack(layer.c, 1, p, out, p, packed.data.get() + packed_size<T>(p, in));
   if (split.segments > 1) {
-    forward_tiles<K, false>(layer, split, carries, b, c, h, y, scratch.data.get());
-    powers<K>(carries, split, layer.shape, Array<const T>{layer.lam, 0, 0}, false);
+    forward_tiles(layer, split, carries, b, c, h, y, scratch.data.get(), false);
+    powers(layer.kind, carries, split, layer.shape, Array<const T>{layer.lam, 0, 0}, false);
   }
-  chain<K>(carries, split, layer.shape, layer.h0, false);
-  forward_tiles<K, true>(layer, split, carries, b, c, h, y, scratch.data.get());
+  chain(layer.kind, carries, split, layer.shape, layer.h0, false);
+  forward_tiles(layer, split, carries, b, c, h, y, scratch.data.get(), true);
   for (int64_t row = 0; row < layer.shape.rows; ++row)
     copy_row(p, carries.ends() + ((row + 1) * split.segments - 1) * p, last + row * p);
   return true;
@@ -153,47 +151,48 @@ struct Sums {
 };
 
 // The adjoint of forward_tiles; carries.products() takes lam's gradient.
-template <typename K, bool Write, typename T>
+template <typename T>
 void backward_tiles(const Layer<T> &layer, const Split &split, const Carries &carries, Right<T> c, Right<T> b, const T *h,
-                    const T *grad_y, const Gradients<T> &grads, T *memory) {
+                    const T *grad_y, const Gradients<T> &grads, T *memory, bool write) {
   const Shape &shape = layer.shape;
   const int64_t in = layer.inputs, p = shape.numbers, out = layer.outputs;
-  const Layout layout = layer.template layout<K>();
+  const Layout layout = layer.layout();
   parallel(split.threads, [&](int rank, int size) {
     alignas(64) double states[state_limit], lam_sums[state_limit];
     const Sums<T> sums(layer, memory + rank * Sums<T>::size(layer));
     const Range mine = share(split.rows(shape), rank, size);
     for (int64_t index = mine.begin; index < mine.end; ++index) {
-      if (!Write && index % split.segments == 0) continue;
+      if (!write && index % split.segments == 0) continue;
       const Span span = split.span(shape, index);
-      read_states<K>(layout, !Write ? nullptr : carries.starts() + index * p, states);
-      set_states<K>(layout, lam_sums, typename K::Value{});
+      read_states(layer.kind, layout, write ? carries.starts() + index * p : nullptr, states);
+      set_states(layer.kind, layout, lam_sums, 0);
       for (int64_t k = Tile::number(span); k-- > 0;) {
         const Tile tile(shape, span, k);
         const T *const gy = grad_y + tile.at * out, *const here = h + tile.at * p, *const u = layer.u + tile.at * in;
-        product<false>(Left<T>{gy, out, 1}, c, sums.tile, p, tile.count, p, out);
+        product(false, Left<T>{gy, out, 1}, c, sums.tile, p, tile.count, p, out);
         const Strip<T> g = tile.strip(shape, sums.tile);
         const Strip<const T> states_here = tile.strip(shape, here);
         const T *const before = span.first + k > 0 ? states_here.at(-1) : offset(layer.h0, span.row * p);
-        const Backward<T> run{{layer.lam, 0}, {g.data, g.time}, states_here, before, g, {nullptr, 0}, grads.lam != nullptr, 0, false};
-        backward<K, false, Write>(run, layout, tile.count, states, lam_sums);
-        if constexpr (!Write) continue;
+        const Backward<T> run{{layer.lam, 0}, {g.data, g.time},      states_here, before, write ? g : Strip<T>{},
+                              {nullptr, 0},   write && grads.lam, 0,           false};
+        backward(layer.kind, false, run, layout, tile.count, states, lam_sums);
+        if (!write) continue;
         if (grads.u) {
-          product<false>(Left<T>{sums.tile, p, 1}, b, grads.u + tile.at * in, in, tile.count, in, p);
+          product(false, Left<T>{sums.tile, p, 1}, b, grads.u + tile.at * in, in, tile.count, in, p);
           if (layer.d) add_scaled(layer.d, gy, grads.u + tile.at * in, tile.count, in);
         }
-        if (grads.b) product<true>(Left<T>{sums.tile, 1, p}, Right<T>::plain(u, in), sums.b, in, p, in, tile.count);
-        if (grads.c) product<true>(Left<T>{gy, 1, out}, Right<T>::plain(here, p), sums.c, p, out, p, tile.count);
+        if (grads.b) product(true, Left<T>{sums.tile, 1, p}, Right<T>::plain(u, in), sums.b, in, p, in, tile.count);
+        if (grads.c) product(true, Left<T>{gy, 1, out}, Right<T>::plain(here, p), sums.c, p, out, p, tile.count);
         if (grads.d) add_products(gy, u, sums.d, tile.count, out);
       }
-      write_states<K>(layout, states, carries.ends() + index * p);
-      if (Write) write_states<K>(layout, lam_sums, carries.products() + index * p);
+      write_states(layer.kind, layout, states, carries.ends() + index * p);
+      if (write) write_states(layer.kind, layout, lam_sums, carries.products() + index * p);
     }
-    if (Write && grads.u) clear_ends(shape, grads.u, in, rank, size);
+    if (write && grads.u) clear_ends(shape, grads.u, in, rank, size);
   });
 }
 
-template <typename K, typename T>
+template <typename T>
 bool run_backward_tiles(const Layer<T> &layer, const T *h, const T *grad_y, const T *grad_last,
                         const Gradients<T> &grads) {
   const int64_t in = layer.inputs, p = layer.shape.numbers, out = layer.outputs, own = Sums<T>::size(layer);
@@ -204,11 +203,11 @@ bool run_backward_tiles(const Layer<T> &layer, const T *h, const T *grad_y, cons
   const Right<T> c = pack(layer.c, p, 1, p, out, packed.data.get());
   const Right<T> b = pack(layer.b, in, 1, in, p, packed.data.get() + packed_size<T>(p, out));
   if (split.segments > 1) {
-    backward_tiles<K, false>(layer, split, carries, c, b, h, grad_y, grads, memory.data.get());
-    powers<K>(carries, split, layer.shape, Array<const T>{layer.lam, 0, 0}, true);
+    backward_tiles(layer, split, carries, c, b, h, grad_y, grads, memory.data.get(), false);
+    powers(layer.kind, carries, split, layer.shape, Array<const T>{layer.lam, 0, 0}, true);
   }
-  chain<K>(carries, split, layer.shape, grad_last, true);
-  backward_tiles<K, true>(layer, split, carries, c, b, h, grad_y, grads, memory.data.get());
+  chain(layer.kind, carries, split, layer.shape, grad_last, true);
+  backward_tiles(layer, split, carries, c, b, h, grad_y, grads, memory.data.get(), true);
   for (int64_t row = 0; row < layer.shape.rows; ++row) {
     double *const lam = carries.products() + row * split.segments * p;
     copy_row(p, carries.ends() + row * split.segments * p, grads.h0 + row * p);

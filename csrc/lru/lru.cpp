@@ -2,25 +2,21 @@
 // states where the eigenvalues are real. `lam` and every row hold `numbers` numbers: 2N planar, N real.
 #include "common/export.h"
 #include "lru/fused.h"
-#include "scan/instances.h"
-
-namespace holdfast::scan {
-HOLDFAST_SCAN_INSTANCES(extern, float)
-HOLDFAST_SCAN_INSTANCES(extern, double)
-}  // namespace holdfast::scan
+#include "scan/problem.h"
 
 namespace {
 
 using namespace holdfast::scan;
+
+Kind kind_of(int planar) { return planar ? Kind::planar : Kind::real; }
 
 template <typename T>
 void lru_forward(int planar, int reverse, int64_t rows, int64_t steps, int64_t numbers, const T *lam, const T *h0,
                  const int64_t *lengths, T *x, T *last, int threads) {
   if (rows == 0 || numbers == 0) return;
   const int64_t row = steps * numbers;
-  const ForwardProblem<T> problem{
-      {rows, steps, numbers, lengths, reverse != 0}, {lam, 0, 0}, {x, row, numbers}, {x, row, numbers}, h0, last};
-  planar ? run_forward<Planar, false>(problem, threads) : run_forward<Real, false>(problem, threads);
+  const Shape shape{rows, steps, numbers, lengths, reverse != 0};
+  run_forward<T>({kind_of(planar), false, shape, {lam, 0, 0}, {x, row, numbers}, {x, row, numbers}, h0, last}, threads);
 }
 
 template <typename T>
@@ -28,7 +24,9 @@ void lru_backward(int planar, int reverse, int64_t rows, int64_t steps, int64_t 
                   const T *h0, const T *grad_last, const int64_t *lengths, T *g, T *grad_lam, T *grad_h0, int threads) {
   if (rows == 0 || numbers == 0) return;
   const int64_t row = steps * numbers;
-  const BackwardProblem<T> problem{{rows, steps, numbers, lengths, reverse != 0},
+  const BackwardProblem<T> problem{kind_of(planar),
+                                   false,
+                                   {rows, steps, numbers, lengths, reverse != 0},
                                    {lam, 0, 0},
                                    {g, row, numbers},
                                    {h, row, numbers},
@@ -38,17 +36,17 @@ void lru_backward(int planar, int reverse, int64_t rows, int64_t steps, int64_t 
                                    {nullptr, 0, 0},
                                    grad_lam,
                                    grad_h0};
-  planar ? run_backward<Planar, false>(problem, threads) : run_backward<Real, false>(problem, threads);
+  run_backward(problem, threads);
 }
 
 // sizes: rows, steps, inputs, numbers, outputs; inputs: u, lam, b, c, d, h0
 template <typename T>
-holdfast::lru::Layer<T> layer_of(int reverse, const int64_t *sizes, const int64_t *lengths, const T *const *inputs,
+holdfast::lru::Layer<T> layer_of(int planar, int reverse, const int64_t *sizes, const int64_t *lengths, const T *const *inputs,
                                  int threads) {
   const Shape shape{sizes[0], sizes[1], sizes[3], lengths, reverse != 0};
   const int64_t tiles = sizes[0] * sizes[1] / holdfast::lru::kTileSteps;  // below two, a second thread only waits
   const int team = static_cast<int>(std::clamp<int64_t>(tiles, 1, threads));
-  return {shape, sizes[2], sizes[4], inputs[0], inputs[1], inputs[2], inputs[3], inputs[4], inputs[5], team};
+  return {kind_of(planar), shape, sizes[2], sizes[4], inputs[0], inputs[1], inputs[2], inputs[3], inputs[4], inputs[5], team};
 }
 
 }  // namespace
@@ -58,9 +56,8 @@ holdfast::lru::Layer<T> layer_of(int reverse, const int64_t *sizes, const int64_
 #define HOLDFAST_LRU_FUSED_FORWARD(NAME, T)                                                                         \
   HOLDFAST_EXPORT int NAME(int planar, int reverse, const int64_t *sizes, const int64_t *lengths,                   \
                            const T *const *inputs, T *h, T *y, T *last, int threads) {                              \
-    const auto layer = layer_of<T>(reverse, sizes, lengths, inputs, threads);                                       \
-    return planar ? holdfast::lru::run_forward_tiles<Planar>(layer, h, y, last)                                         \
-                  : holdfast::lru::run_forward_tiles<Real>(layer, h, y, last);                                          \
+    const auto layer = layer_of<T>(planar, reverse, sizes, lengths, inputs, threads);                                       \
+    return holdfast::lru::run_forward_tiles(layer, h, y, last);                                                     \
   }
 
 // grads: of u, lam, b, c, d, h0; each may be null but the last. lam's is (rows, numbers), a summand for each row.
@@ -68,10 +65,9 @@ holdfast::lru::Layer<T> layer_of(int reverse, const int64_t *sizes, const int64_
   HOLDFAST_EXPORT int NAME(int planar, int reverse, const int64_t *sizes, const int64_t *lengths,                   \
                            const T *const *inputs, const T *h, const T *grad_y, const T *grad_last, T *const *g,    \
                            int threads) {                                                                           \
-    const auto layer = layer_of<T>(reverse, sizes, lengths, inputs, threads);                                       \
+    const auto layer = layer_of<T>(planar, reverse, sizes, lengths, inputs, threads);                                       \
     const holdfast::lru::Gradients<T> grads{g[0], g[1], g[2], g[3], g[4], g[5]};                                    \
-    return planar ? holdfast::lru::run_backward_tiles<Planar>(layer, h, grad_y, grad_last, grads)                       \
-                  : holdfast::lru::run_backward_tiles<Real>(layer, h, grad_y, grad_last, grads);                        \
+    return holdfast::lru::run_backward_tiles(layer, h, grad_y, grad_last, grads);                                   \
   }
 
 HOLDFAST_LRU_FUSED_FORWARD(holdfast_lru_fused_forward_f32, float)

@@ -1,11 +1,7 @@
 // Activations of the RNN kernel on whole vectors, each with its derivative written in its own output.
 #pragma once
 
-#if defined(__AVX512F__)
-#include <immintrin.h>
-#endif
-
-#include "common/vector.h"
+#include "common/masked.h"
 
 namespace holdfast::rnn {
 
@@ -44,29 +40,6 @@ inline Vector<double> expm1_tail(Vector<double> r) {
   q = q * r + 0.04166666666666667;
   q = q * r + 0.1666666666666667;
   return q * r + 0.5;
-}
-
-// Comparisons are written so that a NaN passes through, as it does in torch; that is what the instructions give when
-// the limit comes first, and compilers do not see it in a ?: of vectors.
-template <typename T>
-inline Vector<T> at_most(Vector<T> x, T limit) {
-  const Vector<T> bound = broadcast<T>(limit);
-#if defined(__AVX512F__)
-  if constexpr (sizeof(T) == 4) return (Vector<T>)_mm512_mask_min_ps((__m512)x, 0xffff, (__m512)bound, (__m512)x);
-  else return (Vector<T>)_mm512_mask_min_pd((__m512d)x, 0xff, (__m512d)bound, (__m512d)x);
-#else
-  return x > bound ? bound : x;
-#endif
-}
-template <typename T>
-inline Vector<T> at_least(Vector<T> x, T limit) {
-  const Vector<T> bound = broadcast<T>(limit);
-#if defined(__AVX512F__)
-  if constexpr (sizeof(T) == 4) return (Vector<T>)_mm512_mask_max_ps((__m512)x, 0xffff, (__m512)bound, (__m512)x);
-  else return (Vector<T>)_mm512_mask_max_pd((__m512d)x, 0xff, (__m512d)bound, (__m512d)x);
-#else
-  return x < bound ? bound : x;
-#endif
 }
 
 // e^x = scale * (1 + rest), scale a power of two and |rest| < 0.42; |x| may be 88 (float) or 709 (double) at most.

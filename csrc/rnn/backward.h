@@ -47,17 +47,18 @@ void pack_backward(const Call &call, const Plan<T> &plan, const BackwardMemory<T
 
 // Step `step` of the first `active` rows before the matrix product: turns the gradient of the state into that of the
 // sum inside sigma, kept in `deltas`; for Euler steps the gradient of the state stays in `carry`.
-template <typename T, int32_t Kind, bool Euler>
+template <typename T, int32_t Kind>
 void backward_step(const Call &call, const Plan<T> &plan, const BackwardMemory<T> &memory, const Group &group,
                    int64_t active, int64_t step, int64_t begin) {
   const int64_t m = call.state, d = call.features, direction = call.reverse ? -1 : 1;
   const T *diagonal = call.diagonal ? memory.w : nullptr;
+  const bool euler = call.euler;
   for (int64_t r = 0; r < active; ++r) {
     const Row &row = group[r];
     const int64_t at = row.index * call.time + row.first + direction * step;
     const T dt = call.dts ? static_cast<const T *>(call.dts)[at] : static_cast<T>(call.dt);
     const T *grad = call.grad_h ? static_cast<const T *>(call.grad_h) + at * m : nullptr;
-    const T *y = static_cast<const T *>(Euler ? call.y : call.h) + at * m;
+    const T *y = static_cast<const T *>(euler ? call.y : call.h) + at * m;
     T *carry = memory.carry + r * plan.stride;
     T *delta = memory.deltas + r * memory.row + (step - begin) * plan.stride;
     if (step >= kAhead) {
@@ -65,7 +66,7 @@ void backward_step(const Call &call, const Plan<T> &plan, const BackwardMemory<T
       fetch_to_read(y - direction * kAhead * m, m);
     }
     // what the end of this block will use
-    if (Euler && call.grad_w) fetch_to_read(static_cast<const T *>(call.h) + at * m, m);
+    if (euler && call.grad_w) fetch_to_read(static_cast<const T *>(call.h) + at * m, m);
     if (!plan.few && call.grad_u) fetch_to_read(static_cast<const T *>(call.x) + at * d, d);
     if (!plan.few && call.grad_x) fetch_to_write(static_cast<T *>(call.grad_x) + at * d, d);
     Vector<T> along_dt{};
@@ -76,15 +77,15 @@ void backward_step(const Call &call, const Plan<T> &plan, const BackwardMemory<T
       if (grad) slope += whole ? load(grad + j) : load_part(grad + j, part);
       const Vector<T> value = whole ? load(y + j) : load_part(y + j, part);
       Vector<T> inner = differentiate<T, Kind>(value, slope);
-      if (Euler) {
+      if (euler) {
         inner *= dt;
         along_dt += slope * value;
       }
       store(delta + j, inner);
-      if (diagonal) store(carry + j, (Euler ? slope : Vector<T>{}) + inner * load(diagonal + j));
-      else if (Euler) store(carry + j, slope);
+      if (diagonal) store(carry + j, (euler ? slope : Vector<T>{}) + inner * load(diagonal + j));
+      else if (euler) store(carry + j, slope);
     }
-    if (Euler && call.grad_dts) static_cast<T *>(call.grad_dts)[at] = sum_lanes<T>(along_dt);
+    if (euler && call.grad_dts) static_cast<T *>(call.grad_dts)[at] = sum_lanes<T>(along_dt);
   }
 }
 
@@ -94,14 +95,10 @@ using BackwardStep = void (*)(const Call &, const Plan<T> &, const BackwardMemor
 
 template <typename T>
 BackwardStep<T> backward_step_for(const Call &call) {
-  static constexpr BackwardStep<T> steps[][2] = {
-      {backward_step<T, kTanh, false>, backward_step<T, kTanh, true>},
-      {backward_step<T, kHardtanh, false>, backward_step<T, kHardtanh, true>},
-      {backward_step<T, kRelu, false>, backward_step<T, kRelu, true>},
-      {backward_step<T, kSigmoid, false>, backward_step<T, kSigmoid, true>},
-      {backward_step<T, kLinear, false>, backward_step<T, kLinear, true>},
-  };
-  return steps[call.activation][call.euler];
+  static constexpr BackwardStep<T> steps[] = {backward_step<T, kTanh>, backward_step<T, kHardtanh>,
+                                              backward_step<T, kRelu>, backward_step<T, kSigmoid>,
+                                              backward_step<T, kLinear>};
+  return steps[call.activation];
 }
 
 // grad_x = delta U for `steps` steps of one row from `begin` on.

@@ -42,12 +42,13 @@ void pack_forward(const Call &call, const Plan<T> &plan, const ForwardMemory<T> 
 
 // One step of the first `active` rows of a group, after the matrix product: adds what is still missing in `sums`,
 // applies the activation, updates the state and writes the outputs.
-template <typename T, int32_t Kind, bool Euler>
+template <typename T, int32_t Kind>
 void forward_step(const Call &call, const Plan<T> &plan, const ForwardMemory<T> &memory, const Group &group,
                   int64_t active, int64_t step, Rows<const T> sums) {
   const int64_t m = call.state, vectors = plan.vectors, tail = m - (vectors - 1) * lanes<T>;
   const int64_t features = plan.few ? call.features : 0, direction = call.reverse ? -1 : 1;
   const T *u = memory.u, *diagonal = call.diagonal ? memory.w : nullptr;
+  const bool euler = call.euler;
   for (int64_t r = 0; r < active; ++r) {
     const Row &row = group[r];
     const int64_t at = row.index * call.time + row.first + direction * step;
@@ -68,7 +69,7 @@ void forward_step(const Call &call, const Plan<T> &plan, const ForwardMemory<T> 
       for (int64_t d = 0; d < features; ++d) z += x[d] * load(u + d * vectors * lanes<T> + j);
       if (diagonal) z += load(diagonal + j) * load(state + j);
       const Vector<T> value = activate<T, Kind>(z);
-      const Vector<T> next = Euler ? load(state + j) + dt * value : value;
+      const Vector<T> next = euler ? load(state + j) + dt * value : value;
       store(state + j, next);
       if (v + 1 < vectors || tail == lanes<T>) {
         store(h + j, next);
@@ -87,14 +88,9 @@ using ForwardStep = void (*)(const Call &, const Plan<T> &, const ForwardMemory<
 
 template <typename T>
 ForwardStep<T> forward_step_for(const Call &call) {
-  static constexpr ForwardStep<T> steps[][2] = {
-      {forward_step<T, kTanh, false>, forward_step<T, kTanh, true>},
-      {forward_step<T, kHardtanh, false>, forward_step<T, kHardtanh, true>},
-      {forward_step<T, kRelu, false>, forward_step<T, kRelu, true>},
-      {forward_step<T, kSigmoid, false>, forward_step<T, kSigmoid, true>},
-      {forward_step<T, kLinear, false>, forward_step<T, kLinear, true>},
-  };
-  return steps[call.activation][call.euler];
+  static constexpr ForwardStep<T> steps[] = {forward_step<T, kTanh>, forward_step<T, kHardtanh>, forward_step<T, kRelu>,
+                                             forward_step<T, kSigmoid>, forward_step<T, kLinear>};
+  return steps[call.activation];
 }
 
 // inputs[s][r] = U x + b for the steps begin + s < end of every row.

@@ -4,17 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#if defined(__AVX2__)
-#include <immintrin.h>
-#endif
-
-#include "common/vector.h"
-
-#if defined(__clang__)
-#define HOLDFAST_UNROLL _Pragma("unroll")
-#else
-#define HOLDFAST_UNROLL _Pragma("GCC unroll 16")
-#endif
+#include "common/masked.h"
 
 namespace holdfast::rnn {
 
@@ -24,28 +14,6 @@ constexpr int kMaxRows = 8, kMaxVectors = 4, kMaxAccumulators = 24;
 #else
 constexpr int kMaxRows = 6, kMaxVectors = 2, kMaxAccumulators = 12;
 #endif
-
-// Loads and stores of the first `count` lanes without a call of memcpy, which costs more than a whole m = 8 row.
-template <typename T>
-inline Vector<T> load_part(const T *p, int64_t count) {
-#if defined(__AVX512F__)
-  if constexpr (sizeof(T) == 4) return (Vector<T>)_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), p);
-  else return (Vector<T>)_mm512_maskz_loadu_pd(static_cast<__mmask8>((1u << count) - 1), p);
-#else
-  Vector<T> v{};
-  for (int64_t i = 0; i < lanes<T>; ++i) v[i] = i < count ? p[i] : T(0);
-  return v;
-#endif
-}
-template <typename T>
-inline void store_part(T *p, Vector<T> v, int64_t count) {
-#if defined(__AVX512F__)
-  if constexpr (sizeof(T) == 4) _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << count) - 1), (__m512)v);
-  else _mm512_mask_storeu_pd(p, static_cast<__mmask8>((1u << count) - 1), (__m512d)v);
-#else
-  for (int64_t i = 0; i < count; ++i) p[i] = v[i];
-#endif
-}
 
 // The sum of all lanes, pairwise: 4 steps where one lane after the other takes 16.
 template <typename T, typename V, int... I>

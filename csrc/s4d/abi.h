@@ -1,8 +1,6 @@
 // How the arguments of the C ABI are read.
 #pragma once
 
-#include <type_traits>
-
 #include "s4d/tables.h"
 
 namespace holdfast::s4d {
@@ -19,17 +17,7 @@ inline Shape shape_of(const int64_t *sizes, const int64_t *lengths, int flags) {
 template <typename T>
 Weights<T> weights_of(const T *const *weights, int flags, double *modes) {
   return {weights[0], weights[1], weights[2], weights[3], weights[4], weights[5], (flags & kBilinear) != 0,
-          reinterpret_cast<Mode *>(modes)};
-}
-
-// Calls body with true_type for real modes, false_type for complex ones.
-template <typename Body>
-void each_kind(int flags, Body &&body) {
-  if (flags & kComplex) {
-    body(std::false_type{});
-  } else {
-    body(std::true_type{});
-  }
+          (flags & kComplex) == 0, reinterpret_cast<Mode *>(modes)};
 }
 
 }  // namespace holdfast::s4d

@@ -13,9 +13,9 @@ void measure(const int64_t *sizes, int threads, int64_t *out) {
   const Shape shape = shape_of(sizes, nullptr, 0);
   const Weights<T> weights{};
   Arena to(nullptr), back(nullptr);
-  FftForward<T, false> layer(shape, weights, nullptr, nullptr, threads);
+  FftForward<T> layer(shape, weights, nullptr, nullptr, threads);
   layer.take(to);
-  FftBackward<T, false>(shape, weights, nullptr, nullptr, threads).take(back);
+  FftBackward<T>(shape, weights, nullptr, nullptr, threads).take(back);
   out[0] = to.used();
   out[1] = back.used();
   out[2] = layer.layout.blocks * layer.kernel_size();
@@ -27,13 +27,11 @@ void forward(const int64_t *sizes, int flags, const int64_t *lengths, const T *u
              T *h_last, double *modes, T *kernel, const T *twiddles, void *workspace, int threads) {
   const Shape shape = shape_of(sizes, lengths, flags);
   const Weights<T> all = weights_of(weights, flags, modes);
-  each_kind(flags, [&](auto real) {
-    FftForward<T, decltype(real)::value> layer(shape, all, twiddles, kernel, threads);
-    layer.u = u, layer.y = y, layer.h_last = h_last;
-    Arena arena(workspace);
-    layer.take(arena);
-    layer.run();
-  });
+  FftForward<T> layer(shape, all, twiddles, kernel, threads);
+  layer.u = u, layer.y = y, layer.h_last = h_last;
+  Arena arena(workspace);
+  layer.take(arena);
+  layer.run();
 }
 
 template <typename T>
@@ -42,14 +40,12 @@ void backward(const int64_t *sizes, int flags, const int64_t *lengths, const T *
               void *workspace, int threads) {
   const Shape shape = shape_of(sizes, lengths, flags);
   const Weights<T> all = weights_of(weights, flags, const_cast<double *>(modes));
-  each_kind(flags, [&](auto real) {
-    FftBackward<T, decltype(real)::value> layer(shape, all, twiddles, const_cast<T *>(kernel), threads);
-    layer.u = u, layer.gy = gy, layer.gu = gu;
-    layer.grads = {grads[0], grads[1], grads[2], grads[3], grads[4], grads[5]};
-    Arena arena(workspace);
-    layer.take(arena);
-    layer.run();
-  });
+  FftBackward<T> layer(shape, all, twiddles, const_cast<T *>(kernel), threads);
+  layer.u = u, layer.gy = gy, layer.gu = gu;
+  layer.grads = {grads[0], grads[1], grads[2], grads[3], grads[4], grads[5]};
+  Arena arena(workspace);
+  layer.take(arena);
+  layer.run();
 }
 
 }  // namespace

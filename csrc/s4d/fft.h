@@ -14,6 +14,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include "s4d/fft_butterfly.h"
 
@@ -105,16 +106,16 @@ template <int R, bool Inverse, typename T>
 HOLDFAST_INLINE void stage(T *data, int64_t m, const T *w) {
   for (int64_t j = 0; j < m; ++j, data += kPoint<T>, w += 2 * (R - 1)) {
     Point<T> x[R];
-    for (int q = 0; q < R; ++q) x[q] = get<Inverse>(data + q * m * kPoint<T>);
+    HOLDFAST_UNROLL for (int q = 0; q < R; ++q) x[q] = get<Inverse>(data + q * m * kPoint<T>);
     if constexpr (!Inverse) dft(x);
-    for (int q = 1; q < R; ++q) x[q] = turned(x[q], w[2 * q - 2], w[2 * q - 1]);
+    HOLDFAST_UNROLL for (int q = 1; q < R; ++q) x[q] = turned(x[q], w[2 * q - 2], w[2 * q - 1]);
     if constexpr (Inverse) dft(x);
-    for (int q = 0; q < R; ++q) put<Inverse>(data + q * m * kPoint<T>, x[q]);
+    HOLDFAST_UNROLL for (int q = 0; q < R; ++q) put<Inverse>(data + q * m * kPoint<T>, x[q]);
   }
 }
 
 template <bool Inverse, typename T>
-void run_stage(const Plan &plan, int s, T *data, int64_t n, const T *twiddles) {
+HOLDFAST_APART void run_stage(const Plan &plan, int s, T *data, int64_t n, const T *twiddles) {
   const T *w = twiddles + plan.table[s];
   switch (plan.radix[s]) {
     case 2: return stage<2, Inverse>(data, n / 2, w);
@@ -133,7 +134,8 @@ void first_stage(const Plan &plan, const T *w, T *data, Source &&source) {
     Point<T> x[kFirst];
     quarter_turned(source(j), source(j + m), source(j + 2 * m), source(j + 3 * m), x);
     dft(x);
-    for (int q = 0; q < kFirst; ++q) put<false>(data + q * m * kPoint<T>, turned(x[q], w[2 * q], w[2 * q + 1]));
+    HOLDFAST_UNROLL for (int q = 0; q < kFirst; ++q)
+        put<false>(data + q * m * kPoint<T>, turned(x[q], w[2 * q], w[2 * q + 1]));
   }
 }
 
@@ -143,51 +145,42 @@ void last_stage(const Plan &plan, const T *w, const T *data, Sink &&sink) {
   const int64_t m = plan.inner;
   for (int64_t j = 0; j < m; ++j, data += kPoint<T>, w += 2 * kFirst) {
     Point<T> x[kFirst];
-    for (int q = 0; q < kFirst; ++q) x[q] = turned(get<true>(data + q * m * kPoint<T>), w[2 * q], w[2 * q + 1]);
+    HOLDFAST_UNROLL for (int q = 0; q < kFirst; ++q)
+        x[q] = turned(get<true>(data + q * m * kPoint<T>), w[2 * q], w[2 * q + 1]);
     dft(x);
     Vector<T> y[kFirst];
     real_parts(x, y);
-    for (int k = 0; k < kFirst; ++k) sink(j + k * m, y[k]);
+    HOLDFAST_UNROLL for (int k = 0; k < kFirst; ++k) sink(j + k * m, y[k]);
   }
 }
 
-// The last stage has R points next to each other.
+// `count` times the last stage, whose R points lie next to each other.
 template <typename Work>
-void run_leaf(int radix, int64_t offset, Work &work) {
+HOLDFAST_APART void run_leaves(int radix, int64_t offset, int64_t count, Work &work) {
+  const auto run = [&](auto r) {
+    for (int64_t i = 0; i < count; ++i) work.template leaf<r()>(offset + i * r());
+  };
   switch (radix) {
-    case 2: return work.template leaf<2>(offset);
-    case 3: return work.template leaf<3>(offset);
-    case 4: return work.template leaf<4>(offset);
-    case 5: return work.template leaf<5>(offset);
-    default: return work.template leaf<8>(offset);
+    case 2: return run(std::integral_constant<int, 2>{});
+    case 3: return run(std::integral_constant<int, 3>{});
+    case 4: return run(std::integral_constant<int, 4>{});
+    case 5: return run(std::integral_constant<int, 5>{});
+    default: return run(std::integral_constant<int, 8>{});
   }
-}
-
-// The last two stages, of radix R and 8, at once.
-template <int R, typename Work>
-void run_twig(int s, int64_t offset, Work &work) {
-  work.template short_down<R, 8>(s, offset);
-  for (int q = 0; q < R; ++q) work.template leaf<8>(offset + q * 8);
-  work.template short_up<R, 8>(s, offset);
 }
 
 // Walks the inner stages depth first: work.down(s, offset, n), the parts, work.up(s, offset, n), and at the last stage
 // work.leaf<R>(offset).
 template <typename Work>
 void descend(const Plan &plan, int s, int64_t offset, int64_t n, Work &work) {
-  const int radix = plan.radix[s];
-  if (s == plan.stages - 1) return run_leaf(radix, offset, work);
-  if (s == plan.stages - 2 && plan.radix[s + 1] == 8) {
-    switch (radix) {
-      case 2: return run_twig<2>(s, offset, work);
-      case 3: return run_twig<3>(s, offset, work);
-      case 4: return run_twig<4>(s, offset, work);
-      case 5: return run_twig<5>(s, offset, work);
-      default: return run_twig<8>(s, offset, work);
-    }
-  }
+  const int radix = plan.radix[s], last = plan.stages - 1;
+  if (s == last) return run_leaves(radix, offset, 1, work);
   work.down(s, offset, n);
-  for (int q = 0; q < radix; ++q) descend(plan, s + 1, offset + q * (n / radix), n / radix, work);
+  if (s + 1 == last) {
+    run_leaves(plan.radix[last], offset, radix, work);
+  } else {
+    for (int q = 0; q < radix; ++q) descend(plan, s + 1, offset + q * (n / radix), n / radix, work);
+  }
   work.up(s, offset, n);
 }
 

@@ -5,9 +5,9 @@
 
 namespace holdfast::s4d {
 
-template <typename T, bool Real>
-struct FftBackward : FftLayer<T, Real> {
-  using Base = FftLayer<T, Real>;
+template <typename T>
+struct FftBackward : FftLayer<T> {
+  using Base = FftLayer<T>;
   using Base::shape, Base::layout, Base::transform, Base::twiddles, Base::threads, Base::weights, Base::parts;
   const T *u = nullptr, *gy = nullptr;
   T *gu = nullptr;
@@ -105,7 +105,7 @@ struct FftBackward : FftLayer<T, Real> {
       }
       for (int64_t mode = 0; mode < shape.modes; ++mode) {
         Pair<T> zeroth, first;
-        moments_tile<Real>(tables, mode, ceil_div(count, 2 * kStride) * 2 * kStride, g + lanes<T>, zeroth, first);
+        moments_tile(weights.real, tables, mode, ceil_div(count, 2 * kStride) * 2 * kStride, g + lanes<T>, zeroth, first);
         const Coefficients<T> of(shape, layout, weights, block, mode);
         const double *p = power + mode * 2 * lanes<T>, later = static_cast<double>(tile * kTile + 1);
         for (int64_t i = 0; i < lanes<T>; ++i) {

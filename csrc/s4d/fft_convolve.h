@@ -19,23 +19,15 @@ struct Walk {
   void up(int s, int64_t offset, int64_t n) {
     if constexpr (Up) run_stage<true>(plan, s, at(offset), n, twiddles);
   }
-  template <int R, int M>
-  HOLDFAST_INLINE void short_down(int s, int64_t offset) {
-    if constexpr (Down) stage<R, false>(at(offset), M, twiddles + plan.table[s]);
-  }
-  template <int R, int M>
-  HOLDFAST_INLINE void short_up(int s, int64_t offset) {
-    if constexpr (Up) stage<R, true>(at(offset), M, twiddles + plan.table[s]);
-  }
 };
 
 template <bool Swapped, int R, typename T>
 HOLDFAST_INLINE void get_all(const T *p, Point<T> (&x)[R]) {
-  for (int q = 0; q < R; ++q) x[q] = get<Swapped>(p + q * kPoint<T>);
+  HOLDFAST_UNROLL for (int q = 0; q < R; ++q) x[q] = get<Swapped>(p + q * kPoint<T>);
 }
 template <bool Swapped, int R, typename T>
 HOLDFAST_INLINE void put_all(T *p, const Point<T> (&x)[R]) {
-  for (int q = 0; q < R; ++q) put<Swapped>(p + q * kPoint<T>, x[q]);
+  HOLDFAST_UNROLL for (int q = 0; q < R; ++q) put<Swapped>(p + q * kPoint<T>, x[q]);
 }
 
 // The spectrum of what first_stage left in `data`, in place.
@@ -71,7 +63,7 @@ HOLDFAST_INLINE Point<T> product(Point<T> x, Point<T> k) {
 
 template <int R, typename T>
 HOLDFAST_INLINE void back(T *p, Point<T> (&x)[R]) {
-  for (int q = 0; q < R; ++q) x[q] = {x[q].im, x[q].re};
+  HOLDFAST_UNROLL for (int q = 0; q < R; ++q) x[q] = {x[q].im, x[q].re};
   dft(x);
   put_all<true>(p, x);
 }
@@ -87,7 +79,7 @@ struct Convolve : Walk<T, true, true> {
     Point<T> x[R];
     get_all<false>(this->at(offset), x);
     dft(x);
-    for (int q = 0; q < R; ++q) x[q] = product<false>(x[q], get<false>(k + q * kPoint<T>));
+    HOLDFAST_UNROLL for (int q = 0; q < R; ++q) x[q] = product<false>(x[q], get<false>(k + q * kPoint<T>));
     back(this->at(offset), x);
   }
 };
@@ -106,11 +98,6 @@ struct ConvolveBackward : Walk<T, true, true> {
     other().down(s, offset, n);
     Both::down(s, offset, n);
   }
-  template <int R, int M>
-  HOLDFAST_INLINE void short_down(int s, int64_t offset) {
-    other().template short_down<R, M>(s, offset);
-    Both::template short_down<R, M>(s, offset);
-  }
   template <int R>
   HOLDFAST_INLINE void leaf(int64_t offset) {
     other().template leaf<R>(offset);
@@ -119,7 +106,7 @@ struct ConvolveBackward : Walk<T, true, true> {
     Point<T> x[R];
     get_all<false>(this->at(offset), x);
     dft(x);
-    for (int q = 0; q < R; ++q) {
+    HOLDFAST_UNROLL for (int q = 0; q < R; ++q) {
       const auto gained = product<true>(x[q], get<false>(u + q * kPoint<T>));
       put<false>(total + q * kPoint<T>, get<false>(total + q * kPoint<T>) + gained);
       x[q] = product<true>(x[q], get<false>(k + q * kPoint<T>));

@@ -5,9 +5,9 @@
 
 namespace holdfast::s4d {
 
-template <typename T, bool Real>
-struct FftForward : FftLayer<T, Real> {
-  using Base = FftLayer<T, Real>;
+template <typename T>
+struct FftForward : FftLayer<T> {
+  using Base = FftLayer<T>;
   using Base::shape, Base::layout, Base::transform, Base::twiddles, Base::threads, Base::weights;
   const T *u = nullptr;
   T *y = nullptr, *h_last = nullptr;  // h_last may be null
@@ -79,13 +79,13 @@ struct FftForward : FftLayer<T, Real> {
       tiles.pack(u, step, end - step, tile);
       for (int64_t b = 0; b < blocks; ++b) {
         const T *in = tile + b * Tiles<T>::kSize;
-        absorb_tile<Real>(this->tables_of(first + b), shape.modes, end - step, in, lanes<T>, state);
+        absorb_tile(weights.real, this->tables_of(first + b), shape.modes, end - step, in, lanes<T>, state);
         carry(shape.modes, leaps + (first + b) * size, state, total + b * size);
       }
     }
     for (int64_t b = 0; b < blocks; ++b) {
       for (int64_t r = 0; r < group.rows; ++r) {
-        write_state<Real, false>(shape, layout, weights, first + b, group, r, total + b * size, h_last);
+        write_state(false, shape, layout, weights, first + b, group, r, total + b * size, h_last);
       }
     }
   }

@@ -15,7 +15,7 @@ constexpr int64_t kStageBytes = int64_t{4} << 20;
 constexpr int64_t kStageUnits = 16;
 
 // What both directions share: the kernel, its spectrum, and the threads' buffers.
-template <typename T, bool Real>
+template <typename T>
 struct FftLayer {
   const Shape &shape;
   const Weights<T> &weights;
@@ -163,7 +163,7 @@ struct FftLayer {
       }
       const int64_t step = tile * kTile, left = shape.time - step;
       T *out = kernel + block * kernel_size() + step * lanes<T>;
-      impulse_tile<Real>(table, shape.modes, left < kTile ? left : kTile, state_, out);
+      impulse_tile(weights.real, table, shape.modes, left < kTile ? left : kTile, state_, out);
       if (tile == 0) store(out, load(out) + skip_of(shape, layout, weights, block));
     });
   }

@@ -20,8 +20,8 @@ void measure(const int64_t *sizes, int flags, bool lengths, int threads, int64_t
   const Weights<T> weights{};
   const bool initial = (flags & kInitial) != 0;
   Arena forward(nullptr), backward(nullptr);
-  ScanForward<T, false>(shape, weights, nullptr, given<T>(initial), nullptr, nullptr, nullptr, threads).take(forward);
-  ScanBackward<T, false>(shape, weights, initial, threads).take(backward);
+  ScanForward<T>(shape, weights, nullptr, given<T>(initial), nullptr, nullptr, nullptr, threads).take(forward);
+  ScanBackward<T>(shape, weights, initial, threads).take(backward);
   const ScanPlan<T> plan(shape, initial, threads);
   out[0] = forward.used();
   out[1] = backward.used();
@@ -34,12 +34,10 @@ void forward(const int64_t *sizes, int flags, const int64_t *lengths, const T *u
              T *y, T *h_last, double *modes, T *checkpoints, void *workspace, int threads) {
   const Shape shape = shape_of(sizes, lengths, flags);
   const Weights<T> all = weights_of(weights, flags, modes);
-  each_kind(flags, [&](auto real) {
-    ScanForward<T, decltype(real)::value> scan(shape, all, u, h0, y, h_last, checkpoints, threads);
-    Arena arena(workspace);
-    scan.take(arena);
-    scan.run();
-  });
+  ScanForward<T> scan(shape, all, u, h0, y, h_last, checkpoints, threads);
+  Arena arena(workspace);
+  scan.take(arena);
+  scan.run();
 }
 
 template <typename T>
@@ -49,16 +47,14 @@ void backward(const int64_t *sizes, int flags, const int64_t *lengths, const T *
   const Shape shape = shape_of(sizes, lengths, flags);
   const Weights<T> all = weights_of(weights, flags, const_cast<double *>(modes));
   const bool initial = (flags & kInitial) != 0;
-  each_kind(flags, [&](auto real) {
-    ScanBackward<T, decltype(real)::value> scan(shape, all, initial, threads);
-    scan.u = u, scan.gy = gy, scan.gh_last = gh_last, scan.checkpoints = checkpoints;
-    scan.gu = gu, scan.gh0 = gh0;
-    scan.grads = {grads[0], grads[1], grads[2], grads[3], grads[4], grads[5]};
-    scan.driven = !initial && !gh_last;
-    Arena arena(workspace);
-    scan.take(arena);
-    scan.run();
-  });
+  ScanBackward<T> scan(shape, all, initial, threads);
+  scan.u = u, scan.gy = gy, scan.gh_last = gh_last, scan.checkpoints = checkpoints;
+  scan.gu = gu, scan.gh0 = gh0;
+  scan.grads = {grads[0], grads[1], grads[2], grads[3], grads[4], grads[5]};
+  scan.driven = !initial && !gh_last;
+  Arena arena(workspace);
+  scan.take(arena);
+  scan.run();
 }
 
 }  // namespace

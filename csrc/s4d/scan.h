@@ -88,42 +88,42 @@ struct Desk {
 
 // visit(mode's index, place in a tensor (batch, features, modes[, 2]), place in a kernel's array) for the lanes of
 // row r of a group in one block of features.
-template <bool Real, typename T, typename Visit>
-void each_state(const Shape &shape, const Layout<T> &layout, int64_t block, const Group<T> &group, int64_t r,
+template <typename T, typename Visit>
+void each_state(bool real, const Shape &shape, const Layout<T> &layout, int64_t block, const Group<T> &group, int64_t r,
                 Visit &&visit) {
   for (int64_t i = 0; i < layout.width && block * layout.width + i < shape.features; ++i) {
     for (int64_t mode = 0; mode < shape.modes; ++mode) {
       const int64_t n = (block * layout.width + i) * shape.modes + mode;
-      const int64_t at = ((group.row + r) * shape.features * shape.modes + n) * (Real ? 1 : 2);
+      const int64_t at = ((group.row + r) * shape.features * shape.modes + n) * (real ? 1 : 2);
       visit(n, at, mode * Tables<T>::kPair + r * layout.width + i);
     }
   }
 }
 
-// Reads row r of a tensor into `state`, a kernel's array of any precision: x = h / b, or for an Adjoint b conj(g),
+// Reads row r of a tensor into `state`, a kernel's array of any precision: x = h / b, or for an adjoint b conj(g),
 // because the kernels' adjoints stand for d loss = Re(g dx) and the tensor's for Re(conj(g) dh).
-template <bool Real, bool Adjoint, typename T, typename U>
-void read_state(const Shape &shape, const Layout<T> &layout, const Weights<T> &weights, int64_t block,
+template <typename T, typename U>
+void read_state(bool adjoint, const Shape &shape, const Layout<T> &layout, const Weights<T> &weights, int64_t block,
                 const Group<T> &group, int64_t r, const T *tensor, U *state) {
-  each_state<Real>(shape, layout, block, group, r, [&](int64_t n, int64_t at, int64_t slot) {
+  each_state(weights.real, shape, layout, block, group, r, [&](int64_t n, int64_t at, int64_t slot) {
     const Complex b = weights.modes[n].b;
-    const double re = static_cast<double>(tensor[at]), im = Real ? 0.0 : static_cast<double>(tensor[at + 1]);
-    const Complex z = Adjoint ? Complex{re, -im} * b : Complex{re, im} / b;
+    const double re = static_cast<double>(tensor[at]), im = weights.real ? 0.0 : static_cast<double>(tensor[at + 1]);
+    const Complex z = adjoint ? Complex{re, -im} * b : Complex{re, im} / b;
     state[slot] = static_cast<U>(z.re);
     state[slot + lanes<T>] = static_cast<U>(z.im);
   });
 }
 
 // The reverse of read_state.
-template <bool Real, bool Adjoint, typename T, typename U>
-void write_state(const Shape &shape, const Layout<T> &layout, const Weights<T> &weights, int64_t block,
+template <typename T, typename U>
+void write_state(bool adjoint, const Shape &shape, const Layout<T> &layout, const Weights<T> &weights, int64_t block,
                  const Group<T> &group, int64_t r, const U *state, T *tensor) {
-  each_state<Real>(shape, layout, block, group, r, [&](int64_t n, int64_t at, int64_t slot) {
+  each_state(weights.real, shape, layout, block, group, r, [&](int64_t n, int64_t at, int64_t slot) {
     const Complex b = weights.modes[n].b;
     const Complex x{static_cast<double>(state[slot]), static_cast<double>(state[slot + lanes<T>])};
-    const Complex z = Adjoint ? x / b : x * b;
+    const Complex z = adjoint ? x / b : x * b;
     tensor[at] = static_cast<T>(z.re);
-    if constexpr (!Real) tensor[at + 1] = static_cast<T>(Adjoint ? -z.im : z.im);
+    if (!weights.real) tensor[at + 1] = static_cast<T>(adjoint ? -z.im : z.im);
   });
 }
 
@@ -153,7 +153,7 @@ void set_leap(const Shape &shape, const Layout<T> &layout, const Weights<T> &wei
 }
 
 // Shape, weights, tables and threads of one call.
-template <typename T, bool Real>
+template <typename T>
 struct Scan {
   const Shape &shape;
   const Weights<T> &weights;

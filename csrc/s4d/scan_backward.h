@@ -7,9 +7,9 @@
 
 namespace holdfast::s4d {
 
-template <typename T, bool Real>
-struct ScanBackward : Scan<T, Real> {
-  using Scan<T, Real>::shape, Scan<T, Real>::weights, Scan<T, Real>::plan, Scan<T, Real>::threads;
+template <typename T>
+struct ScanBackward : Scan<T> {
+  using Scan<T>::shape, Scan<T>::weights, Scan<T>::plan, Scan<T>::threads;
   const T *u, *gy, *gh_last, *checkpoints;  // gy or gh_last may be null
   T *gu, *gh0;                              // gh0 may be null
   Gradients<T> grads;
@@ -18,10 +18,10 @@ struct ScanBackward : Scan<T, Real> {
   T *adjoints = nullptr;
 
   ScanBackward(const Shape &shape_, const Weights<T> &weights_, bool initial, int threads_)
-      : Scan<T, Real>(shape_, weights_, initial, threads_, true) {}
+      : Scan<T>(shape_, weights_, initial, threads_, true) {}
 
   void take(Arena &arena) {
-    Scan<T, Real>::take(arena);
+    Scan<T>::take(arena);
     sums = arena.take<double>(threads * slot());
     adjoints = arena.take<T>(plan.by_tiles ? plan.checkpoints(shape.modes) : 0);
   }
@@ -57,7 +57,7 @@ struct ScanBackward : Scan<T, Real> {
   void enter(int64_t block, const Group<T> &group, U *adjoint) const {
     for (int64_t i = 0; i < plan.state(shape.modes); ++i) adjoint[i] = 0;
     for (int64_t r = 0; r < group.rows && gh_last; ++r) {
-      read_state<Real, true>(shape, plan.layout, weights, block, group, r, gh_last, adjoint);
+      read_state(true, shape, plan.layout, weights, block, group, r, gh_last, adjoint);
     }
   }
   // The gradient of the initial state of the rows that start at `step`; their lanes are done then.
@@ -65,8 +65,8 @@ struct ScanBackward : Scan<T, Real> {
   void leave(int64_t block, const Group<T> &group, int64_t step, U *adjoint) const {
     for (int64_t r = 0; r < group.rows && gh0; ++r) {
       if (group.start(r) != step) continue;
-      write_state<Real, true>(shape, plan.layout, weights, block, group, r, adjoint, gh0);
-      each_state<Real>(shape, plan.layout, block, group, r, [&](int64_t, int64_t, int64_t slot) {
+      write_state(true, shape, plan.layout, weights, block, group, r, adjoint, gh0);
+      each_state(weights.real, shape, plan.layout, block, group, r, [&](int64_t, int64_t, int64_t slot) {
         adjoint[slot] = adjoint[slot + lanes<T>] = 0;
       });
     }
@@ -84,11 +84,11 @@ struct ScanBackward : Scan<T, Real> {
   void run_tile(const Tiles<T> &tiles, int64_t tile, int64_t step, int64_t count, const Desk<T> &desk, int rank) const {
     tiles.pack(u, step, count, desk.u);
     pack_gradient(tiles, step, count, desk.y);
-    const auto run = driven ? backward_tile<Real, false, T> : backward_tile<Real, true, T>;
     for (int64_t i = 0; i < tiles.blocks; ++i) {
       const int64_t block = tiles.first + i, from = i * Tiles<T>::kSize;
-      run(this->tables_of(block), shape.modes, this->skip(block), count, desk.u + from, desk.y + from, desk.grad + from,
-          checkpoints + at(block, tiles.group, tile), adjoint_of(desk, i), desk.trail, sums_of(block, rank));
+      backward_tile(weights.real, !driven, this->tables_of(block), shape.modes, this->skip(block), count, desk.u + from,
+                    desk.y + from, desk.grad + from, checkpoints + at(block, tiles.group, tile), adjoint_of(desk, i),
+                    desk.trail, sums_of(block, rank));
       if (step < kTile) continue;
       tiles.fetch(u, step - kTile, i, tiles.blocks);
       if (gy) tiles.fetch(gy, step - kTile, i, tiles.blocks);
@@ -129,7 +129,7 @@ struct ScanBackward : Scan<T, Real> {
   // What a tile alone gives to the adjoint of the tile before it: a c sum_j a^j gy_j.
   void absorb(int64_t block, int64_t count, const T *out, T *gained) const {
     const Tables<T> table = this->tables_of(block);
-    absorb_tile<Real>(table, shape.modes, count, out + (count - 1) * lanes<T>, -lanes<T>, gained);
+    absorb_tile(weights.real, table, shape.modes, count, out + (count - 1) * lanes<T>, -lanes<T>, gained);
     for (int64_t mode = 0; mode < shape.modes; ++mode, gained += Tables<T>::kPair) {
       store_pair(gained, load_pair(table.a(mode)) * (load_pair(table.c(mode)) * load_pair(gained)));
     }

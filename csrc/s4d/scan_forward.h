@@ -7,15 +7,15 @@
 
 namespace holdfast::s4d {
 
-template <typename T, bool Real>
-struct ScanForward : Scan<T, Real> {
-  using Scan<T, Real>::shape, Scan<T, Real>::weights, Scan<T, Real>::plan;
+template <typename T>
+struct ScanForward : Scan<T> {
+  using Scan<T>::shape, Scan<T>::weights, Scan<T>::plan;
   const T *u, *h0;
   T *y, *h_last, *checkpoints;  // the last two may be null; checkpoints may not where work goes by tiles
 
   ScanForward(const Shape &shape_, const Weights<T> &weights_, const T *u_, const T *h0_, T *y_, T *h_last_,
               T *checkpoints_, int threads_)
-      : Scan<T, Real>(shape_, weights_, h0_ != nullptr, threads_, false),
+      : Scan<T>(shape_, weights_, h0_ != nullptr, threads_, false),
         u(u_), h0(h0_), y(y_), h_last(h_last_), checkpoints(checkpoints_) {}
 
   void run() {
@@ -41,13 +41,13 @@ struct ScanForward : Scan<T, Real> {
   template <typename U>
   void enter(int64_t block, const Group<T> &group, int64_t step, U *state) const {
     for (int64_t r = 0; r < group.rows && h0; ++r) {
-      if (group.start(r) == step) read_state<Real, false>(shape, plan.layout, weights, block, group, r, h0, state);
+      if (group.start(r) == step) read_state(false, shape, plan.layout, weights, block, group, r, h0, state);
     }
   }
   template <typename U>
   void leave(int64_t block, const Group<T> &group, const U *state) const {
     for (int64_t r = 0; r < group.rows && h_last; ++r) {
-      write_state<Real, false>(shape, plan.layout, weights, block, group, r, state, h_last);
+      write_state(false, shape, plan.layout, weights, block, group, r, state, h_last);
     }
   }
 
@@ -56,7 +56,7 @@ struct ScanForward : Scan<T, Real> {
     tiles.pack(u, step, count, desk.u);
     for (int64_t i = 0; i < tiles.blocks; ++i) {
       const int64_t block = tiles.first + i, at = i * Tiles<T>::kSize;
-      forward_tile<Real>(this->tables_of(block), shape.modes, this->skip(block), count, desk.u + at, desk.y + at,
+      forward_tile(weights.real, this->tables_of(block), shape.modes, this->skip(block), count, desk.u + at, desk.y + at,
                          state_of(desk, i));
       tiles.fetch(u, step + count, i, tiles.blocks);
     }
@@ -97,7 +97,7 @@ struct ScanForward : Scan<T, Real> {
 
   // What a whole tile alone leaves in the state.
   void absorb(int64_t block, const T *in, T *gained) const {
-    absorb_tile<Real>(this->tables_of(block), shape.modes, kTile, in, lanes<T>, gained);
+    absorb_tile(weights.real, this->tables_of(block), shape.modes, kTile, in, lanes<T>, gained);
   }
 
   void absorb_alone(int64_t item, int64_t tile, const Desk<T> &desk) const {

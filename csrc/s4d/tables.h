@@ -13,7 +13,7 @@ constexpr int64_t kStride = 8;
 template <typename T>
 struct Weights {
   const T *dt, *lam_re, *lam_im, *c_re, *c_im, *skip;
-  bool bilinear;
+  bool bilinear, real;
   Mode *modes;  // (features, modes)
 
   Complex lam(int64_t i) const { return {static_cast<double>(lam_re[i]), lam_im ? static_cast<double>(lam_im[i]) : 0.0}; }

@@ -19,15 +19,11 @@ __attribute__((noinline)) inline Number multiply(Number x, Number y) {
 }
 
 // Calls body(re, im) with the places of each channel's parts in a step; im is -1 for real numbers.
-template <typename K, typename Body>
-inline void each_channel(int64_t numbers, Body &&body) {
-  if constexpr (std::is_same_v<K, Real>) {
-    for (int64_t c = 0; c < numbers; ++c) body(c, int64_t{-1});
-  } else if constexpr (std::is_same_v<K, Complex>) {
-    for (int64_t c = 0; c < numbers / 2; ++c) body(2 * c, 2 * c + 1);
-  } else {
-    for (int64_t c = 0; c < numbers / 2; ++c) body(c, numbers / 2 + c);
-  }
+template <typename Body>
+inline void each_channel(Kind kind, int64_t numbers, Body &&body) {
+  const int64_t channels = kind == Kind::real ? numbers : numbers / 2, step = kind == Kind::complex ? 2 : 1;
+  const int64_t im = kind == Kind::complex ? 1 : channels;
+  for (int64_t c = 0; c < channels; ++c) body(c * step, kind == Kind::real ? -1 : c * step + im);
 }
 
 template <typename U>
@@ -41,9 +37,8 @@ inline void set_number(U *row, int64_t re, int64_t im, Number x) {
 }
 
 // to = product * from + rest. A state of 0 stays 0 even under a product that has overflowed.
-template <typename K>
-inline void follow(int64_t numbers, const double *product, const double *rest, const double *from, double *to) {
-  each_channel<K>(numbers, [&](int64_t re, int64_t im) {
+inline void follow(Kind kind, int64_t numbers, const double *product, const double *rest, const double *from, double *to) {
+  each_channel(kind, numbers, [&](int64_t re, int64_t im) {
     const Number x = number(from, re, im), add = number(rest, re, im);
     const bool zero = x.re == 0 && x.im == 0;
     const Number moved = zero ? Number{0, 0} : multiply(number(product, re, im), x);
@@ -52,9 +47,9 @@ inline void follow(int64_t numbers, const double *product, const double *rest, c
 }
 
 // result = a^count, conjugated where asked, by repeated squaring: 2 log2(count) roundings in float64.
-template <typename K, typename T>
-inline void power(int64_t numbers, const T *a, int64_t count, bool conjugate, double *result) {
-  each_channel<K>(numbers, [&](int64_t re, int64_t im) {
+template <typename T>
+inline void power(Kind kind, int64_t numbers, const T *a, int64_t count, bool conjugate, double *result) {
+  each_channel(kind, numbers, [&](int64_t re, int64_t im) {
     Number base = number(a, re, im), total{1, 0};
     for (int64_t left = count; left > 0; left >>= 1) {
       if (left & 1) total = multiply(total, base);
@@ -85,8 +80,8 @@ inline void copy_row(int64_t numbers, const U *from, V *to) {
 
 // Fills starts() of every row from products() and ends() of its segments, beginning with `first` (rows, numbers);
 // downwards in time where `down`.
-template <typename K, typename T>
-inline void chain(const Carries &carries, const Split &split, const Shape &shape, const T *first, bool down) {
+template <typename T>
+inline void chain(Kind kind, const Carries &carries, const Split &split, const Shape &shape, const T *first, bool down) {
   const int64_t numbers = shape.numbers, last = split.segments - 1;
   for (int64_t row = 0; row < shape.rows; ++row) {
     const auto at = [&](double *data, int64_t s) {
@@ -94,20 +89,20 @@ inline void chain(const Carries &carries, const Split &split, const Shape &shape
     };
     copy_row(numbers, offset(first, row * numbers), at(carries.starts(), 0));
     for (int64_t s = 0; s < last; ++s) {
-      follow<K>(numbers, at(carries.products(), s), at(carries.ends(), s), at(carries.starts(), s),
-                at(carries.starts(), s + 1));
+      follow(kind, numbers, at(carries.products(), s), at(carries.ends(), s), at(carries.starts(), s),
+             at(carries.starts(), s + 1));
     }
   }
 }
 
 // products() of every span where a is constant in time.
-template <typename K, typename T>
-inline void powers(const Carries &carries, const Split &split, const Shape &shape, const Array<const T> &a,
+template <typename T>
+inline void powers(Kind kind, const Carries &carries, const Split &split, const Shape &shape, const Array<const T> &a,
                    bool conjugate) {
   for (int64_t index = 0; index < carries.rows; ++index) {
     const Span span = split.span(shape, index);
-    power<K>(shape.numbers, a.data + span.row * a.row, span.count, conjugate,
-             carries.products() + index * shape.numbers);
+    power(kind, shape.numbers, a.data + span.row * a.row, span.count, conjugate,
+          carries.products() + index * shape.numbers);
   }
 }
 

@@ -32,11 +32,6 @@ struct Group {
       longest = std::max(longest, count[lane]);
     }
   }
-  // The lane's row of an array with one row of numbers for each span.
-  template <typename U>
-  U *row(U *data, int64_t lane, int64_t numbers) const {
-    return data && lane < present ? data + (first + lane) * numbers : nullptr;
-  }
   template <typename T>
   Lanes<T> lanes(const Array<T> &array, const Shape &shape) const {
     Lanes<T> result{};
@@ -50,33 +45,23 @@ struct Group {
   }
 };
 
-// Complex channels are split into planes by the transposition itself; planar ones keep their order.
-template <typename K>
-struct Folded {
-  using Kind = Planar;
-  static constexpr int64_t most = read_units;  // there are fewer channels than lanes, and two parts to each
-  static Layout layout(int64_t numbers) {
-    if constexpr (std::is_same_v<K, Complex>) return {0, numbers / 2, 2 * width, -1, width};
-    return {0, numbers / 2, width, -1, numbers / 2 * width};
-  }
-  // where number j of a lane stands among the states
-  static int64_t state(int64_t j, int64_t numbers) {
-    if constexpr (std::is_same_v<K, Complex>) return j * width;
-    return (j < numbers / 2 ? 2 * j : 2 * (j - numbers / 2) + 1) * width;
-  }
-};
-template <>
-struct Folded<Real> {
-  using Kind = Real;
-  static constexpr int64_t most = most_units;  // what scans of float64 use too
-  static Layout layout(int64_t numbers) { return {0, numbers, width, -1, 0}; }
-  static int64_t state(int64_t j, int64_t) { return j * width; }
-};
+// What the lanes compute: complex channels are split into planes by the transposition itself; planar ones keep their order.
+inline Kind folded(Kind kind) { return kind == Kind::real ? kind : Kind::planar; }
+inline Layout folded_layout(Kind kind, int64_t numbers) {
+  if (kind == Kind::real) return {0, numbers, width, -1, 0};
+  if (kind == Kind::complex) return {0, numbers / 2, 2 * width, -1, width};
+  return {0, numbers / 2, width, -1, numbers / 2 * width};
+}
+// Where number j of a lane stands among the states.
+inline int64_t folded_state(Kind kind, int64_t j, int64_t numbers) {
+  if (kind != Kind::planar) return j * width;
+  return (j < numbers / 2 ? 2 * j : 2 * (j - numbers / 2) + 1) * width;
+}
 
 // One step of the exchange: pairs of rows `Distance` apart swap their off-diagonal blocks.
 template <int64_t Distance>
 inline void exchange(Wide *v) {
-  for (int64_t i = 0; i < width; ++i) {
+  HOLDFAST_UNROLL for (int64_t i = 0; i < width; ++i) {
     if (i & Distance) continue;
     const Wide x = v[i], y = v[i + Distance];
 #if HOLDFAST_VECTOR_BYTES == 64
@@ -126,7 +111,7 @@ inline int64_t slot(int64_t k, int64_t from, int64_t to, int64_t time) { return 
 
 // Steps [from, to) into scratch[slot][number][lane], 0 where a lane has no such step.
 template <typename T>
-inline void gather(const Lanes<const T> &lanes, const int64_t *count, int64_t from, int64_t to, int64_t numbers,
+HOLDFAST_APART void gather(const Lanes<const T> &lanes, const int64_t *count, int64_t from, int64_t to, int64_t numbers,
                    double *scratch) {
   int64_t done = 0;
   const int64_t run = (to - from) * numbers;
@@ -134,9 +119,9 @@ inline void gather(const Lanes<const T> &lanes, const int64_t *count, int64_t fr
   if (whole(lanes, count, to, numbers)) {
     for (; done + width <= run; done += width) {
       Wide v[width];
-      for (int64_t lane = 0; lane < width; ++lane) v[lane] = load_wide(lanes.at(lane, start) + done);
+      HOLDFAST_UNROLL for (int64_t lane = 0; lane < width; ++lane) v[lane] = load_wide(lanes.at(lane, start) + done);
       transpose(v);
-      for (int64_t i = 0; i < width; ++i) store(scratch + (done + i) * width, v[i]);
+      HOLDFAST_UNROLL for (int64_t i = 0; i < width; ++i) store(scratch + (done + i) * width, v[i]);
     }
     for (; done < run; ++done) {
       for (int64_t lane = 0; lane < width; ++lane) scratch[done * width + lane] = lanes.at(lane, start)[done];
@@ -153,7 +138,7 @@ inline void gather(const Lanes<const T> &lanes, const int64_t *count, int64_t fr
 }
 
 template <typename T>
-inline void scatter(const Lanes<T> &lanes, const int64_t *count, int64_t from, int64_t to, int64_t numbers,
+HOLDFAST_APART void scatter(const Lanes<T> &lanes, const int64_t *count, int64_t from, int64_t to, int64_t numbers,
                     const double *scratch) {
   int64_t done = 0;
   const int64_t run = (to - from) * numbers;
@@ -161,9 +146,9 @@ inline void scatter(const Lanes<T> &lanes, const int64_t *count, int64_t from, i
   if (whole(lanes, count, to, numbers)) {
     for (; done + width <= run; done += width) {
       Wide v[width];
-      for (int64_t i = 0; i < width; ++i) v[i] = load(scratch + (done + i) * width);
+      HOLDFAST_UNROLL for (int64_t i = 0; i < width; ++i) v[i] = load(scratch + (done + i) * width);
       transpose(v);
-      for (int64_t lane = 0; lane < width; ++lane) store_wide<false>(lanes.at(lane, start) + done, v[lane]);
+      HOLDFAST_UNROLL for (int64_t lane = 0; lane < width; ++lane) store_wide(lanes.at(lane, start) + done, v[lane]);
     }
     for (; done < run; ++done) {
       for (int64_t lane = 0; lane < width; ++lane) {
@@ -205,26 +190,20 @@ inline int64_t tile_begin(const int64_t *count, int64_t to, int64_t steps) {
   return from;
 }
 
-template <typename K, typename U>
-inline void read_lane(int64_t lane, int64_t numbers, const U *row, double *states) {
-  for (int64_t j = 0; j < numbers; ++j) states[Folded<K>::state(j, numbers) + lane] = row ? row[j] : 0;
+template <typename U>
+inline void read_lane(Kind kind, int64_t lane, int64_t numbers, const U *row, double *states) {
+  for (int64_t j = 0; j < numbers; ++j) states[folded_state(kind, j, numbers) + lane] = row ? row[j] : 0;
 }
 
 // The lane's product of no factors.
-template <typename K>
-inline void set_lane_one(int64_t lane, int64_t numbers, double *products) {
-  using Kind = typename Folded<K>::Kind;
-  const Layout layout = Folded<K>::layout(numbers);
-  for (int64_t unit = 0; unit < layout.units(); ++unit) {
-    products[unit * Kind::parts * width + lane] = 1;
-    if constexpr (Kind::parts == 2) products[(unit * 2 + 1) * width + lane] = 0;
-  }
+inline void set_lane_one(Kind kind, int64_t lane, int64_t numbers, double *products) {
+  for (int64_t j = 0; j < numbers; ++j) products[j * width + lane] = kind == Kind::real || j % 2 == 0;
 }
 
-template <typename K, typename U>
-inline void write_lane(int64_t lane, int64_t numbers, const double *states, U *row) {
+template <typename U>
+inline void write_lane(Kind kind, int64_t lane, int64_t numbers, const double *states, U *row) {
   if (row == nullptr) return;
-  for (int64_t j = 0; j < numbers; ++j) row[j] = static_cast<U>(states[Folded<K>::state(j, numbers) + lane]);
+  for (int64_t j = 0; j < numbers; ++j) row[j] = static_cast<U>(states[folded_state(kind, j, numbers) + lane]);
 }
 
 }  // namespace holdfast::scan

@@ -11,16 +11,29 @@ namespace holdfast::scan {
 using Wide = Vector<double>;
 constexpr int64_t width = lanes<double>;
 
+// What the numbers of a step are: real, complex as torch stores them (re, im, re, im), or planar, where all real parts come
+// first and then all imaginary parts.
+enum class Kind { real, complex, planar };
+
+// Vectors that hold one unit of channels.
+constexpr int parts_of(Kind kind) { return kind == Kind::planar ? 2 : 1; }
+
 typedef float Narrow __attribute__((vector_size(HOLDFAST_VECTOR_BYTES / 2)));
 
 inline Wide load_wide(const double *p) { return load(p); }
 inline Wide load_wide(const float *p) {
   Narrow v;
   std::memcpy(&v, p, sizeof v);
+#if defined(__clang__) || HOLDFAST_VECTOR_BYTES == 16
   return __builtin_convertvector(v, Wide);
+#elif HOLDFAST_VECTOR_BYTES == 32
+  return __builtin_ia32_cvtps2pd256(v);  // of convertvector gcc 12 makes four instructions
+#else
+  return __builtin_ia32_cvtps2pd512_mask(v, Wide{}, -1, 4);
+#endif
 }
 
-template <bool Stream>
+template <bool Stream = false>
 inline void store_wide(double *p, Wide v) {
   if constexpr (Stream) {
     stream(p, v);
@@ -28,7 +41,7 @@ inline void store_wide(double *p, Wide v) {
     store(p, v);
   }
 }
-template <bool Stream>
+template <bool Stream = false>
 inline void store_wide(float *p, Wide v) {
   const Narrow n = __builtin_convertvector(v, Narrow);
   if constexpr (Stream) {
@@ -43,31 +56,28 @@ inline Wide even(Wide v) { return __builtin_shufflevector(v, v, 0, 0, 2, 2, 4, 4
 inline Wide odd(Wide v) { return __builtin_shufflevector(v, v, 1, 1, 3, 3, 5, 5, 7, 7); }
 inline Wide swap(Wide v) { return __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6); }
 constexpr Wide alternate = {-1, 1, -1, 1, -1, 1, -1, 1};
-constexpr Wide evens = {1, 0, 1, 0, 1, 0, 1, 0};
 #elif HOLDFAST_VECTOR_BYTES == 32
 inline Wide even(Wide v) { return __builtin_shufflevector(v, v, 0, 0, 2, 2); }
 inline Wide odd(Wide v) { return __builtin_shufflevector(v, v, 1, 1, 3, 3); }
 inline Wide swap(Wide v) { return __builtin_shufflevector(v, v, 1, 0, 3, 2); }
 constexpr Wide alternate = {-1, 1, -1, 1};
-constexpr Wide evens = {1, 0, 1, 0};
 #else
 inline Wide even(Wide v) { return __builtin_shufflevector(v, v, 0, 0); }
 inline Wide odd(Wide v) { return __builtin_shufflevector(v, v, 1, 1); }
 inline Wide swap(Wide v) { return __builtin_shufflevector(v, v, 1, 0); }
 constexpr Wide alternate = {-1, 1};
-constexpr Wide evens = {1, 0};
 #endif
 
-// The three kinds of numbers. A Value is what one unit of channels holds, in `parts` vectors; a Factor is a value
+// The three kinds as types. A Value is what one unit of channels holds, in `parts` vectors; a Factor is a value
 // made ready to multiply. `im` is the distance in an array from real to imaginary parts (planar numbers only).
 
 struct Real {
-  static constexpr int parts = 1;
+  static constexpr Kind kind = Kind::real;
+  static constexpr int parts = parts_of(kind);
   struct Value {
     Wide v;
   };
   using Factor = Value;
-  static Value one() { return {Wide{} + 1}; }
   template <typename T>
   static Value read(const T *p, int64_t) {
     return {load_wide(p)};
@@ -84,14 +94,14 @@ struct Real {
 
 // Interleaved (re, im), as torch stores complex tensors.
 struct Complex {
-  static constexpr int parts = 1;
+  static constexpr Kind kind = Kind::complex;
+  static constexpr int parts = parts_of(kind);
   struct Value {
     Wide v;
   };
   struct Factor {
     Wide re, im;  // im with alternating sign, so that a x = re x + im swap(x)
   };
-  static Value one() { return {evens}; }
   template <typename T>
   static Value read(const T *p, int64_t) {
     return {load_wide(p)};
@@ -108,12 +118,12 @@ struct Complex {
 
 // Real parts in one run of memory, imaginary parts in another.
 struct Planar {
-  static constexpr int parts = 2;
+  static constexpr Kind kind = Kind::planar;
+  static constexpr int parts = parts_of(kind);
   struct Value {
     Wide re, im;
   };
   using Factor = Value;
-  static Value one() { return {Wide{} + 1, Wide{}}; }
   template <typename T>
   static Value read(const T *p, int64_t im) {
     return {load_wide(p), load_wide(p + im)};

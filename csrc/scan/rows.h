@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <type_traits>
 
 #include "common/parallel.h"
 #include "scan/tile.h"
@@ -61,14 +62,9 @@ inline U *offset(U *data, int64_t count) {
   return data ? data + count : nullptr;
 }
 
-template <typename K>
-constexpr int64_t extent_of(int64_t numbers) {
-  return std::is_same_v<K, Planar> ? numbers / 2 : numbers;
-}
-template <typename K>
-constexpr int64_t im_of(int64_t numbers) {
-  return std::is_same_v<K, Planar> ? numbers / 2 : 0;
-}
+// Numbers of a step over which units run, and the distance from real to imaginary parts.
+inline int64_t extent_of(Kind kind, int64_t numbers) { return numbers / parts_of(kind); }
+inline int64_t im_of(Kind kind, int64_t numbers) { return kind == Kind::planar ? numbers / 2 : 0; }
 
 // `extent` counts the numbers over which units run: half of a planar step.
 inline Split choose_split(const Shape &shape, int64_t extent, int threads) {
@@ -104,11 +100,11 @@ inline Layout block_layout(int64_t extent, int64_t im, int64_t index, int64_t bl
 
 // How many steps ahead to fetch: none where all of an array stays in the second cache, or where the addresses only rise
 // or only fall, which the hardware foresees.
-template <typename K, typename T>
-inline int64_t steps_ahead(const Shape &shape, const Layout &layout) {
+template <typename T>
+inline int64_t steps_ahead(Kind kind, const Shape &shape, const Layout &layout) {
   const int64_t bytes = shape.rows * shape.steps * shape.numbers * static_cast<int64_t>(sizeof(T));
-  const bool whole = layout.full * width * K::parts == shape.numbers && group_count(layout, most_of<K, true>) == 1;
-  return bytes < (int64_t{1} << 20) || (whole && !shape.reverse) ? 0 : 8;
+  const bool whole = layout.full * width * parts_of(kind) == shape.numbers && Groups(layout, kind).count == 1;
+  return bytes < (int64_t{1} << 20) || whole ? 0 : 8;
 }
 
 // Writes 0 after the end of the rows of `rank`.
@@ -123,24 +119,48 @@ inline void clear_tails(const Array<T> &array, const Shape &shape, int rank, int
   }
 }
 
-template <typename K, typename U>
-inline void read_states(const Layout &layout, const U *row, double *states) {
-  for (int64_t unit = 0; unit < layout.units(); ++unit) {
-    put<K>(states, unit, row ? K::read(row + layout.at(unit), layout.im) : typename K::Value{});
+// Inputs of a step that has none. With them the recurrence follows the product of a that varies in time, which a summary of
+// steps, the map h -> product h + state, has beside the state.
+template <typename T>
+constexpr T no_inputs[state_limit / 2] = {};
+// A summary of that many numbers is followed by its product, while a is in the first cache.
+constexpr int64_t summary_numbers = 2048;
+
+// A row of numbers: the caller's, or a float64 one between segments of time; none where both are null.
+template <typename T>
+struct Edge {
+  T *own;
+  std::conditional_t<std::is_const_v<T>, const double, double> *wide;
+
+  Edge at(int64_t count) const { return {offset(own, count), offset(wide, count)}; }
+  // Calls body(row) with the one that there is.
+  template <typename Body>
+  void with(Body &&body) const {
+    if (wide) return body(wide);
+    if (own) body(own);
   }
+};
+
+template <typename U>
+inline void read_states(Kind kind, const Layout &layout, const U *row, double *states) {
+  for (int64_t unit = 0; unit < layout.units(); ++unit)
+    for (int part = 0; part < parts_of(kind); ++part, states += width)
+      store(states, row ? load_wide(row + layout.at(unit) + part * layout.im) : Wide{});
 }
 
-template <typename K, typename U>
-inline void write_states(const Layout &layout, const double *states, U *row) {
+template <typename U>
+inline void write_states(Kind kind, const Layout &layout, const double *states, U *row) {
   if (row == nullptr) return;
-  for (int64_t unit = 0; unit < layout.units(); ++unit) {
-    K::template write<false>(row + layout.at(unit), layout.im, get<K>(states, unit));
-  }
+  for (int64_t unit = 0; unit < layout.units(); ++unit)
+    for (int part = 0; part < parts_of(kind); ++part, states += width)
+      store_wide(row + layout.at(unit) + part * layout.im, load(states));
 }
 
-template <typename K>
-inline void set_states(const Layout &layout, double *states, typename K::Value value) {
-  for (int64_t unit = 0; unit < layout.units(); ++unit) put<K>(states, unit, value);
+inline void set_states(Kind kind, const Layout &layout, double *states, double value) {
+  for (int64_t i = 0; i < layout.units() * parts_of(kind) * width; ++i) {
+    const bool imaginary = kind == Kind::complex ? i % 2 : kind == Kind::planar ? i / width % 2 : false;
+    states[i] = imaginary ? 0 : value;
+  }
 }
 
 // True where every whole unit of the array lies on a multiple of its bytes, as streaming stores need.

@@ -1,27 +1,12 @@
 // The C ABI of kernels.scan. Sizes, strides and pointers are checked by the caller; strides count numbers (two
 // for a complex element), h and the gradients are contiguous.
 #include "common/export.h"
-#include "scan/instances.h"
-
-namespace holdfast::scan {
-HOLDFAST_SCAN_INSTANCES(, float)
-HOLDFAST_SCAN_INSTANCES(, double)
-}  // namespace holdfast::scan
+#include "scan/problem.h"
 
 namespace {
 
 using namespace holdfast::scan;
 using holdfast::advise_large;
-
-// Calls body(kind, dense) with the two choices as types.
-template <typename Body>
-void choose(bool complex, bool dense, Body &&body) {
-  if (complex) {
-    dense ? body(Complex{}, std::true_type{}) : body(Complex{}, std::false_type{});
-  } else {
-    dense ? body(Real{}, std::true_type{}) : body(Real{}, std::false_type{});
-  }
-}
 
 template <typename T>
 int64_t bytes(const Shape &shape) {
@@ -34,12 +19,16 @@ void scan_forward(int complex, int dense, int reverse, int64_t rows, int64_t ste
                   const int64_t *lengths, T *h, T *last, int threads) {
   if (rows == 0 || numbers == 0) return;
   const Shape shape{rows, steps, numbers, lengths, reverse != 0};
-  const ForwardProblem<T> problem{shape, {a, a_row, a_time}, {b, b_row, b_time}, {h, steps * numbers, numbers},
-                                  h0,    last};
+  const ForwardProblem<T> problem{complex ? Kind::complex : Kind::real,
+                                  dense != 0,
+                                  shape,
+                                  {a, a_row, a_time},
+                                  {b, b_row, b_time},
+                                  {h, steps * numbers, numbers},
+                                  h0,
+                                  last};
   advise_large(h, bytes<T>(shape));
-  choose(complex != 0, dense != 0, [&](auto kind, auto varies) {
-    run_forward<decltype(kind), decltype(varies)::value>(problem, threads);
-  });
+  run_forward(problem, threads);
 }
 
 template <typename T>
@@ -50,7 +39,9 @@ void scan_backward(int complex, int dense, int reverse, int64_t rows, int64_t st
   if (rows == 0 || numbers == 0) return;
   const Shape shape{rows, steps, numbers, lengths, reverse != 0};
   const int64_t row = steps * numbers;
-  const BackwardProblem<T> problem{shape,
+  const BackwardProblem<T> problem{complex ? Kind::complex : Kind::real,
+                                   dense != 0,
+                                   shape,
                                    {a, a_row, a_time},
                                    {grad_h, g_row, g_time},
                                    {h, row, numbers},
@@ -62,9 +53,7 @@ void scan_backward(int complex, int dense, int reverse, int64_t rows, int64_t st
                                    grad_h0};
   advise_large(grad_b, bytes<T>(shape));
   if (dense) advise_large(grad_a, bytes<T>(shape));
-  choose(complex != 0, dense != 0, [&](auto kind, auto varies) {
-    run_backward<decltype(kind), decltype(varies)::value>(problem, threads);
-  });
+  run_backward(problem, threads);
 }
 
 }  // namespace
