@@ -30,7 +30,7 @@ inline Vector<double> power_rest(Vector<double> r) {
 template <typename T>
 inline Power<T> power_of_two(Vector<T> x) {
   constexpr T largest = sizeof(T) == 4 ? T(128) : T(1024);
-  x = rnn::at_least<T>(x, T(1) - largest);  // 1 - largest: the first power that is no normal number
+  x = at_least<T>(x, T(1) - largest);  // 1 - largest: the first power that is no normal number
 #if defined(__AVX512F__)
   if constexpr (sizeof(T) == 4) {
     const __m512 n = _mm512_roundscale_ps((__m512)x, 8);
@@ -41,7 +41,7 @@ inline Power<T> power_of_two(Vector<T> x) {
   }
 #else
   using Integers = typename rnn::Bits<T>::type;
-  x = rnn::at_most<T>(x, largest);
+  x = at_most<T>(x, largest);
   const Vector<T> shifted = x + rnn::Bits<T>::magic;
   const Integers power = ((Integers)shifted << rnn::Bits<T>::shift) + rnn::Bits<T>::one;
   return {(Vector<T>)power, power_rest(x - (shifted - rnn::Bits<T>::magic))};
@@ -63,8 +63,8 @@ template <typename T>
 inline Vector<T> softplus(Vector<T> x) {
   constexpr T limit = sizeof(T) == 4 ? T(88) : T(709);
   const Vector<T> zero{}, magnitude = x < zero ? -x : x;
-  const auto [scale, rest] = rnn::exponential<T>(-rnn::at_most<T>(magnitude, limit));
-  const Vector<T> result = rnn::at_least<T>(x, T(0)) + log1p_small<T>(scale + scale * rest);
+  const auto [scale, rest] = rnn::exponential<T>(-at_most<T>(magnitude, limit));
+  const Vector<T> result = at_least<T>(x, T(0)) + log1p_small<T>(scale + scale * rest);
   return x > T(20) ? x : result;
 }
 
