@@ -8,7 +8,7 @@ import torch
 from holdfast import parameterizations
 from holdfast.errors import ArgumentError, RangeError, UnknownNameError
 from holdfast.nn import DiagonalSSM
-from holdfast.stability import design_parameterization
+from holdfast.stability import design_parameterization, gradient_scale
 
 W = torch.linspace(-50, 50, 2001, dtype=torch.float64)
 # a Gauss-Legendre rule of 16 points on each panel is exact to rounding for smooth G; cumulative sums add a few digits
@@ -125,3 +125,11 @@ def test_a_criterion_that_fades_too_fast_cannot_reach_the_boundary_and_says_so()
 def test_mistakes_are_named(user_mistakes, criterion, how, error, text):
     with pytest.raises(error, match=text.replace("|", r"\|")):
         design_parameterization(criterion, **how)
+
+
+def test_the_gradient_scale_of_a_list_is_an_array_and_of_nothing_an_error():
+    assert gradient_scale("exp", 0.0) == 1.0
+    assert gradient_scale("exp", [0.0, 0.0]).tolist() == [1.0, 1.0]
+    assert gradient_scale("exp", []).tolist() == []
+    with pytest.raises(ArgumentError, match="w must be numbers"):
+        gradient_scale("exp", None)

@@ -29,8 +29,8 @@ def gradient_scale(
 
     Args:
         parameterization: f, by name or as an object.
-        w: free weights: a number, a numpy array or a tensor. Numbers and arrays are computed in float64 and come back
-            as what they were.
+        w: free weights: a number, a list, a numpy array or a tensor. All but tensors are computed in float64; a number
+            comes back as a number, a list as an array.
         time: "continuous" or "discrete"; None is that of an object, and "continuous" for a name.
         form: "corrected" is the formula above; "printed" has the paper's (1 - f)^2 in discrete time.
         constants: of the parameterization, by name, such as a and b.
@@ -41,8 +41,10 @@ def gradient_scale(
     if isinstance(w, Tensor):
         return f.gradient_scale(w, form=form)
     try:
+        if w is None:  # which numpy would take for NaN
+            raise TypeError("no numbers")
         numbers = torch.as_tensor(np.asarray(w, dtype=np.float64))
     except (TypeError, ValueError) as error:
         raise ArgumentError(f"w must be numbers (a float, an array or a tensor), came {w!r}") from error
     scale = f.gradient_scale(numbers, form=form)
-    return scale.numpy() if isinstance(w, np.ndarray) else float(scale)
+    return scale.numpy() if isinstance(w, np.ndarray) or scale.ndim else float(scale)
