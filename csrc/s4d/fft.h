@@ -114,14 +114,20 @@ HOLDFAST_INLINE void stage(T *data, int64_t m, const T *w) {
   }
 }
 
+// Before leaves of 8 points the distances are constants.
+template <int R, bool Inverse, typename T>
+HOLDFAST_INLINE void any_stage(T *data, int64_t m, const T *w) {
+  m == 8 ? stage<R, Inverse>(data, 8, w) : stage<R, Inverse>(data, m, w);
+}
+
 template <bool Inverse, typename T>
 HOLDFAST_APART void run_stage(const Plan &plan, int s, T *data, int64_t n, const T *twiddles) {
   const T *w = twiddles + plan.table[s];
   switch (plan.radix[s]) {
-    case 2: return stage<2, Inverse>(data, n / 2, w);
-    case 3: return stage<3, Inverse>(data, n / 3, w);
-    case 4: return stage<4, Inverse>(data, n / 4, w);
-    case 5: return stage<5, Inverse>(data, n / 5, w);
+    case 2: return any_stage<2, Inverse>(data, n / 2, w);
+    case 3: return any_stage<3, Inverse>(data, n / 3, w);
+    case 4: return any_stage<4, Inverse>(data, n / 4, w);
+    case 5: return any_stage<5, Inverse>(data, n / 5, w);
     default: return stage<8, Inverse>(data, n / 8, w);
   }
 }
