@@ -32,7 +32,7 @@ HOLDFAST_APART void retreat(const Tile<T> &tile, const Adjoint<T> &adjoint, int6
   for (int w = 0; w < Width; ++w) {
     now[w] = load(g + w * lanes<T>);
     rate[w] = load(a + w * lanes<T>);
-    sum[w] = Vector<T>{};  // of this tile alone: float32 then rounds in sums of 32, not of all steps
+    sum[w] = Vector<T>{};  // of this tile alone: float32 then rounds in sums of 64, not of all steps
   }
   for (int64_t s = tile.steps - 1; s >= 0; --s) {
     const Vector<T> out = load(adjoint.out + s * lanes<T>);

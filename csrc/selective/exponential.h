@@ -26,11 +26,33 @@ inline Vector<double> power_rest(Vector<double> r) {
   return s + s * s * rnn::expm1_tail(s);
 }
 
+// The larger and the smaller of two; where `x` is NaN it is x, as the instructions have it when x comes second.
+template <typename T>
+inline Vector<T> larger(Vector<T> bound, Vector<T> x) {
+#if defined(__AVX512F__)
+  return rnn::at_least<T>(x, bound[0]);
+#elif defined(__AVX2__)
+  if constexpr (sizeof(T) == 4) return __builtin_ia32_maxps256(bound, x);
+  else return __builtin_ia32_maxpd256(bound, x);
+#else
+  return x < bound ? bound : x;
+#endif
+}
+template <typename T>
+inline Vector<T> smaller(Vector<T> bound, Vector<T> x) {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4) return __builtin_ia32_minps256(bound, x);
+  else return __builtin_ia32_minpd256(bound, x);
+#else
+  return x > bound ? bound : x;
+#endif
+}
+
 // 0 below the normal numbers and infinite above them; a NaN passes through.
 template <typename T>
 inline Power<T> power_of_two(Vector<T> x) {
   constexpr T largest = sizeof(T) == 4 ? T(128) : T(1024);
-  x = at_least<T>(x, T(1) - largest);  // 1 - largest: the first power that is no normal number
+  x = larger<T>(broadcast<T>(T(1) - largest), x);  // 1 - largest: the first power that is no normal number
 #if defined(__AVX512F__)
   if constexpr (sizeof(T) == 4) {
     const __m512 n = _mm512_roundscale_ps((__m512)x, 8);
@@ -41,7 +63,7 @@ inline Power<T> power_of_two(Vector<T> x) {
   }
 #else
   using Integers = typename rnn::Bits<T>::type;
-  x = at_most<T>(x, largest);
+  x = smaller<T>(broadcast<T>(largest), x);
   const Vector<T> shifted = x + rnn::Bits<T>::magic;
   const Integers power = ((Integers)shifted << rnn::Bits<T>::shift) + rnn::Bits<T>::one;
   return {(Vector<T>)power, power_rest(x - (shifted - rnn::Bits<T>::magic))};

@@ -11,8 +11,8 @@
 
 namespace holdfast::selective {
 
-// Steps between two kept states; a tile of 32 steps, 4 states and a vector of channels stays in the first cache.
-constexpr int64_t kTile = 32;
+// Steps between two kept states; a tile of 64 steps, 4 states and a vector of channels stays in the first cache.
+constexpr int64_t kTile = 64;
 // States that run side by side, which hides the latency of one step after another.
 constexpr int kTogether = 4;
 

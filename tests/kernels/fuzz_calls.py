@@ -12,7 +12,8 @@ import torch
 from test_fuzz_scan import NO_MEMORY, chance, lru_case, random_lengths, scan_case, some_spoiled, values
 
 from holdfast.errors import HoldfastError
-from holdfast.kernels import gate, rnn, s4d, selective
+from holdfast.kernels import causal_conv, gate, rnn, s4d, selective
+from holdfast.kernels.causal_conv import causal_conv_reference
 from holdfast.kernels.gate import gate_reference
 from holdfast.kernels.rnn import rnn_reference
 from holdfast.kernels.s4d import s4d_reference, s4d_step
@@ -135,11 +136,34 @@ def selective_case(rng):
     return named(selective), named(selective_reference), mixed(arguments, rng), options
 
 
+def conv_arguments(rng, dtype):
+    (batch, channels), time, taps = one_of(SIZES, 2, rng), rng.choice(TIMES), rng.choice((0, 1, 2, 4, 4))
+    tensors = [values((batch, time, channels), dtype, rng), values((channels, taps), dtype, rng)]
+    tensors += [maybe(values(shape, dtype, rng), rng) for shape in ((channels,), (batch, channels, max(taps - 1, 0)))]
+    return tensors, random_lengths(batch, time, rng)
+
+
+def conv_case(rng):
+    arguments, lengths = conv_arguments(rng, rng.choice(FLOATS))
+    return causal_conv, causal_conv_reference, mixed(arguments, rng), {"lengths": lengths, "silu": chance(rng, 0.5)}
+
+
+def raw_conv(rng, dtype, flags):
+    """An operator of the causal convolution."""
+    inputs, lengths = conv_arguments(rng, dtype)
+    if flags[0]:
+        return torch.ops.holdfast.causal_conv_forward, None, [*inputs, lengths, flags[1]], {}
+    x, weight = inputs[:2]
+    last = values((x.shape[0], x.shape[2], max(weight.shape[1] - 1, 0)), dtype, rng)
+    given = [*inputs, lengths, flags[1], maybe(x.clone(), rng), maybe(last, rng)]
+    return torch.ops.holdfast.causal_conv_backward, None, given, {}
+
+
 def raw_selective(rng, dtype, flags):
     """An operator of the selective scan."""
     inputs, lengths, resets = selective_arguments(rng, dtype)
     given = [*inputs, lengths, resets, *flags[:2]]
-    saved = values((inputs[0].shape[0], -(-inputs[0].shape[1] // 32), *inputs[2].shape[::-1]), dtype, rng)
+    saved = values((inputs[0].shape[0], -(-inputs[0].shape[1] // 64), *inputs[2].shape[::-1]), dtype, rng)
     if flags[2]:
         return torch.ops.holdfast.selective_forward, None, [*given, flags[3]], {}
     last = maybe(values((inputs[0].shape[0], *inputs[2].shape), dtype, rng), rng)
@@ -150,9 +174,9 @@ def raw_case(rng):
     """An operator without the public function before it, with arguments that fit before they are spoiled."""
     dtype, ops = rng.choice(FLOATS[1:3]), torch.ops.holdfast
     flags = [chance(rng, 0.5) for _ in range(4)]
-    kind = rng.randrange(7)
-    if kind == 6:
-        return raw_selective(rng, dtype, flags)
+    kind = rng.randrange(8)
+    if kind >= 6:
+        return (raw_selective, raw_conv)[kind - 6](rng, dtype, flags)
     if kind == 0:
         (rows, channels), time = one_of(SIZES, 2, rng), rng.choice(TIMES)
         h, row = values((rows, time, channels), dtype, rng), values((rows, channels), dtype, rng)
@@ -205,7 +229,7 @@ def raw_case(rng):
 
 KERNELS = {
     "scan": scan_case, "lru": lru_case, "rnn": rnn_case, "s4d": s4d_case, "s4d_step": step_case, "gate": gate_case,
-    "selective": selective_case, "operators": raw_case,
+    "selective": selective_case, "causal_conv": conv_case, "operators": raw_case,
 }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 import multiprocessing
 
 import pytest
+import test_causal_conv
 import test_gate
 import test_lru
 import test_rnn
@@ -14,7 +15,7 @@ import children
 from holdfast.kernels import library
 
 native = pytest.mark.skipif(not library.status().available, reason="the native library is not built")
-KERNELS = (test_scan, test_lru, test_s4d, test_rnn, test_gate, test_selective)
+KERNELS = (test_scan, test_lru, test_s4d, test_rnn, test_gate, test_selective, test_causal_conv)
 
 
 def check_build():

@@ -6,6 +6,7 @@ A folder for each: `reference.py` is the plain loop, `chunked.py` runs on any de
 (large results) and `stream.py` (what the memory system gives).
 """
 
+from holdfast.kernels.causal_conv import causal_conv
 from holdfast.kernels.gate import gate
 from holdfast.kernels.lru import lru
 from holdfast.kernels.rnn import rnn
@@ -13,4 +14,4 @@ from holdfast.kernels.s4d import s4d
 from holdfast.kernels.scan import scan
 from holdfast.kernels.selective import selective
 
-__all__ = ["gate", "lru", "rnn", "s4d", "scan", "selective"]
+__all__ = ["causal_conv", "gate", "lru", "rnn", "s4d", "scan", "selective"]

@@ -66,6 +66,16 @@ def dense(value: Maybe) -> Maybe:
     return empty(value.shape, value.dtype).copy_(value)
 
 
+def readable_steps(x: Tensor) -> Tensor:
+    """A sequence (batch, time, ...) itself where each step is dense and as it is meant, else a copy."""
+    inner = 1
+    for size, stride in zip(reversed(x.shape[2:]), reversed(x.stride()[2:]), strict=True):
+        if size != 1 and stride != inner:
+            return dense(x)
+        inner *= size
+    return x if not x.is_neg() and not x.is_conj() else dense(x)
+
+
 def pointer(value: Tensor | None) -> int | None:
     """Where the values lie, None for what was not given."""
     return None if value is None else value.data_ptr()

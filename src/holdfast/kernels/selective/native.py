@@ -1,4 +1,4 @@
-"""The selective scan in C++ as torch operators: a state is kept every 32 steps, backward computes the rest again.
+"""The selective scan in C++ as torch operators: a state is kept every 64 steps, backward computes the rest again.
 
 All tensors are CPU tensors of one dtype, float32 or float64. Sequences are read where they lie, also as columns of a
 larger tensor, as a projection into several parts gives them.
@@ -17,10 +17,10 @@ from torch import Tensor
 
 from holdfast.errors import DtypeError, OutOfMemoryError, ShapeError
 from holdfast.kernels import checks, library
-from holdfast.kernels.arguments import dense, pointer, present, sizes, verify
+from holdfast.kernels.arguments import dense, pointer, present, readable_steps, sizes, verify
 from holdfast.kernels.memory import empty
 
-TILE = 32  # kTile in csrc/selective/problem.h: steps between two kept states
+TILE = 64  # kTile in csrc/selective/problem.h: steps between two kept states
 _SOFTPLUS, _REVERSE = 1, 2
 _SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
 _LEAST = 1 << 15  # states times steps of one thread; below, another one costs more than it brings
@@ -80,13 +80,6 @@ def _verify(
         checks.shape("selective", "resets", resets, (batch, time), "one for each step")
 
 
-def _readable(x: Tensor) -> Tensor:
-    """`x` itself where each step is dense and as it is meant, else a copy."""
-    inner = x.stride()[2:]
-    plain = inner == torch.empty(x.shape[2:], device="meta").stride() or x.is_contiguous()
-    return x if plain and not x.is_neg() and not x.is_conj() else dense(x)
-
-
 def _transposed(states: Tensor | None) -> Tensor | None:
     """(..., channels, state) as (..., state, channels), the order in which C reads and writes."""
     return None if states is None else dense(states.transpose(-1, -2))
@@ -107,7 +100,7 @@ class _Call:
         bias: Tensor | None, h0: Tensor | None, lengths: Tensor | None, resets: Tensor | None, softplus: bool,
         reverse: bool,
     ) -> None:  # fmt: skip
-        sequences = [None if x is None else _readable(x) for x in (u, dt, B, C, z)]
+        sequences = [None if x is None else readable_steps(x) for x in (u, dt, B, C, z)]
         u_, dt_, b, c, z_ = sequences
         self.inputs = (u_, dt_, _transposed(A), b, c, dense(D), z_, dense(bias), _transposed(h0))
         self.lengths, self.resets = dense(lengths), dense(resets)
@@ -147,7 +140,7 @@ def selective_forward(
     z: Sequences | None, dt_bias: Channels | None, h0: States | None, lengths: Int64[Tensor, " batch"] | None,
     resets: Bool[Tensor, "batch time"] | None, softplus: bool, reverse: bool, save: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """y, the final states, and (if `save`) the states before each tile of 32 steps, (batch, tiles, state, channels)."""
+    """y, the final states, and (if `save`) the states before each tile of 64 steps, (batch, tiles, state, channels)."""
     inputs = (u, dt, A, B, C, D, z, dt_bias, h0, lengths, resets)
     _verify(*inputs)
     y = _output(u, lengths)

@@ -21,7 +21,7 @@ _TENSORS = 11  # these, lengths and resets
 
 
 class _Selective(torch.autograd.Function):
-    """Saves, beside its arguments, one state in 32."""
+    """Saves, beside its arguments, one state in 64."""
 
     @staticmethod
     def forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -170,8 +170,8 @@ def selective(
     Dtypes: float32 and float64, promoted together; bfloat16 and float16 are computed in float32, y comes back in u's
     dtype and the final state in float32.
 
-    Memory of a training step: the arguments, y, their gradients, and a state every 32 steps (native) or 64 (chunked);
-    nothing of size batch x time x channels x state is ever stored.
+    Memory of a training step: the arguments, y, their gradients, and a state every 64 steps; nothing of
+    size batch x time x channels x state is ever stored.
 
     Accuracy: native exp is a polynomial with a relative error of 2.3e-8 of its distance to 1 (float32; 1e-18 in
     float64) before rounding, so slow decays do not drift: what is left are the roundings of the state itself.

@@ -1,0 +1,8 @@
+"""The short causal convolution before a selective scan: each channel by itself, with the last inputs as its state."""
+
+from __future__ import annotations
+
+from holdfast.kernels.causal_conv.op import causal_conv
+from holdfast.kernels.causal_conv.reference import causal_conv_reference
+
+__all__ = ["causal_conv", "causal_conv_reference"]
