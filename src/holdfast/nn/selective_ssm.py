@@ -12,8 +12,8 @@ from torch.nn import functional
 
 from holdfast._arguments import checked, positive
 from holdfast._types import Time
-from holdfast.kernels import scan
-from holdfast.nn.base import AbstractRecurrent, as_eigenvalues, check_step_range, uniform, zero_after
+from holdfast.kernels import selective
+from holdfast.nn.base import AbstractRecurrent, as_eigenvalues, check_step_range, uniform
 from holdfast.nn.s4d import initial_modes
 from holdfast.parameterizations import AbstractParameterization, fit_constants, get
 
@@ -36,8 +36,8 @@ class SelectiveSSM(AbstractRecurrent):
 
     `dt` of forward and step multiplies Delta.
 
-    Memory of a training step, in numbers: x, y, their gradients, and 3 T features state_size for each sequence, for
-    factors, inputs and states of the scan.
+    Memory of a training step, in numbers: x, y, Delta, B, C, their gradients, and a state every 64 steps; nothing of size
+    T features state_size is stored.
     """
 
     recurrent_names = ("w",)
@@ -91,26 +91,28 @@ class SelectiveSSM(AbstractRecurrent):
     def remarks(self) -> tuple[str, ...]:
         return ("the step size depends on the input; A < 0 keeps every step stable, whatever it is",)
 
-    def _select(self, x: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Factors and inputs of the scan, (..., features, state_size), and C, (..., state_size)."""
+    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Delta before bias and softplus, (..., features), B and C, (..., state_size)."""
         low, b, c = functional.linear(x, self.project).split([self.rank, self.state_size, self.state_size], dim=-1)
-        delta = functional.softplus(functional.linear(low, self.step_weight, self.step_bias))
-        if dt is not None:
-            delta = delta * (dt.unsqueeze(-1) if isinstance(dt, Tensor) else dt)
-        factor = torch.exp(delta.unsqueeze(-1) * self.eigenvalues())
-        return factor, (delta * x).unsqueeze(-1) * b.unsqueeze(-2), c
+        return functional.linear(low, self.step_weight), b, c
+
+    def _step_sizes(self, raw: Tensor, dt: Tensor | float | None) -> Tensor:
+        delta = functional.softplus(raw + self.step_bias)
+        return delta if dt is None else delta * (dt.unsqueeze(-1) if isinstance(dt, Tensor) else dt)
 
     def _run(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
     ) -> tuple[Tensor, Tensor]:
-        factor, v, c = self._select(x, dt)
-        h0 = None if state is None else state.flatten(1)
-        flat = (*x.shape[:2], self.features * self.state_size)
-        h, last = scan(factor.reshape(flat), v.reshape(flat), h0, reverse=reverse, lengths=lengths)
-        y = (h.reshape(v.shape) @ c.unsqueeze(-1)).squeeze(-1) + self.D * x
-        return zero_after(y, lengths), last.reshape(len(x), *self.state_shape)
+        raw, b, c = self._project(x)
+        inside = dt is None
+        delta = raw if inside else self._step_sizes(raw, dt)
+        return selective(
+            x, delta, self.eigenvalues(), b, c, self.D, dt_bias=self.step_bias if inside else None,
+            dt_softplus=inside, h0=state, lengths=lengths, reverse=reverse,
+        )  # fmt: skip
 
     def _step(self, x: Tensor, state: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor]:
-        factor, v, c = self._select(x, dt)
-        h = factor * state + v
+        raw, b, c = self._project(x)
+        delta = self._step_sizes(raw, dt).unsqueeze(-1)
+        h = torch.exp(delta * self.eigenvalues()) * state + delta * x.unsqueeze(-1) * b.unsqueeze(-2)
         return (h @ c.unsqueeze(-1)).squeeze(-1) + self.D * x, h
