@@ -89,12 +89,12 @@ def _loss(config: Config, w: Tensor, c: Tensor, seed: int) -> tuple[Tensor, Tens
     if config["loss"] == "sup, discrete":
         return (rho - kernel).abs().sum(), torch.ones(())
     x = 2 * torch.rand(16, config["length"], generator=torch.Generator().manual_seed(seed), dtype=torch.float64) - 1
-    y, target = _convolve(x, kernel), _convolve(x, rho)
+    y, wanted = _convolve(x, kernel), _convolve(x, rho)
     factor = torch.ones(())
     if config["loss"] == "order 2":
         other = 0.8**k
-        y, target, factor = y * _convolve(x, other), target * _convolve(x, other), other.sum()
-    error = y - target
+        y, wanted, factor = y * _convolve(x, other), wanted * _convolve(x, other), other.sum()
+    error = y - wanted
     return (error**2).mean(), 2 * error.detach().abs().mean() * factor
 
 
