@@ -73,7 +73,8 @@ def model_keys(kind: str, layer: str) -> dict[str, inspect.Parameter]:
         raise unknown_name("model.kind", kind, KINDS)
     if layer not in LAYERS:
         raise unknown_name("model.layer", layer, LAYERS)
-    sources = [KINDS[kind], *([SequenceModel] if kind == "classifier" else []), LAYERS[layer]]
+    more: list[Any] = [SequenceModel] if kind == "classifier" else []
+    sources = [KINDS[kind], *more, LAYERS[layer]]
     known: dict[str, inspect.Parameter] = {}
     for source in sources:
         hidden = _OF_LAYERS if source is LAYERS[layer] else _GIVEN

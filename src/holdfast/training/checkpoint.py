@@ -88,7 +88,7 @@ def put_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Puts the weights of a checkpoint into the model."""
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 
-    found = {name.removeprefix(MODEL): value for name, value in tensors.items() if name.startswith(MODEL)}
+    found: dict[str, Any] = {n.removeprefix(MODEL): value for n, value in tensors.items() if n.startswith(MODEL)}
     check_weights(model, {name: describe(value) for name, value in found.items()})
     set_model_state_dict(model, found, options=StateDictOptions(full_state_dict=True))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from holdfast._arguments import checked_fields, positive
 from holdfast.errors import ArgumentError, unknown_name
@@ -111,9 +111,9 @@ class TrainingConfig:
             raise ArgumentError(f"{self.devices} devices on {self.nodes} machines need strategy 'ddp' or 'fsdp'")
 
     @classmethod
-    def of(cls, given: TrainingConfig | Mapping[str, Any]) -> Self:
+    def of(cls, given: TrainingConfig | Mapping[str, Any]) -> TrainingConfig:
         """`given` itself, or the config made of it where it is a mapping; an unknown name meets the nearest known one."""
-        if isinstance(given, cls):
+        if isinstance(given, TrainingConfig):
             return given
         known = [field.name for field in fields(cls)]
         for name in given:

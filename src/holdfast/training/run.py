@@ -81,7 +81,7 @@ class TrainingRun:
     @property
     def checkpoints(self) -> dict[str, Path]:
         """The safetensors files of the "last" and the "best" weights; names in them begin with "model."."""
-        bodies = {which: checkpoint.read_body(self.folder, which) for which in ("last", "best")}  # type: ignore[arg-type]
+        bodies = {which: checkpoint.read_body(self.folder, which) for which in ("last", "best")}
         return {which: self.folder / body["tensors"]["file"] for which, body in bodies.items() if body is not None}
 
     def load_weights(self, model: nn.Module, which: checkpoint.Which = "best") -> None:
