@@ -1,6 +1,10 @@
 // Powers of two, softplus and silu on whole vectors, as the selective scan needs them.
 #pragma once
 
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
 #include "common/vector.h"
 #include "rnn/activation.h"
 
@@ -30,7 +34,7 @@ inline Vector<double> power_rest(Vector<double> r) {
 template <typename T>
 inline Vector<T> larger(Vector<T> bound, Vector<T> x) {
 #if defined(__AVX512F__)
-  return rnn::at_least<T>(x, bound[0]);
+  return at_least<T>(x, bound[0]);
 #elif defined(__AVX2__)
   if constexpr (sizeof(T) == 4) return __builtin_ia32_maxps256(bound, x);
   else return __builtin_ia32_maxpd256(bound, x);

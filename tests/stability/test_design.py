@@ -127,7 +127,7 @@ def test_mistakes_are_named(user_mistakes, criterion, how, error, text):
         design_parameterization(criterion, **how)
 
 
-def test_the_gradient_scale_of_a_list_is_an_array_and_of_nothing_an_error():
+def test_the_gradient_scale_of_a_list_is_an_array_and_of_nothing_an_error(user_mistakes):
     assert gradient_scale("exp", 0.0) == 1.0
     assert gradient_scale("exp", [0.0, 0.0]).tolist() == [1.0, 1.0]
     assert gradient_scale("exp", []).tolist() == []
