@@ -47,4 +47,6 @@ def gradient_scale(
     except (TypeError, ValueError) as error:
         raise ArgumentError(f"w must be numbers (a float, an array or a tensor), came {w!r}") from error
     scale = f.gradient_scale(numbers, form=form)
-    return scale.numpy() if isinstance(w, np.ndarray) or scale.ndim else float(scale)
+    if isinstance(w, np.ndarray) or scale.ndim:
+        return scale.numpy()  # type: ignore[return-value]  # a list is not among what the annotation promises
+    return float(scale)

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from holdfast import laws, parameterizations
-from holdfast.experiments import _sums
 from holdfast.experiments.stable import appf, fig1, thm31, thm34
 from holdfast.experiments.stable._hippo import RelativeFrequencies, hippo_layer
 from holdfast.nn.s4d import initial_modes
