@@ -301,6 +301,7 @@ def names_it(error, odd):
 
 def _descriptions(value):
     words = [repr(value)[:40], type(value).__name__] if len(repr(value)) > 2 else []
+    words += ["''"] if isinstance(value, str) and not value else []
     words += [str(value)] if isinstance(value, Path) else []
     words += [value.__name__] if isinstance(value, type) else []
     if isinstance(value, torch.Tensor):

@@ -11,6 +11,7 @@ from jaxtyping import Complex, Float, Float64, Int64
 from torch import Tensor
 
 from holdfast._arguments import checked
+from holdfast._readers import describe
 from holdfast.errors import ArgumentError, RangeError, ShapeError
 from holdfast.reconstruct.bases import fourier_basis, haar_basis
 from holdfast.reconstruct.decoder import Decoder, Form, make_decoder
@@ -220,12 +221,24 @@ def interpolated(maps: Callable[[int], Tensor], time: float) -> Tensor:
         maps: gives T_n for a whole number n.
         time: t, from 0 on.
     """
-    if not 0 <= time < math.inf:
-        raise ArgumentError(f"time must be a finite number from 0 on, came {time!r}")
+    if not 0 <= time < 2**53:
+        raise ArgumentError(
+            f"time must be a number from 0 to 2^53, where floats tell whole numbers apart, came {time!r}"
+        )
     before = math.floor(time)
     share = time - before
-    first = maps(before)
-    return first if share == 0 else (1 - share) * first + share * maps(before + 1)
+    first = _map_at(maps, before)
+    return first if share == 0 else (1 - share) * first + share * _map_at(maps, before + 1)
+
+
+def _map_at(maps: Callable[[int], Tensor], n: int) -> Tensor:
+    try:
+        found = maps(n)
+    except Exception as error:
+        raise ArgumentError(f"maps must give a tensor for a whole number; maps({n}) failed: {error}") from error
+    if not isinstance(found, Tensor):
+        raise ArgumentError(f"maps must give a tensor for a whole number; maps({n}) gave {describe(found)}")
+    return found
 
 
 @checked

@@ -86,7 +86,10 @@ def classify_activation(sigma: Callable[[Tensor], Tensor]) -> ActivationClass:
 
 def _evaluated(sigma: Callable[[Tensor], Tensor], z: Tensor) -> tuple[Tensor, Tensor]:
     free = z.clone().requires_grad_()
-    y = sigma(free)
+    try:
+        y = sigma(free)
+    except Exception as error:
+        raise ArgumentError(f"sigma must be an elementwise function of float64 tensors; it failed: {error}") from error
     if not isinstance(y, Tensor) or y.shape != z.shape:
         raise ShapeError(f"sigma: must map a tensor of shape {tuple(z.shape)} to one of that shape")
     if not y.requires_grad:
