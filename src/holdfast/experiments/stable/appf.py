@@ -139,8 +139,9 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
 def _figure(rates: np.ndarray, modes: dict[str, Arrays]) -> Figure:
     panels = []
     for name, a in modes.items():
+        shown = np.where(a["end"] > 1e7, np.inf, a["end"])
         lines = [
-            Line(f"learning rate {eta:g}", a["rates"], a["end"][k], colour=k, legend=name == "direct", markers=True)
+            Line(f"learning rate {eta:g}", a["rates"], shown[k], colour=k, legend=name == "best", markers=True)
             for k, eta in enumerate(rates)
         ]
         y = Axis("rate after the last step", log=True, limits=(1e-7, 1e7))
@@ -148,7 +149,7 @@ def _figure(rates: np.ndarray, modes: dict[str, Arrays]) -> Figure:
     caption = (
         f"One mode fitted to e^(-{TARGET:g} t) by gradient descent from rates of every size. Best ends at the target from "
         "everywhere; "
-        "the others are thrown far away by their first step from a slow mode (triangles: unstable), or hardly move."
+        "the others are thrown far away by their first step from a slow mode (triangles: beyond 1e7, or unstable)."
     )
     return Figure("modes", caption, panels)
 
