@@ -130,8 +130,8 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     claims = [
         Claim.decide(
             "uniform",
-            "Uniform decay (eq. 8) is more than that of each member: e^(-t/m) decays for every m, its largest over m does not; models with "
-            "a common rate decay uniformly",
+            "Uniform decay (eq. 8) is more than that of each member: e^(-t/m) decays for every m, its largest over m does not; "
+            "models with a common rate decay uniformly",
             float(families["alone"].max()) < 1e-3 and last["rate 1/m"] > 0.9 and last["rates from 0.1 on"] < 1e-6,
             {f"largest memory at t = {families['time'][-1]:g}, {name}": value for name, value in last.items()}
             | {"largest memory of one member, m = 8, late": float(families["alone"].max())},
