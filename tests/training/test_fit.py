@@ -144,6 +144,39 @@ def test_a_full_disk_is_told_and_the_run_goes_on_when_there_is_room(task, config
     assert all(torch.equal(a, b) for a, b in zip(weights(model).values(), weights(whole).values(), strict=True))
 
 
+class Partly(nn.Module):
+    """One weight is used, one frozen, one never used."""
+
+    def __init__(self):
+        super().__init__()
+        self.used, self.unused, self.frozen = nn.Linear(1, 2), nn.Linear(1, 1), nn.Linear(1, 1).requires_grad_(False)
+
+    def forward(self, x):
+        return self.used(self.frozen(x).mean(1))
+
+
+def test_weights_without_a_gradient_are_kept_and_resumed(task, config, tmp_path, monkeypatch):
+    torch.manual_seed(0)
+    model = Partly()
+    before = weights(model)
+    fit(model, task, config, folder=tmp_path / "whole")
+    assert all(torch.equal(before[n], value) for n, value in weights(model).items() if not n.startswith("used"))
+    stop = iter([True] * 9 + [False])
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "write", lambda *a, real=checkpoints.write: real(*a) if next(stop) else kill())
+        torch.manual_seed(0)
+        begun = Partly()
+        with pytest.raises(Killed):
+            fit(begun, task, config | {"checkpoint_every": 1}, folder=tmp_path / "run")
+    again = Partly()
+    fit(again, task, config | {"checkpoint_every": 1}, folder=tmp_path / "run", resume=True)
+    assert all(torch.equal(value, weights(again)[name]) for name, value in weights(model).items())
+
+
+def kill():
+    raise Killed
+
+
 def test_a_finished_run_is_not_trained_again(task, config, tmp_path):
     fit(new_model(), task, config, folder=tmp_path / "run")
     log = (tmp_path / "run/log.jsonl").read_bytes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -95,6 +96,8 @@ def _train(recipe: Recipe, folder: Path, resume: bool, as_json: bool) -> None:
         again = [*sys.argv[1:], *([] if resume else ["--resume"])]
         _note(f"stopped; go on with: {shlex.join(['holdfast', *again])}")
         raise typer.Exit(INTERRUPTED) from None
+    if not _is_first_process():
+        return
     if as_json:
         typer.echo(json.dumps(_as_dict(run), indent=1, allow_nan=False))
     else:
@@ -206,6 +209,11 @@ def _print_table(table: Any, page: Path, as_json: bool) -> None:
         shown.add_row(*(Text(visible(cell)) for cell in cells))
     Console(width=None if sys.stdout.isatty() else 160, highlight=False).print(shown)
     typer.echo(visible(f"Page: {page.absolute()}"))
+
+
+def _is_first_process() -> bool:
+    """Whether this process speaks for all that train together; Fabric, torchrun and clusters number them so."""
+    return all(os.environ.get(name, "0") == "0" for name in ("RANK", "LOCAL_RANK", "NODE_RANK"))
 
 
 def _note(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from holdfast.data.base import AbstractTask
 from holdfast.errors import ArgumentError
 from holdfast.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets
 from holdfast.figures import Axis, Figure, Line, Panel, Table
@@ -29,7 +31,7 @@ def sweep_config(name: str, runs: Sequence[tuple[Mapping[str, Any], Recipe]]) ->
     for axes, recipe in runs:
         key = repr(recipe.tables["task"])
         if key not in data:
-            data[key] = recipe.load_task().identity()
+            data[key] = _identity(recipe.load_task())
         label = " ".join(f"{name.partition('.')[2]}={value}" for name, value in axes.items())
         tables = {section: dict(keys) for section, keys in recipe.tables.items()}
         units.append({"label": label, "seed": recipe.config.seed, "tables": tables, "data": data[key]})
@@ -39,7 +41,7 @@ def sweep_config(name: str, runs: Sequence[tuple[Mapping[str, Any], Recipe]]) ->
 def _run(config: Config, work: Work) -> Arrays:
     recipe = Recipe(config["tables"])
     task = recipe.load_task()
-    if task.identity() != config["data"]:
+    if _identity(task) != config["data"]:
         raise ArgumentError(f"{task.name}: the data changed since the sweep was begun; start it again")
 
     def progress(text: str, done: int | None, total: int | None) -> None:
@@ -55,6 +57,11 @@ def _run(config: Config, work: Work) -> Arrays:
     history = run.history
     curves = {f"valid.{name}": values for name, values in history.metrics.items()}
     return {"steps": history.steps, "loss": history.loss, "evaluated": history.evaluated, **curves}
+
+
+def _identity(task: AbstractTask) -> Any:
+    """What identifies the data, as it comes back from a file."""
+    return json.loads(json.dumps(task.identity()))
 
 
 @contextmanager

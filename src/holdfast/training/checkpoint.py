@@ -97,15 +97,17 @@ def put_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer, tens
     """Puts the optimizer's tensors back; its settings are those of the config and stay."""
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
 
-    found = {name: value for name, value in tensors.items() if name.startswith(OPTIMIZER)}
     nested = _nested(model, optimizer, everywhere=True)
-    wanted = {f"{OPTIMIZER}{name}:{key}" for name, values in nested["state"].items() for key in values}
-    if found.keys() != wanted:
-        differs = sorted(found.keys() ^ wanted)[0].removeprefix(OPTIMIZER)
-        raise ArgumentError(f"the checkpoint is of another optimizer: {differs} is not in both")
-    for name, values in nested["state"].items():
-        values.update({key: found[f"{OPTIMIZER}{name}:{key}"] for key in values})
-    set_optimizer_state_dict(model, optimizer, nested, options=StateDictOptions(full_state_dict=True))
+    found: dict[str, dict[str, Any]] = {}
+    for name, value in tensors.items():
+        if name.startswith(OPTIMIZER):
+            weight, _, key = name.removeprefix(OPTIMIZER).rpartition(":")
+            if key not in nested["state"].get(weight, {}):
+                raise ArgumentError(f"the checkpoint is of another optimizer: here, {weight} has no {key}")
+            found.setdefault(weight, {})[key] = value
+    # not strict: a weight that never had a gradient has no averages
+    options = StateDictOptions(full_state_dict=True, strict=False)
+    set_optimizer_state_dict(model, optimizer, {**nested, "state": found}, options=options)
 
 
 def _nested(model: nn.Module, optimizer: torch.optim.Optimizer, *, everywhere: bool) -> dict[str, Any]:

@@ -217,9 +217,10 @@ class Loop:
             warnings.simplefilter("always")
             self.monitor.record(step)
         if self.log is not None:
-            self.log.write("gradients", step=step, values=self.scalars.values)
-            for warning in caught:
-                self.log.write("warning", step=step, text=str(warning.message))
+            with guarded(self.folder):
+                self.log.write("gradients", step=step, values=self.scalars.values)
+                for warning in caught:
+                    self.log.write("warning", step=step, text=str(warning.message))
         self.scalars.values = {}
 
     def _log_losses(self, norm: float) -> None:
