@@ -107,7 +107,8 @@ def put_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer, tens
             found.setdefault(weight, {})[key] = value
     # not strict: a weight that never had a gradient has no averages
     options = StateDictOptions(full_state_dict=True, strict=False)
-    set_optimizer_state_dict(model, optimizer, {**nested, "state": found}, options=options)
+    state: dict[str, Any] = {**nested, "state": found}
+    set_optimizer_state_dict(model, optimizer, state, options=options)
 
 
 def _nested(model: nn.Module, optimizer: torch.optim.Optimizer, *, everywhere: bool) -> dict[str, Any]:

@@ -22,6 +22,7 @@ Tables = dict[str, dict[str, Any]]
 SECTIONS = ("task", "model", "optimizer", "run")
 RUN = tuple(f.name for f in fields(TrainingConfig) if f.name not in OPTIMIZER)
 PATHS = ("file", "path", "folder", "root", "factory")
+_EITHER = {"steps": "epochs", "epochs": "steps"}  # one of them is given: a change to one takes the other away
 # what decides which other keys there are: a sweep over them is unfolded first
 _FIRST = (("task", "name"), ("model", "factory"), ("model", "kind"), ("model", "layer"))
 
@@ -64,6 +65,8 @@ def read_recipes(path: Path, changes: Sequence[str] = ()) -> list[tuple[dict[str
     for change in changes:
         section, key, value = _change(change)
         tables[section][key] = value
+        if section == "run" and key in _EITHER:
+            tables["run"].pop(_EITHER[key], None)
     tables = {section: {k: _resolved(k, v, path.parent) for k, v in keys.items()} for section, keys in tables.items()}
     found = [(dict(axes), Recipe(one)) for axes, one in _unfold(tables)]
     for _, recipe in found:
