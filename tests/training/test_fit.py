@@ -374,3 +374,21 @@ def test_nan_data_and_labels_out_of_range_are_no_divergence(task, config, tmp_pa
     refused(ArgumentError, "inputs of the batch of step 0 are not finite", Wrong(2), odd, config, folder=tmp_path / "a")
     odd.factor, odd.shift = 1.0, 1
     refused(ArgumentError, "targets must be 0 to 1, came 1 to 2", Wrong(2), odd, config, folder=tmp_path / "b")
+
+
+class Recorder:
+    """The one method that Fabric asks of a logger."""
+
+    def __init__(self):
+        self.lines = []
+
+    def log_metrics(self, metrics, step):
+        self.lines.append((step, dict(metrics)))
+
+
+def test_any_logger_of_fabric_gets_every_line_of_the_log(task, config, tmp_path):
+    recorder = Recorder()
+    run = fit(new_model(), task, config | {"steps": 6}, folder=tmp_path / "run", loggers=[recorder])
+    losses = [metrics["train/loss"] for _, metrics in recorder.lines if "train/loss" in metrics]
+    assert losses == list(run.history.loss)
+    assert [step for step, metrics in recorder.lines if "evaluate/accuracy" in metrics] == list(run.history.evaluated)

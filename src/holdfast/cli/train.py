@@ -217,7 +217,8 @@ def _is_first_process() -> bool:
 
 
 def _note(text: str) -> None:
-    typer.echo(visible(text), err=True)
+    if _is_first_process():
+        typer.echo(visible(text), err=True)
 
 
 def _count(number: int) -> str:

@@ -182,8 +182,8 @@ class AbstractRecurrent(nn.Module, ABC):
             lengths: number of steps of each sequence (batch,). Past its length a sequence's outputs are 0, and its
                 state is the one at its end.
             dt: step size, in continuous-time layers only: a number, (time,) or (batch, time). None is the layer's own.
-            return_state: whether the final state is wanted; otherwise None comes in its place, and S4D is up to a third
-                faster.
+            return_state: whether the final state is wanted; otherwise None comes in its place, and S4D does not compute
+                it.
 
         Returns outputs (batch, time, out) and the state (batch, *state_shape), with a first dimension of 2 where the
         layer is bidirectional.
