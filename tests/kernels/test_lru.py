@@ -66,7 +66,7 @@ def widened(tensors):
     return [None if x is None else x.double() for x in tensors]
 
 
-SHAPES = list(itertools.product((0, 1, 2, 63, 64, 65, 1000), (1, 3, 16, 17, 130)))
+SHAPES = list(itertools.product((0, 1, 2, 63, 64, 65, 300), (1, 3, 16, 17, 130)))
 
 
 @pytest.mark.parametrize(("time", "states"), SHAPES)
@@ -89,7 +89,7 @@ def test_values_and_gradients_agree_with_the_reference(time, states, poisoned):
 
 
 # tiles of 96 steps, products in blocks of 12 (or 6) rows and 32 columns: ends of each, and rows cut between threads
-TILED = list(itertools.product((1, 11, 96, 97, 500), ((16, 8), (48, 16), (32, 40))))
+TILED = list(itertools.product((1, 11, 96, 97, 200), ((16, 8), (48, 16), (32, 40))))
 
 
 @native
@@ -141,7 +141,7 @@ def test_a_long_float32_run_with_eigenvalues_near_1_does_not_drift(inputs):
 @pytest.mark.parametrize("backend", [*BACKENDS, "reference"])
 @pytest.mark.parametrize("planar", [True, False])
 def test_gradients_pass_gradcheck(backend, planar):
-    arguments, _ = problem(2, 4, 2, planar=planar, inputs=2)
+    arguments, _ = problem(2, 3, 2, planar=planar, inputs=2)
     tensors = [x.requires_grad_() for x in arguments if x is not None]
 
     def function(u, lam_re, *rest, **options):
@@ -149,7 +149,7 @@ def test_gradients_pass_gradcheck(backend, planar):
         return lru(u, lam_re, lam_im, *rest, backend=backend, **options)
 
     assert torch.autograd.gradcheck(function, tensors)
-    lengths = torch.tensor([4, 1])
+    lengths = torch.tensor([3, 1])
     assert torch.autograd.gradcheck(lambda *x: function(*x, reverse=True, lengths=lengths), tensors)
     if backend != "reference":
         assert torch.autograd.gradgradcheck(lambda *x: function(*x, lengths=lengths), tensors)

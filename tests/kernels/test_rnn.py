@@ -1,6 +1,7 @@
 """The nonlinear RNN: every backend against the plain loop in float64, and against torch.nn.RNN."""
 
 import copy
+import itertools
 import threading
 
 import pytest
@@ -115,9 +116,8 @@ def test_bias_and_initial_state_may_be_left_out(backend, b, h0):
 
 
 @pytest.mark.parametrize("backend", FAST)
-@pytest.mark.parametrize("dt", [None, 0.05])
-@pytest.mark.parametrize("activation", ["tanh", "sigmoid"])
-@pytest.mark.parametrize(("time", "state", "features"), [(65, 16, 1), (200, 64, 33), (1000, 17, 3)])
+@pytest.mark.parametrize(("dt", "activation"), [(None, "tanh"), (0.05, "tanh"), (None, "sigmoid")])
+@pytest.mark.parametrize(("time", "state", "features"), [(65, 16, 1), (200, 64, 33), (300, 17, 3)])
 def test_float32_error_is_within_twice_the_references_own(backend, dt, activation, time, state, features):
     tensors = problem(6, time, features, state)
     single = [t.float() for t in tensors]
@@ -470,17 +470,17 @@ def works():
 
 def check_build():
     """Odd sizes of every activation against the reference, for a build that this process has loaded."""
-    for time, state, features, batch in [(1, 1, 1, 1), (9, 3, 5, 7), (33, 17, 1, 20), (20, 64, 33, 9), (12, 130, 6, 5)]:
-        for seed, activation in enumerate(ACTIVATIONS):
-            for diagonal in (False, True):
-                p = problem(batch, time, features, state, diagonal=diagonal, seed=seed)
-                dt, lengths = 0.1 if seed % 2 else None, torch.arange(batch) % (time + 1)
-                options = {"activation": activation, "dt": dt, "lengths": lengths}
-                exact = outputs_and_gradients(rnn_reference, p, **options)
-                assert_agree(outputs_and_gradients(rnn, p, backend="native", **options), exact, FLOAT64)
-                single = [v.float() for v in p]
-                # float32: sums of at most 136 terms over 33 contracting steps
-                assert_agree(outputs_and_gradients(rnn, single, backend="native", **options), exact, 2e-5)
+    sizes = [(1, 1, 1, 1), (9, 3, 5, 7), (33, 17, 1, 20), (20, 64, 33, 9), (12, 130, 6, 5)]
+    cases = itertools.product(enumerate(ACTIVATIONS), sizes)
+    for i, ((seed, activation), (time, state, features, batch)) in enumerate(cases):
+        p = problem(batch, time, features, state, diagonal=i % 2 == 1, seed=seed)
+        dt, lengths = 0.1 if seed % 2 else None, torch.arange(batch) % (time + 1)
+        options = {"activation": activation, "dt": dt, "lengths": lengths}
+        exact = outputs_and_gradients(rnn_reference, p, **options)
+        assert_agree(outputs_and_gradients(rnn, p, backend="native", **options), exact, FLOAT64)
+        single = [v.float() for v in p]
+        # float32: sums of at most 136 terms over 33 contracting steps
+        assert_agree(outputs_and_gradients(rnn, single, backend="native", **options), exact, 2e-5)
     for activation in ("tanh", "sigmoid"):
         test_activations_are_accurate_to_the_last_digits(activation)
 

@@ -19,7 +19,7 @@ WAYS = [
     pytest.param({"backend": "chunked"}, id="chunked"),
 ]
 NATIVE_WAYS = WAYS[:2]
-TIMES = (1, 2, 63, 64, 65, 1000)
+TIMES = (1, 2, 63, 64, 65, 300)
 FEATURES = (1, 3, 16, 17, 130)
 # float64 sums of 1000 terms in different orders, 1000 roundings of 1.1e-16, times the growth of ill-conditioned
 # gradients of dt (measured: 2e-13)
@@ -102,7 +102,7 @@ def test_values_and_gradients_agree_with_the_reference(time, features, poisoned)
     chosen = choices(index)
     pairs, initial, apart = ("pairs" in chosen), ("initial" in chosen), ("strided" in chosen)
     # 19 rows fill vectors of one feature unevenly
-    batch, modes = (19 if features == 1 and time < 1000 else 3), (1, 2, 3, 5, 7)[index % 5]
+    batch, modes = (19 if features == 1 and time < 300 else 3), (1, 2, 3, 5, 7)[index % 5]
     inputs, gradients = problem(batch, time, features, modes, pairs=pairs, initial=initial, skip=not apart, seed=index)
     if apart:
         inputs, gradients = [strided(x) for x in inputs], [strided(x) for x in gradients]
@@ -161,7 +161,7 @@ def test_rows_of_no_steps_keep_their_state(way, poisoned):
 @native
 @pytest.mark.parametrize("algorithm", ["scan", "fft"])
 @pytest.mark.parametrize("kind", ["S4D", "slow", "fast", "real"])
-@pytest.mark.parametrize(("batch", "time", "features"), [(19, 65, 1), (5, 64, 3), (2, 1000, 17), (2, 63, 130)])
+@pytest.mark.parametrize(("batch", "time", "features"), [(19, 65, 1), (5, 64, 3), (2, 300, 17), (2, 63, 130)])
 def test_float32_errors_are_within_twice_those_of_the_float32_reference(batch, time, features, kind, algorithm):
     inputs, gradients = problem(batch, time, features, 4, pairs=kind != "real", initial=algorithm == "scan")
     inputs[2] *= {"S4D": 1, "slow": 1e-3, "fast": 50, "real": 1}[kind]
@@ -211,10 +211,10 @@ def test_modes_near_the_unit_circle_do_not_drift_over_131072_steps(algorithm, dr
 @pytest.mark.parametrize("pairs", [True, False])
 def test_gradients_pass_gradcheck(way, discretization, pairs):
     initial = way.get("algorithm") != "fft"
-    inputs, _ = problem(2, 5, 2, 2, pairs=pairs, initial=initial)
+    inputs, _ = problem(2, 4, 2, 2, pairs=pairs, initial=initial)
     inputs[2][0, 0] = 0  # lam = 0 for real modes: the limit of (e^w - 1) / w
     inputs = [None if x is None else x.requires_grad_() for x in inputs]
-    options = {"discretization": discretization, "reverse": pairs, "lengths": torch.tensor([5, 2])}
+    options = {"discretization": discretization, "reverse": pairs, "lengths": torch.tensor([4, 2])}
     assert torch.autograd.gradcheck(lambda *a: s4d(*a, **options, **way), inputs)
 
 

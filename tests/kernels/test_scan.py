@@ -12,7 +12,7 @@ from holdfast.kernels.scan import choose, scan, scan_reference
 
 native = pytest.mark.skipif(not library.status().available, reason="the native library is not built")
 BACKENDS = [pytest.param("native", marks=native), "chunked"]
-TIMES = (0, 1, 2, 63, 64, 65, 1000)
+TIMES = (0, 1, 2, 63, 64, 65, 300)
 CHANNELS = (1, 3, 16, 17, 130)
 WIDE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 # float64 sums of at most 1000 terms whose factors stay below 1: 1000 roundings of 1.1e-16
@@ -133,12 +133,12 @@ def test_the_chunked_scan_stays_finite_where_a_closed_form_does_not():
 
 @pytest.mark.parametrize("backend", [*BACKENDS, "reference"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
-@pytest.mark.parametrize("shape", [(2,), (5, 2), (2, 1, 2), (2, 5, 2), (2, 5, 1), ()])
+@pytest.mark.parametrize("shape", [(2,), (3, 2), (2, 1, 2), (2, 3, 2), (2, 3, 1), ()])
 def test_gradients_pass_gradcheck_for_every_way_to_broadcast_a(backend, dtype, shape):
     g = torch.Generator().manual_seed(0)
-    inputs = [factors(shape, dtype, g), random((2, 5, 2), dtype, g), random((2, 2), dtype, g)]
+    inputs = [factors(shape, dtype, g), random((2, 3, 2), dtype, g), random((2, 2), dtype, g)]
     inputs = [x.requires_grad_() for x in inputs]
-    for reverse, lengths in ((False, None), (True, torch.tensor([5, 2]))):
+    for reverse, lengths in ((False, None), (True, torch.tensor([3, 1]))):
         assert torch.autograd.gradcheck(
             lambda *x, r=reverse, n=lengths: scan(*x, reverse=r, lengths=n, backend=backend), inputs
         )
@@ -156,9 +156,8 @@ def test_a_second_backward_is_right(backend, dtype):
 
 
 @native
-@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(("dtype", "reverse"), [(torch.float64, False), (torch.complex128, True)])
 @pytest.mark.parametrize("varies", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
 @pytest.mark.parametrize(("rows", "time", "channels"), [(1, 70001, 1), (2, 30011, 3), (1, 20000, 17), (5, 3000, 40)])
 def test_splitting_over_threads_changes_no_result(rows, time, channels, dtype, varies, reverse, threads):
     # a single row of few channels is split in time, from 2 threads on in lanes, from 3 on otherwise
@@ -262,8 +261,14 @@ def test_conjugated_views_are_read_as_what_they_mean():
 
 # torch's own tracer makes an instance of autograd.Function, which torch deprecates
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+@pytest.mark.parametrize(
+    ("backend", "dtype"),
+    [
+        pytest.param("native", torch.float32, marks=native),
+        pytest.param("native", torch.complex64, marks=native),
+        ("chunked", torch.complex64),
+    ],
+)
 def test_compiles_into_one_graph(backend, dtype):
     inputs, ends, gradients = problem(2, 9, 3, dtype, varies=True, lengths=True)
     compiled = torch.compile(scan, fullgraph=True, backend="aot_eager")
@@ -318,16 +323,17 @@ def test_several_python_threads_may_scan_at_once(threads):
 
 def check_build():
     """Odd sizes of every dtype against the reference, for a build that this process has loaded."""
+    dtypes = (torch.float64, torch.complex128, torch.float32)
     for i, (time, channels) in enumerate(itertools.product((0, 1, 2, 63, 65), CHANNELS)):
-        for dtype in (torch.float64, torch.complex128, torch.float32):
-            inputs, ends, grads = problem(5, time, channels, dtype, varies=i % 2 == 0, lengths=i % 3 == 0, seed=i)
-            options = {"reverse": i % 4 == 1, "lengths": ends}
-            want = outputs_and_gradients(scan_reference, widened(inputs), widened(grads), **options)
-            got = outputs_and_gradients(scan, inputs, grads, backend="native", **options)
-            # float32: a rounding of each of 325 summands of a gradient
-            tolerance = 1e-11 if dtype != torch.float32 else 2e-5
-            for x, y in zip(got, want, strict=True):
-                assert not y.numel() or (x - y).abs().max() <= tolerance * (1 + y.abs().max()), (time, channels, dtype)
+        dtype = dtypes[i % 3]  # five channels: each number of them meets each dtype
+        inputs, ends, grads = problem(5, time, channels, dtype, varies=i % 2 == 0, lengths=i % 4 < 2, seed=i)
+        options = {"reverse": i % 4 == 1, "lengths": ends}
+        want = outputs_and_gradients(scan_reference, widened(inputs), widened(grads), **options)
+        got = outputs_and_gradients(scan, inputs, grads, backend="native", **options)
+        # float32: a rounding of each of 325 summands of a gradient
+        tolerance = 1e-11 if dtype != torch.float32 else 2e-5
+        for x, y in zip(got, want, strict=True):
+            assert not y.numel() or (x - y).abs().max() <= tolerance * (1 + y.abs().max()), (time, channels, dtype)
 
 
 B = torch.zeros(2, 5, 3)
