@@ -48,7 +48,10 @@ def test_a_stable_matrix_is_taken_over_unchanged(form, time, n):
 
 @forms
 @times
-@pytest.mark.parametrize(("n", "draws"), [(5, 1000), (40, 200)])
+@pytest.mark.parametrize(
+    ("n", "draws"),
+    [(5, 200), (40, 40), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((5, 1000), (40, 200)))],
+)
 def test_random_perturbations_of_the_free_weights_stay_stable(form, time, n, draws):
     f, W = build(form, time, n)
     free = f.right_inverse(W)

@@ -8,7 +8,7 @@ from holdfast.nn import LRU, S4D, ContinuousRNN, DiagonalSSM, LinearRNN, Selecti
 from holdfast.nn.recurrent import find_recurrent
 from holdfast.parameterizations import spectral_margin
 
-DRAWS = 1000
+draws = pytest.mark.parametrize("draws", [100, pytest.param(1000, marks=pytest.mark.slow)])
 
 
 def perturbed(parameters, generator):
@@ -19,11 +19,11 @@ def perturbed(parameters, generator):
         p.data.add_(noise / size)
 
 
-def assert_stays_stable(parameters, margin):
+def assert_stays_stable(parameters, margin, draws):
     before = [p.detach().clone() for p in parameters]
     generator = torch.Generator().manual_seed(0)
     worst = float("inf")
-    for _ in range(DRAWS):
+    for _ in range(draws):
         perturbed(parameters, generator)
         worst = min(worst, margin())
         for p, value in zip(parameters, before, strict=True):
@@ -52,7 +52,8 @@ LAYERS = {
 
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("parameterization", ["best", "exp"])
-def test_our_layers_keep_their_function_and_then_stay_stable(name, parameterization):
+@draws
+def test_our_layers_keep_their_function_and_then_stay_stable(name, parameterization, draws):
     torch.manual_seed(0)
     layer = LAYERS[name]().double()
     x = torch.randn(2, 20, 2, dtype=torch.float64)
@@ -61,7 +62,7 @@ def test_our_layers_keep_their_function_and_then_stay_stable(name, parameterizat
     # the inverse of f is exact to a few roundings of the eigenvalue, which 20 steps carry on
     torch.testing.assert_close(layer(x)[0], before, rtol=1e-11, atol=1e-12)
     free = [p for path, p in layer.named_parameters() if path.startswith(layer.recurrent_names)]
-    assert_stays_stable(free, lambda: margin_of(layer.eigenvalues(), layer.time))
+    assert_stays_stable(free, lambda: margin_of(layer.eigenvalues(), layer.time), draws)
 
 
 def test_undo_puts_the_former_parameterization_back_with_the_present_values():
@@ -78,7 +79,8 @@ def test_undo_puts_the_former_parameterization_back_with_the_present_values():
 
 
 @pytest.mark.parametrize(("layers", "bidirectional"), [(1, False), (2, True)])
-def test_torch_rnn_keeps_its_function_trains_and_stays_stable(layers, bidirectional):
+@draws
+def test_torch_rnn_keeps_its_function_trains_and_stays_stable(layers, bidirectional, draws):
     torch.manual_seed(0)
     model = nn.RNN(3, 8, layers, batch_first=True, bidirectional=bidirectional, dtype=torch.float64)
     x = torch.randn(2, 12, 3, dtype=torch.float64)
@@ -98,7 +100,7 @@ def test_torch_rnn_keeps_its_function_trains_and_stays_stable(layers, bidirectio
         optimizer.step()
     assert float((model(x)[0] - before).detach().abs().max()) > 1e-4, "the forward pass does not see the new weights"
     free = [p for path, p in model.named_parameters() if path.startswith("parametrizations")]
-    assert_stays_stable(free, lambda: min(spectral_margin(getattr(model, n), "discrete") for n in names))
+    assert_stays_stable(free, lambda: min(spectral_margin(getattr(model, n), "discrete") for n in names), draws)
     trained = model(x)[0].detach()
     done.undo()
     torch.testing.assert_close(model(x)[0], trained)
@@ -107,7 +109,8 @@ def test_torch_rnn_keeps_its_function_trains_and_stays_stable(layers, bidirectio
     )
 
 
-def test_a_transformers_mamba_keeps_its_function_and_stays_stable():
+@draws
+def test_a_transformers_mamba_keeps_its_function_and_stays_stable(draws):
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
     config = transformers.MambaConfig(vocab_size=50, hidden_size=16, state_size=16, num_hidden_layers=2)
@@ -124,7 +127,7 @@ def test_a_transformers_mamba_keeps_its_function_and_stays_stable():
     assert all(float(torch.exp(b.A_log.detach()).max()) > 15.9 for b in blocks)
     free = [p for path, p in model.named_parameters() if "parametrizations" in path]
     assert len(free) == 2
-    assert_stays_stable(free, lambda: min(float(torch.exp(b.A_log).min().detach()) for b in blocks))
+    assert_stays_stable(free, lambda: min(float(torch.exp(b.A_log).min().detach()) for b in blocks), draws)
     with torch.no_grad():
         final = model(tokens).logits
         done.undo()
