@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn.utils import parametrize
@@ -26,6 +26,7 @@ def away_from_kinks(w):
 
 
 @every
+@settings(max_examples=20)
 @given(st.floats(-30, 30))
 def test_value_lies_in_the_range(f, w):
     lam = f(torch.tensor(w, dtype=torch.float64))
@@ -34,6 +35,7 @@ def test_value_lies_in_the_range(f, w):
 
 
 @every
+@settings(max_examples=20)
 @given(st.floats(-8, 8))
 def test_inverse_gives_back_a_weight_with_the_same_value(f, w):
     lam = f(torch.tensor(w, dtype=torch.float64))
@@ -44,6 +46,7 @@ def test_inverse_gives_back_a_weight_with_the_same_value(f, w):
 @pytest.mark.parametrize(
     "f", [p for p in PARAMETERIZATIONS if p.key not in ("direct", "clip", "relu", "inverse")], ids=repr
 )
+@settings(max_examples=20)
 @given(st.floats(0.01, 6))
 def test_inverse_gives_back_the_weight_where_f_is_one_to_one(f, w):
     weight = torch.tensor(w, dtype=torch.float64)
@@ -55,6 +58,7 @@ def test_inverse_gives_back_the_weight_where_f_is_one_to_one(f, w):
 
 
 @every
+@settings(max_examples=20)
 @given(st.floats(-20, 20).filter(away_from_kinks))
 def test_derivative_equals_autograd(f, w):
     weight = torch.tensor(w, dtype=torch.float64, requires_grad=True)
@@ -64,6 +68,7 @@ def test_derivative_equals_autograd(f, w):
 
 
 @every
+@settings(max_examples=20)
 @given(st.floats(-12, 12).filter(away_from_kinks))
 def test_gradient_scale_equals_its_definition_by_autograd(f, w):
     """Table 1 of StableSSM, in the corrected form |f'|/(1-|f|)^2 for discrete time."""
@@ -134,7 +139,7 @@ def test_gradient_scale_is_infinite_where_the_recurrence_is_unstable():
 
 
 @pytest.mark.parametrize("f", [p for p in STABLE if p.key in ("exp", "softplus", "best", "tanh", "inverse")], ids=repr)
-@pytest.mark.parametrize("beta", [0.003, 0.1, 0.7, 2.0])
+@pytest.mark.parametrize("beta", [0.003, 0.7, 2.0])
 def test_exact_modulus_equals_the_numerical_sup(f, beta):
     searched = parameterizations.numerical_modulus(f, f.time, beta)
     # discrete: the sup is reached as 1 - f -> 0, where the search stops at 1e-9 and 1 - f has 7 digits left

@@ -39,7 +39,7 @@ def test_a_relu_network_that_switching_makes_grow_is_refused_and_bounded_when_a_
 
 
 @pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
-@pytest.mark.parametrize("lr", [0.1, 10.0, 1e3, 1e6, 1e25])
+@pytest.mark.parametrize("lr", [0.1, 1e3, 1e25])
 def test_no_step_of_an_optimizer_makes_a_torch_rnn_diverge(nonlinearity, lr):
     torch.manual_seed(0)
     model = nn.RNN(1, 16, batch_first=True, nonlinearity=nonlinearity)

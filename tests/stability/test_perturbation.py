@@ -71,8 +71,18 @@ def _seed():
     torch.manual_seed(0)
 
 
-@pytest.mark.parametrize("metric", ["sup", "mean-square", "sobolev"])
-@pytest.mark.parametrize("name", LAYERS)
+METRICS = ("sup", "mean-square", "sobolev")
+
+
+def cases():
+    """Every metric with the first model of each method, and with the other models one after the other."""
+    seen = set()
+    for i, (name, (_, method)) in enumerate(LAYERS.items()):
+        yield from ((name, metric) for metric in (METRICS if method not in seen else METRICS[i % 3 : i % 3 + 1]))
+        seen.add(method)
+
+
+@pytest.mark.parametrize(("name", "metric"), list(cases()))
 def test_every_method_agrees_with_one_run_a_draw(name, metric):
     make, method = LAYERS[name]
     model = make()
@@ -115,7 +125,7 @@ def test_exact_equals_adversarial_on_diagonal_recurrences(parameterization, scop
     rates = -torch.logspace(-2, 0, 6)
     model = DiagonalSSM(1, 6, activation="identity", parameterization=parameterization, eigenvalues=rates)
     x, y = data(model, length=60, features=1, noise=0.02)
-    radii = np.geomspace(1e-3, 0.3, 5)
+    radii = np.geomspace(1e-3, 0.3, 3)
     exact = perturbation_error(model, x, y, radii, search="exact", scope=scope)
     ascent = perturbation_error(model, x, y, radii, search="adversarial", scope=scope)
     random = perturbation_error(model, x, y, radii, scope=scope)
