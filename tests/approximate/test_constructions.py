@@ -89,9 +89,9 @@ def test_convolution_reaches_every_error(name, epsilon):
 
 
 def test_convolution_with_a_box_takes_modes_on_a_circle():
-    made = convolution(laws.Finite(40.0), 128, tolerance=1e-3)
+    made = convolution(laws.Finite(20.0), 64, tolerance=1e-3)
     assert made.status == "ok" and made.error < 1e-10 and made.details["method"] == "circle"
-    assert made.width == 65  # one of each pair of 128
+    assert made.width == 33  # one of each pair of 64
 
 
 def test_convolution_of_one_decaying_mode_needs_one_state():

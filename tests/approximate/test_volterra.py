@@ -60,8 +60,10 @@ def gone_within_64(a, b):
     return 0.2 * np.exp(-(a + b) / 4) / (1 + (a + b) / 4)
 
 
-@pytest.mark.parametrize("epsilon", [1e-1, 1e-2, 1e-3])
-@pytest.mark.parametrize("product", ["exact", "network"])
+ERRORS = [(1e-1, "exact"), (1e-2, "network"), (1e-3, "exact"), (1e-3, "network")]
+
+
+@pytest.mark.parametrize(("epsilon", "product"), ERRORS)
 @pytest.mark.parametrize("kernels", [{1: first, 2: gone_within_64}, {1: first, 3: third}], ids=["order 2", "order 3"])
 def test_width_does_not_depend_on_the_length(kernels, epsilon, product):
     short, long = (volterra(kernels, length, tolerance=epsilon, product=product) for length in (64, 256))
@@ -76,8 +78,7 @@ def test_width_for_a_power_law_settles_with_the_length():
     assert widths[0] <= widths[1] <= widths[0] + 1 and widths[1] == widths[2]
 
 
-@pytest.mark.parametrize("epsilon", [1e-1, 1e-2, 1e-3])
-@pytest.mark.parametrize("product", ["exact", "network"])
+@pytest.mark.parametrize(("epsilon", "product"), ERRORS)
 def test_order_three_reaches_every_error(epsilon, product):
     kernels = {0: -0.1, 1: first, 3: third}
     made = volterra(kernels, 40, tolerance=epsilon, product=product)
