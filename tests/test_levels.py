@@ -1,7 +1,7 @@
 """The order of the code: a file imports only from lower levels, and from its own folder."""
 
 import ast
-import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -42,6 +42,11 @@ LEVELS = {
 FILES = sorted(p for p in SOURCE.rglob("*.py") if p != SOURCE / "__init__.py")
 
 
+@cache
+def parsed(path):
+    return ast.parse(path.read_text())
+
+
 def part(path):
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
@@ -66,7 +71,7 @@ def imported_parts(tree):
 def test_file_imports_only_from_lower_levels(path):
     own = part(path)
     assert own in LEVELS, f"{own} has no level: add it to LEVELS and to the design"
-    for other in imported_parts(ast.parse(path.read_text())):
+    for other in imported_parts(parsed(path)):
         assert other == own or LEVELS[other] < LEVELS[own], f"{own} (L{LEVELS[own]}) imports {other} (L{LEVELS[other]})"
 
 
@@ -113,7 +118,7 @@ def find_cycle(graph):
 
 def test_no_module_imports_itself_through_others():
     known = {module(path) for path in FILES}
-    graph = {module(path): set(imported_modules(ast.parse(path.read_text()), known)) for path in FILES}
+    graph = {module(path): set(imported_modules(parsed(path), known)) for path in FILES}
     assert find_cycle(graph) == []
 
 
@@ -146,14 +151,10 @@ FREE = {"nn", "experiments", "benchmarks", "cli"}  # these build layers; all oth
 
 @pytest.mark.parametrize("path", [p for p in FILES if part(p) not in FREE], ids=lambda p: str(p.relative_to(SOURCE)))
 def test_no_layer_class_is_named_outside_nn(path):
-    found = [name for name in holdfast.nn.LAYERS if re.search(rf"\b{name}\b", code_of(path))]
-    assert found == [], "let the layer say what is needed of it (nn/base.py)"
+    assert names_in(path) & set(holdfast.nn.LAYERS) == set(), "let the layer say what is needed of it (nn/base.py)"
 
 
-def code_of(path):
-    """The file without its texts: docstrings, comments and messages may name a layer."""
-    return " ".join(
-        node.id if isinstance(node, ast.Name) else node.name
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Name | ast.alias)
-    )
+def names_in(path):
+    """The names that the code uses or imports; docstrings, comments and messages may name a layer."""
+    nodes = [node for node in ast.walk(parsed(path)) if isinstance(node, ast.Name | ast.alias)]
+    return {word for node in nodes for word in (node.id if isinstance(node, ast.Name) else node.name).split(".")}
