@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from children import command
 from holdfast import experiments
-from holdfast.cli import app
+from holdfast.cli import app, main
 from holdfast.execution import Store
 
 TOY = Path(__file__).parent.parent / "execution" / "toy.py"
@@ -41,11 +40,30 @@ def project(concluded, tmp_path):
     return tmp_path
 
 
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """The command in this process, with a current folder and environment variables of its own."""
+
+    def run(*arguments, cwd, **environment):
+        monkeypatch.chdir(cwd)
+        monkeypatch.setattr(sys, "argv", ["holdfast", *map(str, arguments)])
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        code = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code or 0
+        return subprocess.CompletedProcess(arguments, code, *capsys.readouterr())
+
+    return run
+
+
 def tree(folder):
     return {str(p.relative_to(folder)): p.stat().st_mtime_ns for p in folder.rglob("*")}
 
 
-def test_report_into_the_users_project_is_refused_and_touches_nothing(project):
+def test_report_into_the_users_project_is_refused_and_touches_nothing(command, project):
     before = tree(project)
     done = command("report", "--out", ".", cwd=project)
     assert done.returncode == 2
@@ -59,7 +77,7 @@ def test_report_into_the_users_project_is_refused_and_touches_nothing(project):
     "arguments",
     [("reproduce", TOY, "--store", ""), ("report", "--store", ""), ("report", "--out", ""), ("report", "--store", " ")],
 )
-def test_an_empty_folder_name_is_refused_and_nothing_is_written(project, arguments):
+def test_an_empty_folder_name_is_refused_and_nothing_is_written(command, project, arguments):
     before = tree(project)
     done = command(*arguments, cwd=project)
     assert done.returncode == 2
@@ -79,7 +97,7 @@ def test_an_empty_file_name_is_refused(arguments):
     assert "expected a file, came an empty text" in done.output.replace("\n", " ")
 
 
-def test_reproduce_finds_a_page_folder_of_others_before_it_computes(project):
+def test_reproduce_finds_a_page_folder_of_others_before_it_computes(command, project):
     (project / "results" / "page").mkdir()
     (project / "results" / "page" / "index.html").write_text("mine")
     done = command("reproduce", TOY, cwd=project)
@@ -88,7 +106,7 @@ def test_reproduce_finds_a_page_folder_of_others_before_it_computes(project):
     assert (project / "results" / "page" / "index.html").read_text() == "mine"
 
 
-def test_a_damaged_conclusion_is_told_by_report_which_ends_with_1_and_shows_the_others(project):
+def test_a_damaged_conclusion_is_told_by_report_which_ends_with_1_and_shows_the_others(command, project):
     manifest = project / "results" / "own-toy" / "conclusion-quick" / "result.json"
     manifest.unlink()
     manifest.mkdir()
@@ -113,6 +131,7 @@ for arguments in (["report", "--figures"], ["list"], ["doctor"], ["report", "--h
 
 
 def test_the_page_and_the_list_are_written_in_an_ascii_locale(project):
+    shutil.rmtree(project / "results" / "own-toy")  # its words are ASCII
     command = [sys.executable, "-P", "-c", ASCII_COMMANDS]
     done = subprocess.run(command, cwd=project, env=os.environ | ASCII, capture_output=True, timeout=300)
     assert done.returncode == 0, done.stderr.decode()
@@ -120,7 +139,7 @@ def test_the_page_and_the_list_are_written_in_an_ascii_locale(project):
     assert done.stdout.isascii()
 
 
-def test_doctor_shows_markup_and_terminal_codes_in_a_path_as_text(tmp_path):
+def test_doctor_shows_markup_and_terminal_codes_in_a_path_as_text(command, tmp_path):
     odd = tmp_path / "d[/red]x\x1b[2J"
     odd.mkdir(parents=True)
     done = command("doctor", cwd=tmp_path, HOLDFAST_DATA=str(odd))
@@ -129,7 +148,7 @@ def test_doctor_shows_markup_and_terminal_codes_in_a_path_as_text(tmp_path):
     assert "\x1b" not in done.stdout + done.stderr
 
 
-def test_errors_show_terminal_codes_as_text(tmp_path):
+def test_errors_show_terminal_codes_as_text(command, tmp_path):
     done = command("doctor", cwd=tmp_path, HOLDFAST_DATA="nowhere\x1b[2J[/red]")
     assert done.returncode == 2
     assert done.stderr.startswith("holdfast: HOLDFAST_DATA=nowhere\\x1b[2J[/red] is not a folder")
