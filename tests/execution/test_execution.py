@@ -125,12 +125,15 @@ def test_workers_end_with_the_command_that_started_them(reproduce):
     wait_for(lambda: not any(is_alive(pid) for pid in workers))
 
 
-def test_two_commands_on_one_store_share_the_work(reproduce, finished_store):
-    both = [reproduce.start("--workers", "1", seconds=0.3) for _ in range(2)]
-    ends = [process.communicate(timeout=600) for process in both]
-    assert [process.returncode for process in both] == [0, 0], ends
-    ran = sum(err.count("done  own-toy seed=") - err.count("(0.0 s)") for _, err in ends)
-    assert "6 to run" in ends[0][1]
+def test_two_commands_on_one_store_share_the_work(reproduce, finished_store, monkeypatch):
+    other = reproduce.start("--workers", "1", seconds=1.0)
+    wait_for(lambda: any(reproduce.store.glob("own-toy/*/result.json")))
+    monkeypatch.setenv("TOY_SECONDS", "1.0")
+    code, _, err = reproduce()
+    _, told = other.communicate(timeout=600)
+    assert (code, other.returncode) == (0, 0), (err, told)
+    ran = sum(text.count("done  own-toy seed=") - text.count("(0.0 s)") for text in (err, told))
+    assert "6 to run" in told
     assert ran <= 6  # no unit was computed twice
     shared = reproduce.results()
     reproduce.store = finished_store
