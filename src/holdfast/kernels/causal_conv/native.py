@@ -57,11 +57,11 @@ def _run(
     x, weight, bias, state = inputs
     assert x is not None
     assert weight is not None
-    x = readable_steps(x)
+    x, lengths = readable_steps(x), dense(lengths)
     kept = (x, dense(weight.t()), dense(bias), None if state is None else dense(state.transpose(1, 2)))
     threads = max(1, min(library.threads(), x.numel() // _LEAST))
     _function(name, x.dtype)(
-        (ctypes.c_int64 * 6)(*shape, *x.stride()[:2]), silu, pointer(dense(lengths)),
+        (ctypes.c_int64 * 6)(*shape, *x.stride()[:2]), silu, pointer(lengths),
         (ctypes.c_void_p * 4)(*map(pointer, kept)), *map(pointer, rest), threads,
     )  # fmt: skip
 
