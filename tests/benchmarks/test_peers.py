@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from holdfast.benchmarks.cases import lru, rnn, s4d, scan
+from holdfast.benchmarks.cases import lru, rnn, s4d, scan, selective
 from holdfast.benchmarks.check import compare
 from holdfast.benchmarks.peers import optional
 from holdfast.benchmarks.peers.fft_s4d import fft_s4d
@@ -11,7 +11,7 @@ from holdfast.benchmarks.run import prepare
 from holdfast.benchmarks.steps import training_step, truth_by
 from holdfast.kernels.s4d import s4d as s4d_kernel
 
-SMALL = {scan: (3, 20, 16), s4d: (3, 20, 2, 8), lru: (3, 20, 4, 8), rnn: (3, 20, 4, 8)}
+SMALL = {scan: (3, 20, 16), s4d: (3, 20, 2, 8), lru: (3, 20, 4, 8), rnn: (3, 20, 4, 8), selective: (3, 20, 4, 8)}
 PAIRS = [
     pytest.param(module, i, id=f"{module.GROUP}: {match.against.name}")
     for module, shape in SMALL.items()

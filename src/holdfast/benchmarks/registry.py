@@ -6,10 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.benchmarks.case import Case, OwnKernel
-from holdfast.benchmarks.cases import data, lru, memory, monitor, perturbation, rnn, s4d, scan, stack, training
+from holdfast.benchmarks.cases import (
+    data,
+    lru,
+    memory,
+    monitor,
+    perturbation,
+    rnn,
+    s4d,
+    scan,
+    selective,
+    stack,
+    training,
+)
 from holdfast.errors import unknown_name
 
-KERNELS = (scan, s4d, lru, rnn)
+KERNELS = (scan, s4d, lru, rnn, selective)
 OTHERS = (stack, memory, perturbation, monitor, data, training)
 MODULES = (*KERNELS, *OTHERS)
 GROWTH, MEMORY = "growth", "memory"

@@ -1,4 +1,4 @@
-"""mambapy's `pscan`, the parallel scan in plain torch of mamba.py.
+"""Mamba's scan elsewhere: mambapy's `pscan`, the parallel scan in plain torch of mamba.py, and transformers' loop.
 
 Real numbers only: its backward has no conjugate, so that complex gradients are wrong
 (tests/benchmarks/test_peers.py shows it).
@@ -7,6 +7,10 @@ Real numbers only: its backward has no conjugate, so that complex gradients are 
 from __future__ import annotations
 
 from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
 
 from holdfast.benchmarks.case import Inputs, Results, Runner
 from holdfast.benchmarks.peers.optional import load
@@ -24,5 +28,30 @@ def pscan(inputs: Inputs) -> Runner:
 
     def read(given: Any) -> Results:
         return {name: value.flatten(2) for name, value in inner.read(given).items()}
+
+    return Runner(inner.step, read)
+
+
+def selective_pscan(inputs: Inputs) -> Runner:
+    """The selective scan as mamba.py computes it: discretised for all steps, then scanned."""
+    run = load("mambapy.pscan").pscan
+
+    def forward(u: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor) -> Tensor:
+        delta = functional.softplus(dt)
+        factor = torch.exp(delta.unsqueeze(-1) * A)
+        drive = (delta.unsqueeze(-1) * B.unsqueeze(2)) * u.unsqueeze(-1)
+        return (run(factor, drive) @ C.unsqueeze(-1)).squeeze(3) + D * u
+
+    return training_step(forward, inputs)
+
+
+def transformers_loop(inputs: Inputs) -> Runner:
+    """transformers' own way without a GPU: a loop over slices of the discretised sequence, time last."""
+    run = load("transformers.models.mamba.modeling_mamba").mamba_selective_scan
+    turned = {name: x.mT.contiguous() if x.ndim == 3 else x for name, x in inputs.items()}
+    inner = training_step(lambda u, dt, A, B, C, D: run(u, dt, A, B, C, D, delta_softplus=True), turned)
+
+    def read(given: Any) -> Results:
+        return {name: x.mT if x.ndim == 3 else x for name, x in inner.read(given).items()}
 
     return Runner(inner.step, read)

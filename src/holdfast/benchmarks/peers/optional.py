@@ -9,7 +9,7 @@ from importlib import metadata
 from typing import Any
 
 # import name -> name on PyPI
-DISTRIBUTIONS = {"mambapy": "mambapy", "s5": "s5-pytorch", "jax": "jax"}
+DISTRIBUTIONS = {"mambapy": "mambapy", "s5": "s5-pytorch", "jax": "jax", "transformers": "transformers"}
 HOW_TO_GET = "pip install 'holdfast[peers]' (from a clone: pip install -c constraints.txt -e '.[peers]')"
 
 

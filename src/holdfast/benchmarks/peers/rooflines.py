@@ -9,6 +9,7 @@ from torch import Tensor
 
 from holdfast.benchmarks.case import Inputs, Results, Runner
 from holdfast.benchmarks.steps import training_step, truth_by
+from holdfast.kernels.selective.limit import exponential_limit
 from holdfast.kernels.stream import triad
 
 SCALE = 0.5
@@ -49,6 +50,18 @@ def gemms(inputs: Inputs) -> Runner:
 def gemms_truth(inputs: Inputs) -> Results:
     """The same in float64."""
     return truth_by(_project)(_projections(inputs))
+
+
+def exponentials(inputs: Inputs) -> Runner:
+    """One exponential and one multiply-add for each state and step of a selective scan, in registers."""
+    batch, time, _ = inputs["u"].shape
+    states = batch * inputs["A"].numel()
+    return Runner(lambda: exponential_limit(states, time), lambda given: {"positive": torch.tensor(float(given > 0))})
+
+
+def exponentials_truth(inputs: Inputs) -> Results:
+    """That the sum of all states is positive: their inputs are."""
+    return {"positive": torch.tensor(1.0, dtype=torch.float64)}
 
 
 def _project(u: Tensor, b: Tensor, c: Tensor) -> Tensor:
