@@ -88,8 +88,7 @@ EXPERIMENT = Experiment(
     where="Appendix H",
     title="Why memory is measured by special inputs",
     summary="The identity functional: its output for the input 1/t, its memory function by three probes, and what the first "
-    "input "
-    "changes later.",
+    "input changes later.",
     presets=presets({"horizon": 1000}, quick={"horizon": 300}),
     run=run,
     conclude=conclude,

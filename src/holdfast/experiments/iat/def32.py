@@ -225,8 +225,8 @@ def _figure(families: Arrays, network: Arrays, hold: Arrays, spikes: Arrays) -> 
     ]
     caption = (
         "Left: the largest memory of three families; e^(-t/m) does not decay uniformly. Middle: a tanh network with Hurwitz "
-        "W that "
-        "never comes to rest. Right: the peak-hold operator forgets nothing though its memory function is 0, and the spikes' "
+        "W that never comes to rest. Right: the peak-hold operator forgets nothing though its memory function is 0, and "
+        "the spikes' "
         "memory function stays 1 though old inputs count less and less."
     )
     return Figure("memory", caption, panels, columns=3)
@@ -237,8 +237,7 @@ EXPERIMENT = Experiment(
     where="Definition 3.2, Remark 3.3, App. A.5 to A.7",
     title="Decaying, uniformly decaying and fading memory",
     summary="The largest memory of families of models, a tanh network under inputs that approach a step, and two functionals "
-    "that "
-    "have one of decaying and fading memory without the other.",
+    "that have one of decaying and fading memory without the other.",
     presets=presets({"doublings": 12, "horizon": 300.0, "span": 200.0}, quick={"span": 60.0}),
     units=lambda config: [
         {"part": "families", "doublings": config["doublings"], "horizon": config["horizon"]},

@@ -143,8 +143,7 @@ EXPERIMENT = Experiment(
     where="Definition 3.7, eq. 11",
     title="Perturbation errors in the Sobolev norm",
     summary="Linear models with direct and best weights fitted to a power law: worst-case perturbation errors in the sup "
-    "norm and "
-    "in the Sobolev norm, which adds the slope of the output.",
+    "norm and in the Sobolev norm, which adds the slope of the output.",
     presets=presets(
         {"widths": [6, 8, 12, 16], "length": 4000, "points": 40, "signs": 4},
         quick={"widths": [6, 8, 12], "length": 2000, "points": 16, "signs": 2},

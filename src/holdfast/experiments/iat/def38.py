@@ -71,8 +71,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
             not outside,
             {f"{name} admitted": float(row[8]) for name, row in found.items()},
             otherwise=f"Not {', '.join(outside)}: relu, gelu and the identity are not bounded, the sigmoid is not 0 at 0, "
-            "and softsign, "
-            "erf and arctan are bent in another way than sigma' = a - b sigma^2.",
+            "and softsign, erf and arctan are bent in another way than sigma' = a - b sigma^2.",
         ),
     ]
     rows = [
@@ -100,8 +99,7 @@ EXPERIMENT = Experiment(
     where="Definition 3.8",
     title="Which activations the theorem is about",
     summary="Common activations tested for the two classes of the definition: linear around 0, or sigma' = a - b sigma^2 "
-    "around 0, "
-    "and bounded, monotone and Lipschitz.",
+    "around 0, and bounded, monotone and Lipschitz.",
     presets=presets({"activations": list(ACTIVATIONS)}),
     run=run,
     conclude=conclude,

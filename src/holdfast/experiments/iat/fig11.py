@@ -132,8 +132,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
                 "largest real part of W": config["abscissa"],
             },
             otherwise="Every network that was drawn forgot its input: among large random W that are Hurwitz such cases are "
-            "rare. The "
-            "two-dimensional example shows that they exist.",
+            "rare. The two-dimensional example shows that they exist.",
             essential=True,
         ),
         Claim.decide(

@@ -96,8 +96,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         *_digits.notes(units),
         f"Numbers are medians over {config['draws']} draws of the eigenvalues; figures show the first. The complex form is the "
         "paper's Re[V^+ x]. The real form solves [Re V; Im V] u = [Re x; Im x]: it knows that pixels are real and needs half "
-        "the "
-        "modes.",
+        "the modes.",
         f"Satisfactory is judged by a fixed classifier, {_digits.NEIGHBOURS} nearest neighbours among known images that no "
         "recurrence has seen: of the digits that it reads in the originals, nine in ten must be read in what is rebuilt.",
     ]
@@ -121,8 +120,7 @@ def _satisfactory(median: dict[Cell, dict[str, float]], originals: float, thin: 
             "real form": median[thin, 512, "real"]["error"] if half else np.nan,
         },
         otherwise=f"A fixed classifier reads {here['read']:.0%} of the rebuilt digits and {originals:.0%} of the originals. "
-        "Without "
-        "the knowledge that pixels are real, 512 numbers determine 512 of 784 unknowns."
+        "Without the knowledge that pixels are real, 512 numbers determine 512 of 784 unknowns."
         if half
         else "N = 512 is not among the sizes of this preset.",
         essential=True,
@@ -164,8 +162,7 @@ def _table(median: dict[Cell, dict[str, float]]) -> Table:
     return Table(
         "errors",
         "Medians over the draws: relative error over all images, pixels rebuilt up to half their size, share of digits that "
-        "the "
-        "classifier reads.",
+        "the classifier reads.",
         heads,
         rows,
     )

@@ -75,8 +75,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
                 f"N = {m}: {float(a['error']):.3f}" for m, a in below.items() if float(a["error"]) <= 0.1
             )
             + " of the image, where artefacts count from a tenth on. Only the first and the last 784 - N pixels alias, and "
-            "MNIST's "
-            "images are empty at their ends.",
+            "MNIST's images are empty at their ends.",
             essential=True,
         ),
         Claim.decide(
@@ -102,8 +101,8 @@ def _pictures(by_modes: dict[int, Arrays]) -> Figure:
     ]
     caption = (
         "Digits rebuilt with roots of unity: below N = 784 shifted copies lie over each other, fewer the nearer N is; "
+        "at 784 none."
     )
-    "at 784 none."
     return Figure("digits", caption, panels, columns=3)
 
 

@@ -138,8 +138,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
             | {f"jump at a step of {steps[-1]:.0e}, {name}": float(a[f"{name}.printed"][-1]) for name in NAMES}
             | {"value at whole t": float(a["printed_at_whole"])},
             otherwise="Both weights are 0 at whole t, and from the two sides it comes near T_(k+1) and T_(k-1): the weights "
-            "are exchanged, "
-            "and ceil t must be floor t + 1.",
+            "are exchanged, and ceil t must be floor t + 1.",
         ),
     ]
     rows = [
@@ -168,8 +167,7 @@ EXPERIMENT = Experiment(
     where="Lemma 8, eq. 26 to 31",
     title="One continuous map for all times",
     summary="The outputs of a causal map and the pseudo-inverses of a sparse reconstruction, extended from whole times to "
-    "real ones; "
-    "how far the extension jumps across a whole time, and what it gives there.",
+    "real ones; how far the extension jumps across a whole time, and what it gives there.",
     presets=presets(
         {"length": 64, "functions": 8, "modes": 32, "r_min": 0.99, "points": 11, "seed": 0},
         quick={"length": 16, "points": 6},

@@ -97,8 +97,7 @@ EXPERIMENT = Experiment(
     where="Section 3.1",
     title="Real eigenvalues make reconstruction ill-conditioned",
     summary="Condition numbers of square Vandermonde matrices of real eigenvalues, random and at chosen points, and of roots "
-    "of "
-    "unity, against the number of modes.",
+    "of unity, against the number of modes.",
     presets=presets({"largest": 24, "draws": 21}, quick={"draws": 5}),
     run=run,
     conclude=conclude,

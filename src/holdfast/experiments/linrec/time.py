@@ -151,8 +151,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
             min(reaches.values()) == longest,
             {f"steps read correctly, {lam:g}": float(reach) for lam, reach in reaches.items()},
             otherwise="At 1 the formula is 0/0, and an eigenvalue well below 1 saturates: lam^k is lost in rounding. A "
-            "modulus near "
-            "1 - 1/length works.",
+            "modulus near 1 - 1/length works.",
         ),
     ]
     rows = [

@@ -79,10 +79,9 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
             otherwise=f"{worst[0]}, {worst[1]} layer{'s' if worst[1] > 1 else ''}: the rate that is fitted between 1e-4 and "
             "1e-11 of the "
             f"largest value (median {worst[2]:.2g}) is not the last one (its slowest eigenvalue gives {worst[3]:.2g}). A sum "
-            "of real "
-            "exponentials with rates far apart slows down as each takes over from a faster one, and eleven decades do not "
-            "show the "
-            "slowest alone.",
+            "of real exponentials with rates far apart slows down as each takes over from a faster one, and eleven "
+            "decades do not "
+            "show the slowest alone.",
             essential=True,
         ),
         Claim.decide(
@@ -95,11 +94,10 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         ),
     ]
     notes = [
-        f"Eq. 24 asks for some c0 > 0. First claim: {SHARE:g} of the rate fitted to the late decay; second: {SHARE:g} of the "
-        "rate that the "
-        "weights predict, -log of the spectral radius of one step at the equilibrium under the constant input. Capped: M(t) "
-        "e^(c0 t) "
-        "in the last third of the decay stays below its largest value before.",
+        f"Eq. 24 asks for some c0 > 0. First claim: {SHARE:g} of the rate fitted to the late decay; second: {SHARE:g} "
+        "of the "
+        "rate that the weights predict, -log of the spectral radius of one step at the equilibrium under the constant input. Capped: M(t) "
+        "e^(c0 t) in the last third of the decay stays below its largest value before.",
         "A line alone does not tell an exponential from a steep power law; the second claim does, since its rate is that of an "
         "eigenvalue.",
     ]

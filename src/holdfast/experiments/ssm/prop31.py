@@ -57,8 +57,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     notes = [
         "The proposition gives no rate. With sigmoids at equal distances a kink costs units in proportion to its change of "
         f"slope over eps; elementwise() stops at {WIDEST} units. A function that is not within eps there is undecided: more "
-        "units "
-        "would decide it.",
+        "units would decide it.",
     ]
     return Conclusion(claims, [_errors(eps, found), _curves(config, found)], [table], notes)
 

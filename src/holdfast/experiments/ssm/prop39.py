@@ -63,8 +63,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
                 for k, T in enumerate(lengths)
             },
             otherwise=f"The networks were built from the first {built} lags of the kernels. Beyond, at some T, what is left "
-            "of the "
-            "kernel and of the modes adds up to more than eps.",
+            "of the kernel and of the modes adds up to more than eps.",
             essential=True,
         ),
     ]
@@ -78,8 +77,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         f"Each network is built once, from the first {built} lags of the kernels, and then run on sequences of every length. "
         "Up to T "
         f"= {built} the bound (over all inputs) is that of the table or less, since it sums over fewer lags. Products are "
-        "exact "
-        "multiplications of the layer's outputs, or squares and cubes by sigmoids (network: a pure state-space model).",
+        "exact multiplications of the layer's outputs, or squares and cubes by sigmoids (network: a pure state-space model).",
         "The error is the largest found at step T: inputs of random signs, each moved up the error's gradient.",
     ]
     table = Table("networks", "One network for each series and eps.", heads, rows)

@@ -155,8 +155,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
             {"smallest measured rate / c0": float(below.min())},
             paper={"smallest measured rate / c0": 1.0},
             otherwise="An input that settles faster than the layer forgets leaves the layer's own rate. The proof (eq. 60 to "
-            "62) shows "
-            "that the distance goes to 0, at no rate.",
+            "62) shows that the distance goes to 0, at no rate.",
         ),
         Claim.decide(
             "activation",
@@ -180,8 +179,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
             float(boundary["left"]) < 1,
             {"response after 1000 steps / after 1": float(boundary["left"]), "rate": float(boundary["rate"])},
             otherwise="An eigenvalue of modulus 1 never forgets: the theorem needs |lambda| < 1 in discrete time, Re lambda "
-            "< 0 in "
-            "continuous time.",
+            "< 0 in continuous time.",
         ),
     ]
     rows = [
@@ -191,8 +189,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     table = Table("stacks", "Rates per step.", ("activation", "layers", "predicted", "measured"), rows)
     notes = [
         "Activations are tanh, gelu and the identity. A relu whose unit is off passes no rate on: a stack of such layers may "
-        "decay "
-        "faster than its slowest layer, never more slowly.",
+        "decay faster than its slowest layer, never more slowly.",
     ]
     return Conclusion(claims, [_figure(layers, part["stack"])], [table], notes)
 
@@ -230,8 +227,7 @@ EXPERIMENT = Experiment(
     where="Propositions 3.11 and 3.12, Theorem 3.13",
     title="A stack forgets at the rate of its slowest layer",
     summary="Measured rates at which outputs of layers, activations and stacks settle, against the smallest of the rates of "
-    "the "
-    "input and the layers.",
+    "the input and the layers.",
     presets=presets(
         {"modes": 6, "ratios": [0.25, 0.5, 2.0, 4.0], "depths": [1, 2, 4], "seeds": 5},
         quick={"seeds": 2, "depths": [1, 3]},

@@ -130,8 +130,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     table = Table("modes", f"One mode fitted to e^(-{TARGET:g} t), {config['steps']} gradient steps.", heads, rows)
     notes = [
         "x^2 converges for every eta below 1, twice the paper's limit. The loss of the mode is the squared L2 distance of "
-        "the two "
-        "kernels; a mode counts as converged when its rate is within 1% of the target's.",
+        "the two kernels; a mode counts as converged when its rate is within 1% of the target's.",
     ]
     return Conclusion(claims, [_figure(rates, modes)], [table], notes)
 
@@ -148,8 +147,7 @@ def _figure(rates: np.ndarray, modes: dict[str, Arrays]) -> Figure:
         panels.append(Panel(name, Axis("rate at the start", log=True), y, lines))
     caption = (
         f"One mode fitted to e^(-{TARGET:g} t) by gradient descent from rates of every size. Best ends at the target from "
-        "everywhere; "
-        "the others are thrown far away by their first step from a slow mode (triangles: beyond 1e7, or unstable)."
+        "everywhere; the others are thrown far away by their first step from a slow mode (triangles: beyond 1e7, or unstable)."
     )
     return Figure("modes", caption, panels)
 

@@ -104,8 +104,7 @@ def _papers_choice(a: Arrays) -> Claim:
             for b, g in zip(a["beta"][[0, -1]], a["searched"][[0, -1]], strict=True)
         },
         otherwise="f(0) = -1 lies on the boundary: a weight within beta of 0 can be moved onto it, and its powers are not "
-        "summable. "
-        "With b = 1 f stays in [0, 1) and the modulus is that of continuous time.",
+        "summable. With b = 1 f stays in [0, 1) and the modulus is that of continuous time.",
         essential=True,
     )
 

@@ -96,8 +96,7 @@ def _constant(b: str, spread: dict[str, float], others: float) -> Claim:
         {f"largest / smallest, {time}": value for time, value in spread.items()} | {"smallest of the others": others},
         paper={f"largest / smallest, {time}": 1.0 for time in spread},
         otherwise="In discrete time f is negative for small w, where the gradient scale is |f'|/(1 - |f|)^2: it grows "
-        "without bound "
-        "towards w = 0, where f = -1.",
+        "without bound towards w = 0, where f = -1.",
         essential=True,
     )
 

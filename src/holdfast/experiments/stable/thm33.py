@@ -88,8 +88,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
             max(mass["least squares"]) < BOUNDED * mass["least squares"][0],
             {f"sum at m = {m}": v for m, v in zip(config["widths"], mass["least squares"], strict=True)},
             otherwise="They grow without limit. The proof assumes eq. 57, which the theorem does not say: a family of sums "
-            "whose "
-            "terms cancel need not be stable, whatever f is.",
+            "whose terms cancel need not be stable, whatever f is.",
         ),
         Claim.decide(
             "direct",
@@ -131,8 +130,7 @@ EXPERIMENT = Experiment(
     where="Theorem 3.3, eq. 57 to 65",
     title="Stable reparameterization bounds the perturbation error",
     summary="Sums of m exponentials fitted to a power law: the exact worst-case error under perturbed recurrent weights, "
-    "against "
-    "the bound of the theorem, and the sums that the bound is made of.",
+    "against the bound of the theorem, and the sums that the bound is made of.",
     presets=presets(
         {"widths": [4, 8, 16, 32], "smallest": 1e-3, "largest": 1.0, "points": 13, "spacing": 0.05},
         quick={"widths": [4, 8], "points": 5},

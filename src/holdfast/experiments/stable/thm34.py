@@ -141,8 +141,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
             max(discrete.values()) <= 1 + ROUNDING,
             {f"largest gradient / bound, {n}": v for n, v in discrete.items()},
             otherwise="Eq. 91 sums k f^(k-1), not its absolute value: for f < 0, which direct and tanh weights allow, the "
-            "sum is "
-            "smaller than what it bounds. With (1 - |f|)^2 the bound holds.",
+            "sum is smaller than what it bounds. With (1 - |f|)^2 the bound holds.",
         )
     )
     rows = [
@@ -156,8 +155,8 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     )
     notes = [
         "With the mean square the bound is |c_j| G_f(w_j) times 2 mean |error|, for inputs up to 1; the paper says only that "
-        "the sup "
-        "norm is the larger loss, from which nothing follows for gradients. Order 2: times the L1 norm of the other kernel.",
+        "the sup norm is the larger loss, from which nothing follows for gradients. Order 2: times the L1 norm of the "
+        "other kernel.",
     ]
     return Conclusion(claims, [_figure(found)], [table], notes)
 
@@ -202,8 +201,7 @@ EXPERIMENT = Experiment(
     where="Theorem 3.4, eq. 77 to 98",
     title="The gradient of a recurrent weight is bounded by its parameterization",
     summary="Gradients of recurrent weights of random and trained models, by automatic differentiation of the sup norm and "
-    "of mean "
-    "squares, against the bound |c_j| G_f(w_j) in continuous and discrete time and for a Volterra term of order 2.",
+    "of mean squares, against the bound |c_j| G_f(w_j) in continuous and discrete time and for a Volterra term of order 2.",
     presets=presets({"models": 10, "modes": 6, "length": 256, "training": 200}, quick={"models": 2, "training": 30}),
     units=units,
     run=run,
