@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from holdfast._arguments import checked
+from holdfast._readers import describe
 from holdfast.errors import ArgumentError
 from holdfast.memory.curve import CurveStatus, MemoryCurve, ModelError
 from holdfast.memory.preserve import undisturbed
@@ -82,7 +83,10 @@ def _counts(lengths: int | Iterable[int]) -> list[int]:
 
 def _scores(score: Callable[..., Any], inputs: list[Any], batched: bool) -> list[Tensor]:
     out = score(inputs) if batched else score(inputs[0])
-    value = torch.as_tensor(out).detach().cpu().double()
+    try:
+        value = torch.as_tensor(out).detach().cpu().double()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ArgumentError(f"score must give numbers for an input, came {describe(out)}") from error
     rows = value.reshape(len(inputs), -1) if batched else value.reshape(1, -1)
     return list(rows)
 

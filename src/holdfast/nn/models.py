@@ -285,7 +285,7 @@ def _build(layer: LayerChoice, width: int, state_size: int, options: dict[str, A
             raise ArgumentError(f"a layer given as a function takes no options, came {sorted(options)}")
         try:
             made = layer(width)
-        except TypeError as error:
+        except Exception as error:
             raise ArgumentError(f"layer must be a function from the width to a layer; it failed: {error}") from error
         if not isinstance(made, AbstractRecurrent):
             raise ArgumentError(f"layer must return a layer of holdfast for a width, came {checks.describe(made)}")

@@ -173,6 +173,12 @@ def design_parameterization(
         raise ArgumentError("L is the constant of 'L|w|'; a function has its own")
     else:
         function, name = criterion, getattr(criterion, "__name__", "G(w)")
+        try:
+            function(torch.ones(2, dtype=torch.float64))
+        except Exception as error:
+            raise ArgumentError(
+                f"criterion must be a function of float64 tensors; it failed on one: {error}"
+            ) from error
     if form == "decreasing" and b is not None:
         raise ArgumentError("b is 1/|f| at w = 0 of the even form; the decreasing form has no constant")
     start = (0.5 if time == "continuous" else 1.0) if b is None else float(b)

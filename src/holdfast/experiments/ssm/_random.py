@@ -95,9 +95,8 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     ]
     notes = [
         f"Eq. 24 asks for some c0 > 0. First claim: {SHARE:g} of the rate fitted to the late decay; second: {SHARE:g} "
-        "of the "
-        "rate that the weights predict, -log of the spectral radius of one step at the equilibrium under the constant input. Capped: M(t) "
-        "e^(c0 t) in the last third of the decay stays below its largest value before.",
+        "of the rate that the weights predict, -log of the spectral radius of one step at the equilibrium under the constant "
+        "input. Capped: M(t) e^(c0 t) in the last third of the decay stays below its largest value before.",
         "A line alone does not tell an exponential from a steep power law; the second claim does, since its rate is that of an "
         "eigenvalue.",
     ]

@@ -12,6 +12,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from holdfast._arguments import checked_fields
+from holdfast._readers import describe
 from holdfast.errors import ArgumentError, ShapeError
 
 
@@ -87,7 +88,10 @@ class PerturbationCurve:
 
 def as_radii(radii: Sequence[float] | np.ndarray | Tensor) -> np.ndarray:
     """The radii as float64; raises unless there is one and they are finite, not negative and increase."""
-    betas = _array(radii)
+    try:
+        betas = _array(radii)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"radii must be real numbers, came {describe(radii)}") from error
     if betas.ndim != 1 or len(betas) == 0:
         raise ShapeError(f"radii must be a list of numbers, at least one; came shape {betas.shape}")
     if not np.isfinite(betas).all() or (betas < 0).any():
