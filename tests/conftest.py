@@ -1,5 +1,6 @@
 """Settings shared by all tests."""
 
+import gc
 import os
 
 import hypothesis
@@ -14,6 +15,13 @@ hypothesis.settings.load_profile("holdfast")
 # workers of pytest-xdist share the cores: more threads than cores makes everything slower
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _settled():
+    """What earlier files loaded stays loaded: the garbage collector need not look through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
