@@ -82,7 +82,11 @@ def _counts(lengths: int | Iterable[int]) -> list[int]:
 
 
 def _scores(score: Callable[..., Any], inputs: list[Any], batched: bool) -> list[Tensor]:
-    out = score(inputs) if batched else score(inputs[0])
+    try:
+        out = score(inputs) if batched else score(inputs[0])
+    except TypeError as error:
+        kind = "a list of inputs" if batched else f"an input ({type(inputs[0]).__name__})"
+        raise ArgumentError(f"score must be a function of {kind}; it failed: {error}") from error
     try:
         value = torch.as_tensor(out).detach().cpu().double()
     except (TypeError, ValueError, RuntimeError) as error:

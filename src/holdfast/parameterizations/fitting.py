@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -29,6 +31,8 @@ def fit_constants(f: AbstractParameterization, lam: Float[Tensor, "*any"]) -> Ab
     if lam.numel() == 0:
         return f
     low, high = float(lam.min()), float(lam.max())
+    if math.isinf(low) or math.isinf(high):
+        return f  # no constant holds it
     if isinstance(f, Best) and low < 0 and -low * ROOM > 1 / f.b:
         return Best(a=f.a, b=1 / (ROOM * -low))
     if isinstance(f, DiscreteBest) and -1 < low < 1 - 1 / f.b:

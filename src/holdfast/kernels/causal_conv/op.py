@@ -119,7 +119,7 @@ def causal_conv(
     if chosen != "native" or (backend == "auto" and autograd.has_tangent(*tensors)):
         y, last = causal_conv_reference(*tensors, silu=silu, lengths=lengths)  # type: ignore[arg-type]
     elif autograd.untracked(x):
-        y, last = native.causal_conv_forward(*tensors, lengths, silu)  # type: ignore[arg-type]
+        y, last = native.causal_conv_forward(*tensors, lengths, silu)  # type: ignore[arg-type, call-arg]
     else:
         autograd.refuse_tangents("causal_conv", chosen, *tensors)
         y, last = autograd.apply(_CausalConv, *tensors, lengths, silu)

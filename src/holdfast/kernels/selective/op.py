@@ -44,7 +44,8 @@ class _Selective(torch.autograd.Function):
         *inputs, saved = ctx.saved_tensors
         grads: tuple[Tensor | None, ...]
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # a second backward is to follow
-            grads = _differentiable_backward(inputs, *ctx.choices, grad_y, grad_last, need)
+            softplus, reverse = ctx.choices
+            grads = _differentiable_backward(inputs, softplus, reverse, grad_y, grad_last, need)
         else:
             grads = torch.ops.holdfast.selective_backward(*inputs, *ctx.choices, saved, grad_y, grad_last)
         wanted = [grad if want else None for grad, want in zip(grads, need[:_FLOATS], strict=True)]
@@ -217,5 +218,5 @@ def _run_native(
         B, C = B.unsqueeze(2), C.unsqueeze(2)
     inputs = (u, dt, A, B, C, *rest, lengths, resets, softplus, reverse)
     if autograd.untracked(u):
-        return native.selective_forward(*inputs, False)[:2]  # type: ignore[arg-type]
+        return native.selective_forward(*inputs, False)[:2]  # type: ignore[arg-type, call-arg]
     return autograd.apply(_Selective, *inputs, True)[:2]
