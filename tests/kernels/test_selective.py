@@ -251,18 +251,6 @@ def test_half_precision_and_autocast_compute_in_float32(backend, dtype):
     torch.testing.assert_close(y, exact.to(dtype), rtol=2e-2, atol=2e-2)  # one rounding to 8 bits
 
 
-# torch's own tracer makes an instance of autograd.Function, which torch deprecates
-@native
-@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
-def test_compiles_into_one_graph():
-    arguments, gradients = problem(2, 9, 3, 2, groups=1)
-    compiled = torch.compile(selective, fullgraph=True, backend="aot_eager")
-    expected = outputs_and_gradients(selective, arguments, gradients)
-    for got, want in zip(outputs_and_gradients(compiled, arguments, gradients), expected, strict=True):
-        torch.testing.assert_close(got, want)
-    torch.compiler.reset()
-
-
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_vmap_and_grad_of_torch_func(backend):
     arguments, _ = problem(2, 5, 3, 2)

@@ -3,7 +3,7 @@
 import torch
 
 from holdfast import parameterizations
-from holdfast.nn import LRU, S4D, ContinuousGRU, ContinuousRNN, DiagonalSSM, LinearRNN, SelectiveSSM
+from holdfast.nn import LRU, S4D, ContinuousGRU, ContinuousRNN, DiagonalSSM, LinearRNN, Mamba, SelectiveSSM
 
 BATCH, STEPS, FEATURES = 3, 9, 3
 
@@ -21,6 +21,7 @@ LAYERS = {
     "S4D legs": (S4D, {"initialization": "legs", "parameterization": "best"}),
     "S4D real": (S4D, {"initialization": "real", "parameterization": "softplus"}),
     "SelectiveSSM": (SelectiveSSM, {}),
+    "Mamba": (Mamba, {}),
     "LinearRNN": (LinearRNN, {"bias": True}),
     "LinearRNN continuous": (LinearRNN, {"time": "continuous", "bias": True, "dt": 0.4}),
     "LinearRNN contraction": (LinearRNN, {"parameterization": "contraction"}),

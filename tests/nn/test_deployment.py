@@ -11,7 +11,17 @@ from layer_cases import BATCH, FEATURES, LAYERS, build, sequence
 
 import children
 
-COMPILED = ["DiagonalSSM", "LRU", "S4D lin", "S4D real", "SelectiveSSM", "LinearRNN", "ContinuousRNN", "ContinuousGRU"]
+COMPILED = [
+    "DiagonalSSM",
+    "LRU",
+    "S4D lin",
+    "S4D real",
+    "SelectiveSSM",
+    "Mamba",
+    "LinearRNN",
+    "ContinuousRNN",
+    "ContinuousGRU",
+]
 
 
 @pytest.mark.usefixtures("user_mistakes")  # what checks annotations while testing cannot be traced

@@ -13,6 +13,7 @@ from holdfast.nn.continuous_rnn import ContinuousRNN
 from holdfast.nn.diagonal_ssm import DiagonalSSM
 from holdfast.nn.linear_rnn import LinearRNN
 from holdfast.nn.lru import LRU
+from holdfast.nn.mamba import Mamba
 from holdfast.nn.models import LanguageModel, SequenceClassifier, SequenceModel
 from holdfast.nn.recurrence import Recurrence
 from holdfast.nn.s4d import S4D
@@ -20,7 +21,8 @@ from holdfast.nn.selective_ssm import SelectiveSSM
 
 # every recurrent layer by its name: a new one is added here
 LAYERS: dict[str, type[AbstractRecurrent]] = {
-    layer.__name__: layer for layer in (DiagonalSSM, LinearRNN, LRU, S4D, SelectiveSSM, ContinuousRNN, ContinuousGRU)
+    layer.__name__: layer
+    for layer in (DiagonalSSM, LinearRNN, LRU, S4D, SelectiveSSM, Mamba, ContinuousRNN, ContinuousGRU)
 }
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
     "HyenaBlock",
     "LanguageModel",
     "LinearRNN",
+    "Mamba",
     "NaiveBlock",
     "Recurrence",
     "SelectiveSSM",
