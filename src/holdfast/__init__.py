@@ -18,6 +18,7 @@ from holdfast.approximate import ExponentialSum, fit_exponential_sum
 from holdfast.decay import DecayFit, KernelFit, MemoryStudy, fit_decay, fit_kernel, study_memory
 from holdfast.errors import HoldfastError
 from holdfast.memory import MemoryCurve, check_properties, memory_function, repeated_input_memory
+from holdfast.nn.acceleration import Acceleration, accelerate
 from holdfast.nn.recurrent import parameter_groups
 from holdfast.results import Claim, Provenance, Result
 from holdfast.stability import (
@@ -39,6 +40,7 @@ from holdfast.stability import (
 __version__ = metadata.version("holdfast")
 
 __all__ = [
+    "Acceleration",
     "Certificate",
     "Claim",
     "DecayFit",
@@ -53,6 +55,7 @@ __all__ = [
     "Result",
     "StabilityStudy",
     "StabilityVerdict",
+    "accelerate",
     "approximate",
     "assess_stability",
     "certify",
