@@ -2,6 +2,9 @@
 
 import copy
 import io
+import re
+import runpy
+from pathlib import Path
 
 import pytest
 import torch
@@ -110,3 +113,14 @@ def test_a_version_without_the_functions_is_refused(original, monkeypatch):
     monkeypatch.delattr(modeling_mamba, "mamba_selective_scan")
     with pytest.raises(BackendError, match=r"like that of transformers 5.22, came .* lacks mamba_selective_scan"):
         holdfast.accelerate(copy.deepcopy(original))
+
+
+def test_the_example_prints_equal_losses_and_both_times(monkeypatch, capsys):
+    path = Path(__file__).parents[2] / "examples" / "mamba_on_cpu.py"
+    monkeypatch.setattr("sys.argv", [str(path), "--length", "20", "--steps", "2", "--hidden", "16"])
+    runpy.run_path(str(path), run_name="__main__")
+    printed = capsys.readouterr().out
+    losses = re.findall(r"loss ([0-9.]+) as it was, ([0-9.]+) accelerated", printed)
+    assert len(losses) == 2
+    assert all(abs(float(a) - float(b)) < 1e-4 for a, b in losses)  # float32, printed to five digits
+    assert "times faster" in printed

@@ -66,9 +66,10 @@ def accelerate(model: nn.Module) -> Acceleration:
     changed: dict[str, nn.Module] = {}
     if "MambaMixer" in found.values():
         fast = _fast_mixer()
+        plain = fast.__mro__[1]
         for name in (name for name, kind in found.items() if kind == "MambaMixer"):
             module: Any = model.get_submodule(name)
-            if type(module) is not fast.__mro__[1]:
+            if not issubclass(plain, type(module)):
                 left.append((name, "it is another MambaMixer than transformers'"))
             elif module.activation not in ("silu", "swish"):
                 left.append((name, f"its activation is {module.activation}, and the kernel has silu"))
