@@ -74,6 +74,8 @@ def _claims(
                 {
                     "share of steps that fall": down,
                     "steps": float(len(steps)),
+                    "steps that rise, within the doubt of the draws": float((steps > 0).sum())
+                    - len(steps) * (1 - down),
                     "largest rise, log10": float(max(steps.max(), 0.0)),
                     "median change from end to end, log10": float(np.median(ends)),
                 },
