@@ -58,12 +58,13 @@ inline Power<T> power_of_two(Vector<T> x) {
   constexpr T largest = sizeof(T) == 4 ? T(128) : T(1024);
   x = larger<T>(broadcast<T>(T(1) - largest), x);  // 1 - largest: the first power that is no normal number
 #if defined(__AVX512F__)
+  // the masked forms with a source: the plain ones make gcc 12 warn of its own header
   if constexpr (sizeof(T) == 4) {
-    const __m512 n = _mm512_roundscale_ps((__m512)x, 8);
-    return {(Vector<T>)_mm512_scalef_ps(_mm512_set1_ps(1.0f), n), power_rest(x - (Vector<T>)n)};
+    const __m512 v = (__m512)x, one = _mm512_set1_ps(1.0f), n = _mm512_mask_roundscale_ps(v, 0xffff, v, 8);
+    return {(Vector<T>)_mm512_mask_scalef_ps(one, 0xffff, one, n), power_rest(x - (Vector<T>)n)};
   } else {
-    const __m512d n = _mm512_roundscale_pd((__m512d)x, 8);
-    return {(Vector<T>)_mm512_scalef_pd(_mm512_set1_pd(1.0), n), power_rest(x - (Vector<T>)n)};
+    const __m512d v = (__m512d)x, one = _mm512_set1_pd(1.0), n = _mm512_mask_roundscale_pd(v, 0xff, v, 8);
+    return {(Vector<T>)_mm512_mask_scalef_pd(one, 0xff, one, n), power_rest(x - (Vector<T>)n)};
   }
 #else
   using Integers = typename rnn::Bits<T>::type;
