@@ -88,14 +88,14 @@ def test_the_theme_toggle_recolours_drawn_figures_and_is_remembered(visit):
 def test_filters_show_only_claims_that_fit_and_say_how_many(visit):
     tab = visit()
     rows = tab.locator(".claims tbody tr:visible")
-    assert rows.count() == 5
+    assert rows.count() == 6
     tab.get_by_role("button", name="not met").click()
-    assert rows.count() == 1
-    assert tab.locator("#shown").inner_text() == "1 of 5 claims shown"
+    assert rows.count() == 2
+    assert tab.locator("#shown").inner_text() == "2 of 6 claims shown"
     tab.get_by_role("button", name="All").click()
     tab.get_by_label("Paper").select_option("stable")
-    assert rows.count() == 2
-    tab.get_by_label("Search").fill("constant")
+    assert rows.count() == 3
+    tab.get_by_label("Search").fill("b = 0.5")
     assert rows.count() == 1
 
 
