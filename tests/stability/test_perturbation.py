@@ -237,7 +237,7 @@ def test_a_curve_can_be_made_by_hand(user_mistakes):
     by_hand = PerturbationCurve(radii=[0.1, 0.2], errors=torch.tensor([1.0, float("nan")]))
     assert math.isinf(by_hand.errors[1])
     assert by_hand.at_zero == 1.0
-    with pytest.raises(ShapeError, match="one error a radius"):
+    with pytest.raises(ShapeError, match="one error for each radius"):
         PerturbationCurve(radii=[0.1, 0.2], errors=[1.0])
     with pytest.raises(ArgumentError, match="not negative"):
         PerturbationCurve(radii=[0.1], errors=[-1.0])

@@ -129,7 +129,7 @@ class Loop(AbstractEvaluator):
 
     @property
     def bytes_each(self) -> float:
-        return float(self.limit)  # a draw at a time
+        return float(self.limit)  # one draw at a time
 
     def _errors(self, stacked: Stacked) -> Float[Tensor, " draws"]:
         count = len(next(iter(stacked.values())))

@@ -141,7 +141,7 @@ class OneByOne(AbstractEvaluator):
 
     @property
     def bytes_each(self) -> float:
-        return float(self.limit)  # a draw at a time
+        return float(self.limit)  # one draw at a time
 
     def _errors(self, stacked: Stacked) -> Float[Tensor, " draws"]:
         fixed = dict(self.module.named_parameters())
