@@ -26,15 +26,6 @@ FEATURES = (1, 3, 16, 17, 130)
 EXACT = {"rtol": 1e-9, "atol": 1e-11}
 
 
-@pytest.fixture
-def poisoned():
-    """Fills every fresh tensor with NaN, so that an element that is never written shows."""
-    torch.use_deterministic_algorithms(True)
-    assert torch.empty(3).isnan().all()
-    yield
-    torch.use_deterministic_algorithms(False)
-
-
 def problem(
     batch, time, features, modes, *, pairs=True, initial=True, skip=True, seed=0, dtype=torch.float64, slow=1.0
 ):

@@ -25,15 +25,6 @@ def one_thread(threads):
     threads(1)
 
 
-@pytest.fixture
-def poisoned():
-    """Fills every fresh tensor with NaN, so that an element that is never written shows."""
-    torch.use_deterministic_algorithms(True)
-    assert torch.empty(3).isnan().all()
-    yield
-    torch.use_deterministic_algorithms(False)
-
-
 def random(shape, dtype, generator):
     parts = torch.randn(*shape, 2, dtype=torch.float64, generator=generator)
     return (torch.view_as_complex(parts) if dtype.is_complex else parts[..., 0]).to(dtype)

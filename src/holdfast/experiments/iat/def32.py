@@ -164,9 +164,8 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
             "Hence RNNs have decaying memory (Remark 3.3)",
             left < 1e-3,
             {f"smallest |dh_1/dt| in the last quarter, up to t = {network['time'][-1]:g}": left},
-            otherwise="The tanh network of Fig. 11, whose W = [[1, 1], [-4, -3]] is Hurwitz, keeps moving for ever after x = "
-            "1 with U = "
-            f"artanh({START}). App. A.5 exchanges the limit t -> inf with the functional; A.6 gives continuity for bounded "
+            otherwise="The tanh network of Fig. 11, whose W = [[1, 1], [-4, -3]] is Hurwitz, keeps moving for ever after "
+            f"x = 1 with U = artanh({START}). App. A.5 exchanges the limit t -> inf with the functional; A.6 gives continuity for bounded "
             "times only.",
         ),
         Claim.decide(
@@ -180,8 +179,8 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         ),
         Claim.decide(
             "fading, not decaying",
-            "A linear functional whose kernel is a row of narrowing spikes has fading memory and no decaying memory (Remark "
-            "A.5)",
+            "A linear functional whose kernel is a row of narrowing spikes has fading memory and no decaying "
+            "memory (Remark A.5)",
             float(spikes["memory"].min()) == 1
             and float(spikes["mass"][-1]) < 1e-6
             and float(spikes["share"].max()) <= 1,

@@ -117,7 +117,7 @@ def _figure(config: Config, found: dict[tuple[str, int, int], Arrays], growth: d
         Panel("Error", Axis("digits"), Axis("measured sup error", log=True), lines),
         Panel("Width", Axis("sequence length T"), Axis("hidden units", log=True), widths),
     ]
-    caption = "Left: each digit divides the error by about 4. Right: the width grows exponentially with the length."
+    caption = "Left: the error falls with every digit. Right: the width grows exponentially with the length."
     return Figure("errors", caption, panels)
 
 

@@ -63,7 +63,9 @@ class PerturbationCurve:
                 # a NaN is a model that broke: dropping it would make the curve look better than it is
                 object.__setattr__(self, name, np.where(np.isfinite(array), array, np.inf))
         if self.errors.shape != self.radii.shape:
-            raise ShapeError(f"a curve needs one error for each radius; came {self.errors.shape=} and {self.radii.shape=}")
+            raise ShapeError(
+                f"a curve needs one error for each radius; came {self.errors.shape=} and {self.radii.shape=}"
+            )
         if (self.errors < 0).any():
             raise ArgumentError(f"errors are sizes and not negative, came {float(self.errors.min())}")
 
