@@ -165,8 +165,8 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
             left < 1e-3,
             {f"smallest |dh_1/dt| in the last quarter, up to t = {network['time'][-1]:g}": left},
             otherwise="The tanh network of Fig. 11, whose W = [[1, 1], [-4, -3]] is Hurwitz, keeps moving for ever after "
-            f"x = 1 with U = artanh({START}). App. A.5 exchanges the limit t -> inf with the functional; A.6 gives continuity for bounded "
-            "times only.",
+            f"x = 1 with U = artanh({START}). App. A.5 exchanges the limit t -> inf with the functional; A.6 gives continuity "
+            "for bounded times only.",
         ),
         Claim.decide(
             "decaying, not fading",
