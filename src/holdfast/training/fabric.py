@@ -65,7 +65,10 @@ def seed_all(seed: int) -> None:
     """Seeds every generator that a module may draw from."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
+    if torch.accelerator.is_available():
+        torch.manual_seed(seed)
+    else:  # torch.manual_seed formats three stacks for devices that are not there: a millisecond a step
+        torch.default_generator.manual_seed(seed)
 
 
 def _strategy(config: TrainingConfig) -> Any:
