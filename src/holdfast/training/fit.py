@@ -81,7 +81,7 @@ def _train(
     fabric.barrier()
     loop = Loop(fabric, model, objective, task, config, folder, progress)
     if saved is None and fabric.is_global_zero:
-        begin(folder, {**identity, "steps": loop.steps}, config.as_dict())
+        begin(folder, {**identity, "steps": loop.descent.steps}, config.as_dict())
     loop.restore()
     try:
         loop.run()

@@ -11,22 +11,19 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from holdfast._words import duration
-from holdfast.data.base import AbstractTask, Batch
-from holdfast.nn.recurrent import find_recurrent, parameter_groups
+from holdfast.data.base import AbstractTask
+from holdfast.nn.recurrent import find_recurrent
 from holdfast.stability import GradientMonitor
 from holdfast.training import checkpoint
 from holdfast.training.config import TrainingConfig
+from holdfast.training.descent import Descent
 from holdfast.training.evaluate import evaluate
-from holdfast.training.fabric import check_batch_size, seed_all
 from holdfast.training.folder import guarded
 from holdfast.training.log import LOG, Log
-from holdfast.training.objective import Objective, blame_data, check_batch
-from holdfast.training.order import Order, mixed
-from holdfast.training.schedule import share
+from holdfast.training.objective import Objective, blame_data
 
 Progress = Callable[[str, int | None, int | None], None]
 EVERY = 0.2  # seconds between two reports of progress
@@ -79,22 +76,7 @@ class Loop:
     ) -> None:  # fmt: skip
         self.fabric, self.plain, self.objective, self.task = fabric, model, objective, task
         self.config, self.folder, self.progress = config, folder, progress
-        self.part = check_batch_size(config, fabric.world_size)
-        self.order = Order(task.size("train"), config.batch, config.seed)
-        self.steps = config.total_steps(self.order.steps_per_epoch)
-        self.model = fabric.setup_module(model)
-        groups = parameter_groups(
-            model, lr=config.lr, recurrent_lr=config.recurrent_lr, weight_decay=config.weight_decay
-        )
-        self.optimizer = torch.optim.AdamW(
-            [g for g in groups if g["params"]],
-            betas=(config.betas[0], config.betas[1]),
-            # one pass over all weights instead of ten; it takes neither complex weights nor those that are shared out
-            fused=config.strategy != "fsdp" and all(p.is_floating_point() for p in model.parameters()),
-        )
-        self.rates = [group["lr"] for group in self.optimizer.param_groups]
-        self.stepper = fabric.setup_optimizers(self.optimizer)
-        self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        self.descent = Descent(fabric, model, objective, task, config)
         self.state = State()
         self.log: Log | None = None
         self._told, self._pace = 0.0, 0.0
@@ -113,17 +95,17 @@ class Loop:
         if body is not None:
             tensors = checkpoint.read_tensors(self.folder, "last", body)
             checkpoint.put_weights(self.plain, tensors)
-            checkpoint.put_optimizer_state(self.plain, self.optimizer, tensors)
+            checkpoint.put_optimizer_state(self.plain, self.descent.optimizer, tensors)
             self.state = State(**body["state"])
         if self.fabric.is_global_zero:
             self.log = Log(self.folder / LOG, 0 if body is None else body["log"])
 
     def run(self) -> None:
         """Trains to the end."""
-        self.model.train()
+        self.descent.model.train()
         began, before = time.perf_counter(), self.state.seconds
         while self.state.status == "running":
-            if self.state.step < self.steps:
+            if self.state.step < self.descent.steps:
                 self.advance()
             else:
                 self._finish()
@@ -138,8 +120,10 @@ class Loop:
     def advance(self) -> None:
         """One optimizer step and what follows from it."""
         began, step, state = time.perf_counter(), self.state.step, self.state
-        batches = self._batches(step)
-        loss, norm = self._gradient(step, batches)
+        batches = self.descent.batches(step)
+        loss = self.descent.gradient(batches)
+        self._record(step)
+        norm = self.descent.norm()
         problem = self._problem(loss, norm)
         if problem:
             for batch in batches:
@@ -147,62 +131,18 @@ class Loop:
             self._end("diverged", problem)
             return
         state.first_loss = loss if state.first_loss is None else state.first_loss
-        self._update(step)
+        self.descent.update(step)
         state.step += 1
         state.losses.append(loss)
         state.tokens += sum(batch.tokens for batch in batches) * self.fabric.world_size
         took = time.perf_counter() - began
         state.busy += took
         self._pace = 0.9 * self._pace + 0.1 * took if self._pace else took
-        if state.step % self.config.log_every == 0 or state.step == self.steps:
+        if state.step % self.config.log_every == 0 or state.step == self.descent.steps:
             self._log_losses(norm)
         self._tell(loss, sum(batch.tokens for batch in batches) * self.fabric.world_size)
         if state.step % self._evaluate_every() == 0 and "valid" in self.task.splits:
             self._validate()
-
-    def _batches(self, step: int) -> list[Batch]:
-        """This process's share of the step's examples, in as many parts as are accumulated."""
-        seed_all(mixed(self.config.seed, step, self.fabric.global_rank))
-        parts = self.order.indices(step).split(self.part)
-        own = parts[self.fabric.global_rank :: self.fabric.world_size]
-        batches = [self.task.batch("train", indices) for indices in own]
-        for batch in batches:
-            check_batch(self.task, batch)
-        return [batch.to(self.fabric.device) for batch in batches]
-
-    def _gradient(self, step: int, batches: list[Batch]) -> tuple[float, float]:
-        """The gradient of the mean over all processes and parts; gives loss and norm."""
-        several = self.fabric.world_size > 1
-        count = float(sum(self.objective.count(batch) for batch in batches))
-        if several:  # averaged gradients of sums over this are the gradient of the mean
-            count = float(self.fabric.all_reduce(torch.tensor(count, device=self.fabric.device), reduce_op="mean"))
-        losses: list[Tensor] = []
-        for i, batch in enumerate(batches):
-            with self.fabric.no_backward_sync(self.model, enabled=several and i < len(batches) - 1):
-                part = self.objective.totals(self.model, batch).loss / max(count, 1.0)
-                self.fabric.backward(part)
-            losses.append(part.detach())
-        loss = torch.stack(losses).sum()
-        loss = self.fabric.all_reduce(loss, reduce_op="mean") if several else loss
-        self._record(step)
-        return float(loss), self._norm()
-
-    def _norm(self) -> float:
-        clip = self.config.clip
-        if clip is not None:
-            norm = nn.utils.clip_grad_norm_(self.parameters, clip)
-        else:
-            norm = nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
-        whole = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
-        return float(whole)
-
-    def _update(self, step: int) -> None:
-        c = self.config
-        now = share(step, self.steps, warmup=c.warmup, schedule=c.schedule, floor=c.final_lr)
-        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
-            group["lr"] = rate * now
-        self.stepper.step()
-        self.stepper.zero_grad(set_to_none=True)
 
     def _problem(self, loss: float, norm: float) -> str:
         """Why this step would be the end of training; empty where it is sound."""
@@ -232,8 +172,8 @@ class Loop:
         state = self.state
         values = {
             "loss": sum(state.losses) / len(state.losses),
-            "lr": self.optimizer.param_groups[0]["lr"],
-            "recurrent_lr": self.optimizer.param_groups[-1]["lr"],
+            "lr": self.descent.optimizer.param_groups[0]["lr"],
+            "recurrent_lr": self.descent.optimizer.param_groups[-1]["lr"],
             "norm": norm,
             "seconds": state.seconds,
             "tokens_per_second": state.tokens / max(state.busy, 1e-9),
@@ -255,13 +195,13 @@ class Loop:
         if self.progress is None or not self.fabric.is_global_zero or now - self._told < EVERY:
             return
         self._told = now
-        left = duration((self.steps - self.state.step) * self._pace)
+        left = duration((self.descent.steps - self.state.step) * self._pace)
         text = f"loss {loss:.4g}, {tokens / max(self._pace, 1e-9):,.0f} tokens/s, {left} left"
-        self.progress(text, self.state.step, self.steps)
+        self.progress(text, self.state.step, self.descent.steps)
 
     def _evaluate_every(self) -> int:
-        per_epoch = self.order.steps_per_epoch
-        return self.config.evaluate_every or per_epoch or max(1, self.steps // 10)
+        per_epoch = self.descent.order.steps_per_epoch
+        return self.config.evaluate_every or per_epoch or max(1, self.descent.steps // 10)
 
     def _validate(self) -> None:
         state, name = self.state, self.config.best
@@ -280,8 +220,8 @@ class Loop:
 
     def _measure(self, split: Any) -> dict[str, float]:
         return evaluate(
-            self.fabric, self.model, self.objective, self.task, split,
-            batch=self.part, most=self.config.evaluate_batches,
+            self.fabric, self.descent.model, self.objective, self.task, split,
+            batch=self.descent.part, most=self.config.evaluate_batches,
         )  # fmt: skip
 
     def _finish(self, status: str = "finished", reason: str = "") -> None:
@@ -307,7 +247,7 @@ class Loop:
         checkpoint.put_weights(self.plain, last)
 
     def _end(self, status: str, reason: str) -> None:
-        self.stepper.zero_grad(set_to_none=True)
+        self.descent.forget()
         self.state.status, self.state.reason = status, reason
         self._write("end", {"status": status, "reason": reason, "metrics": self.state.metrics, "best": self.state.best})
 
@@ -321,7 +261,7 @@ class Loop:
         """Every process takes part: weights that are shared out are put together first."""
         tensors = checkpoint.weights_of(self.plain)
         if which == "last":
-            tensors |= checkpoint.optimizer_state_of(self.plain, self.optimizer)
+            tensors |= checkpoint.optimizer_state_of(self.plain, self.descent.optimizer)
         if self.log is not None:
             kept = f"The checkpoint before step {self.state.step} is kept."
             with guarded(self.folder, kept):

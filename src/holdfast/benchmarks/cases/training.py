@@ -96,7 +96,7 @@ def _bare(name: str, kind: Kind, layer: Callable[[], nn.Module] | None, modules:
 
     def build(inputs: Inputs) -> Runner:
         model = _classifier(layer)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=STILL, weight_decay=0.0)
+        optimizer = _optimizer(model)
 
         def step() -> Tensor:
             optimizer.zero_grad()
@@ -108,6 +108,12 @@ def _bare(name: str, kind: Kind, layer: Callable[[], nn.Module] | None, modules:
         return Runner(step, lambda y: {"y": y.detach()})
 
     return Contender(name, kind, build, modules, truth=_truth(layer), checked_steps=CHECKED)
+
+
+def _optimizer(model: nn.Module) -> torch.optim.AdamW:
+    """The loop's own: one pass over all weights, where none is complex."""
+    fused = all(p.is_floating_point() for p in model.parameters())
+    return torch.optim.AdamW(model.parameters(), lr=STILL, weight_decay=0.0, fused=fused)
 
 
 def _loop(model: nn.Module, task: AbstractTask, batch: int) -> Loop:
@@ -180,7 +186,7 @@ def _recall_bare(inputs: Inputs) -> Runner:
     tokens, targets = inputs["tokens"], inputs["targets"]
     batch, time = tokens.shape
     model = _language((batch, time, *RECALL[2:]))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=STILL, weight_decay=0.0)
+    optimizer = _optimizer(model)
 
     def step() -> Tensor:
         optimizer.zero_grad()
