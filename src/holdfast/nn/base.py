@@ -1,6 +1,7 @@
 """The contract of every recurrent layer: states in and out, steps, padding, irregular time, both directions.
 
-`y, state = layer(x, state=None, *, lengths=None, dt=None, return_state=True)` with x (batch, time, features);
+`y, state = layer(x, state=None, *, lengths=None, dt=None, resets=None, cu_seqlens=None, return_state=True)` with x
+(batch, time, features);
 `y_t, state = layer.step(x_t, state)` is the same recurrence one step at a time.
 """
 
@@ -14,13 +15,14 @@ from numbers import Real
 from typing import Any, ClassVar, Self, TypeVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from holdfast._arguments import checked, positive
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, DtypeError, ShapeError
 from holdfast.kernels import checks
+from holdfast.kernels.segments import cleared, in_pieces, packed_bounds, turned
 from holdfast.nn.kept import MOST, Witness
 from holdfast.nn.precision import HALF, state_dtype, widened, widened_twin, without_autocast
 from holdfast.nn.recurrence import Recurrence
@@ -172,6 +174,8 @@ class AbstractRecurrent(nn.Module, ABC):
         *,
         lengths: Int[Tensor, " batch"] | None = None,
         dt: StepSize | None = None,
+        resets: Bool[Tensor, "batch time"] | None = None,
+        cu_seqlens: Int[Tensor, " bounds"] | None = None,
         return_state: bool = True,
     ) -> tuple[Float[Tensor, "batch time out"], Tensor | None]:
         """Outputs at all steps, and the state after each sequence's last one.
@@ -182,6 +186,10 @@ class AbstractRecurrent(nn.Module, ABC):
             lengths: number of steps of each sequence (batch,). Past its length a sequence's outputs are 0, and its
                 state is the one at its end.
             dt: step size, in continuous-time layers only: a number, (time,) or (batch, time). None is the layer's own.
+            resets: bool (batch, time): the state before a marked step is zero, as if a new sequence began there; a
+                bidirectional layer reads each such piece from its end. Marks past a sequence's length are not read.
+            cu_seqlens: int64 or int32 (sequences + 1,): several sequences in a batch of one row, sequence i from step
+                cu_seqlens[i] to cu_seqlens[i + 1]; `state` then has one entry for each. Instead of lengths.
             return_state: whether the final state is wanted; otherwise None comes in its place, and S4D does not compute
                 it.
 
@@ -189,35 +197,45 @@ class AbstractRecurrent(nn.Module, ABC):
         layer is bidirectional.
         """
         self._check_input(x, ("batch", "time", "features"))
+        name = type(self).__name__
         if state is not None:
-            state = self._ready_state(x, state)
+            packed = None if cu_seqlens is None else len(packed_bounds(name, cu_seqlens, x)) - 1
+            state = self._ready_state(x, state, packed)
         dt = self._ready_dt(x, dt)
         if lengths is not None:
-            checks.lengths(type(self).__name__, lengths, x.shape[:1], x.shape[1], x.device)
-        checks.flags(type(self).__name__, return_state=return_state)
+            checks.lengths(name, lengths, x.shape[:1], x.shape[1], x.device)
+        checks.flags(name, return_state=return_state)
         inner = widened(x)
+        how = (lengths, dt, resets, cu_seqlens, return_state)
         with without_autocast(x):
             layer = self._in_state_dtype()
-            if not return_state:
-                y, state = layer._outputs_of_all(inner, state, lengths, dt), None
-            elif layer.backward_layer is None:
-                y, state = layer._run(inner, state, lengths, dt, False)
+            if layer.backward_layer is None:
+                y, state = layer._in_one_direction(inner, state, *how, reverse=False)
             else:
                 starts = (None, None) if state is None else (state[0], state[1])
-                y, ahead = layer._run(inner, starts[0], lengths, dt, False)
-                z, behind = layer.backward_layer._run(inner, starts[1], lengths, dt, True)
-                y, state = y + z, torch.stack([ahead, behind])
+                y, ahead = layer._in_one_direction(inner, starts[0], *how, reverse=False)
+                z, behind = layer.backward_layer._in_one_direction(inner, starts[1], *how, reverse=True)
+                y, state = y + z, None if ahead is None or behind is None else torch.stack([ahead, behind])
         return y.to(x.dtype), state
 
-    def _outputs_of_all(
-        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None
-    ) -> Tensor:
-        """The outputs of one direction, or of both."""
-        if self.backward_layer is None:
-            return self._outputs(x, state, lengths, dt, False)
-        starts = (None, None) if state is None else (state[0], state[1])
-        ahead = self._outputs(x, starts[0], lengths, dt, False)
-        return ahead + self.backward_layer._outputs(x, starts[1], lengths, dt, True)
+    def _in_one_direction(
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None,
+        resets: Tensor | None, cu_seqlens: Tensor | None, return_state: bool, *, reverse: bool,
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+        """Outputs and final state, None where it is not wanted; rows with resets, and packed ones, piece by piece."""
+        steps = {"dt": dt} if isinstance(dt, Tensor) else {}
+
+        def run(x: Tensor, *rest: Any) -> tuple[Tensor, Tensor | None]:
+            *own, state, lengths = rest
+            arguments = (x, state, lengths, own[0] if own else dt, reverse)
+            return self._run(*arguments) if return_state else (self._outputs(*arguments), None)
+
+        if resets is None and cu_seqlens is None:
+            return run(x, *steps.values(), state, lengths)
+        return in_pieces(
+            type(self).__name__, run, {"x": x, **steps}, state, lengths=lengths, cu_seqlens=cu_seqlens,
+            resets=turned(type(self).__name__, resets, x, lengths) if reverse else resets, reverse=reverse,
+        )  # fmt: skip
 
     def step(
         self,
@@ -225,6 +243,7 @@ class AbstractRecurrent(nn.Module, ABC):
         state: Tensor | None = None,
         *,
         dt: float | Float[Tensor, " batch"] | None = None,
+        resets: Bool[Tensor, " batch"] | None = None,
     ) -> tuple[Float[Tensor, "batch out"], Tensor]:
         """One step of the recurrence: equal to `forward` on a sequence of length 1.
 
@@ -232,6 +251,7 @@ class AbstractRecurrent(nn.Module, ABC):
             x: inputs of this step (batch, features).
             state: state before the step; None is zeros.
             dt: step size, in continuous-time layers only: a number or (batch,). None is the layer's own.
+            resets: bool (batch,): the state of a marked row is zero before the step; None marks none.
 
         Returns outputs (batch, out) and the state after the step.
         """
@@ -240,6 +260,8 @@ class AbstractRecurrent(nn.Module, ABC):
             raise ArgumentError(f"a bidirectional {name} needs the whole sequence; use bidirectional=False")
         self._check_input(x, ("batch", "features"))
         state = self._ready_state(x, state)
+        if resets is not None:
+            state = cleared(type(self).__name__, state, resets)
         dt = self._ready_dt(x, dt)
         with without_autocast(x):
             y, state = self._in_state_dtype()._step(widened(x), state, dt)
@@ -280,11 +302,11 @@ class AbstractRecurrent(nn.Module, ABC):
                 f"{name}: x is on {x.device} and the weights are on {weight.device}; move x or the layer"
             )
 
-    def _ready_state(self, x: Tensor, state: Tensor | None) -> Tensor:
+    def _ready_state(self, x: Tensor, state: Tensor | None, sequences: int | None = None) -> Tensor:
         if state is None:
             return self.initial_state(x.shape[0], dtype=state_dtype(x.dtype), device=x.device)
         directions = (2,) if self.backward_layer is not None else ()
-        expected = (*directions, x.shape[0], *self.state_shape)
+        expected = (*directions, x.shape[0] if sequences is None else sequences, *self.state_shape)
         name = type(self).__name__
         if not isinstance(state, Tensor) or tuple(state.shape) != expected:
             came = tuple(state.shape) if isinstance(state, Tensor) else type(state).__name__

@@ -13,6 +13,7 @@ from torch.nn import functional
 from holdfast._arguments import checked, positive
 from holdfast.errors import ShapeError
 from holdfast.kernels.gate import gate, gate_reference
+from holdfast.kernels.segments import cleared, in_pieces
 from holdfast.nn.base import AbstractRecurrent
 
 
@@ -61,7 +62,7 @@ class GatedBlock(nn.Module):
         Args:
             x: inputs (batch, time, width).
             state: the mixer's state before the first step; None is zeros.
-            how: `lengths`, `dt` and `return_state` of the mixer.
+            how: `lengths`, `dt`, `resets`, `cu_seqlens` and `return_state` of the mixer.
         """
         y, state = self.mixer(self.norm(x), state, **how)
         return self._add(x, y, gate), state
@@ -72,7 +73,7 @@ class GatedBlock(nn.Module):
         Args:
             x: inputs of this step (batch, width).
             state: the mixer's state before the step; None is zeros.
-            how: `dt` of the mixer.
+            how: `dt` and `resets` of the mixer.
         """
         y, state = self.mixer.step(self.norm(x), state, **how)
         return self._add(x, y, gate_reference), state
@@ -102,7 +103,7 @@ class NaiveBlock(nn.Module):
         Args:
             x: inputs (batch, time, width).
             state: the mixer's state before the first step; None is zeros.
-            how: `lengths`, `dt` and `return_state` of the mixer.
+            how: `lengths`, `dt`, `resets`, `cu_seqlens` and `return_state` of the mixer.
         """
         y, state = self.mixer(x, state, **how)
         return torch.tanh(y), state
@@ -113,7 +114,7 @@ class NaiveBlock(nn.Module):
         Args:
             x: inputs of this step (batch, width).
             state: the mixer's state before the step; None is zeros.
-            how: `dt` of the mixer.
+            how: `dt` and `resets` of the mixer.
         """
         y, state = self.mixer.step(x, state, **how)
         return torch.tanh(y), state
@@ -148,41 +149,57 @@ class HyenaBlock(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(
-        self, x: Tensor, state: Any = None, *, lengths: Tensor | None = None, return_state: bool = True, **how: Any
-    ) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
+        self, x: Tensor, state: Any = None, *, lengths: Tensor | None = None, resets: Tensor | None = None,
+        cu_seqlens: Tensor | None = None, return_state: bool = True, **how: Any,
+    ) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:  # fmt: skip
         """The block over a whole sequence: outputs like x, and its state at the end.
 
         Args:
             x: inputs (batch, time, width).
             state: the block's state before the first step, a pair; None is zeros.
             lengths: number of steps of each sequence (batch,).
+            resets: bool (batch, time): a new sequence begins at each marked step.
+            cu_seqlens: bounds (sequences + 1,) of the sequences in a batch of one row.
             return_state: whether the state at the end is wanted; otherwise None comes in its place.
             how: `dt` of the mixer.
         """
         z = self.project(self.norm(x))
-        past, inner = self._split(z, state)
-        seen = torch.cat([past.to(z.dtype), z], dim=1)
-        v, p, q = self._convolve(seen).chunk(3, dim=-1)
-        y, inner = self.mixer(p * v, inner, lengths=lengths, return_state=return_state, **how)
-        if not return_state:
-            return self._finish(x, q * y), None
-        past = seen[:, z.shape[1] :] if lengths is None else _last(seen, lengths, self.reach - 1)
-        return self._finish(x, q * y), (past, inner)
+        past, inner = self._split(z, state, len(z) if cu_seqlens is None else len(cu_seqlens) - 1)
+        cuts = {"lengths": lengths, "resets": resets, "cu_seqlens": cu_seqlens}
+        if resets is None and cu_seqlens is None:
+            seen, past = self._short(z, past, lengths)
+        else:
+            seen, past = in_pieces("HyenaBlock", self._short, {"x": z}, past, reverse=False, **cuts)
+        v, p, q = seen.chunk(3, dim=-1)
+        y, inner = self.mixer(p * v, inner, return_state=return_state, **cuts, **how)
+        return self._finish(x, q * y), (past, inner) if return_state else None
 
-    def step(self, x: Tensor, state: Any = None, **how: Any) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def step(
+        self, x: Tensor, state: Any = None, *, resets: Tensor | None = None, **how: Any
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """One step of the block: outputs like x, and its state after it.
 
         Args:
             x: inputs of this step (batch, width).
             state: the block's state before the step, a pair; None is zeros.
+            resets: bool (batch,): the state of a marked row is zero before the step.
             how: `dt` of the mixer.
         """
         z = self.project(self.norm(x)).unsqueeze(1)
-        past, inner = self._split(z, state)
-        seen = torch.cat([past, z], dim=1)
-        v, p, q = self._convolve(seen).squeeze(1).chunk(3, dim=-1)
-        y, inner = self.mixer.step(p * v, inner, **how)
-        return self._finish(x, q * y), (seen[:, 1:], inner)
+        past, inner = self._split(z, state, len(z))
+        if resets is not None and past is not None:
+            past = cleared("HyenaBlock", past, resets)
+        seen, past = self._short(z, past, None)
+        v, p, q = seen.squeeze(1).chunk(3, dim=-1)
+        y, inner = self.mixer.step(p * v, inner, resets=resets, **how)
+        return self._finish(x, q * y), (past, inner)
+
+    def _short(self, z: Tensor, past: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The short convolution of projected inputs, and the last of them, which the next call goes on from."""
+        before = z.new_zeros(len(z), self.reach - 1, z.shape[-1]) if past is None else past.to(z.dtype)
+        seen = torch.cat([before, z], dim=1)
+        last = seen[:, z.shape[1] :] if lengths is None else _last(seen, lengths, self.reach - 1)
+        return self._convolve(seen), last
 
     def _convolve(self, seen: Tensor) -> Tensor:
         """The short convolution as sums over shifted sequences: a third of the time of conv1d, which transposes."""
@@ -193,10 +210,10 @@ class HyenaBlock(nn.Module):
             y = torch.addcmul(y, seen[:, k : k + steps], weight[:, 0, k])
         return y
 
-    def _split(self, z: Tensor, state: Any) -> tuple[Tensor, Tensor | None]:
-        past = (len(z), self.reach - 1, z.shape[-1])
+    def _split(self, z: Tensor, state: Any, sequences: int) -> tuple[Tensor | None, Tensor | None]:
+        past = (sequences, self.reach - 1, z.shape[-1])
         if state is None:
-            return z.new_zeros(past), None
+            return None, None
         if not isinstance(state, tuple) or len(state) != 2 or getattr(state[0], "shape", None) != past:
             raise ShapeError(f"expected the state of a block as a pair that begins with a tensor of shape {past}")
         return state

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from holdfast._arguments import checked, positive
@@ -88,6 +88,8 @@ class SequenceModel(nn.Module):
         *,
         lengths: Int[Tensor, " batch"] | None = None,
         dt: Any = None,
+        resets: Bool[Tensor, "batch time"] | None = None,
+        cu_seqlens: Int[Tensor, " bounds"] | None = None,
         return_state: bool = True,
     ) -> tuple[Float[Tensor, "batch time out"], tuple[Any, ...] | None]:
         """Outputs at every position and the states at the end; past a sequence's length the outputs are 0.
@@ -97,14 +99,19 @@ class SequenceModel(nn.Module):
             state: states before the first step, one entry for each block; None is zeros.
             lengths: number of steps of each sequence (batch,).
             dt: step size of continuous-time layers: a number, (time,) or (batch, time); None is their own.
+            resets: bool (batch, time): the states before a marked step are zero, as if a new sequence began there.
+            cu_seqlens: int64 or int32 (sequences + 1,): bounds of several sequences in a batch of one row, instead of
+                lengths; states then have one entry for each sequence.
             return_state: whether the states at the end are wanted; otherwise None comes in their place.
         """
-        h, states = self.hidden(x, state, lengths=lengths, dt=dt, return_state=return_state)
+        h, states = self.hidden(
+            x, state, lengths=lengths, dt=dt, resets=resets, cu_seqlens=cu_seqlens, return_state=return_state
+        )
         return zero_after(self.decoder(h), lengths), states
 
     def hidden(
         self, x: Tensor, state: tuple[Any, ...] | None = None, *, lengths: Tensor | None = None, dt: Any = None,
-        return_state: bool = True,
+        resets: Tensor | None = None, cu_seqlens: Tensor | None = None, return_state: bool = True,
     ) -> tuple[Tensor, tuple[Any, ...] | None]:  # fmt: skip
         """The normalised hidden sequence (batch, time, width) before the decoder, and the states at the end.
 
@@ -113,14 +120,23 @@ class SequenceModel(nn.Module):
             state: states before the first step, one entry for each block; None is zeros.
             lengths: number of steps of each sequence (batch,).
             dt: step size of continuous-time layers: a number, (time,) or (batch, time); None is their own.
+            resets: bool (batch, time): the states before a marked step are zero, as if a new sequence began there.
+            cu_seqlens: int64 or int32 (sequences + 1,): bounds of several sequences in a batch of one row, instead of
+                lengths; states then have one entry for each sequence.
             return_state: whether the states at the end are wanted; otherwise None comes in their place.
         """
         _check_input(self, x, ("batch", "time", "features"))
-        h, states = _through(self.blocks, self.encoder(x), state, return_state, lengths=lengths, dt=dt)
+        how = {"lengths": lengths, "dt": dt, "resets": resets, "cu_seqlens": cu_seqlens}
+        h, states = _through(self.blocks, self.encoder(x), state, return_state, **how)
         return self.norm(h), states
 
     def step(
-        self, x: Float[Tensor, "batch features"], state: tuple[Any, ...] | None = None, *, dt: Any = None
+        self,
+        x: Float[Tensor, "batch features"],
+        state: tuple[Any, ...] | None = None,
+        *,
+        dt: Any = None,
+        resets: Bool[Tensor, " batch"] | None = None,
     ) -> tuple[Float[Tensor, "batch out"], tuple[Any, ...]]:
         """One step: equal to `forward` on a sequence of length 1.
 
@@ -128,9 +144,10 @@ class SequenceModel(nn.Module):
             x: inputs of this step (batch, features).
             state: states before the step, one entry for each block; None is zeros.
             dt: step size of continuous-time layers: a number or (batch,); None is their own.
+            resets: bool (batch,): the states of a marked row are zero before the step; None marks none.
         """
         _check_input(self, x, ("batch", "features"))
-        h, states = _step_through(self.blocks, self.encoder(x), state, dt=dt)
+        h, states = _step_through(self.blocks, self.encoder(x), state, dt=dt, resets=resets)
         return self.decoder(self.norm(h)), states
 
 
@@ -155,20 +172,31 @@ class SequenceClassifier(nn.Module):
         self.model = SequenceModel(features, width, out_features=classes, **options)
 
     def forward(
-        self, x: Float[Tensor, "batch time features"], *, lengths: Int[Tensor, " batch"] | None = None, dt: Any = None
-    ) -> Float[Tensor, "batch classes"]:
-        """Class scores (batch, classes) of each sequence.
+        self,
+        x: Float[Tensor, "batch time features"],
+        *,
+        lengths: Int[Tensor, " batch"] | None = None,
+        dt: Any = None,
+        resets: Bool[Tensor, "batch time"] | None = None,
+        cu_seqlens: Int[Tensor, " bounds"] | None = None,
+    ) -> Float[Tensor, "sequences classes"]:
+        """Class scores (batch, classes) of each sequence; of packed ones (sequences, classes).
 
         Args:
             x: inputs (batch, time, features), at least one step.
             lengths: number of steps of each sequence (batch,); steps past it are not pooled.
             dt: step size of continuous-time layers: a number, (time,) or (batch, time); None is their own.
+            resets: bool (batch, time): the states before a marked step are zero; all steps of the row are pooled.
+            cu_seqlens: int64 or int32 (sequences + 1,): bounds of several sequences in a batch of one row, each of at
+                least one step, instead of lengths; each is pooled by itself.
         """
         _check_input(self.model, x, ("batch", "time", "features"))
         if x.shape[1] == 0:
             raise ShapeError(f"a classifier needs at least one time step, came x of shape {tuple(x.shape)}")
-        h, _ = self.model.hidden(x, lengths=lengths, dt=dt, return_state=False)
-        return self.model.decoder(_pool(h, lengths, self.pool))
+        how = {"lengths": lengths, "dt": dt, "resets": resets, "cu_seqlens": cu_seqlens}
+        h, _ = self.model.hidden(x, **how, return_state=False)
+        pooled = _pool(h, lengths, self.pool) if cu_seqlens is None else _pool_packed(h, cu_seqlens, self.pool)
+        return self.model.decoder(pooled)
 
 
 class LanguageModel(nn.Module):
@@ -218,6 +246,8 @@ class LanguageModel(nn.Module):
         state: tuple[Any, ...] | None = None,
         *,
         lengths: Int[Tensor, " batch"] | None = None,
+        resets: Bool[Tensor, "batch time"] | None = None,
+        cu_seqlens: Int[Tensor, " bounds"] | None = None,
         return_state: bool = True,
     ) -> tuple[Float[Tensor, "batch time vocabulary"], tuple[Any, ...] | None]:
         """Scores (batch, time, vocabulary) of the next token at every position, and the states at the end.
@@ -226,22 +256,31 @@ class LanguageModel(nn.Module):
             tokens: token ids (batch, time), int64 or int32.
             state: states before the first token, one entry for each block; None is zeros.
             lengths: number of tokens of each sequence (batch,); past it the scores are 0.
+            resets: bool (batch, time): the states before a marked step are zero, as if a new sequence began there.
+            cu_seqlens: int64 or int32 (sequences + 1,): bounds of several sequences in a batch of one row, instead of
+                lengths; states then have one entry for each sequence.
             return_state: whether the states at the end are wanted; otherwise None comes in their place.
         """
         embedded = self._embed(tokens, ("batch", "time"))
-        h, states = _through(self.blocks, embedded, state, return_state, lengths=lengths, dt=None)
+        how = {"lengths": lengths, "dt": None, "resets": resets, "cu_seqlens": cu_seqlens}
+        h, states = _through(self.blocks, embedded, state, return_state, **how)
         return zero_after(self._scores(h), lengths), states
 
     def step(
-        self, tokens: Int[Tensor, " batch"], state: tuple[Any, ...] | None = None
+        self,
+        tokens: Int[Tensor, " batch"],
+        state: tuple[Any, ...] | None = None,
+        *,
+        resets: Bool[Tensor, " batch"] | None = None,
     ) -> tuple[Float[Tensor, "batch vocabulary"], tuple[Any, ...]]:
         """Scores (batch, vocabulary) of the next token after one more, and the states after it.
 
         Args:
             tokens: token ids (batch,).
             state: states before this token, one entry for each block; None is zeros.
+            resets: bool (batch,): the states of a marked row are zero before this token; None marks none.
         """
-        h, states = _step_through(self.blocks, self._embed(tokens, ("batch",)), state, dt=None)
+        h, states = _step_through(self.blocks, self._embed(tokens, ("batch",)), state, dt=None, resets=resets)
         return self._scores(h), states
 
     def _embed(self, tokens: Tensor, dims: tuple[str, ...]) -> Tensor:
@@ -306,11 +345,11 @@ def _through(
 
 
 def _step_through(
-    blocks: nn.ModuleList, x: Tensor, state: tuple[Any, ...] | None, *, dt: Any
+    blocks: nn.ModuleList, x: Tensor, state: tuple[Any, ...] | None, **how: Any
 ) -> tuple[Tensor, tuple[Any, ...]]:
     states = []
     for block, before in zip(blocks, _states(blocks, state), strict=True):
-        x, after = block.step(x, before, dt=dt)  # type: ignore[operator]
+        x, after = block.step(x, before, **how)  # type: ignore[operator]
         states.append(after)
     return x, tuple(states)
 
@@ -331,3 +370,18 @@ def _pool(h: Tensor, lengths: Tensor | None, how: str) -> Tensor:
         index = (lengths - 1).clamp(min=0)
         return h[torch.arange(len(h), device=h.device), index]
     return zero_after(h, lengths).sum(1) / lengths.clamp(min=1).unsqueeze(-1)
+
+
+def _pool_packed(h: Tensor, cu_seqlens: Tensor, how: str) -> Tensor:
+    """Pools each sequence of h, (1, time, width)."""
+    bounds = cu_seqlens.long()
+    counts = bounds.diff()
+    if bool((counts == 0).any()):
+        raise ArgumentError(
+            f"a classifier needs at least one time step of each sequence, came cu_seqlens with {int((counts == 0).sum())} "
+            "empty ones; leave them out"
+        )
+    if how == "last":
+        return h[0].index_select(0, bounds[1:] - 1)
+    owner = torch.repeat_interleave(torch.arange(len(counts), device=h.device), counts)
+    return h.new_zeros(len(counts), h.shape[-1]).index_add(0, owner, h[0]) / counts.unsqueeze(-1)

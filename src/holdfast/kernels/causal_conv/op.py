@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor
 
 from holdfast.errors import ShapeError
-from holdfast.kernels import autograd, checks
+from holdfast.kernels import autograd, checks, segments
 from holdfast.kernels.causal_conv import native
 from holdfast.kernels.causal_conv.reference import causal_conv_reference
 from holdfast.kernels.scan.op import Backend, choose
@@ -64,12 +64,14 @@ def causal_conv(
     x: Float[Tensor, "batch time channels"],
     weight: Float[Tensor, "channels taps"],
     bias: Float[Tensor, " channels"] | None = None,
-    state: Float[Tensor, "batch channels memory"] | None = None,
+    state: Float[Tensor, "sequences channels memory"] | None = None,
     *,
     silu: bool = False,
     lengths: Int64[Tensor, " batch"] | None = None,
+    resets: Bool[Tensor, "batch time"] | None = None,
+    cu_seqlens: Int[Tensor, " bounds"] | None = None,
     backend: Backend = "auto",
-) -> tuple[Float[Tensor, "batch time channels"], Float[Tensor, "batch channels memory"]]:
+) -> tuple[Float[Tensor, "batch time channels"], Float[Tensor, "sequences channels memory"]]:
     """The short causal convolution of each channel with its own taps, and the inputs that the next call goes on from.
 
     y_t = bias + sum over k of weight_k x_{t - K + 1 + k}, k from 0 to K - 1, then silu where asked for: the convolution
@@ -83,6 +85,10 @@ def causal_conv(
         silu: whether outputs go through silu(v) = v sigmoid(v).
         lengths: int64 (batch,): row i has lengths[i] steps. Outputs after its end are 0, and its final state is the one
             at its end.
+        resets: bool (batch, time): the inputs before a marked step are taken as zero; marks after a row's end are not
+            read. Equal to running the pieces apart.
+        cu_seqlens: int64 or int32 (sequences + 1,): sequence i has the steps cu_seqlens[i] to cu_seqlens[i + 1] of a
+            batch of one row; initial and final states then have one entry for each sequence. Instead of lengths.
         backend: as in `scan`; "chunked" and "reference" are torch's own operators.
 
     Returns y (batch, time, channels) and the last K - 1 inputs, shaped like `state`. Everything is differentiable, the
@@ -91,6 +97,14 @@ def causal_conv(
     Dtypes: float32 and float64, promoted together; bfloat16 and float16 are computed in float32, y comes back in x's
     dtype and the state in float32.
     """
+    if resets is not None or cu_seqlens is not None:
+        return segments.in_pieces(
+            "causal_conv",
+            lambda x, state, lengths: causal_conv(
+                x, weight, bias, state, silu=silu, lengths=lengths, backend=backend
+            ),
+            {"x": x}, state, lengths=lengths, resets=resets, cu_seqlens=cu_seqlens, reverse=False,
+        )  # fmt: skip
     given = {"x": x, "weight": weight, "bias": bias, "state": state}
     for name, value in given.items():
         if value is not None or name in ("x", "weight"):

@@ -6,11 +6,11 @@ import contextlib
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor
 
 from holdfast.errors import ShapeError
-from holdfast.kernels import autograd, checks
+from holdfast.kernels import autograd, checks, segments
 from holdfast.kernels.lru import native  # noqa: F401  (defines torch.ops.holdfast.lru_*)
 from holdfast.kernels.lru.chunked import lru_chunked
 from holdfast.kernels.lru.reference import lru_reference
@@ -147,12 +147,14 @@ def lru(
     b: Float[Tensor, "planar inputs"],
     c: Float[Tensor, "outputs planar"],
     d: Float[Tensor, " outputs"] | None = None,
-    h0: Float[Tensor, "batch planar"] | None = None,
+    h0: Float[Tensor, "sequences planar"] | None = None,
     *,
     lengths: Int64[Tensor, " batch"] | None = None,
+    resets: Bool[Tensor, "batch time"] | None = None,
+    cu_seqlens: Int[Tensor, " bounds"] | None = None,
     reverse: bool = False,
     backend: Backend = "auto",
-) -> tuple[Float[Tensor, "batch time outputs"], Float[Tensor, "batch planar"]]:
+) -> tuple[Float[Tensor, "batch time outputs"], Float[Tensor, "sequences planar"]]:
     """A linear recurrent unit over time: a complex diagonal recurrence between two matrix products.
 
     h_t = lam h_{t-1} + B u_t, y_t = Re(C h_t) + d u_t; in reverse h_t = lam h_{t+1} + B u_t. Orvieto et al.,
@@ -172,6 +174,10 @@ def lru(
         h0: state before the first step (batch, 2N); None is zero.
         lengths: int64 (batch,): row i has lengths[i] steps. Outputs after its end are 0, the final state is the one at
             its end, and a reverse run starts there.
+        resets: bool (batch, time): the state before a marked step is zero, where "before" is in the order of the run;
+            marks after a row's end are not read. Equal to running the pieces apart.
+        cu_seqlens: int64 or int32 (sequences + 1,): sequence i has the steps cu_seqlens[i] to cu_seqlens[i + 1] of a
+            batch of one row; initial and final states then have one entry for each sequence. Instead of lengths.
         reverse: run from the last step to the first.
         backend: as in `scan`; `choose` tells what "auto" takes.
 
@@ -187,6 +193,12 @@ def lru(
     Accuracy: the scan is float64 inside (see `scan`); matrix products round in the dtype, as torch's do.
     """
     checks.flags("lru", reverse=reverse)
+    if resets is not None or cu_seqlens is not None:
+        weights = (lam_re, lam_im, b, c, d)
+        return segments.in_pieces(
+            "lru", lambda u, h0, lengths: lru(u, *weights, h0, lengths=lengths, reverse=reverse, backend=backend),
+            {"u": u}, h0, lengths=lengths, resets=resets, cu_seqlens=cu_seqlens, reverse=reverse,
+        )  # fmt: skip
     _check(u, lam_re, lam_im, b, c, d, h0, lengths)
     name, _ = choose(u.device, backend, function="lru")
     tensors = (u, lam_re, lam_im, b, c, d, h0)

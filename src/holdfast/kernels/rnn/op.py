@@ -6,11 +6,11 @@ import sys
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor
 
 from holdfast.errors import ArgumentError, DtypeError, ShapeError, unknown_name
-from holdfast.kernels import checks
+from holdfast.kernels import checks, segments
 from holdfast.kernels.rnn import autograd
 from holdfast.kernels.rnn.chunked import rnn_chunked
 from holdfast.kernels.rnn.native import rnn_native
@@ -22,14 +22,16 @@ def rnn(
     w: Float[Tensor, "state state"] | Float[Tensor, " state"],
     u: Float[Tensor, "state features"],
     b: Float[Tensor, " state"] | None = None,
-    h0: Float[Tensor, "batch state"] | None = None,
+    h0: Float[Tensor, "sequences state"] | None = None,
     *,
     dt: float | Float[Tensor, "batch time"] | None = None,
     activation: Activation = "tanh",
     lengths: Int64[Tensor, " batch"] | None = None,
+    resets: Bool[Tensor, "batch time"] | None = None,
+    cu_seqlens: Int[Tensor, " bounds"] | None = None,
     reverse: bool = False,
     backend: Literal["auto", "reference", "chunked", "native"] = "auto",
-) -> tuple[Float[Tensor, "batch time state"], Float[Tensor, "batch state"]]:
+) -> tuple[Float[Tensor, "batch time state"], Float[Tensor, "sequences state"]]:
     """States of a nonlinear RNN at all steps, and the state after the last one.
 
         discrete (dt None):  h_t = sigma(W h_{t-1} + U x_t + b)
@@ -49,6 +51,10 @@ def rnn(
         activation: sigma: "tanh", "hardtanh", "relu", "sigmoid" or "linear".
         lengths: int64 (batch,): row i stops after lengths[i] steps. Later outputs are 0, the final state is the one at
             its end, and what stands in the padding is not read. In reverse the row starts at its own end.
+        resets: bool (batch, time): the state before a marked step is zero, where "before" is in the order of the run;
+            marks after a row's end are not read. Equal to running the pieces apart.
+        cu_seqlens: int64 or int32 (sequences + 1,): sequence i has the steps cu_seqlens[i] to cu_seqlens[i + 1] of a
+            batch of one row; initial and final states then have one entry for each sequence. Instead of lengths.
         reverse: run from the last step to the first; the final state is then that at step 0.
         backend: "native" (C++ on a CPU), "chunked" (torch, any device), "reference" (plain loop), or "auto"; `choose`
             tells what "auto" takes.
@@ -65,6 +71,17 @@ def rnn(
     Accuracy: tanh and sigmoid are within 2 ulp in float32 and 1e-15 in float64; sums run in the dtype of the state, and
     weight gradients are sums of sums of about 100 steps. Denormal numbers are taken as 0 by the native backend.
     """
+    if resets is not None or cu_seqlens is not None:
+        checks.flags("rnn", reverse=reverse)
+        steps = {"dt": dt} if isinstance(dt, Tensor) else {}
+        return segments.in_pieces(
+            "rnn",
+            lambda x, *own: rnn(
+                x, w, u, b, own[-2], dt=own[0] if steps else dt, activation=activation, lengths=own[-1],
+                reverse=reverse, backend=backend,
+            ),
+            {"x": x, **steps}, h0, lengths=lengths, resets=resets, cu_seqlens=cu_seqlens, reverse=reverse,
+        )  # fmt: skip
     _check(x, w, u, b, h0, dt, activation, lengths, reverse, backend)
     if backend == "reference":
         with torch.autocast(x.device.type, enabled=False):

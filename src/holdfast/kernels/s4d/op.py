@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor
 
 from holdfast.errors import ArgumentError, DtypeError, ShapeError, unknown_name
-from holdfast.kernels import autograd, checks
+from holdfast.kernels import autograd, checks, segments
 from holdfast.kernels.s4d import native  # noqa: F401  (defines torch.ops.holdfast.s4d_*)
 from holdfast.kernels.s4d.choice import Algorithm, Backend, choose
 from holdfast.kernels.s4d.chunked import s4d_chunked
@@ -137,15 +137,17 @@ def s4d(
     c_re: Float[Tensor, "features modes"],
     c_im: Float[Tensor, "features modes"] | None,
     d: Float[Tensor, " features"] | None = None,
-    h0: Float[Tensor, "batch features modes *pair"] | None = None,
+    h0: Float[Tensor, "sequences features modes *pair"] | None = None,
     *,
     discretization: Discretization = "zoh",
     lengths: Int64[Tensor, " batch"] | None = None,
+    resets: Bool[Tensor, "batch time"] | None = None,
+    cu_seqlens: Int[Tensor, " bounds"] | None = None,
     reverse: bool = False,
     return_state: bool = True,
     algorithm: Algorithm = "auto",
     backend: Backend = "auto",
-) -> tuple[Float[Tensor, "batch time features"], Float[Tensor, "batch features modes *pair"] | None]:
+) -> tuple[Float[Tensor, "batch time features"], Float[Tensor, "sequences features modes *pair"] | None]:
     """A diagonal state-space layer (S4D) over time: the outputs and the final state.
 
     Each feature has its own modes and step:
@@ -167,6 +169,10 @@ def s4d(
         discretization: "zoh" (input held over a step) or "bilinear", as above.
         lengths: int64 (batch,): row i has lengths[i] steps. Outputs after its end are 0, the final state is the one at
             its end.
+        resets: bool (batch, time): the state before a marked step is zero, where "before" is in the order of the run;
+            marks after a row's end are not read. Equal to running the pieces apart.
+        cu_seqlens: int64 or int32 (sequences + 1,): sequence i has the steps cu_seqlens[i] to cu_seqlens[i + 1] of a
+            batch of one row; initial and final states then have one entry for each sequence. Instead of lengths.
         reverse: run from a row's end to its first step.
         return_state: whether the final state is wanted; otherwise the second output is None.
         algorithm: of the native backend: "scan" goes step by step and takes an initial state, "fft" convolves with the
@@ -183,14 +189,25 @@ def s4d(
     largest of its inputs, at earlier steps too, and an infinite input makes all its steps NaN: where that matters, ask
     for algorithm="scan".
     """
+    if resets is not None or cu_seqlens is not None:
+        checks.flags("s4d", reverse=reverse)
+        weights = (dt, lam_re, lam_im, c_re, c_im, d)
+        return segments.in_pieces(
+            "s4d",
+            lambda u, h0, lengths: s4d(
+                u, *weights, h0, discretization=discretization, lengths=lengths, reverse=reverse,
+                return_state=return_state, algorithm=algorithm, backend=backend,
+            ),
+            {"u": u}, h0, lengths=lengths, resets=resets, cu_seqlens=cu_seqlens, reverse=reverse,
+        )  # fmt: skip
     value = checks.tensor("s4d", "u", u, _DTYPES)
     dtype = torch.float64 if value.dtype == torch.float64 else torch.float32
-    weights = {"dt": dt, "lam_re": lam_re, "lam_im": lam_im, "c_re": c_re, "c_im": c_im, "d": d, "h0": h0}
+    others = {"dt": dt, "lam_re": lam_re, "lam_im": lam_im, "c_re": c_re, "c_im": c_im, "d": d, "h0": h0}
     for name in ("dt", "lam_re", "c_re"):
-        checks.tensor("s4d", name, weights[name], _DTYPES)
-    _check_dtypes(dtype, **weights)
-    _check_shapes(u, **weights)  # type: ignore[arg-type]
-    checks.same_device("s4d", u=u, **weights)
+        checks.tensor("s4d", name, others[name], _DTYPES)
+    _check_dtypes(dtype, **others)
+    _check_shapes(u, **others)  # type: ignore[arg-type]
+    checks.same_device("s4d", u=u, **others)
     if lengths is not None:
         checks.lengths("s4d", lengths, u.shape[:1], u.shape[1], u.device)
     checks.flags("s4d", reverse=reverse, return_state=return_state)

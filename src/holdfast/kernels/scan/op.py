@@ -7,11 +7,11 @@ import math
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Int64, Shaped
+from jaxtyping import Bool, Int, Int64, Shaped
 from torch import Tensor
 
 from holdfast.errors import BackendError, DtypeError, ShapeError
-from holdfast.kernels import autograd, checks, library
+from holdfast.kernels import autograd, checks, library, segments
 from holdfast.kernels.scan import native  # noqa: F401  (defines torch.ops.holdfast.scan_*)
 from holdfast.kernels.scan.adjoint import scan_adjoint
 from holdfast.kernels.scan.chunked import scan_chunked
@@ -164,13 +164,15 @@ def _state_dtype(a: Tensor, b: Tensor) -> torch.dtype:
 def scan(
     a: Shaped[Tensor, "*broadcast"],
     b: Shaped[Tensor, "*batch time channels"],
-    h0: Shaped[Tensor, "*batch channels"] | None = None,
+    h0: Shaped[Tensor, "*sequences channels"] | None = None,
     *,
     reverse: bool = False,
     lengths: Int64[Tensor, "*batch"] | None = None,
+    resets: Bool[Tensor, "*batch time"] | None = None,
+    cu_seqlens: Int[Tensor, " bounds"] | None = None,
     backend: Backend = "auto",
     check_finite: bool = False,
-) -> tuple[Shaped[Tensor, "*batch time channels"], Shaped[Tensor, "*batch channels"]]:
+) -> tuple[Shaped[Tensor, "*batch time channels"], Shaped[Tensor, "*sequences channels"]]:
     """The linear recurrence over time, real or complex: the states of all steps and the final one.
 
     h_t = a_t h_{t-1} + b_t from h0; in reverse h_t = a_t h_{t+1} + b_t from the end, and the final state is the one at
@@ -184,6 +186,10 @@ def scan(
         reverse: run from the last step to the first.
         lengths: int64 (*batch,): row i has lengths[i] steps. Outputs after its end are 0, the final state is the one at
             its end, and a reverse scan starts there.
+        resets: bool (*batch, time): the state before a marked step is zero, where "before" is in the order of the run;
+            marks after a row's end are not read. Equal to running the pieces apart.
+        cu_seqlens: int64 or int32 (sequences + 1,): sequence i has the steps cu_seqlens[i] to cu_seqlens[i + 1] of a
+            batch of one row; initial and final states then have one entry for each sequence. Instead of lengths.
         backend: "native" (C++ on a CPU), "chunked" (torch, any device), "reference" (plain loop), or "auto"; `choose`
             tells what "auto" takes.
         check_finite: refuse NaN and infinity in a, b and h0.
@@ -202,6 +208,10 @@ def scan(
     rounding it once (|a| -> 1 over 131072 steps: 1e-7; a float32 loop drifts by 1e-5).
     """
     checks.flags("scan", reverse=reverse, check_finite=check_finite)
+    if resets is not None or cu_seqlens is not None:
+        return _scan_pieces(
+            a, b, h0, lengths, resets, cu_seqlens, reverse=reverse, backend=backend, check_finite=check_finite
+        )
     _check(a, b, h0, lengths, check_finite)
     name, _ = choose(b.device, backend)
     outputs = torch.promote_types(a.dtype, b.dtype)
@@ -214,3 +224,27 @@ def scan(
         autograd.refuse_tangents("scan", name, a, b, h0)
         h, last = autograd.apply(_Scan, a, b, h0, lengths, bool(reverse), name)
     return h.to(outputs), last
+
+
+def _scan_pieces(
+    a: Tensor, b: Tensor, h0: Tensor | None, lengths: Tensor | None, resets: Tensor | None, cu_seqlens: Tensor | None,
+    *, reverse: bool, **how: Any,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """`scan` of rows that are cut; factors that differ from step to step or from row to row are cut as b is."""
+    _check(a, b, h0 if cu_seqlens is None else None, lengths, False)
+    if resets is not None:
+        checks.tensor("scan", "resets", resets, (torch.bool,))
+        checks.shape("scan", "resets", resets, b.shape[:-1], "one for each step of each row")
+        resets = _flat(resets, 1)
+    rows = {"b": _flat(b, 2)}
+    if a.numel() > a.shape[-1:].numel():
+        rows["a"] = a.expand(b.shape).reshape(rows["b"].shape)
+
+    def run(b: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+        return scan(rest[0] if "a" in rows else a.flatten(), b, rest[-2], reverse=reverse, lengths=rest[-1], **how)
+
+    h, last = segments.in_pieces(
+        "scan", run, rows, None if h0 is None else _flat(h0, 1),
+        lengths=None if lengths is None else _flat(lengths, 0), resets=resets, cu_seqlens=cu_seqlens, reverse=reverse,
+    )  # fmt: skip
+    return h.view(b.shape), last if cu_seqlens is not None else last.view(*b.shape[:-2], b.shape[-1])

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor
 
 from holdfast.errors import ArgumentError, ShapeError
-from holdfast.kernels import autograd, checks
+from holdfast.kernels import autograd, checks, segments
 from holdfast.kernels.scan.op import Backend, choose
 from holdfast.kernels.selective import native
 from holdfast.kernels.selective.chunked import selective_chunked
@@ -135,12 +135,13 @@ def selective(
     z: Float[Tensor, "batch time channels"] | None = None,
     dt_bias: Float[Tensor, " channels"] | None = None,
     dt_softplus: bool = False,
-    h0: Float[Tensor, "batch channels state"] | None = None,
+    h0: Float[Tensor, "sequences channels state"] | None = None,
     lengths: Int64[Tensor, " batch"] | None = None,
     resets: Bool[Tensor, "batch time"] | None = None,
+    cu_seqlens: Int[Tensor, " bounds"] | None = None,
     reverse: bool = False,
     backend: Backend = "auto",
-) -> tuple[Float[Tensor, "batch time channels"], Float[Tensor, "batch channels state"]]:
+) -> tuple[Float[Tensor, "batch time channels"], Float[Tensor, "sequences channels state"]]:
     """The selective scan of Mamba: the outputs and the final state.
 
     h_t = exp(dt_t A) h_{t-1} + dt_t B_t u_t and y_t = C_t h_t + D u_t, times silu(z_t) where there is a gate; each
@@ -162,6 +163,8 @@ def selective(
             its end, and a reverse run starts there.
         resets: bool (batch, time): the state before a marked step is zero, where "before" is in the order of the run;
             so several sequences can stand one after another in a row.
+        cu_seqlens: int64 or int32 (sequences + 1,): sequence i has the steps cu_seqlens[i] to cu_seqlens[i + 1] of a
+            batch of one row; initial and final states then have one entry for each sequence. Instead of lengths.
         reverse: run from the last step to the first.
         backend: as in `scan`.
 
@@ -177,6 +180,18 @@ def selective(
     Accuracy: native exp is a polynomial with a relative error of 2.3e-8 of its distance to 1 (float32; 1e-18 in
     float64) before rounding, so slow decays do not drift: what is left are the roundings of the state itself.
     """
+    if cu_seqlens is not None:
+        checks.flags("selective", reverse=reverse)
+        gate = {} if z is None else {"z": z}
+        return segments.in_pieces(
+            "selective",
+            lambda u, dt, B, C, *own: selective(
+                u, dt, A, B, C, D, z=own[0] if gate else None, dt_bias=dt_bias, dt_softplus=dt_softplus, h0=own[-2],
+                lengths=own[-1], reverse=reverse, backend=backend,
+            ),
+            {"u": u, "dt": dt, "B": B, "C": C, **gate}, h0, lengths=lengths, resets=resets, cu_seqlens=cu_seqlens,
+            reverse=reverse,
+        )  # fmt: skip
     given = {"u": u, "dt": dt, "A": A, "B": B, "C": C, "D": D, "z": z, "dt_bias": dt_bias, "h0": h0}
     for name, value in given.items():
         if value is not None or name in ("u", "dt", "A", "B", "C"):
