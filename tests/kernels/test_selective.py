@@ -7,7 +7,7 @@ import torch
 
 from holdfast.errors import ArgumentError, DtypeError, ShapeError, UnknownNameError
 from holdfast.kernels import library
-from holdfast.kernels.selective import selective, selective_reference
+from holdfast.kernels.selective import selective, selective_heads, selective_reference
 
 native = pytest.mark.skipif(not library.status().available, reason="the native library is not built")
 BACKENDS = [pytest.param("native", marks=native), "chunked"]
@@ -320,3 +320,44 @@ MISTAKES = [
 def test_mistakes_are_answered_with_what_was_expected(changes, error, text, user_mistakes):
     with pytest.raises(error, match=text):
         selective(**{**GOOD, **changes})
+
+
+@pytest.mark.parametrize(("time", "groups"), [(0, 1), (1, 2), (64, 1), (150, 2)])
+def test_heads_with_one_rate_each_are_the_scan_of_their_channels(time, groups):
+    heads, width, state = 4, 3, 5
+    g = torch.Generator().manual_seed(time)
+    shapes = [(2, time, heads, width), (2, time, heads), (heads,), (2, time, groups, state), (2, time, groups, state)]
+    u, dt, A, B, C, D, bias, h0 = (
+        torch.randn(s, dtype=torch.float64, generator=g).requires_grad_()
+        for s in (*shapes, (heads,), (heads,), (2, heads, width, state))
+    )
+    lengths = torch.tensor([time, time // 2])
+
+    def written_out():
+        channels = [x.repeat_interleave(width, -1) for x in (dt, D, bias)]
+        rates = -A.exp().repeat_interleave(width).unsqueeze(-1).expand(-1, state)
+        y, last = selective_reference(
+            u.flatten(2), channels[0], rates, B, C, channels[1], dt_bias=channels[2], dt_softplus=True,
+            h0=h0.flatten(1, 2), lengths=lengths,
+        )  # fmt: skip
+        return y.view(u.shape), last.view(h0.shape)
+
+    inputs = (u, dt, A, B, C, D, bias, h0)
+    got = selective_heads(u, dt, -A.exp(), B, C, D, dt_bias=bias, dt_softplus=True, h0=h0, lengths=lengths)
+    results = []
+    for outputs in (got, written_out()):
+        total = sum((y * torch.sin(torch.arange(y.numel()).view(y.shape))).sum() for y in outputs)
+        grads = torch.autograd.grad(total, inputs, allow_unused=True, materialize_grads=True)
+        results.append([*(y.detach() for y in outputs), *grads])
+    for x, y in zip(*results, strict=True):
+        torch.testing.assert_close(x, y, **EXACT)
+
+
+def test_heads_refuse_shapes_that_do_not_fit_and_clip_step_sizes():
+    u, dt, B = torch.ones(1, 3, 4, 2), torch.ones(1, 3, 4), torch.ones(1, 3, 1, 5)
+    with pytest.raises(ShapeError, match="groups that divide 4 heads"):
+        selective_heads(u, dt, -torch.ones(4), torch.ones(1, 3, 3, 5), B)
+    with pytest.raises(ShapeError, match="expected A of shape"):
+        selective_heads(u, dt, -torch.ones(5), B, B)
+    y, _ = selective_heads(u, 100 * dt, -torch.ones(4), B, B, dt_limit=(0.0, 1.0))
+    torch.testing.assert_close(y, selective_heads(u, dt, -torch.ones(4), B, B)[0])

@@ -17,13 +17,60 @@ transformers = pytest.importorskip("transformers")
 CLOSE = {"rtol": 1e-4, "atol": 2e-6}
 
 
+SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "vocab_size": 20, "pad_token_id": 0, "eos_token_id": 19}
+HEADS = {"mamba_d_state": 4, "mamba_n_heads": 4, "mamba_d_head": 8, "mamba_n_groups": 1, "mamba_chunk_size": 8}
+ATTENTION = {"intermediate_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1}
+TYPES = {"layers_block_type": ["mamba", "attention"]}
+# every family with one of the known mixers: its options, and the paths of the mixers
+FAMILIES = {
+    "Mamba": ({"state_size": 4}, ("backbone.layers.0.mixer", "backbone.layers.1.mixer")),
+    "FalconMamba": ({"state_size": 4}, ("backbone.layers.0.mixer", "backbone.layers.1.mixer")),
+    "Jamba": (
+        {**ATTENTION, "attn_layer_period": 2, "attn_layer_offset": 1, "mamba_d_state": 4, "num_experts": 1}
+        | {"num_experts_per_tok": 1},
+        ("model.layers.0.mamba",),
+    ),
+    "Zamba": (
+        {**ATTENTION, "num_key_value_heads": 2, "attention_head_dim": 16, "n_mamba_heads": 2, "mamba_d_state": 4}
+        | {"num_hidden_layers": 5, "attn_layer_period": 2, "attn_layer_offset": 1},
+        tuple(f"model.layers.{path}mamba" for path in ("0.", "1.", "2.mamba_decoder.", "3.", "4.mamba_decoder.")),
+    ),
+    "Mamba2": (
+        {"state_size": 4, "num_heads": 4, "head_dim": 8, "n_groups": 2, "chunk_size": 8},
+        ("backbone.layers.0.mixer", "backbone.layers.1.mixer"),
+    ),
+    "Zamba2": (
+        {"intermediate_size": 16, "num_attention_heads": 2, "mamba_d_state": 4, "n_mamba_heads": 4, "mamba_headdim": 8}
+        | {"mamba_ngroups": 1, "chunk_size": 8, "layers_block_type": ["mamba", "hybrid"]},
+        ("model.layers.0.mamba", "model.layers.1.mamba_decoder.mamba"),
+    ),
+    "Bamba": ({**ATTENTION, **HEADS, "attn_layer_indices": [1]}, ("model.layers.0.mamba",)),
+    "FalconH1": (
+        {**ATTENTION, **HEADS, "head_dim": 8, "mamba_d_ssm": 32}, ("model.layers.0.mamba", "model.layers.1.mamba"),
+    ),
+    "GraniteMoeHybrid": (
+        {**ATTENTION, **HEADS, "shared_intermediate_size": 16, "layer_types": ["mamba", "attention"]}
+        | {"num_local_experts": 0, "num_experts_per_tok": 0},
+        ("model.layers.0.mamba",),
+    ),
+    "NemotronH": (
+        {**ATTENTION, **TYPES, "head_dim": 8, "ssm_state_size": 4, "mamba_num_heads": 4, "mamba_head_dim": 8}
+        | {"n_groups": 1, "chunk_size": 8, "num_hidden_layers": None},
+        ("model.layers.0.mixer",),
+    ),
+}  # fmt: skip
+
+
+def build(family, **more):
+    torch.manual_seed(0)
+    options = {k: v for k, v in {**SMALL, **FAMILIES[family][0], **more}.items() if v is not None}
+    config = getattr(transformers, f"{family}Config")(**options)
+    return getattr(transformers, f"{family}ForCausalLM")(config)
+
+
 @pytest.fixture(scope="module")
 def original():
-    torch.manual_seed(0)
-    config = transformers.MambaConfig(
-        hidden_size=16, state_size=4, num_hidden_layers=2, vocab_size=20, pad_token_id=0, eos_token_id=19
-    )
-    return transformers.MambaForCausalLM(config)
+    return build("Mamba")
 
 
 @pytest.fixture
@@ -37,31 +84,36 @@ def tokens(batch=2, time=30):
     return torch.randint(1, 19, (batch, time), generator=torch.Generator().manual_seed(1))
 
 
-def test_losses_and_gradients_stay_as_they_are(models):
-    plain, fast, done = models
-    assert done.replaced == ("backbone.layers.0.mixer", "backbone.layers.1.mixer")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_losses_gradients_and_generations_stay_as_they_are(family):
+    plain = build(family)
+    fast = copy.deepcopy(plain)
+    done = holdfast.accelerate(fast)
+    assert done.replaced == FAMILIES[family][1]
     assert done.left == ()
     results = []
     for model in (plain, fast):
         model.train()
         out = model(tokens(), labels=tokens())
-        results.append([out.logits, out.loss, *torch.autograd.grad(out.loss, list(model.parameters()))])
+        grads = torch.autograd.grad(out.loss, list(model.parameters()), allow_unused=True, materialize_grads=True)
+        results.append([out.logits, out.loss, *grads])
         model.eval()
     for x, y in zip(*results, strict=True):
         torch.testing.assert_close(x, y, **CLOSE)
-
-
-def test_padding_and_generation_with_a_cache_stay_as_they_are(models):
-    plain, fast, _ = models
     mask = torch.ones(2, 30, dtype=torch.long)
     mask[1, :12] = 0
     with torch.no_grad():
         given = {"input_ids": tokens(), "attention_mask": mask}
         torch.testing.assert_close(fast(**given).logits, plain(**given).logits, **CLOSE)
-    kept = {"max_new_tokens": 8, "do_sample": False}
-    for prompt in (tokens(), tokens(1, 2)):  # one shorter than the convolution
-        expected = plain.generate(prompt, **kept)
-        assert torch.equal(fast.generate(prompt, **kept), expected)
+    kept = {"max_new_tokens": 6, "do_sample": False}
+    for prompt in (given, {"input_ids": tokens(1, 2)}):  # padded, and shorter than the convolution
+        assert torch.equal(fast.generate(**prompt, **kept), plain.generate(**prompt, **kept))
+
+
+def test_packed_sequences_are_refused_and_not_mixed(models):
+    _, fast, _ = models
+    with pytest.raises(ArgumentError, match="does not keep packed sequences apart, came seq_idx"):
+        fast.backbone.layers[0].mixer(torch.zeros(1, 5, 16), seq_idx=torch.zeros(1, 5, dtype=torch.int32))
 
 
 def test_a_sequence_in_two_calls_with_a_cache_stays_as_it_is(models):
@@ -98,21 +150,26 @@ def test_what_is_left_is_named_with_its_reason(models):
     again = holdfast.accelerate(fast)
     assert again.replaced == ()
     assert again.left[0] == ("backbone.layers.0.mixer", "it is accelerated already")
-    config = transformers.Mamba2Config(
-        hidden_size=16, state_size=4, num_hidden_layers=1, vocab_size=20, num_heads=4, head_dim=8, n_groups=1
-    )
-    done = holdfast.accelerate(transformers.Mamba2ForCausalLM(config))
-    assert [reason for _, reason in done.left] == ["its scan has one rate for each head, which has no kernel here"]
-    with pytest.raises(ArgumentError, match="expected a model with transformers' MambaMixer in it, came Linear"):
+    done = holdfast.accelerate(build("Mamba2", hidden_act="gelu", num_hidden_layers=1))
+    assert done.replaced == ()
+    assert done.left == (("backbone.layers.0.mixer", "its activation is gelu, and the kernel has silu"),)
+    with pytest.raises(ArgumentError, match="came Linear without"):
         holdfast.accelerate(torch.nn.Linear(2, 2))
 
 
-def test_a_version_without_the_functions_is_refused(original, monkeypatch):
+def test_a_version_whose_mixer_calls_other_functions_is_refused(original, monkeypatch):
     from transformers.models.mamba import modeling_mamba
 
-    monkeypatch.delattr(modeling_mamba, "mamba_selective_scan")
-    with pytest.raises(BackendError, match=r"like that of transformers 5.22, came .* lacks mamba_selective_scan"):
-        holdfast.accelerate(copy.deepcopy(original))
+    class MambaMixer(modeling_mamba.MambaMixer):
+        def forward(self, hidden_states):
+            return hidden_states
+
+    model = copy.deepcopy(original)
+    for layer in model.backbone.layers:
+        layer.mixer.__class__ = MambaMixer
+    monkeypatch.setattr(modeling_mamba, "MambaMixer", MambaMixer)
+    with pytest.raises(BackendError, match=r"like those of transformers 5.22, came .* does not call causal_conv1d_fn"):
+        holdfast.accelerate(model)
 
 
 def test_the_example_prints_equal_losses_and_both_times(monkeypatch, capsys):

@@ -11,14 +11,6 @@ from torch import nn
 from holdfast.errors import ArgumentError, BackendError
 
 TESTED = "5.22"  # the version of transformers that the tests run with
-# mixers of the same family that our kernels do not compute as they stand
-OTHERS = {
-    "Mamba2Mixer": "its scan has one rate for each head, which has no kernel here",
-    "FalconMambaMixer": "it normalises B, C and the step sizes in between",
-    "JambaMambaMixer": "it normalises B, C and the step sizes in between",
-    "ZambaMambaMixer": "its heads have projections of their own",
-    "Zamba2MambaMixer": "its scan has one rate for each head, which has no kernel here",
-}
 
 
 @dataclass(frozen=True)
@@ -44,54 +36,63 @@ class Acceleration:
 def accelerate(model: nn.Module) -> Acceleration:
     """Lets a transformers Mamba run on our kernels, in place: outputs, gradients, weights and files stay as they are.
 
-    Whole sequences, in training and before generation, go through `holdfast.kernels.causal_conv` and
-    `holdfast.kernels.selective`, whose time and memory are linear in the length; steps of one token, as `generate` takes
-    them, are left as they are. On a machine without the C++ kernels, and on other devices, their torch versions run.
+    The mixers of Mamba, FalconMamba, Jamba and Zamba, and of the Mamba-2 family (Mamba2, Zamba2, Bamba, FalconH1,
+    GraniteMoeHybrid, NemotronH) keep their own code; the functions that it calls are ours for this model alone:
+    `holdfast.kernels.causal_conv`, `holdfast.kernels.selective` and, for heads with one rate each, `selective_heads`,
+    whose time and memory are linear in the length, and shorter ways through a step of one token. On a machine without the
+    C++ kernels, and on other devices, their torch versions run.
 
     Args:
-        model: a model with transformers' MambaMixer in it, such as MambaForCausalLM.
+        model: a model with one of these mixers in it, such as MambaForCausalLM.
 
     Returns what was replaced and what was left, with the reason, and how to undo it: `accelerate(model).restore()`.
-    Tested with transformers 5.22; a version whose Mamba is made of other functions is refused.
+    Tested with transformers 5.22; a version whose mixers call other functions is refused.
     """
-    kinds = {name: type(module).__name__ for name, module in model.named_modules()}
-    found = {name: kind for name, kind in kinds.items() if kind in ("MambaMixer", "AcceleratedMambaMixer", *OTHERS)}
-    if not found:
+    if importlib.util.find_spec("transformers") is None:
+        raise BackendError("accelerate: transformers is not installed; pip install 'holdfast[hf]'")
+    from holdfast.nn import transformers_mixers as mixers
+
+    known = {name: module for name, module in model.named_modules() if _kind(module) in mixers.FAMILIES}
+    if not known:
         raise ArgumentError(
-            f"accelerate: expected a model with transformers' MambaMixer in it, came {type(model).__name__} without; "
-            "own blocks can be built with holdfast.nn.Mamba"
+            f"accelerate: expected a model with transformers' MambaMixer or a relative of it in it "
+            f"({', '.join(mixers.FAMILIES)}), came {type(model).__name__} without; own blocks can be built with "
+            "holdfast.nn.Mamba"
         )
-    left = [(name, OTHERS[kind]) for name, kind in found.items() if kind in OTHERS]
-    left += [(name, "it is accelerated already") for name, kind in found.items() if kind == "AcceleratedMambaMixer"]
     changed: dict[str, nn.Module] = {}
-    if "MambaMixer" in found.values():
-        fast = _fast_mixer()
-        plain = fast.__mro__[1]
-        for name in (name for name, kind in found.items() if kind == "MambaMixer"):
-            module: Any = model.get_submodule(name)
-            if not issubclass(plain, type(module)):
-                left.append((name, "it is another MambaMixer than transformers'"))
-            elif module.activation not in ("silu", "swish"):
-                left.append((name, f"its activation is {module.activation}, and the kernel has silu"))
-            else:
-                module.__class__ = fast
-                changed[name] = module
+    left: list[tuple[str, str]] = []
+    for name, module in known.items():
+        reason = _reason_to_leave(module)
+        if reason is None:
+            module.__class__ = getattr(mixers, mixers.PREFIX + _kind(module))
+            changed[name] = module
+        else:
+            left.append((name, reason))
     return Acceleration(tuple(changed), tuple(left), tuple(changed.values()))
 
 
-def _fast_mixer() -> type[Any]:
-    if importlib.util.find_spec("transformers") is None:
-        raise BackendError("accelerate: transformers is not installed; pip install 'holdfast[hf]'")
-    import transformers
-    from transformers.models.mamba import modeling_mamba
+def _kind(module: nn.Module) -> str:
+    return type(module).__name__.removeprefix("Accelerated")
 
-    needed = ("MambaMixer", "mamba_selective_scan", "causal_conv1d_fn", "apply_mask_to_padding_states")
-    absent = [name for name in needed if not hasattr(modeling_mamba, name)]
+
+def _reason_to_leave(module: Any) -> str | None:
+    from holdfast.nn import transformers_mixers as mixers
+
+    kind = _kind(module)
+    if type(module).__name__ != kind:
+        return "it is accelerated already"
+    plain = mixers.own_mixer(kind)
+    if type(module) is not plain:
+        return f"it is another {kind} than transformers'"
+    activation = getattr(module, "activation", None)
+    if activation not in ("silu", "swish"):
+        return f"its activation is {activation}, and the kernel has silu"
+    absent = mixers.missing_functions(plain)
     if absent:
-        raise BackendError(
-            f"accelerate: expected a Mamba like that of transformers {TESTED}, came {transformers.__version__}, which "
-            f"lacks {', '.join(absent)}; pip install 'transformers=={TESTED}.*'"
-        )
-    from holdfast.nn.transformers_mamba import AcceleratedMambaMixer
+        import transformers
 
-    return AcceleratedMambaMixer
+        raise BackendError(
+            f"accelerate: expected mixers like those of transformers {TESTED}, came {transformers.__version__}, whose "
+            f"{kind} does not call {', '.join(absent)}; pip install 'transformers=={TESTED}.*'"
+        )
+    return None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from holdfast.kernels.selective.heads import selective_heads
 from holdfast.kernels.selective.op import selective
 from holdfast.kernels.selective.reference import selective_reference
 
-__all__ = ["selective", "selective_reference"]
+__all__ = ["selective", "selective_heads", "selective_reference"]
