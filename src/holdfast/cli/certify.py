@@ -21,6 +21,7 @@ from holdfast.cli.stability import law_of
 from holdfast.cli.text import plain, visible
 from holdfast.errors import ArgumentError
 from holdfast.stability.certificates.certificate import Certificate, certify
+from holdfast.stability.certificates.selective_steps import is_selective
 
 COLOURS = {"stable": "green", "marginal": "yellow", "unstable": "red"}
 
@@ -43,6 +44,12 @@ def command(
             metavar="LAW:CONSTANTS", help="Tell the weights that this memory needs at the horizon, as power:1.5."
         ),
     ] = None,
+    steps: Annotated[
+        int,
+        typer.Option(
+            help="Steps of random inputs, or tokens, over which a selective recurrence is watched; 0 is none."
+        ),
+    ] = 256,
     starts: Annotated[int, typer.Option(help="States from which equilibria are looked for.")] = 16,
     limit: Annotated[int, typer.Option(help="Largest dense state that is analysed.")] = 2048,
     seed: Annotated[int, typer.Option(help="Seed of the starts, and of a model with random weights.")] = 0,
@@ -69,6 +76,7 @@ def command(
         weight,
         time=time,  # type: ignore[arg-type]
         structure=structure,  # type: ignore[arg-type]
+        inputs=None if weight is not None else _inputs(loaded, module, steps, seed),
         horizon=horizon,
         target=law,
         starts=starts,
@@ -85,6 +93,17 @@ def command(
         report(", ".join((loaded.name, *loaded.notes)), parts)
     if any(part.status != "stable" for part in parts):
         raise typer.Exit(1)
+
+
+def _inputs(loaded: models.LoadedModel, module: nn.Module, steps: int, seed: int) -> torch.Tensor | None:
+    """Random inputs for a model with a selective recurrence in it: normal numbers, or tokens of a transformers model."""
+    if steps < 1 or not any(is_selective(part) for part in module.modules()):
+        return None
+    generator = torch.Generator().manual_seed(seed)
+    if loaded.plain is not None:
+        return torch.randint(int(loaded.plain.config.vocab_size), (1, steps), generator=generator)  # type: ignore[union-attr]
+    weight = next(module.parameters())
+    return torch.randn(1, steps, loaded.input_size or 1, generator=generator).to(weight)
 
 
 def report(name: str, parts: tuple[Certificate, ...]) -> None:

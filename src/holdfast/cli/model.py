@@ -12,6 +12,7 @@ from torch import nn
 from holdfast._factories import failure, load_factory, split_spec
 from holdfast.errors import ArgumentError
 from holdfast.memory import huggingface
+from holdfast.nn.acceleration import accelerate, mixers_of
 
 HELP = "The model: module:factory, file.py:factory, or hf:NAME-OR-FOLDER for a transformers model."
 _SIZES = ("input_size", "in_features", "features", "d_model", "in_channels")
@@ -44,8 +45,10 @@ def load_model(spec: str) -> LoadedModel:
 
 def _from_transformers(name: str) -> LoadedModel:
     loaded = huggingface.load(name)
+    fast = accelerate(loaded.model).replaced if mixers_of(loaded.model) else ()
     adapter = huggingface.FromEmbeddings(loaded.model)
     notes = ("the folder has no weights: they are random",) if loaded.random else ()
+    notes += (f"{len(fast)} mixers run on holdfast's kernels",) if fast else ()
     longest = adapter.longest_input
     return LoadedModel(f"hf:{name}", adapter, adapter.input_size, loaded.tokenizer, loaded.model, notes, longest)
 

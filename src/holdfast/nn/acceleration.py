@@ -11,6 +11,20 @@ from torch import nn
 from holdfast.errors import ArgumentError, BackendError
 
 TESTED = "5.22"  # the version of transformers that the tests run with
+PREFIX = "Accelerated"  # of the class of a changed mixer
+# each mixer, and the part of transformers.models that it comes from
+FAMILIES = {
+    "MambaMixer": "mamba",
+    "FalconMambaMixer": "falcon_mamba",
+    "JambaMambaMixer": "jamba",
+    "ZambaMambaMixer": "zamba",
+    "Mamba2Mixer": "mamba2",
+    "Zamba2MambaMixer": "zamba2",
+    "BambaMixer": "bamba",
+    "FalconH1Mixer": "falcon_h1",
+    "GraniteMoeHybridMambaLayer": "granitemoehybrid",
+    "NemotronHMamba2Mixer": "nemotron_h",
+}
 
 
 @dataclass(frozen=True)
@@ -29,6 +43,12 @@ class Acceleration:
 
     def restore(self) -> None:
         """Gives every changed module its own class back."""
+        for name, module in zip(self.replaced, self.modules, strict=True):
+            if type(module).__name__ != PREFIX + str(kind_of(module)):
+                raise ArgumentError(
+                    f"restore: {name} is a {type(module).__name__} by now, so a parametrization was put on it after "
+                    "accelerate; take that off first (the undo() of stabilize)"
+                )
         for module in self.modules:
             module.__class__ = type(module).__mro__[1]
 
@@ -50,38 +70,47 @@ def accelerate(model: nn.Module) -> Acceleration:
     """
     if importlib.util.find_spec("transformers") is None:
         raise BackendError("accelerate: transformers is not installed; pip install 'holdfast[hf]'")
-    from holdfast.nn import transformers_mixers as mixers
-
-    known = {name: module for name, module in model.named_modules() if _kind(module) in mixers.FAMILIES}
+    known = mixers_of(model)
     if not known:
         raise ArgumentError(
             f"accelerate: expected a model with transformers' MambaMixer or a relative of it in it "
-            f"({', '.join(mixers.FAMILIES)}), came {type(model).__name__} without; own blocks can be built with "
+            f"({', '.join(FAMILIES)}), came {type(model).__name__} without; own blocks can be built with "
             "holdfast.nn.Mamba"
         )
+    from holdfast.nn import transformers_mixers as mixers
+
     changed: dict[str, nn.Module] = {}
     left: list[tuple[str, str]] = []
     for name, module in known.items():
         reason = _reason_to_leave(module)
         if reason is None:
-            module.__class__ = getattr(mixers, mixers.PREFIX + _kind(module))
+            module.__class__ = getattr(mixers, PREFIX + str(kind_of(module)))
             changed[name] = module
         else:
             left.append((name, reason))
     return Acceleration(tuple(changed), tuple(left), tuple(changed.values()))
 
 
-def _kind(module: nn.Module) -> str:
-    return type(module).__name__.removeprefix("Accelerated")
+def mixers_of(model: nn.Module) -> dict[str, nn.Module]:
+    """The known mixers in a model by their names, accelerated or not; "" is the model itself."""
+    return {name: module for name, module in model.named_modules() if kind_of(module) is not None}
+
+
+def kind_of(module: nn.Module) -> str | None:
+    """The name of the mixer that a module is, also under a class of ours or a parametrization; None for others."""
+    names = (kind.__name__ for kind in type(module).__mro__)
+    return next((name for name in names if name in FAMILIES), None)
 
 
 def _reason_to_leave(module: Any) -> str | None:
     from holdfast.nn import transformers_mixers as mixers
 
-    kind = _kind(module)
-    if type(module).__name__ != kind:
+    kind = str(kind_of(module))
+    if any(base.__name__ == PREFIX + kind for base in type(module).__mro__):
         return "it is accelerated already"
     plain = mixers.own_mixer(kind)
+    if hasattr(module, "parametrizations"):
+        return "its weights are parametrized; accelerate it before that, as before stabilize"
     if type(module) is not plain:
         return f"it is another {kind} than transformers'"
     activation = getattr(module, "activation", None)

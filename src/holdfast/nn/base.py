@@ -51,6 +51,8 @@ class AbstractRecurrent(nn.Module, ABC):
     recurrent_names: ClassVar[tuple[str, ...]]
     # the one among them that decides how far the recurrence is from its boundary; None where gates decide
     boundary_name: ClassVar[str | None] = "w"
+    # whether the step size of the recurrence depends on the input
+    selective: ClassVar[bool] = False
     # whether forward runs a kernel of its own, which torch.func.vmap cannot vectorise
     fused: ClassVar[bool] = True
     time: Time

@@ -44,6 +44,7 @@ class Mamba(AbstractRecurrent):
     """
 
     recurrent_names = ("w",)
+    selective = True
     time: Time = "continuous"
 
     @checked

@@ -41,6 +41,7 @@ class SelectiveSSM(AbstractRecurrent):
     """
 
     recurrent_names = ("w",)
+    selective = True
     time: Time = "continuous"
 
     @checked

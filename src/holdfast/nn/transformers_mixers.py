@@ -11,22 +11,9 @@ import inspect
 from types import CellType, FunctionType
 from typing import Any
 
+from holdfast.nn.acceleration import FAMILIES, PREFIX
 from holdfast.nn.transformers_kernels import FUNCTIONS
 
-# each mixer and the part of transformers.models that it comes from
-FAMILIES = {
-    "MambaMixer": "mamba",
-    "FalconMambaMixer": "falcon_mamba",
-    "JambaMambaMixer": "jamba",
-    "ZambaMambaMixer": "zamba",
-    "Mamba2Mixer": "mamba2",
-    "Zamba2MambaMixer": "zamba2",
-    "BambaMixer": "bamba",
-    "FalconH1Mixer": "falcon_h1",
-    "GraniteMoeHybridMambaLayer": "granitemoehybrid",
-    "NemotronHMamba2Mixer": "nemotron_h",
-}
-PREFIX = "Accelerated"
 _MADE: dict[str, type[Any]] = {}
 
 

@@ -1,4 +1,8 @@
-"""The selective scan of Mamba: a diagonal recurrence whose step, input and output weights change with time."""
+"""The selective scan of Mamba: a diagonal recurrence whose step, input and output weights change with time.
+
+`op.py` checks and chooses between `reference.py`, `chunked.py` and `native.py`; `heads.py` has Mamba-2's heads as products
+of blocks, `watch.py` lets others see step sizes, `limit.py` measures what the exponentials alone take.
+"""
 
 from __future__ import annotations
 

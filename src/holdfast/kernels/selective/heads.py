@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from holdfast.errors import ShapeError
 from holdfast.kernels import checks
+from holdfast.kernels.selective import watch
 from holdfast.kernels.selective.reference import step_sizes
 
 BLOCK = 64  # products inside a block grow with it, states between blocks shrink; 32 and 128 were slower
@@ -55,6 +56,7 @@ def selective_heads(
     _check(u, dt, A, B, C, D, dt_bias, h0)
     dtype = torch.float64 if u.dtype == torch.float64 else torch.float32
     delta = step_sizes(dt.to(dtype), None if dt_bias is None else dt_bias.to(dtype), dt_softplus).clamp(*dt_limit)
+    watch.tell(delta, A, None, False)
     inside = None
     if lengths is not None:
         checks.lengths("selective_heads", lengths, u.shape[:1], u.shape[1], u.device)

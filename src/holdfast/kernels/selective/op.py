@@ -11,7 +11,7 @@ from torch import Tensor
 from holdfast.errors import ArgumentError, ShapeError
 from holdfast.kernels import autograd, checks, segments
 from holdfast.kernels.scan.op import Backend, choose
-from holdfast.kernels.selective import native
+from holdfast.kernels.selective import native, watch
 from holdfast.kernels.selective.chunked import selective_chunked
 from holdfast.kernels.selective.reference import selective_reference
 
@@ -205,6 +205,7 @@ def selective(
         _check_resets(resets, u)
     if not dt_softplus:
         _check_steps(dt, dt_bias)
+    watch.tell(dt, A, dt_bias, dt_softplus)
     name, _ = choose(u.device, backend, function="selective")
     dtype = torch.float32
     for x in given.values():

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from jaxtyping import Complex
-from torch import nn
+from torch import Tensor, nn
 
 from holdfast._arguments import checked
 from holdfast._types import Time
@@ -38,6 +38,7 @@ from holdfast.stability.certificates.recurrences import (
 )
 from holdfast.stability.certificates.remarks import EulerStep, remarks
 from holdfast.stability.certificates.scope import Scope
+from holdfast.stability.certificates.selective_steps import MEANING, SelectiveSteps, is_selective, watch_steps
 
 Status = Literal["stable", "marginal", "unstable"]
 LIMIT = 2048  # rows of a dense matrix; eigenvalues of 2048 take about 20 s on two cores
@@ -70,6 +71,7 @@ class Certificate:
         scope: "global" where the status holds from every state (linear recurrences, and nonlinear ones that contract),
             "local" where it holds near that equilibrium only.
         contracting: how fast two states that see the same inputs come nearer, where a nonlinear recurrence contracts.
+        selective: the largest exp(dt A), and the step sizes, on the inputs given, where they come from the input.
     """
 
     path: str
@@ -91,6 +93,7 @@ class Certificate:
     parts: tuple[Certificate, ...] = ()
     scope: Scope = "global"
     contracting: Contracting | None = None
+    selective: SelectiveSteps | None = None
 
     @property
     def spectral_abscissa(self) -> float | None:
@@ -118,6 +121,8 @@ class Certificate:
             plain["euler"] = {n: getattr(self.euler, n) for n in ("dt", "radius", "largest_dt", "stable")}
         if self.contracting is not None:
             plain["contracting"] = {n: getattr(self.contracting, n) for n in ("factor", "gain")}
+        if self.selective is not None:
+            plain["selective"] = {n: getattr(self.selective, n) for n in ("factor", "smallest", "largest", "steps")}
         plain["equilibria"] = [
             {"margin": e.margin, "stable": e.stable, "reached": e.reached, "largest": float(np.abs(e.state).max())}
             for e in self.equilibria
@@ -136,6 +141,7 @@ def certify(
     *,
     time: Time | None = None,
     structure: Structure | None = None,
+    inputs: Tensor | None = None,
     horizon: int = 200,
     target: AbstractLaw | None = None,
     starts: int = 16,
@@ -150,7 +156,9 @@ def certify(
     Continuous time: eigenvalues need Re lam < 0 (iat, Thm 3.9), and |1 + dt lam| < 1 where the layer steps by Euler's
     rule. P solves W'P + PW = -I; iat, Lemma A.8, gives |P| <= 1/(2 beta0), which can fail where W is not normal: both numbers
     are reported. From P: |e^{Wt}| <= sqrt(cond P) e^{-t/(2|P|)}. GRU: the Jacobian at every equilibrium found, not at 0
-    alone (iat, App. J).
+    alone (iat, App. J). Selective recurrences (SelectiveSSM, Mamba, transformers' mixers) multiply the state by
+    exp(dt A) with dt from the input: stable means that no input makes a factor larger than 1, and with `inputs` the
+    largest factor over them is told.
 
     Args:
         module: a layer or a model.
@@ -158,6 +166,8 @@ def certify(
         time: how a named weight acts: "continuous" or "discrete".
         structure: whether a named weight is a square matrix ("dense") or holds eigenvalues ("diagonal"), where its
             shape does not say, as for a table of eigenvalues.
+        inputs: what the model is run on once to see the steps of its selective recurrences, as the model takes it:
+            (batch, time, features), or tokens.
         horizon: steps over which the memory of a real diagonal layer is measured and compared with StableSSM, Thm 3.1.
         target: a decay law; the weights that a real diagonal layer needs to have its memory at the horizon are then
             given (StableSSM, eq. 56).
@@ -175,7 +185,8 @@ def certify(
         raise ArgumentError(f"needs horizon, starts, limit >= 1; came {horizon=}, {starts=}, {limit=}")
     with undisturbed(module):
         recurrences = _recurrences(module, weight, time, structure, Options(starts, limit, seed))
-        parts = tuple(_certificate(found, horizon, target, limit) for found in recurrences)
+        seen = {} if inputs is None else _seen(module, weight, inputs)
+        parts = tuple(_with_steps(_certificate(found, horizon, target, limit), module, seen) for found in recurrences)
     if target is not None and all(part.weight_bound is None for part in parts):
         raise ArgumentError("target= is for real diagonal layers, which StableSSM, eq. 56, is about; leave it out")
     worst = min(parts, key=lambda part: (_rank(part), part.margin))
@@ -200,6 +211,29 @@ def _recurrences(
             f"time='discrete'). The model's weights: {', '.join(n for n, _ in module.named_parameters())}"
         )
     return found
+
+
+def _seen(module: nn.Module, weight: str | None, inputs: Tensor) -> dict[str, SelectiveSteps]:
+    if weight is not None:
+        raise ArgumentError("inputs= go through the whole model; leave weight out")
+    seen = watch_steps(module, inputs)
+    if not seen:
+        raise ArgumentError(
+            f"inputs= are for selective recurrences, whose steps depend on them, and {type(module).__name__} ran none; "
+            "leave inputs out"
+        )
+    return seen
+
+
+def _with_steps(part: Certificate, model: nn.Module, seen: dict[str, SelectiveSteps]) -> Certificate:
+    """The certificate of a selective recurrence with what that means, and with the steps that were seen."""
+    names = dict(model.named_modules())
+    path = part.path if part.path in names else part.path.rpartition(".")[0]
+    if path not in names or not is_selective(names[path]):
+        return part
+    steps = seen.get(path)
+    notes = (*part.notes, MEANING, *(() if steps is None else (steps.words(),)))
+    return replace(part, notes=notes, selective=steps)
 
 
 def _certificate(found: FoundRecurrence, horizon: int, target: AbstractLaw | None, limit: int) -> Certificate:

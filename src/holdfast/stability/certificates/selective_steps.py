@@ -1,0 +1,101 @@
+"""What "stable" means where the step size comes from the input: the decays that a model showed on inputs that it saw."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.errors import ArgumentError
+from holdfast.kernels.selective.watch import watching
+from holdfast.nn import AbstractRecurrent
+from holdfast.nn.acceleration import accelerate, mixers_of
+
+MEANING = (
+    "selective: a step multiplies the state by exp(dt A), and dt >= 0 comes from the input. Stable means that no input "
+    "makes a factor larger than 1, since A < 0; how near to 1 it comes, and so how long the state lasts, is up to the input"
+)
+# what models raise on an input that they do not take
+_MISTAKES = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)
+
+
+@dataclass(frozen=True)
+class SelectiveSteps:
+    """The steps that a selective recurrence took on given inputs.
+
+    Args:
+        factor: the largest exp(dt A) of all steps, channels and states.
+        smallest: smallest step size dt.
+        largest: largest step size dt.
+        steps: how many time steps were seen, of all rows.
+    """
+
+    factor: float
+    smallest: float
+    largest: float
+    steps: int
+
+    def words(self) -> str:
+        """One sentence."""
+        lasts = math.inf if self.factor >= 1 else -1 / math.log(self.factor)
+        return (
+            f"over the {self.steps} steps of the inputs given, exp(dt A) was at most {self.factor:.7g} (dt from "
+            f"{self.smallest:.3g} to {self.largest:.3g}): repeated, that step would keep 1/e of the slowest state for "
+            f"{lasts:.4g} steps"
+        )
+
+    def joined(self, other: SelectiveSteps) -> SelectiveSteps:
+        """Both together."""
+        return SelectiveSteps(
+            max(self.factor, other.factor),
+            min(self.smallest, other.smallest),
+            max(self.largest, other.largest),
+            self.steps + other.steps,
+        )
+
+
+def is_selective(module: nn.Module) -> bool:
+    """Whether this module, not one inside it, is a recurrence whose step sizes come from its input."""
+    return (isinstance(module, AbstractRecurrent) and module.selective) or "" in mixers_of(module)
+
+
+def watch_steps(model: nn.Module, inputs: Tensor) -> dict[str, SelectiveSteps]:
+    """Runs the model once and returns what each selective recurrence in it showed, by its path."""
+    running: list[str] = []
+    seen: dict[str, SelectiveSteps] = {}
+
+    def watcher(delta: Tensor, A: Tensor) -> None:
+        if running and delta.numel():
+            found = _steps(delta, A)
+            path = running[-1]
+            seen[path] = found if path not in seen else seen[path].joined(found)
+
+    handles: list[Any] = []
+    for path, module in model.named_modules():
+        if is_selective(module):
+            handles.append(module.register_forward_pre_hook(lambda *_, path=path: running.append(path)))
+            handles.append(module.register_forward_hook(lambda *_: running.pop() and None, always_call=True))
+    changed = accelerate(model) if mixers_of(model) else None  # transformers' own loop cannot be watched
+    try:
+        with torch.no_grad(), watching(watcher):
+            model(inputs)
+    except _MISTAKES as error:
+        raise ArgumentError(f"the model failed on inputs of shape {tuple(inputs.shape)}: {error}") from error
+    finally:
+        if changed is not None:
+            changed.restore()
+        for handle in handles:
+            handle.remove()
+    return seen
+
+
+def _steps(delta: Tensor, A: Tensor) -> SelectiveSteps:
+    slowest = A.amax(-1) if A.ndim == 2 else A
+    low, high = delta.flatten(0, -2).aminmax(dim=0)
+    exponent = torch.where(slowest < 0, low * slowest, high * slowest)
+    return SelectiveSteps(
+        math.exp(float(exponent.max())), float(low.min()), float(high.max()), delta.shape[0] * delta.shape[1]
+    )
