@@ -34,9 +34,12 @@ class Estimate:
 
     def plan(self, jobs: Sequence[Job]) -> None:
         """Begins to count."""
+        from holdfast.execution.plan import missing_units
+
         self._started = time.monotonic()
-        self._total = sum(task.cost for job in jobs for task in job.missing)
-        self.units = sum(len(job.missing) for job in jobs)
+        tasks = missing_units(jobs)
+        self._total = sum(task.cost for task in tasks)
+        self.units = len(tasks)
 
     def move(self, task: Task, done: float) -> None:
         """A running task got that far."""
@@ -76,7 +79,7 @@ class PlainLines:
     def planned(self, jobs: Sequence[Job]) -> None:
         """Says how much there is to do."""
         self._estimate.plan(jobs)
-        there = sum(len(job.contents) for job in jobs)
+        there = len({folder for job in jobs for folder in job.contents})
         self._say(f"{len(jobs)} experiments: {there} units are there, {self._estimate.units} to run")
 
     def started(self, task: Task) -> None:

@@ -124,7 +124,8 @@ def make_executor(name: str, store: Path, workers: int | None, address: str | No
 
 
 def _say_how_to_continue(jobs: list[Job]) -> None:
-    total, there = sum(len(job.units) for job in jobs), sum(len(job.contents) for job in jobs)
+    total = len({task.folder for job in jobs for task in job.units})
+    there = len({folder for job in jobs for folder in job.contents})
     again = shlex.join(["holdfast", *sys.argv[1:]])
     typer.echo(visible(f"stopped: {there} of {total} units are finished and kept. Continue with: {again}"), err=True)
 

@@ -68,6 +68,11 @@ class Job:
         )  # fmt: skip
 
 
+def missing_units(jobs: Sequence[Job]) -> list[Task]:
+    """The units of all jobs that are not finished; one that several experiments of a family share is there once."""
+    return [*{task.folder: task for job in jobs for task in job.missing}.values()]
+
+
 def plan(store: Store, ids: Sequence[str], preset: str, notice: Callable[[str], None]) -> list[Job]:
     """What is to be done: a job for each experiment, with what is finished already taken in.
 
@@ -144,10 +149,10 @@ def _job(store: Store, origin: str, preset: str, given: Config | None) -> Job:
     experiment = registry.load(origin)
     config = experiment.config(preset) if given is None else given
     configs = experiment.units(config)
-    labels = _labels(experiment.id, configs)
+    labels = _labels(experiment.owner, configs)
     tasks = {}
     for unit, label in zip(configs, labels, strict=True):
-        folder = str(store.unit(experiment.id, experiment.identity(unit)))
+        folder = str(store.unit(experiment.owner, experiment.identity(unit)))
         # two equal configs are one unit
         tasks[folder] = Task(
             "unit",

@@ -12,7 +12,7 @@ from typing import Protocol
 from filelock import FileLock
 
 from holdfast.execution.executor import Event, Executor
-from holdfast.execution.plan import Job, is_concluded, unit_state
+from holdfast.execution.plan import Job, is_concluded, missing_units, unit_state
 from holdfast.execution.store import Store, StoreError
 from holdfast.execution.task import Task
 
@@ -93,15 +93,17 @@ class Scheduler:
 
     def run(self) -> list[Failure]:
         """Works until everything is finished or given up; always leaves no process and no lock behind."""
-        self._ready = [task for job in self.jobs for task in job.missing]
+        self._ready = missing_units(self.jobs)
         self._ready += [job.conclusion() for job in self.jobs if not job.missing and not job.concluded]
         self._ready.sort(key=_urgency)
         self._elsewhere: list[Task] = []
         self._locks: dict[Task, FileLock] = {}
         self._begun: dict[Task, float] = {}
         self._attempts: Counter[str] = Counter()
-        self._owners = {task.folder: job for job in self.jobs for task in job.units}
-        self._owners |= {str(job.folder): job for job in self.jobs}
+        self._waiting: dict[str, list[Job]] = {str(job.folder): [job] for job in self.jobs}
+        for job in self.jobs:
+            for task in job.units:
+                self._waiting.setdefault(task.folder, []).append(job)
         try:
             while self._ready or self._elsewhere or self._locks:
                 self._fill()
@@ -134,8 +136,8 @@ class Scheduler:
                 self.executor.submit(task)
 
     def _done_by_another(self, task: Task) -> bool:
-        job = self._owners[task.folder]
         if task.kind == "conclusion":
+            (job,) = self._waiting[task.folder]
             done = is_concluded(self.store, job, lambda text: None)
         else:
             done = unit_state(self.store, task)[0] is not None
@@ -165,19 +167,20 @@ class Scheduler:
             lock.release()
 
     def _settle(self, task: Task) -> None:
-        """Takes a finished task in, and makes its job's conclusion ready after the last unit."""
-        job = self._owners[task.folder]
+        """Takes a finished task in, and makes the conclusion of every job ready whose last unit it was."""
         if task.kind == "conclusion":
+            (job,) = self._waiting[task.folder]
             job.concluded = True
             return
         manifest, damage = unit_state(self.store, task)
         if manifest is None:
             raise StoreError(f"what was just written cannot be read back: {damage}")
-        job.take_in(task, manifest)
-        if not job.missing and not job.failed and not is_concluded(self.store, job, lambda text: None):
-            self._ready.append(job.conclusion())
-        elif not job.missing:
-            job.concluded = not job.failed
+        for job in self._waiting[task.folder]:
+            job.take_in(task, manifest)
+            if not job.missing and not job.failed and not is_concluded(self.store, job, lambda text: None):
+                self._ready.append(job.conclusion())
+            elif not job.missing:
+                job.concluded = not job.failed
 
     def _died(self, event: Event) -> None:
         task = event.task
@@ -189,7 +192,8 @@ class Scheduler:
             self._give_up(task, f"its process died {ATTEMPTS} times ({event.text})", event.detail)
 
     def _give_up(self, task: Task, text: str, detail: str) -> None:
-        self._owners[task.folder].failed = True
+        for job in self._waiting[task.folder]:
+            job.failed = True
         file = self.store.failure(Path(task.folder))
         with self.store.guarded():
             # an error's text may hold anything: half of a character, or letters that this locale has no bytes for

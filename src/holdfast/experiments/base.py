@@ -135,6 +135,8 @@ class Experiment:
             the end) and the time left.
         version: part of every unit's identity: raise it when the code changes what is computed, and saved units run
             again.
+        family: the name under which its units run and are kept; empty is its id. Experiments of one family, equal in
+            `run` and `version`, share units with equal configs: those are computed once and each draws its conclusion.
         source: checksum of the user's own file that it was loaded from, set by the registry, and part of every unit's
             identity too: an edited file runs again, and two files with one id share nothing.
     """
@@ -149,14 +151,16 @@ class Experiment:
     units: Callable[[Config], Sequence[Config]] = one_unit
     cost: Callable[[Config], float] = one_second
     version: int = 1
+    family: str = ""
     source: str = ""
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(rf"({'|'.join(PAPERS)}|own)-[a-z0-9]+", self.id):
-            raise ArgumentError(
-                f"an experiment's id is a paper and a name, like 'iat-fig1' (papers: {', '.join(PAPERS)}; 'own' for "
-                f"an experiment of no paper); came {self.id!r}"
-            )
+        for what, name in (("id", self.id), ("family", self.owner)):
+            if not re.fullmatch(rf"({'|'.join(PAPERS)}|own)-[a-z0-9]+", name):
+                raise ArgumentError(
+                    f"an experiment's {what} is a paper and a name, like 'iat-fig1' (papers: {', '.join(PAPERS)}; 'own' "
+                    f"for an experiment of no paper); came {name!r}"
+                )
         missing = [p for p in PRESETS if p not in self.presets]
         if missing:
             raise ArgumentError(f"{self.id}: there is no preset {missing[0]!r}; make them with presets(...)")
@@ -165,6 +169,11 @@ class Experiment:
     def paper(self) -> str:
         """The paper's key: iat, ssm, stable or linrec."""
         return self.id.split("-")[0]
+
+    @property
+    def owner(self) -> str:
+        """The name that its units are kept under: that of its family, or its own."""
+        return self.family or self.id
 
     def config(self, preset: str, changes: Config | None = None) -> dict[str, Any]:
         """The config of a preset, with some of its values changed.
@@ -183,12 +192,12 @@ class Experiment:
         return config
 
     def identity(self, config: Config) -> str:
-        """The short name of a unit: equal for equal experiment, version, source and config.
+        """The short name of a unit: equal for equal owner, version, source and config.
 
         Args:
             config: the unit's settings.
         """
-        return unit_identity(self.id, self.version, self.source, config)
+        return unit_identity(self.owner, self.version, self.source, config)
 
 
 def unit_identity(experiment: str, version: int, source: str, config: Config) -> str:

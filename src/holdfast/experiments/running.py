@@ -31,7 +31,7 @@ def run_unit(experiment: Experiment, config: Config, work: Work | None = None) -
     arrays = {name: np.asarray(array) for name, array in returned.items()}
     origin = {"version": experiment.version, **({"source": experiment.source} if experiment.source else {})}
     provenance = Provenance.collect(seed=seed, started=started, **origin)
-    return Result(experiment.id, config, arrays, [], provenance, work.entries)
+    return Result(experiment.owner, config, arrays, [], provenance, work.entries)
 
 
 def conclude(experiment: Experiment, preset: str, config: Config, units: Sequence[Result], key: str = "") -> Result:
