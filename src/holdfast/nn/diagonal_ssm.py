@@ -80,10 +80,13 @@ class DiagonalSSM(AbstractRecurrent):
         self.dt = float(dt)
         self.discretization: Discretization = discretization
         self.activation = activation
-        lam = _default_eigenvalues(state_size, time) if eigenvalues is None else eigenvalues
-        lam = as_eigenvalues(lam, (state_size,), real=True, layer="DiagonalSSM")
-        self.parameterization = fit_constants(get(parameterization, time=time), lam)
-        self.w = nn.Parameter(self.parameterization.inverse(lam.to(torch.get_default_dtype())))
+        dtype, home = torch.get_default_dtype(), torch.get_default_device()
+        with torch.device("cpu"):  # a model that is built on the meta device has numbers in its constants all the same
+            lam = _default_eigenvalues(state_size, time) if eigenvalues is None else eigenvalues
+            lam = as_eigenvalues(lam, (state_size,), real=True, layer="DiagonalSSM")
+            self.parameterization = fit_constants(get(parameterization, time=time), lam)
+            free = self.parameterization.inverse(lam.to(dtype))
+        self.w = nn.Parameter(free.to(home))
         self.U = uniform(state_size, features, fan_in=features)
         self.b = nn.Parameter(torch.zeros(state_size)) if bias else None
         self.C = uniform(out_features or features, state_size, fan_in=state_size)

@@ -1,0 +1,205 @@
+"""Language models with one parameterization each, trained on text: one family of runs for five figures and tables.
+
+Hyena-type blocks around a real diagonal recurrence h+ = lam h + U x, y = C h in discrete time, lam = f(w). All models of a
+seed start from the same eigenvalues, the same other weights and the same order of the data.
+"""
+
+from __future__ import annotations
+
+import math
+import pydoc_data.topics
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from holdfast.data import load_task
+from holdfast.data.base import AbstractTask
+from holdfast.data.download import set_folder
+from holdfast.data.text import SHAKESPEARE
+from holdfast.experiments._training import trained
+from holdfast.experiments.base import Arrays, Config, Work, presets, split
+from holdfast.nn import LanguageModel
+from holdfast.papers import Preset
+from holdfast.parameterizations import get
+from holdfast.training import TrainingRun
+
+FAMILY = "stable-language"
+VERSION = 1
+# by the name in tables: f, and its constants
+PARAMETERIZATIONS: dict[str, tuple[str, dict[str, float]]] = {
+    "best, b = 0.5": ("best", {"b": 0.5}),
+    "best, b = 1": ("best", {"b": 1.0}),
+    "exp": ("exp", {}),
+    "softplus": ("softplus", {}),
+    "tanh": ("tanh", {}),
+    "relu": ("relu", {}),
+    "direct": ("direct", {}),
+    "clip": ("clip", {}),
+}
+SIZES = ("width", "depth", "state", "expansion", "length", "batch", "steps", "warmup", "weight_decay", "evaluated")
+PAPER: dict[str, Any] = {
+    "data": ["wikitext-103"], "download": True, "vocabulary": 50257, "rate": 0.005, "share": 0.8, "seeds": 3, "width": 768,
+    "depth": 12, "state": 128, "expansion": 4, "length": 1024, "batch": 16, "steps": 115_200, "warmup": 1000,
+    "weight_decay": 0.25, "evaluated": 0,
+}  # fmt: skip
+STANDARD: dict[str, Any] = {
+    "data": ["shakespeare", "wikitext-2"], "vocabulary": 2000, "width": 48, "depth": 2, "state": 32, "expansion": 2,
+    "length": 256, "batch": 8, "steps": 300, "warmup": 3, "evaluated": 27,
+}  # fmt: skip
+QUICK: dict[str, Any] = {
+    **STANDARD, "data": ["shakespeare"], "download": False, "seeds": 1, "width": 16, "depth": 1, "state": 16, "length": 64,
+    "batch": 4, "evaluated": 8,
+}  # fmt: skip
+POINTS = 200  # most points of a saved curve
+EVERY_STEP = 1000  # up to this many steps each is recorded, and a point of a curve stands for some of them
+MOVED = 0.1  # a mode moved if its distance to the boundary, the inverse of its memory, changed by this share
+SPREAD = ("minimum", "quantile_0.05", "quantile_0.5", "quantile_0.95", "maximum")
+
+
+def family_presets(*, paper: Config, standard: Config, quick: Config) -> dict[Preset, Config]:
+    """The presets of one figure or table: the family's, and settings of its own."""
+    return presets({**PAPER, **paper}, standard={**STANDARD, **standard}, quick={**QUICK, **quick})
+
+
+def runs_at(config: Config, data: Iterable[str], rates: Iterable[float], shares: Iterable[float]) -> list[Config]:
+    """One unit for each data set, parameterization, learning rate, share of it for recurrent weights, and seed."""
+    sizes = {name: config[name] for name in SIZES}
+    units = []
+    for name in data:
+        which = _source(name, config["download"])
+        words = {"vocabulary": config["vocabulary"]} if which.startswith("wikitext") else {}
+        axes = {
+            "parameterization": list(PARAMETERIZATIONS),
+            "lr": rates,
+            "share": shares,
+            "seed": range(config["seeds"]),
+        }
+        units += split({"data": which, **words, **sizes}, **axes)
+    return units
+
+
+def _source(name: str, download: bool) -> str:
+    """Python's manual in place of Shakespeare only where that is missing and the preset need not download it."""
+    there = (set_folder("shakespeare") / SHAKESPEARE.name).is_file()
+    return name if name != "shakespeare" or download or there else "manual"
+
+
+def load(config: Config) -> AbstractTask:
+    """The text of a unit, cut into windows."""
+    if config["data"] == "shakespeare":
+        return load_task("text", length=config["length"])
+    if config["data"] == "manual":
+        return load_task("text", file=pydoc_data.topics.__file__, length=config["length"])
+    return load_task(config["data"], length=config["length"], vocabulary=config["vocabulary"])
+
+
+def build(config: Config, vocabulary: int) -> LanguageModel:
+    """The model of a unit; the eigenvalues start at the layer's own, rates geometric on [0.001, 0.5]."""
+    name, constants = PARAMETERIZATIONS[config["parameterization"]]
+    return LanguageModel(
+        vocabulary, config["width"], depth=config["depth"], state_size=config["state"], expansion=config["expansion"],
+        layer="diagonal", time="discrete", activation="identity", bias=False,
+        parameterization=get(name, time="discrete", **constants),
+    )  # fmt: skip
+
+
+def run(config: Config, work: Work) -> Arrays:
+    """Trains one model and keeps its curves, its losses, and what its recurrent weights did."""
+    task = load(config)
+    model = build(config, task.inputs.size)
+    weights, lam = _recurrent(model)
+    done = trained(model, task, _settings(config), work)
+    work.log(
+        status=done.status, reason=done.reason, step=done.step, data=task.describe(),
+        tokens_per_second=float(np.median(done.history.tokens_per_second)) if len(done.history.steps) else 0.0,
+    )  # fmt: skip
+    return {**_losses(done), **_ratios(done, config["depth"]), **_modes(weights, lam, *_recurrent(model))}
+
+
+def _settings(config: Config) -> dict[str, Any]:
+    every = 1 if config["steps"] <= EVERY_STEP else math.ceil(config["steps"] / POINTS)
+    return {
+        "lr": config["lr"], "recurrent_lr": config["share"] * config["lr"], "weight_decay": config["weight_decay"],
+        "warmup": config["warmup"], "steps": config["steps"], "batch": config["batch"], "seed": config["seed"],
+        "clip": None, "log_every": every, "monitor_every": every, "checkpoint_every": 100,
+        "evaluate_every": config["steps"], "evaluate_batches": config["evaluated"] or None,
+    }  # fmt: skip
+
+
+def _recurrent(model: LanguageModel) -> tuple[Tensor, Tensor]:
+    """Free weights and eigenvalues of all blocks, (blocks, modes)."""
+    with torch.no_grad():
+        mixers = [block.mixer for block in model.blocks]
+        weights = torch.stack([mixer.w for mixer in mixers])  # type: ignore[misc]
+        lam = torch.stack([mixer.eigenvalues() for mixer in mixers])  # type: ignore[operator]
+    return weights.clone(), lam.clone()
+
+
+def _losses(done: TrainingRun) -> dict[str, np.ndarray]:
+    """The curve, and final losses, which are +inf for a run that diverged."""
+    finished = done.status == "finished"
+    loss = done.history.loss
+    parts = _parts(len(loss))
+    last = loss[-max(1, len(loss) // 10) :].mean() if finished else math.inf
+    final = {split: done.metrics.get(split, {}).get("loss", math.inf) for split in ("valid", "test")}
+    return {
+        "steps": np.array([done.history.steps[part[-1]] for part in parts], dtype=np.int32),
+        "loss": np.array([loss[part].mean() for part in parts], dtype=np.float32),
+        "first_loss": np.float64(loss[0] if len(loss) else math.inf),
+        "finished": np.array(finished),
+        "train_loss": np.float64(last),
+        **{f"{split}_loss": np.float64(value) for split, value in final.items()},
+    }
+
+
+def _ratios(done: TrainingRun, depth: int) -> dict[str, np.ndarray]:
+    """|gradient| / |weight| over all recurrent weights: its spread at the first step, its largest at every record.
+
+    The log leaves out what is not finite: it is +inf here.
+    """
+    records: Mapping[str, tuple[np.ndarray, np.ndarray]] = done.history.gradients
+    steps = sorted({int(step) for where, _ in records.values() for step in where})
+    largest = {step: [math.inf] * depth for step in steps}
+    start = np.full((depth, len(SPREAD)), math.inf)
+    for k in range(depth):
+        where, values = records.get(f"blocks.{k}.mixer.w/maximum", ((), ()))
+        for step, value in zip(where, values, strict=True):
+            largest[int(step)][k] = value
+        for j, name in enumerate(SPREAD):
+            where, values = records.get(f"blocks.{k}.mixer.w/{name}", ((), ()))
+            start[k, j] = values[0] if len(where) and where[0] == 0 else math.inf
+    curve = np.array([max(largest[step]) for step in steps])
+    parts = _parts(len(curve))
+    return {
+        "start_ratio": start.astype(np.float32),
+        "ratio_steps": np.array([steps[part[0]] for part in parts], dtype=np.int32),
+        "ratio": np.array([curve[part].max() for part in parts], dtype=np.float32),
+    }
+
+
+def _parts(length: int) -> list[np.ndarray]:
+    """Neighbouring places of a record, as many groups as a saved curve may have points."""
+    return np.array_split(np.arange(length), min(POINTS, length)) if length else []
+
+
+def _modes(w0: Tensor, lam0: Tensor, w: Tensor, lam: Tensor) -> dict[str, np.ndarray]:
+    """Distance of the slowest mode to the boundary at the start and the end, and which modes moved or changed sign."""
+    before, after = (1 - x.double().abs() for x in (lam0, lam))
+    moved = (after - before).abs() > MOVED * before
+    return {
+        "distance": np.array([float(before.min()), float(after.min())]),
+        "moved": np.float64(moved.double().mean()),
+        "crossed": np.float64((w0 * w < 0).double().mean()),
+        "eigenvalues": lam.float().numpy(),
+    }
+
+
+def cost(config: Config) -> float:
+    """Seconds of one core, from weights and tokens."""
+    width, vocabulary = config["width"], config.get("vocabulary", 100)
+    block = width * ((4 + 2 * config["expansion"]) * width + 2 * config["state"])
+    tokens = config["steps"] * config["batch"] * config["length"]
+    return 1.0 + 0.003 * config["steps"] + 5e-10 * tokens * (vocabulary * width + config["depth"] * block)

@@ -1,0 +1,98 @@
+"""stable-fig5: gradient over weight of a language model's recurrent weights while it is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from holdfast.experiments.base import Conclusion, Config, Experiment, Unit
+from holdfast.experiments.stable import _language as language
+from holdfast.experiments.stable import _language_runs as read
+from holdfast.experiments.stable.fig4 import units
+from holdfast.figures import Axis, Figure, Line, Panel
+from holdfast.results import Claim
+
+
+def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
+    """Best has the smallest maximum over the training; exp is a comparison of its own where its weights pass through 0."""
+    found = {text: read.pick(units, text, config["rate"], config["share"]) for text in read.texts(units)}
+    claims = [claim for text, runs in found.items() for name in read.BESTS for claim in _claims(text, name, runs)]
+    figure = Figure(
+        "ratio",
+        f"Largest gradient over weight of the recurrent weights by step at learning rate {config['rate']:g}, median over "
+        "seeds. A triangle at the top: most seeds have diverged.",
+        [_panel(read.TEXTS[text], runs, config["steps"], k == 0) for k, (text, runs) in enumerate(found.items())],
+    )
+    return Conclusion(claims, [figure], [read.runs_table(units), read.speed_table(units)], read.notes(units))
+
+
+def _claims(text: str, name: str, runs: read.Runs) -> list[Claim]:
+    through = [run.crossed > 0 for run in runs["exp"]]
+    rest = read.wins(runs, name, [rival for rival in read.RIVALS if rival != "exp"], _largest)
+    over_exp = read.wins(runs, name, ["exp"], _largest)
+    won = [all_others and (apart or exp) for all_others, apart, exp in zip(rest, through, over_exp, strict=True)]
+    numbers = {"seeds": len(won), "seeds in which exp's w passes through 0": sum(through)}
+    why = read.few(len(won)) + _moment(runs) + read.account(runs)
+    return [
+        Claim.decide(
+            f"training, {name}, {text}",
+            f"During training the largest gradient over weight is smallest for {name}: {read.TEXTS[text]}, at least 2 of 3 "
+            "seeds; exp is left to a claim of its own in seeds in which a weight of it passes through 0",
+            read.majority(won),
+            {"seeds won": sum(won), **numbers, **read.medians(runs, "largest", _largest)},
+            otherwise=why,
+        ),
+        Claim.decide(
+            f"training, {name} against exp, {text}",
+            f"During training the largest gradient over weight of {name} is below that of exp: {read.TEXTS[text]}, at least 2 "
+            "of 3 seeds",
+            read.majority(over_exp),
+            {"seeds won": sum(over_exp), **numbers},
+            otherwise=why,
+        ),
+    ]
+
+
+def _largest(run: read.Run) -> float:
+    return run.largest_ratio
+
+
+def _moment(runs: read.Runs) -> str:
+    """When the largest ratio was met, and how many weights changed sign: a ratio is large where a weight passes 0."""
+    parts = []
+    for name in read.BESTS:
+        ends = [run for run in runs[name] if run.finished and len(run.unit.arrays["ratio"])]
+        at = [int(r.unit.arrays["ratio_steps"][np.argmax(r.unit.arrays["ratio"])]) for r in ends]
+        signs = read.median(runs[name], lambda run: run.crossed)
+        parts.append(f"{name} at steps {', '.join(map(str, at)) or 'none'}, {signs:.0%} of its weights changed sign")
+    return f"The largest ratio was met: {'; '.join(parts)}. "
+
+
+def _panel(title: str, runs: read.Runs, steps: int, legend: bool) -> Panel:
+    lines = []
+    for name, found in runs.items():
+        where = max((run.unit.arrays["ratio_steps"] for run in found), key=len)
+        table = np.full((len(found), len(where)), np.inf)
+        for row, run in zip(table, found, strict=True):
+            row[: len(run.unit.arrays["ratio"])] = run.unit.arrays["ratio"]
+        if len(where):
+            middle = np.median(table, 0).astype(np.float32)
+            lines.append(Line(name, where, middle, colour=read.COLOURS[name], legend=legend))
+    return Panel(title, Axis("step", limits=(0, steps)), Axis("largest |gradient| / |weight|", log=True), lines)
+
+
+EXPERIMENT = Experiment(
+    id="stable-fig5",
+    where="Figure 5",
+    title="Gradient over weight of a language model during training",
+    summary="The largest gradient over weight of the recurrent weights at every step, for language models started from the "
+    "same eigenvalues through eight parameterizations and trained at the paper's learning rate.",
+    presets=language.family_presets(paper={}, standard={}, quick={}),
+    units=units,
+    run=language.run,
+    conclude=conclude,
+    cost=language.cost,
+    version=language.VERSION,
+    family=language.FAMILY,
+)
