@@ -34,9 +34,6 @@ PLANNED: dict[str, str] = {
     "iat-table1": "MNIST rows by nonlinear RNNs: direct, softplus, exp, inverse",
     "iat-fig12": "A causal transformer as target",
     "stable-fig3": "Gradient over weight while a polynomial functional is learned",
-    "stable-table4": "Associative recall",
-    "stable-table5": "Sequential MNIST",
-    "stable-table6": "Sequential CIFAR-10",
     "linrec-fig9": "Lotka-Volterra by a random linear RNN and an MLP",
 }
 
