@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from jaxtyping import Int64
 from torch import Tensor
 
 from holdfast._arguments import checked
@@ -27,6 +30,9 @@ ARCHIVE = Archive(
 )
 
 
+NAMES = ("rt-polarity.neg", "rt-polarity.pos")
+
+
 @checked
 def polarity_task(
     *, unit: Unit = "word", length: int = 64, vocabulary: int = 10_000, download: bool = True
@@ -42,9 +48,20 @@ def polarity_task(
         vocabulary: number of tokens for words.
         download: whether missing files may be downloaded.
     """
-    names = ("rt-polarity.neg", "rt-polarity.pos")
-    folder = find_files(set_folder("movie-reviews"), names, ARCHIVE, download=download, part=False)
-    files = [read_text(folder / name) for name in names]
+    parts, facts = sentences(download=download)
+    return ReviewTask("polarity", parts, unit, length, vocabulary, "sentence polarity", facts)
+
+
+def sentences(
+    *, download: bool = True
+) -> tuple[dict[Split, tuple[list[str], Int64[Tensor, " texts"]]], dict[str, Any]]:
+    """The sentences and labels of each split, as they are, and the checksums of their files.
+
+    Args:
+        download: whether missing files may be downloaded.
+    """
+    folder = find_files(set_folder("movie-reviews"), NAMES, ARCHIVE, download=download, part=False)
+    files = [read_text(folder / name) for name in NAMES]
     lines = [[line for line in decoded(content).split("\n") if line.strip()] for content, _ in files]
     texts = [*lines[0], *lines[1]]
     labels = torch.tensor([0] * len(lines[0]) + [1] * len(lines[1]))
@@ -52,5 +69,4 @@ def polarity_task(
     tenth = len(texts) // 10
     rows: dict[Split, Tensor] = {"train": order[2 * tenth :], "valid": order[:tenth], "test": order[tenth : 2 * tenth]}
     parts = {split: ([texts[row] for row in found.tolist()], labels[found]) for split, found in rows.items()}
-    facts = {"sha256": {name: digest for name, (_, digest) in zip(names, files, strict=True)}}
-    return ReviewTask("polarity", parts, unit, length, vocabulary, "sentence polarity", facts)
+    return parts, {"sha256": {name: digest for name, (_, digest) in zip(NAMES, files, strict=True)}}

@@ -54,9 +54,11 @@ class ReviewTask(AbstractTask):
                 f"{name}: vocabulary must be at least 3 (padding, unknown, one word), came {vocabulary}"
             )
         self.unit, self.title, self._facts = unit, title, dict(facts)
-        words = _vocabulary(texts["train"][0], vocabulary) if unit == "word" else {}
-        self._parts = {split: (*_flat(found, unit, words, length), labels) for split, (found, labels) in texts.items()}
-        size = len(words) + 2 if unit == "word" else 257
+        self._words = _vocabulary(texts["train"][0], vocabulary) if unit == "word" else {}
+        self._parts = {
+            split: (*_flat(found, unit, self._words, length), labels) for split, (found, labels) in texts.items()
+        }
+        size = len(self._words) + 2 if unit == "word" else 257
         longest = max(int(counts.max()) for _, _, counts, _ in self._parts.values())
         sizes: dict[Split, int | None] = {split: len(labels) for split, (_, labels) in texts.items()}
         super().__init__(name, "classify", Space("tokens", size), Space("classes", 2), longest, sizes)
@@ -68,6 +70,10 @@ class ReviewTask(AbstractTask):
         inside = steps < lengths[:, None]
         places = (starts[indices, None] + steps).clamp_(max=len(tokens) - 1)
         return Batch(tokens[places].long() * inside, labels[indices], lengths)
+
+    def ids(self, text: str) -> list[int]:
+        """The tokens of any `text`, whole, as a model of this task reads it."""
+        return _flat([text], self.unit, self._words, len(text.encode()) + 1)[0].tolist()
 
     def describe(self) -> str:
         sizes = ", ".join(f"{size:,} {split}" for split, size in self._sizes.items())

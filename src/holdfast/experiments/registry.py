@@ -27,14 +27,9 @@ PACKAGE = "holdfast.experiments"
 PLANNED: dict[str, str] = {
     "iat-fig2": "Stability of trained tanh RNNs on a polynomial target",
     "iat-fig3": "Teachers that are approximated stably have exponential memory",
-    "iat-fig5": "Memory of repeated words: LSTM",
-    "iat-fig6": "Memory of repeated words: stacked LSTM and transformer encoder",
     "iat-fig7": "ReLU RNNs with and without softplus",
     "iat-fig8": "Hardtanh and tanh RNNs with and without softplus",
-    "iat-table1": "MNIST rows by nonlinear RNNs: direct, softplus, exp, inverse",
     "iat-fig12": "A causal transformer as target",
-    "stable-fig3": "Gradient over weight while a polynomial functional is learned",
-    "linrec-fig9": "Lotka-Volterra by a random linear RNN and an MLP",
 }
 
 

@@ -37,10 +37,10 @@ def sequences(which: Source, count: int) -> Float64[Tensor, "count 784"]:
     """The first `count` images, pixels in [0, 1] row after row."""
     if which == "mnist":
         return mnist("test").sequences(torch.float64)[:count]
-    return _small_digits()[0][:count]
+    return small_digits()[0][:count]
 
 
-def _small_digits() -> tuple[Float64[Tensor, "count 784"], Int64[Tensor, " count"]]:
+def small_digits() -> tuple[Float64[Tensor, "count 784"], Int64[Tensor, " count"]]:
     try:
         from sklearn.datasets import load_digits  # type: ignore[import-untyped]
     except ImportError as error:
@@ -73,7 +73,7 @@ class Reader:
         if which == "mnist":
             train, test = mnist("train"), mnist("test")
             return cls(train.sequences(torch.float64)[:KNOWN], train.labels[:KNOWN], test.labels[:count])
-        images, labels = _small_digits()
+        images, labels = small_digits()
         return cls(images[count:], labels[count:], labels[:count])
 
     def share_read(self, images: Float64[Tensor, "count 784"]) -> float:
