@@ -25,6 +25,12 @@ def test_words_are_numbered_by_frequency_and_padded_with_0(root):
     assert set(test.inputs[torch.arange(4), test.lengths - 1].tolist()) == {1}
 
 
+def test_any_text_can_be_read_as_the_task_reads_it(root):
+    task = load_task("imdb", valid=0, vocabulary=30)
+    assert task.ids("Bad bad train unheard") == [3, 3, 2, 1]
+    assert load_task("imdb", valid=0, unit="byte", length=2).ids("bad") == [b + 1 for b in b"bad"]
+
+
 def test_bytes_leave_0_to_the_padding_and_long_texts_are_cut(root):
     task = load_task("imdb", valid=1, unit="byte", length=9)
     assert task.inputs.size == 257 and task.length == 9 and task.size("train") == 3 and task.size("valid") == 1

@@ -105,12 +105,17 @@ def _lstm(config: Config, parts: Any, facts: Mapping[str, Any], work: Work) -> A
     }  # fmt: skip
 
 
-def _encoder(config: Config, parts: Texts, work: Work) -> Arrays:
-    """The encoder reads the sentences once; a linear head is trained for each seed."""
+def _pretrained() -> Callable[[list[str]], Tensor]:
+    """The sentence encoder of the package: from texts to the means over their tokens, (texts, features)."""
     package = importlib.util.find_spec(PACKAGE)
     assert package is not None and package.origin is not None
     loaded = load(str(Path(package.origin).parent / "model"))
-    encode = TokenScore(loaded.model, loaded.tokenizer)
+    return TokenScore(loaded.model, loaded.tokenizer)
+
+
+def _encoder(config: Config, parts: Texts, work: Work) -> Arrays:
+    """The encoder reads the sentences once; a linear head is trained for each seed."""
+    encode = _pretrained()
     x = {
         which: _encoded(encode, texts[: config["read"]], work, (0.3 * k, 0.3 * (k + 1)))
         for k, (which, (texts, _)) in enumerate(parts.items())
@@ -141,7 +146,9 @@ def _difference(scores: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _encoded(encode: nn.Module, texts: Sequence[str], work: Work, part: tuple[float, float]) -> Tensor:
+def _encoded(
+    encode: Callable[[list[str]], Tensor], texts: Sequence[str], work: Work, part: tuple[float, float]
+) -> Tensor:
     """Texts of like length together, so that little is padded; rows in the order of the texts."""
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     rows: list[Tensor] = [torch.empty(0)] * len(texts)
