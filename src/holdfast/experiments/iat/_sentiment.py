@@ -171,27 +171,9 @@ def made_up() -> Texts:
     good = ["good", "great", "fine", "warm", "funny", "clever", "moving", "bright", "sweet", "fresh"]
     bad = ["bad", "poor", "dull", "weak", "silly", "tired", "empty", "cold", "stale", "flat"]
     plain = [
-        "the",
-        "film",
-        "a",
-        "story",
-        "of",
-        "it",
-        "is",
-        "with",
-        "an",
-        "actor",
-        "and",
-        "its",
-        "plot",
-        "scene",
-        "that",
-        "this",
-        "in",
-        "ha",
-        "to",
-        "for",
-    ]
+        "the", "film", "a", "story", "of", "it", "is", "with", "an", "actor", "and", "its", "plot", "scene", "that", "this",
+        "in", "ha", "to", "for",
+    ]  # fmt: skip
     rng = np.random.default_rng(0)
     texts, labels = [], []
     for label in rng.integers(0, 2, 900).tolist():

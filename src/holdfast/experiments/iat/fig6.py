@@ -60,7 +60,7 @@ EXPERIMENT = Experiment(
     presets=presets(
         {**fig5.EXPERIMENT.presets["paper"], "read": 10_000, "head_steps": 1000},
         standard={"read": 3000},
-        quick={**fig5.EXPERIMENT.presets["quick"], "read": 48, "head_steps": 50},
+        quick={**fig5.EXPERIMENT.presets["quick"], "read": 64, "head_steps": 50},
     ),
     units=lambda config: _sentiment.units(config, encoder=True),
     run=_sentiment.run,
