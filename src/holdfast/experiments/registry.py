@@ -24,13 +24,7 @@ HERE = Path(__file__).parent
 PACKAGE = "holdfast.experiments"
 
 # experiments that need training; a file with one's name takes its place
-PLANNED: dict[str, str] = {
-    "iat-fig2": "Stability of trained tanh RNNs on a polynomial target",
-    "iat-fig3": "Teachers that are approximated stably have exponential memory",
-    "iat-fig7": "ReLU RNNs with and without softplus",
-    "iat-fig8": "Hardtanh and tanh RNNs with and without softplus",
-    "iat-fig12": "A causal transformer as target",
-}
+PLANNED: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
