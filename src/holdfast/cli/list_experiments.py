@@ -37,9 +37,6 @@ def command(
             continue
         table = Table(box=None, pad_edge=False, show_header=False, title=name, title_justify="left", title_style="bold")
         for entry in chosen:
-            title = entry.title if entry.ready else f"{entry.title} (not there yet)"
-            table.add_row(
-                *(Text(visible(text)) for text in (entry.id, entry.where, title)), style="" if entry.ready else "dim"
-            )
+            table.add_row(*(Text(visible(text)) for text in (entry.id, entry.where, entry.title)))
         console.print(table)
         console.print()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import pkgutil
-import re
 import sys
 import traceback
 from dataclasses import dataclass, replace
@@ -23,9 +22,6 @@ from holdfast.papers import PAPERS, order_of
 HERE = Path(__file__).parent
 PACKAGE = "holdfast.experiments"
 
-# experiments that need training; a file with one's name takes its place
-PLANNED: dict[str, str] = {}
-
 
 @dataclass(frozen=True)
 class Entry:
@@ -35,13 +31,11 @@ class Entry:
         id: paper and name, like "iat-fig1".
         where: the place in the paper.
         title: what it shows.
-        ready: whether it can be run; others are planned.
     """
 
     id: str
     where: str
     title: str
-    ready: bool
 
 
 def ids() -> list[str]:
@@ -56,11 +50,8 @@ def ids() -> list[str]:
 
 
 def entries() -> list[Entry]:
-    """Every experiment of the four papers, those that are not there yet among them."""
-    ready = [Entry(e.id, e.where, e.title, True) for e in map(get, ids())]
-    there = {entry.id for entry in ready}
-    planned = [Entry(id, _where(id), title, False) for id, title in PLANNED.items() if id not in there]
-    return sorted([*ready, *planned], key=lambda entry: order_of(entry.id))
+    """Every experiment of the four papers."""
+    return [Entry(e.id, e.where, e.title) for e in map(get, ids())]
 
 
 @checked
@@ -83,8 +74,6 @@ def origin(id: str) -> str:
     known = ids()
     if id in known:
         return f"{PACKAGE}.{id.replace('-', '.', 1)}"
-    if id in PLANNED:
-        raise ArgumentError(f"{id} ({PLANNED[id]}) is not there yet; `holdfast list` shows what is")
     raise unknown_name("experiment id", id, known)
 
 
@@ -134,8 +123,3 @@ def _from_file(path: Path, content: bytes, source: str) -> ModuleType:
         place = f" at line {lines[-1]}" if lines else ""
         raise ArgumentError(f"{path} cannot be loaded{place}: {type(error).__name__}: {error}") from error
     return module
-
-
-def _where(id: str) -> str:
-    name = id.split("-")[1]
-    return re.sub(r"(\d+)", r" \1", name).replace("fig", "Figure").replace("table", "Table")

@@ -12,8 +12,9 @@ from torch.nn import functional
 
 from holdfast._arguments import checked, positive
 from holdfast.errors import ShapeError
+from holdfast.kernels.causal_conv import causal_conv
 from holdfast.kernels.gate import gate, gate_reference
-from holdfast.kernels.segments import cleared, in_pieces
+from holdfast.kernels.segments import cleared
 from holdfast.nn.base import AbstractRecurrent
 
 
@@ -166,10 +167,8 @@ class HyenaBlock(nn.Module):
         z = self.project(self.norm(x))
         past, inner = self._split(z, state, len(z) if cu_seqlens is None else len(cu_seqlens) - 1)
         cuts = {"lengths": lengths, "resets": resets, "cu_seqlens": cu_seqlens}
-        if resets is None and cu_seqlens is None:
-            seen, past = self._short(z, past, lengths)
-        else:
-            seen, past = in_pieces("HyenaBlock", self._short, {"x": z}, past, reverse=False, **cuts)
+        seen, past = causal_conv(z, self.short.weight[:, 0], self.short.bias, None if past is None else past.mT, **cuts)
+        past = past.mT
         v, p, q = seen.chunk(3, dim=-1)
         y, inner = self.mixer(p * v, inner, return_state=return_state, **cuts, **how)
         return self._finish(x, q * y), (past, inner) if return_state else None
@@ -189,26 +188,20 @@ class HyenaBlock(nn.Module):
         past, inner = self._split(z, state, len(z))
         if resets is not None and past is not None:
             past = cleared("HyenaBlock", past, resets)
-        seen, past = self._short(z, past, None)
+        seen, past = self._short(z, past)
         v, p, q = seen.squeeze(1).chunk(3, dim=-1)
         y, inner = self.mixer.step(p * v, inner, resets=resets, **how)
         return self._finish(x, q * y), (past, inner)
 
-    def _short(self, z: Tensor, past: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The short convolution of projected inputs, and the last of them, which the next call goes on from."""
+    def _short(self, z: Tensor, past: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The short convolution at one step, in operators that exporters know, and the inputs before the next one."""
         before = z.new_zeros(len(z), self.reach - 1, z.shape[-1]) if past is None else past.to(z.dtype)
         seen = torch.cat([before, z], dim=1)
-        last = seen[:, z.shape[1] :] if lengths is None else _last(seen, lengths, self.reach - 1)
-        return self._convolve(seen), last
-
-    def _convolve(self, seen: Tensor) -> Tensor:
-        """The short convolution as sums over shifted sequences: a third of the time of conv1d, which transposes."""
         assert self.short.bias is not None
         weight, y = self.short.weight.to(seen.dtype), self.short.bias.to(seen.dtype)
-        steps = seen.shape[1] - self.reach + 1
         for k in range(self.reach):
-            y = torch.addcmul(y, seen[:, k : k + steps], weight[:, 0, k])
-        return y
+            y = torch.addcmul(y, seen[:, k : k + 1], weight[:, 0, k])
+        return y, seen[:, 1:]
 
     def _split(self, z: Tensor, state: Any, sequences: int) -> tuple[Tensor | None, Tensor | None]:
         past = (sequences, self.reach - 1, z.shape[-1])
@@ -221,9 +214,3 @@ class HyenaBlock(nn.Module):
     def _finish(self, x: Tensor, mixed: Tensor) -> Tensor:
         x = x + self.dropout(self.out(mixed))
         return x + self.dropout(self.mlp(self.mlp_norm(x)))
-
-
-def _last(seen: Tensor, lengths: Tensor, count: int) -> Tensor:
-    """The `count` entries before each row's end; `seen` starts with `count` entries from before the sequence."""
-    index = lengths.unsqueeze(-1) + torch.arange(count, device=lengths.device)
-    return seen.gather(1, index.unsqueeze(-1).expand(-1, -1, seen.shape[-1]))
