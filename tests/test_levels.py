@@ -13,6 +13,7 @@ LEVELS = {
     "errors": 0,
     "_types": 0,
     "_words": 0,
+    "_heap": 0,
     "papers": 0,
     "_factories": 0.1,
     "_files": 0.2,

@@ -16,6 +16,7 @@ from holdfast.kernels.causal_conv import causal_conv
 from holdfast.kernels.gate import gate, gate_reference
 from holdfast.kernels.segments import cleared
 from holdfast.nn.base import AbstractRecurrent
+from holdfast.nn.tiled_mlp import tiled_mlp
 
 
 class GatedMLP(nn.Module):
@@ -213,4 +214,4 @@ class HyenaBlock(nn.Module):
 
     def _finish(self, x: Tensor, mixed: Tensor) -> Tensor:
         x = x + self.dropout(self.out(mixed))
-        return x + self.dropout(self.mlp(self.mlp_norm(x)))
+        return x + self.dropout(tiled_mlp(self.mlp, self.mlp_norm(x)))

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from holdfast import _heap
 from holdfast.errors import ArgumentError, BackendError
 from holdfast.training.config import TrainingConfig
 
@@ -48,12 +49,12 @@ def check_batch_size(config: TrainingConfig, processes: int) -> int:
 
 @contextmanager
 def undisturbed(threads: int | None) -> Iterator[None]:
-    """Puts random states and the number of threads back at the end."""
+    """Puts random states and the number of threads back at the end; freed memory is kept for the next step until then."""
     before = random.getstate(), np.random.get_state(), torch.get_num_threads()
     try:
         if threads is not None:
             torch.set_num_threads(threads)
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(), _heap.kept():
             yield
     finally:
         random.setstate(before[0])
