@@ -34,6 +34,7 @@ from holdfast import (
     parameterizations,
     reconstruct,
     stability,
+    training,
 )
 from holdfast import nn as layers
 from holdfast.memory import huggingface
@@ -109,6 +110,7 @@ def _functions():
         layers: {name: _layer(name) for name in
                  ("LRU", "S4D", "DiagonalSSM", "LinearRNN", "ContinuousRNN", "ContinuousGRU", "SelectiveSSM")}
         | {
+            "Mamba": lambda: {"features": 4},
             "GatedBlock": lambda: {"mixer": layers.LRU(2, 4)},
             "GatedMLP": lambda: {"width": 2},
             "HyenaBlock": lambda: {"mixer": layers.LRU(2, 4)},
@@ -120,11 +122,16 @@ def _functions():
         },
         kernels: {
             "gate": lambda: {"y": _x(2, 3), "x": _x(2, 3), "weight": _x(6, 3), "bias": _x(6)},
+            "causal_conv": lambda: {"x": _x(1, 5, 2), "weight": _x(2, 3)},
             "lru": _lru_arguments,
+            "selective": lambda: {
+                "u": _x(1, 5, 2), "dt": torch.rand(1, 5, 2), "A": -torch.rand(2, 3), "B": _x(1, 5, 3), "C": _x(1, 5, 3)
+            },
             "rnn": lambda: {"x": _x(1, 5, 2), "w": _x(3, 3), "u": _x(3, 2)},
             "s4d": _s4d_arguments,
             "scan": lambda: {"a": torch.rand(1, 5, 2), "b": _x(1, 5, 2)},
         },
+        training: {"TrainingConfig": lambda: {"steps": 10}},
         memory.closed_form: {
             "diagonal": _kernel_arguments,
             "dense": lambda: {"W": -torch.eye(2), "U": torch.ones(2), "c": torch.ones(2), "times": [0.0, 1.0]},
