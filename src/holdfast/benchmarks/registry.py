@@ -11,6 +11,7 @@ from holdfast.benchmarks.cases import (
     lru,
     memory,
     monitor,
+    packed,
     perturbation,
     rnn,
     s4d,
@@ -22,7 +23,7 @@ from holdfast.benchmarks.cases import (
 from holdfast.errors import unknown_name
 
 KERNELS = (scan, s4d, lru, rnn, selective)
-OTHERS = (stack, memory, perturbation, monitor, data, training)
+OTHERS = (packed, stack, memory, perturbation, monitor, data, training)
 MODULES = (*KERNELS, *OTHERS)
 GROWTH, MEMORY = "growth", "memory"
 

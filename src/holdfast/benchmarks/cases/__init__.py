@@ -3,6 +3,6 @@
 Shapes are (B, T, D, N): batch, time, features and state size.
 """
 
-from holdfast.benchmarks.cases import lru, rnn, s4d, scan, selective
+from holdfast.benchmarks.cases import lru, packed, rnn, s4d, scan, selective
 
-__all__ = ["lru", "rnn", "s4d", "scan", "selective"]
+__all__ = ["lru", "packed", "rnn", "s4d", "scan", "selective"]

@@ -8,13 +8,15 @@ from torch import Tensor
 from holdfast.benchmarks.case import Case, Contender, Inputs, Match, OwnKernel, Runner, Shape
 from holdfast.benchmarks.peers import mamba, rooflines
 from holdfast.benchmarks.steps import generator, training_step, truth_by
-from holdfast.kernels.selective import selective
+from holdfast.kernels.selective import selective, selective_heads
 from holdfast.kernels.selective.native import TILE
 
 GROUP = "selective"
 # the inner sizes of Mamba's 130M model, of a small one in a batch, and of a long sequence
 SHAPES: tuple[Shape, ...] = ((1, 512, 1536, 16), (8, 1024, 512, 16), (1, 16384, 1536, 16))
 QUICK = SHAPES[:1]
+# heads of Mamba-2's 130M model: batch, time, heads, width of a head, states
+HEADS: tuple[Shape, ...] = ((1, 512, 24, 64, 128), (1, 2048, 24, 64, 64))
 LOOP_STEPS = 512  # transformers' loop takes T^2; beyond this it is not waited for
 
 
@@ -63,8 +65,8 @@ KERNEL = OwnKernel(
 
 
 def cases() -> list[Case]:
-    """One case a shape."""
-    return [_case(shape) for shape in SHAPES]
+    """One case a shape, and Mamba-2's heads."""
+    return [*(_case(shape) for shape in SHAPES), *(_heads_case(shape) for shape in HEADS)]
 
 
 def _case(shape: Shape) -> Case:
@@ -86,4 +88,39 @@ def _case(shape: Shape) -> Case:
         ours=Contender("holdfast selective", "ours", ours),
         matches=tuple(matches),
         memory=2 * 6 * 4 * batch * time * channels,
+    )
+
+
+def make_heads(shape: Shape) -> Inputs:
+    """As Mamba-2 starts: rates from -1 to -16, step sizes of 0.001 to 0.1, one group."""
+    batch, time, heads, width, state = shape
+    numbers = generator()
+    u, cotangent = torch.randn(2, batch, time, heads, width, generator=numbers)
+    B, C = torch.randn(2, batch, time, 1, state, generator=numbers)
+    dt = 0.001 * 100 ** torch.rand(batch, time, heads, generator=numbers)
+    rates = -torch.linspace(1, 16, heads)
+    return {"u": u, "dt": dt, "A": rates, "B": B, "C": C, "D": torch.ones(heads), "cotangent": cotangent}
+
+
+def by_channels(u: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor) -> Tensor:
+    """The heads as channels of the selective scan, every rate written out for each state."""
+    width, state = u.shape[-1], B.shape[-1]
+    dt, D = (x.repeat_interleave(width, -1) for x in (dt, D))
+    rates = A.repeat_interleave(width).unsqueeze(-1).expand(-1, state)
+    return selective(u.flatten(2), dt, rates, B, C, D)[0].view(u.shape)
+
+
+def _heads_case(shape: Shape) -> Case:
+    chunked = Contender("transformers", "peer", mamba.transformers_chunks, ("transformers",))
+    channels = Contender("selective", "torch", lambda inputs: training_step(by_channels, inputs))
+    return Case(
+        group=f"{GROUP}-heads",
+        shape=shape,
+        inputs=lambda: make_heads(shape),
+        truth=truth_by(lambda *leaves: selective_heads(*leaves)[0]),
+        ours=Contender("holdfast heads", "ours", lambda i: training_step(lambda *x: selective_heads(*x)[0], i)),
+        matches=(
+            Match(channels, "Mamba-2's heads by blocks against the selective scan of their channels"),
+            Match(chunked, "Mamba-2's heads against transformers' chunk scan"),
+        ),
     )

@@ -55,3 +55,9 @@ def transformers_loop(inputs: Inputs) -> Runner:
         return {name: x.mT if x.ndim == 3 else x for name, x in inner.read(given).items()}
 
     return Runner(inner.step, read)
+
+
+def transformers_chunks(inputs: Inputs) -> Runner:
+    """transformers' scan of Mamba-2 without a GPU, in its chunks of 256 steps."""
+    run = load("transformers.models.mamba2.modeling_mamba2").mamba2_chunk_scan
+    return training_step(lambda u, dt, A, B, C, D: run(u, dt, A, B, C, 256, D), inputs)

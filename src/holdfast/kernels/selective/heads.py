@@ -91,9 +91,9 @@ def _blocks(u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, h0: Tenso
     decay = torch.exp(total).flatten(2, 3).unsqueeze(-1)
     h = u.new_zeros(batch, heads, width, state) if h0 is None else h0
     before = []
-    for block in range(gained.shape[1]):
+    for factor, added in zip(decay.unbind(1), gained.unbind(1), strict=True):  # a slice's gradient would be full-size
         before.append(h)
-        h = decay[:, block] * h + gained[:, block]
+        h = factor * h + added
     if not before:
         return u.transpose(2, 3).reshape(batch, time, heads, width), h
     states = torch.stack(before, 1).unflatten(2, (groups, -1))
