@@ -82,7 +82,9 @@ def test_the_papers_model_is_built_on_the_meta_device():
     with torch.device("meta"):
         model = language.build(config, config["vocabulary"])
     assert all(weight.is_meta for weight in model.parameters())
-    assert sum(weight.numel() for weight in model.parameters()) == 126_094_080
+    width, state = 768, 128
+    block = 12 * width**2 + 9 * width + (3 + 1) * 3 * width + 4 * width + 2 * width * state + state
+    assert sum(weight.numel() for weight in model.parameters()) == 12 * block + 2 * width + 50257 * width
     assert (config["steps"], config["batch"], config["length"], config["warmup"]) == (115_200, 16, 1024, 1000)
     assert config["lr"] * config["share"] == pytest.approx(0.004)
 
