@@ -205,3 +205,16 @@ def test_table3_compares_the_largest_rates_that_train():
     alike = _claims("stable-table3", made({}))[f"largest rate, {B1}"]
     assert alike.status == "undecided" and "all parameterizations train, or none does" in alike.explanation
     assert not table3.trains(read.Run(_unit(B1, 0, train_loss=3.6)))
+
+
+def test_points_of_a_curve_that_ended_early_lie_where_those_of_a_whole_one_do():
+    whole, early = language._parts(300, 300), language._parts(100, 300)
+    assert len(whole) == 200 and sum(map(len, whole)) == 300 and sum(map(len, early)) == 100
+    assert all(np.array_equal(a, b[: len(a)]) for a, b in zip(early, whole, strict=False))
+    assert language._parts(0, 300) == []
+
+
+def test_what_a_mode_past_the_boundary_does_is_said():
+    runs = {name: [read.Run(_unit(name, 0, distance=[1e-3, -0.01]))] for name in language.PARAMETERIZATIONS}
+    assert "0.001 to -0.01" in read.account(runs) and "grows 13-fold over 256 steps" in read.account(runs)
+    assert "1e+300-fold" in read._growth(-1e9, 256) and read._growth(0.1, 256) == ""

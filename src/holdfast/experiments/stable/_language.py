@@ -119,8 +119,13 @@ def run(config: Config, work: Work) -> Arrays:
     return {**_losses(done), **_ratios(done, config["depth"]), **_modes(weights, lam, *_recurrent(model))}
 
 
+def _every(steps: int) -> int:
+    """Steps between two records."""
+    return 1 if steps <= EVERY_STEP else math.ceil(steps / POINTS)
+
+
 def _settings(config: Config) -> dict[str, Any]:
-    every = 1 if config["steps"] <= EVERY_STEP else math.ceil(config["steps"] / POINTS)
+    every = _every(config["steps"])
     return {
         "lr": config["lr"], "recurrent_lr": config["share"] * config["lr"], "weight_decay": config["weight_decay"],
         "warmup": config["warmup"], "steps": config["steps"], "batch": config["batch"], "seed": config["seed"],
@@ -142,7 +147,7 @@ def _losses(done: TrainingRun) -> dict[str, np.ndarray]:
     """The curve, and final losses, which are +inf for a run that diverged."""
     finished = done.status == "finished"
     loss = done.history.loss
-    parts = _parts(len(loss))
+    parts = _parts(len(loss), done.steps)
     last = loss[-max(1, len(loss) // 10) :].mean() if finished else math.inf
     final = {split: done.metrics.get(split, {}).get("loss", math.inf) for split in ("valid", "test")}
     return {
@@ -172,7 +177,7 @@ def _ratios(done: TrainingRun, depth: int) -> dict[str, np.ndarray]:
             where, values = records.get(f"blocks.{k}.mixer.w/{name}", ((), ()))
             start[k, j] = values[0] if len(where) and where[0] == 0 else math.inf
     curve = np.array([max(largest[step]) for step in steps])
-    parts = _parts(len(curve))
+    parts = _parts(len(curve), done.steps)
     return {
         "start_ratio": start.astype(np.float32),
         "ratio_steps": np.array([steps[part[0]] for part in parts], dtype=np.int32),
@@ -180,9 +185,11 @@ def _ratios(done: TrainingRun, depth: int) -> dict[str, np.ndarray]:
     }
 
 
-def _parts(length: int) -> list[np.ndarray]:
-    """Neighbouring places of a record, as many groups as a saved curve may have points."""
-    return np.array_split(np.arange(length), min(POINTS, length)) if length else []
+def _parts(length: int, steps: int) -> list[np.ndarray]:
+    """Places of a record in groups, one for each point of a saved curve; the same groups where a run ended early."""
+    whole = math.ceil(steps / _every(steps))
+    groups = np.array_split(np.arange(whole), min(POINTS, whole))
+    return [group[group < length] for group in groups if group[0] < length]
 
 
 def _modes(w0: Tensor, lam0: Tensor, w: Tensor, lam: Tensor) -> dict[str, np.ndarray]:

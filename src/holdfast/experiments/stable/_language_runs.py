@@ -119,12 +119,21 @@ def account(runs: Runs) -> str:
         parts.append(
             f"{name} {first:.2g} to {last:.2g}, {median(found, lambda run: run.moved):.0%} moved, gradient over weight up to "
             f"{max((run.largest_ratio for run in found if run.finished), default=math.inf):.2g}"
+            + _growth(last, found[0].unit.config["length"])
             + (f", {ended} of {len(found)} diverged" if ended else "")
         )
     return (
         "Distance of the slowest mode to the boundary from start to end, share of modes whose memory length changed by more "
         f"than a tenth, and gradient over weight: {'; '.join(parts)}."
     )
+
+
+def _growth(distance: float, length: int) -> str:
+    """What a mode past the boundary does within one window; the norm after it takes the size out again."""
+    if distance >= 0:
+        return ""
+    digits = min(length * math.log10(1 - distance), 300.0)  # a float64 ends at 1e308
+    return f", a mode that grows {10**digits:.2g}-fold over {length} steps"
 
 
 def few(seeds: int) -> str:
