@@ -13,6 +13,7 @@ from holdfast.execution.executor import Event
 from holdfast.execution.plan import missing_units, plan_one
 from holdfast.execution.task import perform_in
 from holdfast.experiments import Conclusion, Experiment, presets, split
+from holdfast.report import page
 from holdfast.results import Claim, Result
 
 
@@ -99,6 +100,8 @@ def test_shared_units_are_computed_and_counted_once_and_concluded_by_each(family
     assert sorted(calls) == [1, 2, 3, 4]
     assert [job.concluded for job in jobs] == [True, True] and [_total(job) for job in jobs] == [6, 9]
     assert len([*store.root.glob("own-family/*/result.json")]) == 4
+    shared = [Result.load(job.folder).provenance.extra["shared_seconds"] for job in jobs]
+    assert len(shared[0].keys() & shared[1].keys()) == 2
     again = make([1, 2, 3], [2, 3, 4])
     assert missing_units(again) == [] and all(job.concluded for job in again)
 
@@ -132,3 +135,8 @@ def test_another_version_shares_nothing(family):
 def test_a_family_is_named_like_an_experiment():
     with pytest.raises(ArgumentError, match="an experiment's family is a paper and a name"):
         Experiment(**{**vars(_experiment("own-first", [], [])), "family": "mine"})
+
+
+def test_the_page_counts_the_time_of_shared_units_once():
+    sections = [{"seconds": 6.0, "shared": {"a": 2.0, "b": 3.0}}, {"seconds": 4.0, "shared": {"b": 3.0}}]
+    assert page._total_seconds([*sections, {"seconds": 10.0, "shared": {}}]) == 17.0

@@ -61,6 +61,8 @@ def conclude(experiment: Experiment, preset: str, config: Config, units: Sequenc
         "units": [experiment.identity(u.config) for u in units],
         "unit_seconds": sum(u.provenance.seconds for u in units),
     }
+    if experiment.family:  # others may have run on the same units: a sum over experiments counts each once
+        extra["shared_seconds"] = {experiment.identity(u.config): u.provenance.seconds for u in units}
     provenance = Provenance.collect(started=started, **extra)
     return Result(experiment.id, config, drawn.arrays, drawn.claims, provenance, page=page)
 

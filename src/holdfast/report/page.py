@@ -143,8 +143,15 @@ def _section(result: Result, figures: list[dict[str, Any]], files: list[str]) ->
             **{name: value for name, value in p.machine.items()},
         },
         "seconds": seconds,
+        "shared": {str(unit): float(taken) for unit, taken in p.extra.get("shared_seconds", {}).items()},
         "files": files,
     }
+
+
+def _total_seconds(sections: list[dict[str, Any]]) -> float:
+    """Time of all experiments, with units that a family shares counted once."""
+    shared = {unit: taken for section in sections for unit, taken in section["shared"].items()}
+    return sum(s["seconds"] - sum(s["shared"].values()) for s in sections) + sum(shared.values())
 
 
 @functools.cache
@@ -176,7 +183,7 @@ def _render(sections: list[dict[str, Any]], damage: list[str], fingerprint: str)
             count=_count(sections),
             experiments=len(sections),
             presets=sorted({s["page"].preset for s in sections}),
-            seconds=sum(s["seconds"] for s in sections),
+            seconds=_total_seconds(sections),
             damage=damage,
             marks=MARKS,
             fingerprint=fingerprint,

@@ -118,7 +118,8 @@ def test_fig4_counts_seeds_in_which_best_starts_smallest():
     found = _claims("stable-fig4", lambda name, *_: {"start_ratio": small(_ratio(name))})
     assert found[f"start, {B1}, shakespeare"].status == "met"
     assert found[f"start, {B2}, shakespeare"].status == "not met"
-    assert "distance" in found[f"start, {B2}, shakespeare"].explanation.lower()
+    assert "Not above it in every seed: exp" in found[f"start, {B2}, shakespeare"].explanation
+    assert "50% of the modes moved" in found[f"start, {B2}, shakespeare"].explanation
     assert found["stable ones narrower, shakespeare"].status == "not met"
     found = _claims("stable-fig4", lambda name, *_: {"start_ratio": small(_ratio(name, ("direct", "relu")))})
     assert found["stable ones narrower, shakespeare"].status == "met"
@@ -208,13 +209,16 @@ def test_table3_compares_the_largest_rates_that_train():
 
 
 def test_points_of_a_curve_that_ended_early_lie_where_those_of_a_whole_one_do():
-    whole, early = language._parts(300, 300), language._parts(100, 300)
-    assert len(whole) == 200 and sum(map(len, whole)) == 300 and sum(map(len, early)) == 100
+    whole, early = language._parts(300, 300), language._parts(99, 300)
+    assert [len(part) for part in whole] == [2] * 150 and sum(map(len, early)) == 99
     assert all(np.array_equal(a, b[: len(a)]) for a, b in zip(early, whole, strict=False))
     assert language._parts(0, 300) == []
 
 
 def test_what_a_mode_past_the_boundary_does_is_said():
     runs = {name: [read.Run(_unit(name, 0, distance=[1e-3, -0.01]))] for name in language.PARAMETERIZATIONS}
-    assert "0.001 to -0.01" in read.account(runs) and "grows 13-fold over 256 steps" in read.account(runs)
+    text = read.account(runs, ["direct"])
+    assert (
+        "0.001 from the boundary at the start and -0.01 at the end" in text and "grows 13-fold over 256 steps" in text
+    )
     assert "1e+300-fold" in read._growth(-1e9, 256) and read._growth(0.1, 256) == ""

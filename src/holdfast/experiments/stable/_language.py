@@ -21,7 +21,7 @@ from holdfast.data.download import set_folder
 from holdfast.data.text import SHAKESPEARE
 from holdfast.experiments._training import trained
 from holdfast.experiments.base import Arrays, Config, Work, presets, split
-from holdfast.nn import LanguageModel
+from holdfast.nn import HyenaBlock, LanguageModel
 from holdfast.papers import Preset
 from holdfast.parameterizations import get
 from holdfast.training import TrainingRun
@@ -136,10 +136,10 @@ def _settings(config: Config) -> dict[str, Any]:
 
 def _recurrent(model: LanguageModel) -> tuple[Tensor, Tensor]:
     """Free weights and eigenvalues of all blocks, (blocks, modes)."""
+    mixers = [block.mixer for block in model.blocks if isinstance(block, HyenaBlock)]
     with torch.no_grad():
-        mixers = [block.mixer for block in model.blocks]
-        weights = torch.stack([mixer.w for mixer in mixers])  # type: ignore[misc]
-        lam = torch.stack([mixer.eigenvalues() for mixer in mixers])  # type: ignore[operator]
+        weights = torch.stack([mixer.get_parameter("w") for mixer in mixers])
+        lam = torch.stack([mixer.eigenvalues() for mixer in mixers])
     return weights.clone(), lam.clone()
 
 
@@ -153,10 +153,10 @@ def _losses(done: TrainingRun) -> dict[str, np.ndarray]:
     return {
         "steps": np.array([done.history.steps[part[-1]] for part in parts], dtype=np.int32),
         "loss": np.array([loss[part].mean() for part in parts], dtype=np.float32),
-        "first_loss": np.float64(loss[0] if len(loss) else math.inf),
+        "first_loss": np.array(loss[0] if len(loss) else math.inf),
         "finished": np.array(finished),
-        "train_loss": np.float64(last),
-        **{f"{split}_loss": np.float64(value) for split, value in final.items()},
+        "train_loss": np.array(last),
+        **{f"{split}_loss": np.array(value) for split, value in final.items()},
     }
 
 
@@ -166,15 +166,16 @@ def _ratios(done: TrainingRun, depth: int) -> dict[str, np.ndarray]:
     The log leaves out what is not finite: it is +inf here.
     """
     records: Mapping[str, tuple[np.ndarray, np.ndarray]] = done.history.gradients
+    none = (np.empty(0), np.empty(0))
     steps = sorted({int(step) for where, _ in records.values() for step in where})
     largest = {step: [math.inf] * depth for step in steps}
     start = np.full((depth, len(SPREAD)), math.inf)
     for k in range(depth):
-        where, values = records.get(f"blocks.{k}.mixer.w/maximum", ((), ()))
+        where, values = records.get(f"blocks.{k}.mixer.w/maximum", none)
         for step, value in zip(where, values, strict=True):
             largest[int(step)][k] = value
         for j, name in enumerate(SPREAD):
-            where, values = records.get(f"blocks.{k}.mixer.w/{name}", ((), ()))
+            where, values = records.get(f"blocks.{k}.mixer.w/{name}", none)
             start[k, j] = values[0] if len(where) and where[0] == 0 else math.inf
     curve = np.array([max(largest[step]) for step in steps])
     parts = _parts(len(curve), done.steps)
@@ -186,10 +187,9 @@ def _ratios(done: TrainingRun, depth: int) -> dict[str, np.ndarray]:
 
 
 def _parts(length: int, steps: int) -> list[np.ndarray]:
-    """Places of a record in groups, one for each point of a saved curve; the same groups where a run ended early."""
-    whole = math.ceil(steps / _every(steps))
-    groups = np.array_split(np.arange(whole), min(POINTS, whole))
-    return [group[group < length] for group in groups if group[0] < length]
+    """Places of a record in groups of one size, one group for each point of a saved curve."""
+    size = math.ceil(steps / _every(steps) / POINTS)
+    return [np.arange(start, min(start + size, length)) for start in range(0, length, size)]
 
 
 def _modes(w0: Tensor, lam0: Tensor, w: Tensor, lam: Tensor) -> dict[str, np.ndarray]:
@@ -198,8 +198,8 @@ def _modes(w0: Tensor, lam0: Tensor, w: Tensor, lam: Tensor) -> dict[str, np.nda
     moved = (after - before).abs() > MOVED * before
     return {
         "distance": np.array([float(before.min()), float(after.min())]),
-        "moved": np.float64(moved.double().mean()),
-        "crossed": np.float64((w0 * w < 0).double().mean()),
+        "moved": np.array(float(moved.double().mean())),
+        "crossed": np.array(float((w0 * w < 0).double().mean())),
         "eigenvalues": lam.float().numpy(),
     }
 

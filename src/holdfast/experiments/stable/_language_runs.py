@@ -110,22 +110,30 @@ def medians(runs: Runs, what: str, value: Callable[[Run], float]) -> dict[str, f
     return {f"{what}, {name}": median(found, value) for name, found in runs.items()}
 
 
-def account(runs: Runs) -> str:
-    """In words, what the recurrent weights of each parameterization did: medians over seeds."""
+def account(runs: Runs, names: Sequence[str]) -> str:
+    """In words, what the recurrent weights of these parameterizations did: medians over seeds."""
     parts = []
-    for name, found in runs.items():
+    for name in names:
+        found = runs[name]
         first, last = (median(found, lambda run, k=k: run.distances[k]) for k in (0, 1))  # type: ignore[misc]
         ended = sum(not run.finished for run in found)
         parts.append(
-            f"{name} {first:.2g} to {last:.2g}, {median(found, lambda run: run.moved):.0%} moved, gradient over weight up to "
-            f"{max((run.largest_ratio for run in found if run.finished), default=math.inf):.2g}"
+            f"{name}: slowest mode {first:.2g} from the boundary at the start and {last:.2g} at the end, "
+            f"{median(found, lambda run: run.moved):.0%} of the modes moved"
             + _growth(last, found[0].unit.config["length"])
-            + (f", {ended} of {len(found)} diverged" if ended else "")
+            + (f", {ended} of {len(found)} runs diverged" if ended else "")
         )
-    return (
-        "Distance of the slowest mode to the boundary from start to end, share of modes whose memory length changed by more "
-        f"than a tenth, and gradient over weight: {'; '.join(parts)}."
-    )
+    return f"{'; '.join(parts)}. The table of modes has all of them." if parts else ""
+
+
+def why(runs: Runs, name: str, rivals: Sequence[str], value: Callable[[Run], float]) -> str:
+    """Why `name` does not have the smallest value: too few seeds, or which rivals are not above it and what they did."""
+    if len(runs[name]) < SEEDS:
+        return few(len(runs[name]))
+    pairs = {rival: zip(runs[rival], runs[name], strict=True) for rival in rivals if rival != name}
+    ahead = [rival for rival, both in pairs.items() if any(value(other) <= value(own) for other, own in both)]
+    listed = f"Not above it in every seed: {', '.join(ahead)}. " if ahead else ""
+    return listed + account(runs, [name, *ahead])
 
 
 def _growth(distance: float, length: int) -> str:
@@ -173,6 +181,28 @@ def runs_table(units: Sequence[Unit]) -> Table:
         "past the boundary; losses are in nats, those of a run that diverged are infinite."
     )
     return Table("runs", caption, heads, rows)
+
+
+def modes_table(title: str, runs: Runs, name: str) -> Table:
+    """What the recurrent weights of each parameterization did: medians over seeds."""
+    values: dict[str, Callable[[Run], float]] = {
+        "slowest mode to boundary, start": lambda run: run.distances[0],
+        "end": lambda run: run.distances[1],
+        "share of modes that moved": lambda run: run.moved,
+        "share of weights that changed sign": lambda run: run.crossed,
+        "largest gradient over weight, start": lambda run: run.start_ratio,
+        "in training": lambda run: run.largest_ratio,
+        "train loss": lambda run: run.train_loss,
+    }
+    rows = [[f, *(_shown(median(found, value)) for value in values.values())] for f, found in runs.items()]
+    return Table(
+        name, f"What the recurrent weights did, medians over seeds: {title}.", ("parameterization", *values), rows
+    )
+
+
+def modes_tables(found: Mapping[str, Runs]) -> list[Table]:
+    """One for each data set."""
+    return [modes_table(TEXTS[text], runs, f"modes-{text}") for text, runs in found.items()]
 
 
 def speed_table(units: Sequence[Unit]) -> Table:

@@ -41,7 +41,8 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
             [read.loss_panel(read.TEXTS[text], runs, k == 0) for k, (text, runs) in enumerate(found.items())],
         ),
     ]
-    return Conclusion(claims, figures, [read.runs_table(units), read.speed_table(units)], read.notes(units))
+    tables = [*read.modes_tables(found), read.runs_table(units), read.speed_table(units)]
+    return Conclusion(claims, figures, tables, read.notes(units))
 
 
 def _start(text: str, runs: read.Runs) -> list[Claim]:
@@ -59,7 +60,7 @@ def _start(text: str, runs: read.Runs) -> list[Claim]:
                     "seeds": len(won),
                     **read.medians(runs, "largest", lambda run: run.start_ratio),
                 },
-                otherwise=read.few(len(won)) + read.account(runs),
+                otherwise=read.why(runs, name, read.RIVALS, lambda run: run.start_ratio),
             )
         )
     return claims
@@ -74,7 +75,7 @@ def _narrow(text: str, runs: read.Runs) -> Claim:
         f"those of direct and ReLU: {read.TEXTS[text]}, at least 2 of 3 seeds",
         read.majority(won),
         {"seeds won": sum(won), "seeds": len(won)},
-        otherwise=read.few(len(won)) + read.account(runs),
+        otherwise=read.few(len(won)) or read.account(runs, [*read.STABLE, *PLAIN]),
     )
 
 
@@ -93,7 +94,7 @@ def _steady(text: str, runs: read.Runs) -> list[Claim]:
                     "seeds": len(won),
                     **read.medians(runs, "upward moves", lambda run: run.upward),
                 },
-                otherwise=read.few(len(won)) + read.account(runs),
+                otherwise=read.why(runs, name, ("relu", "exp"), lambda run: run.upward),
             )
         )
     return claims

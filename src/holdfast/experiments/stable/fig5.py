@@ -24,7 +24,8 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         "seeds. A triangle at the top: most seeds have diverged.",
         [_panel(read.TEXTS[text], runs, config["steps"], k == 0) for k, (text, runs) in enumerate(found.items())],
     )
-    return Conclusion(claims, [figure], [read.runs_table(units), read.speed_table(units)], read.notes(units))
+    tables = [*read.modes_tables(found), read.runs_table(units), read.speed_table(units)]
+    return Conclusion(claims, [figure], tables, read.notes(units))
 
 
 def _claims(text: str, name: str, runs: read.Runs) -> list[Claim]:
@@ -33,7 +34,7 @@ def _claims(text: str, name: str, runs: read.Runs) -> list[Claim]:
     over_exp = read.wins(runs, name, ["exp"], _largest)
     won = [all_others and (apart or exp) for all_others, apart, exp in zip(rest, through, over_exp, strict=True)]
     numbers = {"seeds": len(won), "seeds in which exp's w passes through 0": sum(through)}
-    why = read.few(len(won)) + _moment(runs) + read.account(runs)
+    moment = _moment(name, runs) if len(won) >= read.SEEDS else ""
     return [
         Claim.decide(
             f"training, {name}, {text}",
@@ -41,7 +42,7 @@ def _claims(text: str, name: str, runs: read.Runs) -> list[Claim]:
             "seeds; exp is left to a claim of its own in seeds in which a weight of it passes through 0",
             read.majority(won),
             {"seeds won": sum(won), **numbers, **read.medians(runs, "largest", _largest)},
-            otherwise=why,
+            otherwise=moment + read.why(runs, name, read.RIVALS, _largest),
         ),
         Claim.decide(
             f"training, {name} against exp, {text}",
@@ -49,7 +50,7 @@ def _claims(text: str, name: str, runs: read.Runs) -> list[Claim]:
             "of 3 seeds",
             read.majority(over_exp),
             {"seeds won": sum(over_exp), **numbers},
-            otherwise=why,
+            otherwise=moment + read.why(runs, name, ["exp"], _largest),
         ),
     ]
 
@@ -58,15 +59,12 @@ def _largest(run: read.Run) -> float:
     return run.largest_ratio
 
 
-def _moment(runs: read.Runs) -> str:
+def _moment(name: str, runs: read.Runs) -> str:
     """When the largest ratio was met, and how many weights changed sign: a ratio is large where a weight passes 0."""
-    parts = []
-    for name in read.BESTS:
-        ends = [run for run in runs[name] if run.finished and len(run.unit.arrays["ratio"])]
-        at = [int(r.unit.arrays["ratio_steps"][np.argmax(r.unit.arrays["ratio"])]) for r in ends]
-        signs = read.median(runs[name], lambda run: run.crossed)
-        parts.append(f"{name} at steps {', '.join(map(str, at)) or 'none'}, {signs:.0%} of its weights changed sign")
-    return f"The largest ratio was met: {'; '.join(parts)}. "
+    ended = [run.unit.arrays for run in runs[name] if run.finished]
+    at = ", ".join(str(arrays["ratio_steps"][np.argmax(arrays["ratio"])]) for arrays in ended)
+    signs = read.median(runs[name], lambda run: run.crossed)
+    return f"The largest ratio of {name} was met at step {at or 'none'}; {signs:.0%} of its weights changed sign. "
 
 
 def _panel(title: str, runs: read.Runs, steps: int, legend: bool) -> Panel:

@@ -39,7 +39,8 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
             [_moves(found)],
         ),
     ]
-    tables = [_table(found), read.runs_table(units), read.speed_table(units)]
+    modes = [read.modes_table(f"learning rate {rate:g}", runs, f"modes-{rate:g}") for rate, runs in found.items()]
+    tables = [_table(found), *modes, read.runs_table(units), read.speed_table(units)]
     return Conclusion(claims, figures, tables, read.notes(units))
 
 
@@ -59,9 +60,10 @@ def _steady(name: str, found: Mapping[float, read.Runs]) -> Claim:
         f"{name}: at least 2 of 3 seeds",
         None if calm else read.majority(won),
         {"seeds won": sum(won), "seeds": len(won), **read.medians(found[rate], "upward moves", _upward)},
-        otherwise=read.few(len(won))
-        + ("No parameterization fluctuates: none moves upward twice as much as at the smallest rate. " if calm else "")
-        + read.account(found[rate]),
+        otherwise=(
+            "No parameterization fluctuates: none moves upward twice as much as at the smallest rate. " if calm else ""
+        )
+        + read.why(found[rate], name, read.RIVALS, _upward),
     )
 
 
@@ -73,7 +75,7 @@ def _lowest(name: str, found: Mapping[float, read.Runs]) -> Claim:
         f"At the largest learning rate, {rate:g}, {name} reaches the smallest training loss: at least 2 of 3 seeds",
         read.majority(won),
         {"seeds won": sum(won), "seeds": len(won), **read.medians(found[rate], "loss", lambda run: run.train_loss)},
-        otherwise=read.few(len(won)) + read.account(found[rate]),
+        otherwise=read.why(found[rate], name, read.RIVALS, lambda run: run.train_loss),
     )
 
 

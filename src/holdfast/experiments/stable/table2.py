@@ -43,6 +43,10 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     )
     tables = [
         *(_table(text, column, runs) for (text, column), runs in columns.items()),
+        *(
+            read.modes_table(f"{read.TEXTS[text]}, {column}", runs, f"modes-{k}")
+            for k, ((text, column), runs) in enumerate(columns.items())
+        ),
         read.runs_table(units),
         read.speed_table(units),
     ]
@@ -81,7 +85,10 @@ def below(losses: Sequence[float], direct: Sequence[float]) -> tuple[bool, float
 def _claim(text: str, column: str, runs: read.Runs) -> Claim:
     direct = [run.test_loss for run in runs["direct"]]
     verdicts = {name: below([run.test_loss for run in runs[name]], direct) for name in read.STABLE}
-    numbers = {"runs of direct that diverged": sum(not run.finished for run in runs["direct"]), "seeds": len(direct)}
+    numbers: dict[str, float] = {
+        "runs of direct that diverged": sum(not run.finished for run in runs["direct"]),
+        "seeds": len(direct),
+    }
     for name, (_, mean, error) in verdicts.items():
         numbers |= {f"direct less {name}": mean} | ({f"standard error, {name}": error} if math.isfinite(error) else {})
     losers = [name for name, verdict in verdicts.items() if not verdict[0]]
@@ -93,9 +100,8 @@ def _claim(text: str, column: str, runs: read.Runs) -> Claim:
         not losers if len(direct) >= read.SEEDS else None,
         numbers,
         otherwise=read.few(len(direct))
-        + (f"Not below direct by two standard errors: {', '.join(losers)}. " if losers else "")
-        + f"Direct ended with a mode at or past the boundary in {past} of {len(direct)} seeds. "
-        + read.account(runs),
+        or f"Not below direct by two standard errors: {', '.join(losers)}. Direct ended with a mode at or past the boundary in "
+        f"{past} of {len(direct)} seeds. {read.account(runs, ['direct', *losers])}",
     )
 
 

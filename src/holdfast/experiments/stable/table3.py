@@ -36,7 +36,8 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         "diverged.",
         [_panel(found)],
     )
-    tables = [_table(found, counts), read.runs_table(units), read.speed_table(units)]
+    modes = [read.modes_table(f"learning rate {rate:g}", runs, f"modes-{rate:g}") for rate, runs in found.items()]
+    tables = [_table(found, counts), *modes, read.runs_table(units), read.speed_table(units)]
     extra = (
         "A proxy: the paper's table is of a model of 3 billion weights whose sizes it does not give, at learning rate 0.01. "
         "Nothing here says anything about that model."
@@ -68,8 +69,13 @@ def _claim(name: str, found: Mapping[float, read.Runs], counts: Mapping[str, Seq
         {f"largest rate that trains, {other}": rate for other, rate in reach.items()},
         otherwise=read.few(seeds)
         + ("" if apart else "At every learning rate that was tried all parameterizations train, or none does. ")
-        + f"At learning rate {rates[-1]:g}: {read.account(found[rates[-1]])}",
+        + f"At learning rate {rates[-1]:g}: {read.account(found[rates[-1]], [name, *_furthest(reach, name)])}",
     )
+
+
+def _furthest(reach: Mapping[str, float], name: str) -> list[str]:
+    """The others that train at a learning rate at least as large."""
+    return [other for other, rate in reach.items() if other != name and rate >= reach[name]]
 
 
 def _three_billion() -> Claim:
