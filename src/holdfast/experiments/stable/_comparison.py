@@ -18,6 +18,7 @@ from holdfast.experiments._training import trained
 from holdfast.experiments.base import Arrays, Config, Unit, Work
 from holdfast.experiments.stable._traces import Spectrum, tokens_per_second, traces
 from holdfast.figures import Axis, Figure, Line, Panel, Points, Table
+from holdfast.nn import DiagonalSSM
 
 NAMES = ("best", "exp", "softplus", "clip", "direct")
 SEEDS = 3  # fewer decide nothing
@@ -31,6 +32,21 @@ HEADS = (
 def falling(slowest: float, fastest: float, count: int) -> Tensor:
     """Eigenvalues with geometric rates from `slowest` to `fastest`, the same for every parameterization."""
     return -torch.from_numpy(np.geomspace(slowest, fastest, count))
+
+
+def level_(layer: DiagonalSSM) -> DiagonalSSM:
+    """Scales the input weights so that white noise gives every mode's state the same variance, as LRU does; in place.
+
+    Otherwise a mode of rate r has 1/r times the variance of a fast one at the start, and the slowest modes are all that the
+    read-out sees. The eigenvalues decide the scale, so that it is the same for every parameterization.
+
+    Args:
+        layer: in continuous time, with a step of 1; its modes decay.
+    """
+    with torch.no_grad():
+        lam = layer.eigenvalues()
+        layer.U.mul_((-torch.expm1(2 * lam)).sqrt().div(torch.expm1(lam) / lam).unsqueeze(-1))
+    return layer
 
 
 def one_run(model: nn.Module, task: AbstractTask, settings: Mapping[str, Any], work: Work) -> Arrays:

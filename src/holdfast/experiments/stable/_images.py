@@ -20,7 +20,7 @@ from holdfast.data.mnist import FILES
 from holdfast.experiments.base import Arrays, Conclusion, Config, Unit, Work, split
 from holdfast.experiments.stable import _comparison as compare
 from holdfast.figures import Figure, Table
-from holdfast.nn import SequenceClassifier
+from holdfast.nn import DiagonalSSM, SequenceClassifier
 from holdfast.results import Claim
 
 CLASSES = 10
@@ -128,12 +128,22 @@ def _digits(config: Config) -> AbstractTask:
 
 def _model(config: Config, task: AbstractTask) -> SequenceClassifier:
     lam = compare.falling(config["slowest"], config["fastest"], config["states"])
-    if config["start"] == "authors":
-        lam = torch.full_like(lam, GROWING)
-    return SequenceClassifier(
-        task.inputs.size, CLASSES, config["width"], depth=config["depth"], layer="diagonal", state_size=config["states"],
-        parameterization=config["parameterization"], activation="identity", bias=False, eigenvalues=lam,
-    )  # fmt: skip
+
+    def mixer(width: int) -> DiagonalSSM:
+        made = DiagonalSSM(
+            width,
+            len(lam),
+            parameterization=config["parameterization"],
+            activation="identity",
+            bias=False,
+            eigenvalues=lam,
+        )
+        compare.level_(made)
+        if config["start"] == "authors":
+            made.set_eigenvalues_(torch.full_like(lam, GROWING))
+        return made
+
+    return SequenceClassifier(task.inputs.size, CLASSES, config["width"], depth=config["depth"], layer=mixer)
 
 
 def conclude(config: Config, units: Sequence[Unit], facts: Facts) -> Conclusion:

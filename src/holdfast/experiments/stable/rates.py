@@ -95,6 +95,7 @@ def _train(config: Config, rate: float, work: Work) -> Arrays:
         bias=False,
         eigenvalues=lam,
     )
+    compare.level_(model)
     task = _task(tau, config["test"])
     settings = {
         "lr": config["lr"] if config["of"] == RECURRENT else rate, "recurrent_lr": rate, "weight_decay": 0.0,
