@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from torch.nn.utils.rnn import pack_padded_sequence
 
 from holdfast.experiments.base import Unit
 from holdfast.experiments.iat import _sentiment, fig5, fig6
@@ -43,6 +44,19 @@ def test_plain_words_decay_and_ha_has_to_decay_more_slowly():
     found = _status(fig5, _units(0.05))
     assert found["bidirectional LSTM"] == "met" and found["ha, bidirectional LSTM"] == "not met"
     assert _status(fig5, _units(0.2))["bidirectional LSTM"] == "not met"
+
+
+def test_the_reader_is_a_bidirectional_lstm_over_packed_sequences():
+    torch.manual_seed(0)
+    model = _sentiment.Reader(9, 4, 1).eval()
+    both = torch.nn.LSTM(4, 4, bidirectional=True, batch_first=True)
+    ahead, back = model.ahead[0].state_dict(), model.back[0].state_dict()
+    both.load_state_dict({**ahead, **{f"{name}_reverse": value for name, value in back.items()}})
+    tokens, lengths = torch.tensor([[3, 4, 5], [6, 0, 0]]), torch.tensor([3, 1])
+    with torch.no_grad():
+        packed = pack_padded_sequence(model.embedding(tokens), lengths, batch_first=True)
+        _, (h, _) = both(packed)
+        torch.testing.assert_close(model(tokens, lengths), model.head(torch.cat([h[0], h[1]], -1)))
 
 
 def _letters(texts):

@@ -5,6 +5,7 @@ import pytest
 
 from holdfast.experiments.base import Unit
 from holdfast.experiments.iat import table1
+from holdfast.experiments.running import run_unit
 
 CONFIG = {"seeds": 3, "states": 4, "dt": 0.1, "lr": 0.005, "batch": 8, "steps": 30, "rates": [0.1, 0.2], "short": 2}
 
@@ -53,9 +54,12 @@ def test_direct_that_does_not_train_decides_nothing_and_one_that_diverges_is_bea
     assert _claims(some, exp=broken)[table1.PAPER].status == "not met"
 
 
-def test_a_tiny_run_without_mnist_takes_the_digits(conclude, monkeypatch, tmp_path):
+def test_a_tiny_unit_without_mnist_takes_the_digits(monkeypatch, tmp_path):
     pytest.importorskip("lightning_fabric")
     monkeypatch.setenv("HOLDFAST_DATA", str(tmp_path))
-    result = conclude("iat-table1", states=4, steps=4, evaluations=2, short=1, rates=[0.01, 0.02], seeds=1)
-    assert any("stand in" in note for note in result.page.notes)
-    assert len(result.page.tables[0].rows) == 9
+    changes = {"states": 4, "steps": 4, "evaluations": 2, "short": 1, "rates": [0.01, 0.02], "seeds": 1}
+    units = table1.units(table1.EXPERIMENT.config("quick", changes))
+    assert len(units) == 9 and {u["images"] for u in units} == {"digits"}
+    arrays = run_unit(table1.EXPERIMENT, units[-1]).arrays
+    assert arrays["valid.steps"].tolist() == [2, 4] and arrays["short"].shape == (2,)
+    assert table1.final(arrays) == pytest.approx(float(arrays["valid.loss"]), rel=1e-6)  # kept in float32

@@ -6,6 +6,7 @@ import torch
 
 from holdfast import parameterizations
 from holdfast.experiments.base import Unit
+from holdfast.experiments.running import run_unit
 from holdfast.experiments.stable import fig3
 
 CONFIG = {"seeds": 5, "states": 4, "rates": [0.01, 0.02], "short": 1, "lr": 0.01}
@@ -62,13 +63,21 @@ def test_a_student_notes_which_of_its_weights_changed_sign():
     assert model.crossed.tolist() == [0, 1, 0]
 
 
-def test_all_students_start_from_one_functional(claims):
-    pytest.importorskip("lightning_fabric")
-    config = {"states": 8, "seed": 0}
+def test_all_students_start_from_one_functional():
     x = torch.randn(2, 9, 1)
     with torch.no_grad():
-        outputs = [fig3._student({**config, "f": f})(x) for f in fig3.NAMES]
+        outputs = [fig3._student({"states": 8, "seed": 0, "f": f})(x) for f in fig3.NAMES]
     for y in outputs:
         torch.testing.assert_close(y, outputs[0], rtol=1e-4, atol=1e-5)  # float32 weights of eigenvalues near 1
-    found = claims("stable-fig3", samples=32, batch=16, length=12, states=4, seeds=1, short=1, rates=[0.01, 0.02])
-    assert found["best, b = 1"].numbers["seeds"] == 1
+
+
+def test_a_unit_chooses_its_rate_on_short_runs_and_keeps_the_largest_ratio():
+    pytest.importorskip("lightning_fabric")
+    config = fig3.EXPERIMENT.config(
+        "quick", {"samples": 32, "batch": 8, "length": 12, "states": 4, "short": 1, "rates": [0.0, 0.1], "seeds": 1}
+    )
+    (unit,) = [u for u in fig3.units(config) if u["f"] == "exp" and len(u["rates"]) == 2]
+    arrays = run_unit(fig3.EXPERIMENT, unit).arrays
+    assert float(arrays["rate"]) == unit["rates"][int(arrays["short"].argmin())]
+    assert len(arrays["ratio"]) == 4 and float(arrays["ratio.largest"]) == arrays["ratio"].max() > 0
+    assert arrays["margin"][0] == pytest.approx(1 - np.exp(-0.001), rel=1e-3)  # float32
