@@ -204,8 +204,8 @@ EXPERIMENT = Experiment(
         },
         standard={"steps": 3000, "train_size": 4096},
         quick={
-            "steps": 250, "train_size": 640, "teacher_width": 64, "transformer_width": 16, "widths": [4, 8, 16, 32],
-            "horizon": 120,
+            "steps": 150, "train_size": 320, "teacher_width": 64, "transformer_width": 16, "widths": [8, 16],
+            "test_size": 16, "horizon": 120, "draws": 1,
         },
     ),
     units=units,

@@ -139,7 +139,7 @@ EXPERIMENT = Experiment(
     presets=presets(
         {**_students.PAPER, "widths": [8, 16, 32, 64], "seeds": 3, "smallest": 1e-11, "doublings": 35, "draws": 3},
         standard={"steps": 12_000},
-        quick={"steps": 400, "seeds": 1, "widths": [4, 8, 16, 32], "train_size": 1280},
+        quick={"steps": 300, "seeds": 1, "widths": [8, 12, 16, 24], "train_size": 1280, "test_size": 16},
     ),
     units=units,
     run=run,

@@ -169,8 +169,8 @@ EXPERIMENT = Experiment(
         },
         standard={"steps": 3000, "train_size": 4096, "teacher_seeds": 2},
         quick={
-            "steps": 250, "train_size": 1280, "teacher_width": 64, "teacher_seeds": 1, "widths": [4, 8, 16, 32],
-            "horizon": 1200,
+            "steps": 150, "train_size": 1280, "teacher_width": 64, "teacher_seeds": 1, "widths": [8, 16], "test_size": 16,
+            "horizon": 1200, "draws": 1,
         },
     ),
     units=units,

@@ -21,8 +21,8 @@ EXPERIMENT = Experiment(
             "steps": 4000, "tuned_seeds": 1, "widths": [12, 16, 24, 32, 48], "train_steps": 100, "train_size": 4096,
         },
         quick={
-            "steps": 300, "seeds": 1, "tuned_seeds": 0, "widths": [4, 8, 16, 32], "train_size": 1280, "train_steps": 100,
-            "long_steps": 400,
+            "steps": 150, "seeds": 1, "tuned_seeds": 0, "widths": [8, 16], "train_size": 1280, "train_steps": 100,
+            "test_size": 16, "long_steps": 400, "draws": 1,
         },
     ),
     units=partial(shared.units, activations=ACTIVATIONS),

@@ -18,7 +18,10 @@ EXPERIMENT = Experiment(
     presets=presets(
         shared.COMMON,
         standard={"steps": 4000, "tuned_seeds": 1, "train_size": 4096},
-        quick={"steps": 250, "seeds": 1, "tuned_seeds": 0, "widths": [4, 8, 16, 32], "train_size": 1280, "long_steps": 400},
+        quick={
+            "steps": 150, "seeds": 1, "tuned_seeds": 0, "widths": [8, 16], "train_size": 1280, "test_size": 16, "long_steps": 400,
+            "draws": 1,
+        },
     ),
     units=partial(shared.units, activations=ACTIVATIONS),
     run=shared.run,
