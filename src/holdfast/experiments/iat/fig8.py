@@ -19,8 +19,8 @@ EXPERIMENT = Experiment(
         shared.COMMON,
         standard={"steps": 4000, "tuned_seeds": 1, "train_size": 4096},
         quick={
-            "steps": 150, "seeds": 1, "tuned_seeds": 0, "widths": [8, 16], "train_size": 1280, "test_size": 16, "long_steps": 400,
-            "draws": 1,
+            "steps": 150, "seeds": 1, "tuned_seeds": 0, "widths": [8, 16], "train_size": 1280, "test_size": 16,
+            "long_steps": 400, "draws": 1,
         },
     ),
     units=partial(shared.units, activations=ACTIVATIONS),
