@@ -97,6 +97,13 @@ def test_each_activation_is_decided_on_its_own(direct, softplus, centre, status)
     assert found["hardtanh"].status == "met" and found["tanh"].status == status
 
 
+def test_every_preset_finds_its_data():
+    for experiment in (fig2.EXPERIMENT, fig7.EXPERIMENT, fig8.EXPERIMENT):
+        for preset in ("standard", "paper"):
+            found = _students.lesson({**experiment.presets[preset], "train_steps": 2, "test_steps": 2})
+            assert len(found.valid[0]) == len(found.train[0]) // 8 and len(found.test[0]) == 64
+
+
 def test_students_of_both_forms_start_from_the_same_weights():
     config = {"m": 6, "seed": 1, "dt": 0.1}
     direct, softplus = (_students.student({**config, "parameterization": f}) for f in ("direct", "softplus"))

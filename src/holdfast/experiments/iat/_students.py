@@ -47,7 +47,8 @@ def lesson(config: Config, target: Callable[[Tensor], Tensor] | None = None) -> 
     """White noise and what is asked of it: the functional of (t+1)^-1.5, or what `target` makes of it."""
 
     def part(split: Any, count: int, length: int) -> tuple[Tensor, Tensor]:
-        task = load_task("functional", law="power", constants=[1.5], length=length, dt=config["dt"])
+        sizes = {} if split == "train" else {split: count}
+        task = load_task("functional", law="power", constants=[1.5], length=length, dt=config["dt"], **sizes)
         batch = task.batch(split, torch.arange(count))
         return batch.inputs, batch.targets if target is None else target(batch.inputs)
 
