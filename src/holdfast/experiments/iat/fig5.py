@@ -63,7 +63,8 @@ EXPERIMENT = Experiment(
     "much one more copy of it changes the score.",
     presets=presets(
         {
-            "download": True, "seeds": 3, "copies": 40, "width": 64, "vocabulary": 10_000, "batch": 128, "epochs": 5, "lr": 4e-3,
+            "download": True, "seeds": 3, "copies": 40, "width": 64, "vocabulary": 10_000, "batch": 128, "epochs": 5,
+            "lr": 4e-3,
         },
         quick={"download": False, "seeds": 1, "copies": 22, "width": 16, "vocabulary": 2000, "batch": 128, "epochs": 1},
     ),
