@@ -167,7 +167,7 @@ class HyenaBlock(nn.Module):
         """
         z = self.project(self.norm(x))
         past, inner = self._split(z, state, len(z) if cu_seqlens is None else len(cu_seqlens) - 1)
-        cuts = {"lengths": lengths, "resets": resets, "cu_seqlens": cu_seqlens}
+        cuts: dict[str, Any] = {"lengths": lengths, "resets": resets, "cu_seqlens": cu_seqlens}
         seen, past = causal_conv(z, self.short.weight[:, 0], self.short.bias, None if past is None else past.mT, **cuts)
         past = past.mT
         v, p, q = seen.chunk(3, dim=-1)

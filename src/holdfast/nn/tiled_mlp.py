@@ -26,7 +26,7 @@ def tiled_mlp(mlp: nn.Sequential, x: Tensor) -> Tensor:
     rows = x.reshape(-1, x.shape[-1])
     if len(rows) <= ROWS or not _plain(x):
         return mlp(x)
-    y = _Tiled.apply(rows, first.weight, first.bias, last.weight, last.bias)  # type: ignore[no-untyped-call]
+    y = _Tiled.apply(rows, first.weight, first.bias, last.weight, last.bias)
     return y.view(*x.shape[:-1], y.shape[-1])
 
 
@@ -54,7 +54,7 @@ class _Tiled(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
         x, w1, b1, w2, b2, inner = ctx.saved_tensors
         if torch.is_grad_enabled():  # a second backward is to follow
             y = functional.linear(functional.gelu(functional.linear(x, w1, b1)), w2, b2)
