@@ -39,6 +39,7 @@ LEVELS = {
     "benchmarks": 8,
     "report": 8,
     "cli": 9,
+    "__main__": 10,
 }
 FILES = sorted(p for p in SOURCE.rglob("*.py") if p != SOURCE / "__init__.py")
 

@@ -3,6 +3,7 @@ import json
 from typer.testing import CliRunner
 
 import children
+import holdfast
 from holdfast.cli import app
 from holdfast.kernels import library
 
@@ -42,3 +43,12 @@ def test_help_of_every_command_has_an_example():
         done = CliRunner().invoke(app, [command.name, "--help"])
         assert done.exit_code == 0
         assert f"Example: holdfast {command.name}" in done.output
+
+
+def test_the_version_is_told_and_python_m_is_the_command():
+    done = CliRunner().invoke(app, ["--version"])
+    assert (done.exit_code, done.output) == (0, f"holdfast {holdfast.__version__}\n")
+    run = children.run(
+        "import runpy, sys; sys.argv = ['holdfast', '--version']; runpy.run_module('holdfast', run_name='__main__')"
+    )
+    assert (run.returncode, run.stdout) == (0, done.output)

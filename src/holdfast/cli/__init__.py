@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import io
 import sys
+from importlib import metadata
+from typing import Annotated
 
 import typer
 
@@ -31,10 +33,28 @@ from holdfast.errors import HoldfastError
 app = typer.Typer(
     name="holdfast",
     help="Memory in recurrent sequence models: measure it, tell whether it is stable, build layers that keep it.",
+    epilog="Start with: holdfast doctor, then holdfast memory your_file.py:your_model",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"holdfast {metadata.version('holdfast')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
 app.command("doctor")(doctor.command)
 app.command("memory")(memory.command)
 app.command("stability")(stability.command)
