@@ -222,3 +222,11 @@ def test_what_a_mode_past_the_boundary_does_is_said():
         "0.001 from the boundary at the start and -0.01 at the end" in text and "grows 13-fold over 256 steps" in text
     )
     assert "1e+300-fold" in read._growth(-1e9, 256) and read._growth(0.1, 256) == ""
+
+
+def test_a_bar_says_how_many_runs_diverged():
+    runs = {
+        name: [read.Run(_unit(name, s, test_loss=math.inf if s < 2 else 3.0)) for s in range(3)] for name in ("exp",)
+    }
+    (bars,) = table2._panel("", runs).layers
+    assert list(bars.names) == ["exp (2 of 3 diverged)"] and bars.y.tolist() == [3.0]

@@ -14,6 +14,7 @@ from holdfast.figures import Axis, Bars, Figure, Panel, Table
 from holdfast.results import Claim
 
 SHARES = (0.05, 0.2, 0.8, 3.2)  # recurrent rates as shares of the learning rate; the paper's is 0.8
+RATES = 4  # recurrent rates that the best one is chosen of
 PRINTED = {
     "best, b = 0.5": (2.844, 3.035), "exp": (2.755, 3.007), "softplus": (2.679, 3.003), "direct": (2.940, 3.338),
 }  # fmt: skip
@@ -32,7 +33,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     """Every stable parameterization is below direct in test loss by two standard errors of the paired difference."""
     rate, share = config["rate"], config["share"]
     columns = {(text, "the paper's rates"): read.pick(units, text, rate, share) for text in read.texts(units)}
-    if len(config["shares"]) >= 4:
+    if len(config["shares"]) >= RATES:
         first = read.texts(units)[0]
         columns[first, "best recurrent rate"] = chosen([read.pick(units, first, rate, s) for s in config["shares"]])
     claims = [_claim(text, column, runs) for (text, column), runs in columns.items()]
@@ -55,7 +56,8 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         f"({', '.join(f'{s * rate:g}' for s in config['shares'])}) with the smallest validation loss; the other "
         f"weights' rate is {rate:g}."
     )
-    return Conclusion(claims, [figure], tables, [*read.notes(units), extra])
+    notes = [*read.notes(units), *([extra] if len(config["shares"]) >= RATES else [])]
+    return Conclusion(claims, [figure], tables, notes)
 
 
 def chosen(columns: Sequence[read.Runs]) -> read.Runs:
@@ -106,8 +108,15 @@ def _claim(text: str, column: str, runs: read.Runs) -> Claim:
 
 
 def _panel(title: str, runs: read.Runs) -> Panel:
-    table = np.array([[run.test_loss for run in found] for found in runs.values()])
-    layer = Bars("test loss", [*runs], np.median(table, 1), table.min(1), table.max(1))
+    """Bars of the runs that finished; the name of a bar says how many did not."""
+    names, rows = [], []
+    for name, found in runs.items():
+        losses = [run.test_loss for run in found if math.isfinite(run.test_loss)]
+        lost = len(found) - len(losses)
+        names.append(f"{name} ({lost} of {len(found)} diverged)" if lost else name)
+        rows.append([np.median(losses), min(losses), max(losses)] if losses else [math.nan] * 3)
+    middle, low, high = np.array(rows).T
+    layer = Bars("test loss", names, middle, low, high)
     return Panel(title, Axis("parameterization"), Axis("test loss, nats"), [layer])
 
 
