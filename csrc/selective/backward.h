@@ -5,6 +5,7 @@
 #include <initializer_list>
 
 #include "selective/forward.h"
+#include "selective/sums.h"
 
 namespace holdfast::selective {
 
@@ -20,7 +21,7 @@ template <typename T>
 struct Adjoint {
   const T *out;       // gradient of y before the gate
   T *drive, *decay;   // of step size times input, and of the step size through the decay, in units of log 2
-  T *sum_b, *sum_c;   // (kTile, states, lanes): of b and c, still to be added up over the lanes
+  T *sum_b, *sum_c;   // (kTile, states): of b and c
   int64_t states;
 };
 
@@ -39,22 +40,23 @@ HOLDFAST_APART void retreat(const Tile<T> &tile, const Adjoint<T> &adjoint, int6
     const Vector<T> delta = load(tile.delta + s * lanes<T>), drive = load(tile.drive + s * lanes<T>);
     Vector<T> of_drive{}, of_decay{};
     const T *const b = tile.b.at(s) + state, *const c = tile.c.at(s) + state;
-    T *const sum_b = adjoint.sum_b + (s * adjoint.states + state) * lanes<T>;
-    T *const sum_c = adjoint.sum_c + (s * adjoint.states + state) * lanes<T>;
+    Vector<T> of_b[Width], of_c[Width];
     const bool cut = tile.cut(s);
 #pragma GCC unroll 4
     for (int w = 0; w < Width; ++w) {
       const Vector<T> before = cut ? Vector<T>{} : load(kept + (s * Width + w) * lanes<T>);
       const Vector<T> after = load(kept + ((s + 1) * Width + w) * lanes<T>);
       const Vector<T> total = now[w] + out * c[w];
-      store(sum_c + w * lanes<T>, load(sum_c + w * lanes<T>) + out * after);
-      store(sum_b + w * lanes<T>, load(sum_b + w * lanes<T>) + total * drive);
+      of_c[w] = out * after;
+      of_b[w] = total * drive;
       of_drive += total * b[w];
       now[w] = cut ? Vector<T>{} : load(factors + (s * Width + w) * lanes<T>) * total;
       const Vector<T> exponent = now[w] * before;
       of_decay += exponent * rate[w];
       sum[w] += exponent * delta;
     }
+    const int64_t at = s * adjoint.states + state;
+    add_sums<Width>(of_b, of_c, adjoint.sum_b + at, adjoint.sum_c + at);
     store(adjoint.drive + s * lanes<T>, load(adjoint.drive + s * lanes<T>) + of_drive);
     store(adjoint.decay + s * lanes<T>, load(adjoint.decay + s * lanes<T>) + of_decay);
   }
@@ -71,7 +73,7 @@ struct Desk {
 
   static int64_t size(const Problem<T> &p) {
     const int64_t tile = kTile * lanes<T>;
-    return 6 * tile + (2 * tile + lanes<T>) * kTogether + p.states * lanes<T> + 2 * tile * p.states + p.vectors() * each(p);
+    return 6 * tile + (2 * tile + lanes<T>) * kTogether + p.states * lanes<T> + 2 * kTile * p.states + p.vectors() * each(p);
   }
   // For each vector: gradient of the states, gradient of the rates, rates; gradients of bias and direct path.
   static int64_t each(const Problem<T> &p) { return (3 * p.states + 2) * lanes<T>; }
@@ -82,8 +84,8 @@ struct Desk {
     kept = memory, memory += (tile + lanes<T>) * kTogether;
     factors = memory, memory += tile * kTogether;
     h = memory, memory += p.states * lanes<T>;
-    sum_b = memory, memory += tile * p.states;
-    sum_c = memory, memory += tile * p.states;
+    sum_b = memory, memory += kTile * p.states;
+    sum_c = memory, memory += kTile * p.states;
     vectors = memory;
   }
 };
@@ -152,18 +154,17 @@ HOLDFAST_APART void backward_tile(const Channels<T> &channels, int64_t row, int6
   store(of_skip, load(of_skip) + skip);
 }
 
-// Writes the sums over the lanes of one tile and group, and clears them.
+// Writes the sums of one tile and group, and clears them.
 template <typename T>
-HOLDFAST_APART void flush(const Problem<T> &problem, int64_t row, int64_t part, int64_t group, int64_t first, int64_t steps,
+inline void flush(const Problem<T> &problem, int64_t row, int64_t part, int64_t group, int64_t first, int64_t steps,
                           T *sums, T *to) {
   const int64_t width = problem.groups * problem.states;
   const Sequence<T> all{to + part * problem.rows * problem.steps * width, problem.steps * width, width};
   const Steps<T> own = problem.row(all, row);
   for (int64_t s = 0; s < steps; ++s)
     for (int64_t n = 0; n < problem.states; ++n) {
-      T *const at = sums + (s * problem.states + n) * lanes<T>;
-      own.at(first + s)[group * problem.states + n] = sum<T>(load(at));
-      store(at, Vector<T>{});
+      own.at(first + s)[group * problem.states + n] = sums[s * problem.states + n];
+      sums[s * problem.states + n] = 0;
     }
 }
 
@@ -177,7 +178,7 @@ int run_backward(const Problem<T> &problem, const T *saved, const T *grad_y, con
   problem.each([&](int rank, int64_t row, int64_t part, Range vectors) {
     const Desk<T> desk(problem, memory.get() + rank * own);
     const int64_t length = problem.length(row), size = problem.states * problem.channels;
-    for (int64_t i = 0; i < 2 * kTile * block; ++i) desk.sum_b[i] = 0;
+    for (int64_t i = 0; i < 2 * kTile * problem.states; ++i) desk.sum_b[i] = 0;
     for (int64_t v = vectors.begin; v < vectors.end; ++v) {
       T *const mine = desk.vectors + v * each;
       for (int64_t i = 0; i < each; ++i) mine[i] = 0;
