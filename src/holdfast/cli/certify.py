@@ -101,7 +101,8 @@ def _inputs(loaded: models.LoadedModel, module: nn.Module, steps: int, seed: int
         return None
     generator = torch.Generator().manual_seed(seed)
     if loaded.plain is not None:
-        return torch.randint(int(loaded.plain.config.vocab_size), (1, steps), generator=generator)  # type: ignore[union-attr]
+        config: Any = loaded.plain.config
+        return torch.randint(config.vocab_size, (1, steps), generator=generator)
     weight = next(module.parameters())
     return torch.randn(1, steps, loaded.input_size or 1, generator=generator).to(weight)
 

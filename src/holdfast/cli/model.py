@@ -47,8 +47,9 @@ def _from_transformers(name: str) -> LoadedModel:
     loaded = huggingface.load(name)
     fast = accelerate(loaded.model).replaced if mixers_of(loaded.model) else ()
     adapter = huggingface.FromEmbeddings(loaded.model)
-    notes = ("the folder has no weights: they are random",) if loaded.random else ()
-    notes += (f"{len(fast)} mixers run on holdfast's kernels",) if fast else ()
+    said = ("the folder has no weights: they are random", loaded.random)
+    told = (f"{len(fast)} mixers run on holdfast's kernels", bool(fast))
+    notes = tuple(text for text, holds in (said, told) if holds)
     longest = adapter.longest_input
     return LoadedModel(f"hf:{name}", adapter, adapter.input_size, loaded.tokenizer, loaded.model, notes, longest)
 

@@ -79,16 +79,14 @@ def accelerate(model: nn.Module) -> Acceleration:
         )
     from holdfast.nn import transformers_mixers as mixers
 
-    changed: dict[str, nn.Module] = {}
-    left: list[tuple[str, str]] = []
-    for name, module in known.items():
-        reason = _reason_to_leave(module)
-        if reason is None:
-            module.__class__ = getattr(mixers, PREFIX + str(kind_of(module)))
-            changed[name] = module
-        else:
-            left.append((name, reason))
-    return Acceleration(tuple(changed), tuple(left), tuple(changed.values()))
+    reasons = {
+        name: _reason_to_leave(module) for name, module in known.items()
+    }  # all are looked at before one is changed
+    changed = {name: module for name, module in known.items() if reasons[name] is None}
+    for module in changed.values():
+        module.__class__ = getattr(mixers, PREFIX + str(kind_of(module)))
+    left = tuple((name, reason) for name, reason in reasons.items() if reason is not None)
+    return Acceleration(tuple(changed), left, tuple(changed.values()))
 
 
 def mixers_of(model: nn.Module) -> dict[str, nn.Module]:

@@ -73,11 +73,14 @@ def watch_steps(model: nn.Module, inputs: Tensor) -> dict[str, SelectiveSteps]:
             path = running[-1]
             seen[path] = found if path not in seen else seen[path].joined(found)
 
+    def left(*_: Any) -> None:
+        running.pop()
+
     handles: list[Any] = []
     for path, module in model.named_modules():
         if is_selective(module):
             handles.append(module.register_forward_pre_hook(lambda *_, path=path: running.append(path)))
-            handles.append(module.register_forward_hook(lambda *_: running.pop() and None, always_call=True))
+            handles.append(module.register_forward_hook(left, always_call=True))
     changed = accelerate(model) if mixers_of(model) else None  # transformers' own loop cannot be watched
     try:
         with torch.no_grad(), watching(watcher):
