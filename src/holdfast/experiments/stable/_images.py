@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from holdfast.data import AbstractTask, ArrayTask, MissingDataError, load_task
 from holdfast.data.archive import find_files
-from holdfast.data.base import Split
+from holdfast.data.base import SPLITS, Split
 from holdfast.data.cifar10 import ARCHIVE, TEST, TRAIN
 from holdfast.data.download import set_folder
 from holdfast.data.mnist import FILES
@@ -96,8 +96,8 @@ def _task(config: Config) -> tuple[AbstractTask, str]:
     if config["images"] == "digits":
         return _digits(config), "scikit-learn's 1,797 digits of 8 x 8 pixels"
     whole = load_task(config["images"], scale="standard", valid=config["valid"])
-    parts = {name: _part(whole, name, config[name], config["pool"]) for name in ("train", "valid", "test")}
-    return ArrayTask(**parts, classes=CLASSES, name=config["images"]), whole.describe()
+    train, valid, test = (_part(whole, name, config[name], config["pool"]) for name in SPLITS)
+    return ArrayTask(train, valid, test, classes=CLASSES, name=config["images"]), whole.describe()
 
 
 def _part(whole: AbstractTask, name: Split, count: int, pool: int) -> tuple[Tensor, Tensor]:

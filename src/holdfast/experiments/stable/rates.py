@@ -243,7 +243,7 @@ def _table(found: Rates, units: Sequence[Unit], config: Config, slopes: dict[tup
         "rate of", "parameterization", "tau", "largest rate, geometric mean", "smallest", "largest", "slope in tau",
         "slowest rate, start", "slowest rate, end", "modes moved", "grad/weight, largest", "tokens/s",
     )  # fmt: skip
-    rows = []
+    rows: list[list[Any]] = []
     for (of, name, tau), rates in found.items():
         runs = _of(units, of, name, tau)
         mean = float(2.0 ** np.log2(np.maximum(rates, config["lowest"] / 2)).mean())
