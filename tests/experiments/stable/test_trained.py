@@ -145,10 +145,10 @@ def test_without_the_images_digits_stand_in(monkeypatch, tmp_path):
 
 
 def test_the_largest_rate_is_found_by_bisection():
-    for most in range(-1, 16):
+    for most in range(-1, 20):
         tried = []
-        assert rates.largest(lambda k, most=most, tried=tried: tried.append(k) or k <= most, 15) == most
-        assert len(tried) <= 5
+        assert rates.largest(lambda k, most=most, tried=tried: tried.append(k) or k <= most, 19) == most
+        assert len(tried) <= 6
 
 
 def _rate_units(config, rate_of):
