@@ -239,7 +239,9 @@ def _notes(config: Config, units: Sequence[Unit], facts: Facts) -> list[str]:
         f"Accuracies elsewhere, at full size: the paper {facts.paper['best']:.2%} (best), {facts.published}. A short run on "
         "small images is below them whatever the parameterization; what is compared is parameterizations with each other.",
         f"{config['depth']} gated blocks of width {config['width']}, {config['states']} real modes each in continuous time, "
-        f"mean over time, AdamW, learning rate {config['lr']:g}, cosine. Depth, states and learning rate are not in the paper.",
+        f"mean over time, AdamW, learning rate {config['lr']:g}, cosine. Depth, states and learning rate are not in the paper. "
+        f"Rates start geometric from {config['slowest']:g} to {config['fastest']:g} per pixel, input weights so that white "
+        "noise gives every mode the same variance.",
         f"The authors' code starts direct weights at +{GROWING:g}, where every mode grows by e^{GROWING:g} at each step, and "
         "merges train and test images; here direct starts from the eigenvalues of the others, and the official test images "
         "are kept apart. The second row for direct starts as theirs did.",
