@@ -91,6 +91,6 @@ def figure(found: Sequence[Judged], caption: str) -> Figure:
 
 def table(found: Sequence[Judged]) -> Table:
     """Accuracy and M(20)/M(2) by model, seed and word."""
-    rows = [(j.model, j.seed, j.accuracy, *(j.ratio(word) for word in WORDS)) for j in found]
+    rows: list[list[str | float]] = [[j.model, j.seed, j.accuracy, *(j.ratio(word) for word in WORDS)] for j in found]
     heads = ("model", "seed", "test accuracy", *(f"M({LATE})/M({EARLY}), {word}" for word in WORDS))
     return Table("ratios", "The share of a word's memory at 2 copies that is left at 20.", heads, rows)

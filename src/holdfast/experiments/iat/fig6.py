@@ -36,7 +36,7 @@ def _faster(model: str, found: Sequence[words.Judged], why: str) -> Claim:
     won = sum(
         all(j.ratio(word) < encoder[j.seed].ratio(word) for word in _sentiment.PLAIN) for j in own if j.seed in encoder
     )
-    numbers = {f"seeds where M({LATE})/M({EARLY}) is smaller": won, "seeds": len(own)}
+    numbers: dict[str, float] = {f"seeds where M({LATE})/M({EARLY}) is smaller": won, "seeds": len(own)}
     for word in _sentiment.PLAIN:
         numbers[f"largest, {model}, {word}"] = max(j.ratio(word) for j in own)
         if encoder:

@@ -137,7 +137,8 @@ def _judged(
     task: AbstractTask, states: Callable[[Tensor], Tensor], outputs: Callable[[Tensor], tuple[Tensor, Tensor]]
 ) -> dict[str, np.ndarray]:
     """Mean squared errors over all steps of the validation trajectories, by output and by step, over the variance."""
-    squares, values, shown = [], [], {}
+    squares, values = [], []
+    shown: dict[str, Tensor] = {}
     for inputs, targets in _batches(task, "valid"):
         found = outputs(states(inputs))
         squares.append(torch.stack([(y - targets).square().sum(0) for y in found]).double())

@@ -79,7 +79,7 @@ def run(config: Config, work: Work) -> Arrays:
         lambda: _student(config), task, settings, config["rates"], work, short=config["short"]
     )
     start, end = (_runs.margins(m.layer) for m in (_student(config), model))
-    return {**_runs.record(done, start, end, work), **choice, "crossed": np.array(model.crossed.numpy().mean())}  # type: ignore[operator, union-attr]
+    return {**_runs.record(done, start, end, work), **choice, "crossed": np.array(model.crossed.numpy().mean())}  # type: ignore[operator]
 
 
 def _student(config: Config) -> Student:
