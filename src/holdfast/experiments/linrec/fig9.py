@@ -259,7 +259,7 @@ EXPERIMENT = Experiment(
             "modes": 128, "r_min": 0.99, "width": 512, "length": 2048, "train": 717, "valid": 307, "points": 2048,
             "steps": 50_000, "batch": 1024, "lr": 1e-3, "seeds": 3,
         },
-        standard={"points": 256, "steps": 8000, "batch": 256},
+        standard={"points": 256, "steps": 7000, "batch": 256},
         quick={
             "modes": 32, "width": 64, "length": 256, "train": 48, "valid": 16, "points": 64, "steps": 400, "batch": 256,
             "seeds": 1,
