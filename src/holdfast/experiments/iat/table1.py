@@ -153,7 +153,6 @@ def _sooner(runs: Runs, column: str, seeds: range) -> Claim:
         otherwise="direct does not train at all." if not trained else
         "Too few stable runs are sooner. Direct weights all move at one pace, and past the boundary they do no harm: tanh lets "
         "a state grow by at most dt in a step. The share of modes that grow is among the numbers.",
-        essential=column == PAPER,
     )  # fmt: skip
 
 
