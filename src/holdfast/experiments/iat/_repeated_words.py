@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from holdfast.experiments.iat._sentiment import WORDS
 from holdfast.figures import Axis, Figure, Line, Panel, Table
 
 EARLY, LATE = 2, 20  # copies between which memory is compared
+SEEDS = 3  # fewer decide nothing
 LEAST = 0.7  # test accuracy below which a model decides nothing
 NOT_AT_HAND = (
     "IMDB's reviews and a fine-tuned BERT, which the paper used, are not at hand: the sentences are those of the sentence "
@@ -62,6 +64,9 @@ def undecided(units: Sequence[Unit], found: Sequence[Judged]) -> str:
     if any(u.config["sentences"] != "polarity" for u in units):
         return MADE_UP
     weak = sorted({j.model for j in found if j.accuracy < LEAST})
+    counts = Counter(j.model for j in found)
+    if min(counts.values()) < SEEDS:
+        return "Fewer than three seeds are too few to decide."
     return f"Test accuracy below {LEAST:.0%}: {', '.join(weak)}." if weak else ""
 
 
