@@ -128,7 +128,12 @@ def test_kept_teachers_must_have_exponential_memory(slope, wrong, status):
     for u in fig3.units(config):
         decays = u["shift"] > u["gain"]
         excess = 0.5 if decays and not (wrong and u["teacher_seed"] == 0) else math.nan
-        memory = {"memory": np.ones(3), "memory_time": np.arange(3.0), "memory_rate": np.array(1.0)}
+        memory = {
+            "memory": np.ones(3),
+            "memory_time": np.arange(3.0),
+            "memory_rate": np.array(1.0),
+            "late_rate": np.array(1.0),
+        }
         if u["part"] == "memory":
             units.append(Unit(u, {**memory, "excess": np.array(excess)}))
         else:

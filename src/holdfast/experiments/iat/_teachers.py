@@ -89,17 +89,23 @@ def memory(teacher: nn.Module, config: Config, burn_in: int | None = None) -> Me
 
 
 def memory_arrays(curve: MemoryCurve) -> Arrays:
-    """A memory function, its late rate, and how far it exceeds a straight line at half that rate: NaN, no such decay."""
-    rate = _networks.tail(curve).rate
+    """A memory function, its rate, that of its last third, and the excess over a line at half its rate; NaN, no decay."""
+    found = _networks.tail(curve)
+    rate = found.rate
     excess = _networks.capped(curve, rate / 2) if math.isfinite(rate) else math.nan
     return {
         "memory": _networks.thinned(curve, POINTS).astype(np.float32),
         "memory_time": _networks.thinned_time(len(curve.values) - 1, POINTS) * float(curve.time[1] - curve.time[0]),
         "memory_rate": np.array(rate),
+        "late_rate": np.array(found.end),
         "excess": np.array(excess),
     }
 
 
 def is_exponential(arrays: Arrays) -> bool:
-    """Whether the memory fell to 1e-11 of its largest value under a straight line at half its fitted rate."""
-    return bool(arrays["excess"] <= 1)
+    """Whether the memory fell to 1e-11 of its largest value under a straight line at half its fitted rate.
+
+    Its last third must fall at half that rate too: a line that begins at the largest value lies above a power law for as
+    long as anything can be measured.
+    """
+    return bool(arrays["excess"] <= 1 and arrays["late_rate"] >= arrays["memory_rate"] / 2)
