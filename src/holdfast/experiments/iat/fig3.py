@@ -79,7 +79,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         "teachers are drawn. Where the disc of eigenvalues reaches over 0 the memory does not decay.",
         f"Students see {config['train_steps']} steps of white noise and are measured on {config['test_steps']}. A verdict of "
         "stable on a fixed length is weaker than the theorem's, over all times.",
-        "Exponential: under a straight line at half the fitted rate, with a last third that falls at half that rate at least. The "
+        "Exponential: under a straight line at half the fitted rate, with a last third that falls at half of it at least. The "
         "second half is an addition: a line from the largest value lies above every power law that was followed to 1e-11.",
     ]
     return Conclusion([_claim(memories, verdicts)], _figures(memories, students, verdicts), tables, notes)
