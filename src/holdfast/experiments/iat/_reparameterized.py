@@ -43,11 +43,9 @@ def units(config: Config, activations: Sequence[str]) -> list[Config]:
 
 def cost(config: Config) -> float:
     """Seconds, roughly: W = Q g(M) Q' costs an exponential of a matrix a step."""
-    step = 0.0012 + 7e-7 * config["m"] ** 2
-    if config["parameterization"] == "softplus":
-        step += 0.001 + 9e-7 * config["m"] ** 2
+    softplus = 0.001 + 9e-7 * config["m"] ** 2 if config["parameterization"] == "softplus" else 0.0
     tried = config.get("trial_steps", 0) * len(_students.RATES)
-    return float(config["steps"] + tried) * step
+    return (_students.cost(config) + config["steps"] * softplus) * (1 + tried / config["steps"])
 
 
 def run(config: Config, work: Work) -> Arrays:

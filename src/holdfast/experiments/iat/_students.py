@@ -76,6 +76,11 @@ def student(config: Config) -> ContinuousRNN:
     return model
 
 
+def cost(config: Config) -> float:
+    """Seconds of training, roughly."""
+    return config["steps"] * (0.001 + 7e-7 * config["m"] ** 2 * config["train_steps"] / 32)
+
+
 def learn(config: Config, given: Lesson, work: Work, part: tuple[float, float] = (0.0, 0.9)) -> tuple[Any, Arrays]:
     """A trained student and what its training recorded; the recurrent rate is the common one or, "best", a chosen one."""
     rate, factors = 1.0, RATES if config.get("rate") == "best" else ()

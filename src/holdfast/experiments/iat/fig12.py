@@ -202,7 +202,7 @@ EXPERIMENT = Experiment(
             **_students.PAPER, "widths": [8, 16, 32, 64], "teacher_seeds": 3, "teacher_width": 256, "gain": 0.5, "shift": 1.0,
             "transformer_width": 64, "depth": 2, "heads": 4, "horizon": 200, "smallest": 1e-4, "doublings": 20, "draws": 3,
         },
-        standard={"steps": 3000, "train_size": 4096},
+        standard={"steps": 3000, "train_size": 4096, "train_steps": 100},
         quick={
             "steps": 150, "train_size": 320, "teacher_width": 64, "transformer_width": 16, "widths": [8, 16],
             "test_size": 16, "horizon": 120, "draws": 1,
@@ -211,5 +211,5 @@ EXPERIMENT = Experiment(
     units=units,
     run=run,
     conclude=conclude,
-    cost=lambda config: 3.0 if config["part"] == "memory" else 5 + config["steps"] * (0.0012 + 7e-7 * config["m"] ** 2),
+    cost=lambda config: 3.0 if config["part"] == "memory" else 6 + _students.cost(config),
 )  # fmt: skip

@@ -170,7 +170,7 @@ EXPERIMENT = Experiment(
             **_students.PAPER, "widths": [8, 16, 32, 64], "teacher_width": 256, "teacher_seeds": 4, "smallest": 1e-4,
             "doublings": 20, "draws": 3, "horizon": 2000,
         },
-        standard={"steps": 3000, "train_size": 4096, "teacher_seeds": 2},
+        standard={"steps": 3000, "train_size": 4096, "train_steps": 100, "teacher_seeds": 2},
         quick={
             "steps": 150, "train_size": 1280, "teacher_width": 64, "teacher_seeds": 1, "widths": [8, 16], "test_size": 16,
             "horizon": 1200, "draws": 1,
@@ -179,5 +179,5 @@ EXPERIMENT = Experiment(
     units=units,
     run=run,
     conclude=conclude,
-    cost=lambda config: 6.0 if config["part"] == "memory" else 2 + config["steps"] * (0.0012 + 7e-7 * config["m"] ** 2),
+    cost=lambda config: 6.0 if config["part"] == "memory" else 2 + _students.cost(config),
 )  # fmt: skip
