@@ -1,0 +1,25 @@
+"""Freed memory is kept inside, and given back after."""
+
+import resource
+import sys
+
+import pytest
+import torch
+
+from holdfast import _heap
+
+SIZE = 1 << 24  # floats: 64 MB, twice what glibc would ever keep by itself
+
+
+def _faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    torch.empty(SIZE).fill_(1.0)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+@pytest.mark.skipif(sys.platform != "linux" or _heap._glibc() is None, reason="only glibc has these settings")
+def test_a_block_that_was_freed_is_there_again_without_a_page_fault():
+    with _heap.kept():
+        first, again = _faults(), _faults()
+    assert again < first / 4, (first, again)
+    assert _faults() > 4 * again  # given back
