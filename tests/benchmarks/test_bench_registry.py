@@ -72,7 +72,7 @@ def test_without_peers_nothing_but_torch_is_needed():
     assert groups == {"scan", "s4d", "lru", "rnn", "selective", "stack-lru", "stack-s4d", "probes"} | {
         "perturbation-linear", "perturbation-tanh", "perturbation-rnn", "monitor-lru", "monitor-linear",
         *(f"data-{name}" for name in data.SETS),
-        "training-images", "training-recall",
+        "training-images", "training-recall", "packed", "selective-heads",
     }  # fmt: skip
     assert len(matches(registry.select(peers=True))) > len(matches(plan))
 
@@ -88,7 +88,7 @@ def test_only_takes_kernels_cases_growth_and_memory():
 
 def test_quick_keeps_small_shapes_of_every_kernel():
     plan = registry.select(quick=True)
-    assert {case.group for case in plan.cases} == {"scan", "s4d", "lru", "rnn", "selective"}
+    assert {case.group for case in plan.cases} == {"scan", "s4d", "lru", "rnn", "selective", "packed"}
     assert len(plan.cases) < len(registry.cases())
     assert plan.growth == plan.memory == ()
     # a case asked for by its name is run, however large
