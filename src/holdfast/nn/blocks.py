@@ -14,7 +14,7 @@ from holdfast._arguments import checked, positive
 from holdfast.errors import ShapeError
 from holdfast.kernels.causal_conv import causal_conv
 from holdfast.kernels.gate import gate, gate_reference
-from holdfast.kernels.segments import cleared
+from holdfast.kernels.segments import cleared, packed_bounds
 from holdfast.nn.base import AbstractRecurrent
 from holdfast.nn.tiled_mlp import tiled_mlp
 
@@ -166,7 +166,8 @@ class HyenaBlock(nn.Module):
             how: `dt` of the mixer.
         """
         z = self.project(self.norm(x))
-        past, inner = self._split(z, state, len(z) if cu_seqlens is None else len(cu_seqlens) - 1)
+        sequences = len(z) if cu_seqlens is None else len(packed_bounds("HyenaBlock", cu_seqlens, z)) - 1
+        past, inner = self._split(z, state, sequences)
         cuts: dict[str, Any] = {"lengths": lengths, "resets": resets, "cu_seqlens": cu_seqlens}
         seen, past = causal_conv(z, self.short.weight[:, 0], self.short.bias, None if past is None else past.mT, **cuts)
         past = past.mT

@@ -108,7 +108,7 @@ class TrainingConfig:
         if not 0 <= self.final_lr <= 1:
             raise ArgumentError(f"final_lr is a share of lr, from 0 to 1; came {self.final_lr!r}")
         if self.strategy == "auto" and self.devices * self.nodes > 1:
-            raise ArgumentError(f"{self.devices} devices on {self.nodes} machines need strategy 'ddp' or 'fsdp'")
+            raise ArgumentError(f"devices = {self.devices} and nodes = {self.nodes} need strategy 'ddp' or 'fsdp'")
 
     @classmethod
     def of(cls, given: TrainingConfig | Mapping[str, Any]) -> TrainingConfig:
