@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from holdfast.data.base import SPLITS, Split
 from holdfast.data.cifar10 import ARCHIVE, TEST, TRAIN
 from holdfast.data.download import set_folder
 from holdfast.data.mnist import FILES
-from holdfast.experiments.base import Arrays, Conclusion, Config, Unit, Work, split
+from holdfast.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast.experiments.stable import _comparison as compare
 from holdfast.figures import Figure, Table
 from holdfast.nn import DiagonalSSM, SequenceClassifier
@@ -28,6 +29,15 @@ GROWING = 0.5  # where the authors' code starts every direct eigenvalue, in cont
 LOW = 0.15  # an accuracy at or below this has learned nothing, of ten classes
 Shown = Mapping[str, Sequence[Unit]]
 ORDERED = ("best", "exp", "softplus")
+PAPER: dict[str, Any] = {
+    "download": True, "train": 0, "valid": 5000, "test": 0, "pool": 1, "shares": [0.1, 0.3, 1.0, 3.0], "seeds": 3,
+    "width": 64, "depth": 2, "states": 64, "lr": 0.01, "weight_decay": 0.01, "batch": 128, "warmup": 20, "slowest": 1e-3,
+    "fastest": 0.5,
+}  # fmt: skip
+QUICK: dict[str, Any] = {
+    "download": False, "train": 4000, "valid": 200, "test": 500, "pool": 4, "steps": 30, "shares": [1.0], "seeds": 1,
+    "warmup": 5,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -47,6 +57,31 @@ class Facts:
     side: int
     paper: Mapping[str, float]
     published: str
+
+
+def experiment(id: str, where: str, facts: Facts, *, summary: str, paper: Config, standard: Config) -> Experiment:
+    """A table of one set of images.
+
+    Args:
+        id: paper and name.
+        where: the place in the paper.
+        facts: about the images.
+        summary: what is read; how it is trained follows.
+        paper: settings that differ from set to set at the paper's sizes.
+        standard: what the standard preset changes.
+    """
+    return Experiment(
+        id=id,
+        where=where,
+        title=f"Sequential {facts.title} by parameterization",
+        summary=f"{summary} read pixel by pixel and classified, the recurrent weights under five parameterizations from "
+        "the same eigenvalues, and direct from the authors' start as well.",
+        presets=presets({**PAPER, **paper}, standard={"pool": 2, **standard}, quick=QUICK),
+        units=partial(units, facts=facts),
+        run=run,
+        conclude=partial(conclude, facts=facts),
+        cost=cost,
+    )
 
 
 def units(config: Config, facts: Facts) -> list[Config]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import pydoc_data.topics
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,13 +20,13 @@ from holdfast.data.base import AbstractTask
 from holdfast.data.download import set_folder
 from holdfast.data.text import SHAKESPEARE
 from holdfast.experiments._training import trained
-from holdfast.experiments.base import Arrays, Config, Work, presets, split
+from holdfast.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast.nn import HyenaBlock, LanguageModel
-from holdfast.papers import Preset
 from holdfast.parameterizations import get
 from holdfast.training import TrainingRun
 
 FAMILY = "stable-language"
+NONE: Config = {}
 VERSION = 1
 # by the name in tables: f, and its constants
 PARAMETERIZATIONS: dict[str, tuple[str, dict[str, float]]] = {
@@ -59,9 +59,26 @@ MOVED = 0.1  # a mode moved if its distance to the boundary, the inverse of its 
 SPREAD = ("minimum", "quantile_0.05", "quantile_0.5", "quantile_0.95", "maximum")
 
 
-def family_presets(*, paper: Config, standard: Config, quick: Config) -> dict[Preset, Config]:
-    """The presets of one figure or table: the family's, and settings of its own."""
-    return presets({**PAPER, **paper}, standard={**STANDARD, **standard}, quick={**QUICK, **quick})
+def experiment(
+    id: str, where: str, title: str, summary: str, units: Callable[[Config], Sequence[Config]],
+    conclude: Callable[[Config, Sequence[Unit]], Conclusion], *, paper: Config = NONE, standard: Config = NONE,
+    quick: Config = NONE,
+) -> Experiment:  # fmt: skip
+    """A figure or table of the family: its runs, and what it alone reads off them.
+
+    Args:
+        id: paper and name.
+        where: the place in the paper.
+        title: a line.
+        summary: what is computed.
+        units: which of the family's runs it reads.
+        conclude: its claims and figures.
+        paper: settings of its own, beside the family's, at that preset.
+        standard: the same.
+        quick: the same.
+    """
+    made = presets({**PAPER, **paper}, standard={**STANDARD, **standard}, quick={**QUICK, **quick})
+    return Experiment(id, where, title, summary, made, run, conclude, units, cost, VERSION, family=FAMILY)
 
 
 def runs_at(config: Config, data: Iterable[str], rates: Iterable[float], shares: Iterable[float]) -> list[Config]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from holdfast.experiments.base import Conclusion, Config, Experiment, Unit
+from holdfast.experiments.base import Conclusion, Config, Unit
 from holdfast.experiments.stable import _language as language
 from holdfast.experiments.stable import _language_runs as read
 from holdfast.figures import Axis, Bars, Figure, Panel
@@ -111,17 +111,12 @@ def _spread(title: str, runs: read.Runs) -> Panel:
     )
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = language.experiment(
     id="stable-fig4",
     where="Figure 4",
     title="Gradient over weight in a language model at the start, and its training loss",
     summary="Language models of Hyena-type blocks with real diagonal recurrences, started from the same eigenvalues through "
     "eight parameterizations: gradient over weight at the first step, and the training loss at the paper's learning rate.",
-    presets=language.family_presets(paper={}, standard={}, quick={}),
     units=units,
-    run=language.run,
     conclude=conclude,
-    cost=language.cost,
-    version=language.VERSION,
-    family=language.FAMILY,
 )

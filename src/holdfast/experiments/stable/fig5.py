@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from holdfast.experiments.base import Conclusion, Config, Experiment, Unit
+from holdfast.experiments.base import Conclusion, Config, Unit
 from holdfast.experiments.stable import _language as language
 from holdfast.experiments.stable import _language_runs as read
 from holdfast.experiments.stable.fig4 import units
@@ -80,17 +80,12 @@ def _panel(title: str, runs: read.Runs, steps: int, legend: bool) -> Panel:
     return Panel(title, Axis("step", limits=(0, steps)), Axis("largest |gradient| / |weight|", log=True), lines)
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = language.experiment(
     id="stable-fig5",
     where="Figure 5",
     title="Gradient over weight of a language model during training",
     summary="The largest gradient over weight of the recurrent weights at every step, for language models started from the "
     "same eigenvalues through eight parameterizations and trained at the paper's learning rate.",
-    presets=language.family_presets(paper={}, standard={}, quick={}),
     units=units,
-    run=language.run,
     conclude=conclude,
-    cost=language.cost,
-    version=language.VERSION,
-    family=language.FAMILY,
 )

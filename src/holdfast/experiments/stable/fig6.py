@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from holdfast.experiments.base import Conclusion, Config, Experiment, Unit
+from holdfast.experiments.base import Conclusion, Config, Unit
 from holdfast.experiments.stable import _language as language
 from holdfast.experiments.stable import _language_runs as read
 from holdfast.figures import Axis, Figure, Line, Panel, Table
@@ -105,17 +105,14 @@ def _table(found: Mapping[float, read.Runs]) -> Table:
     return Table("rates", caption, heads, rows)
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = language.experiment(
     id="stable-fig6",
     where="Figure 6",
     title="Training loss of a language model by learning rate",
     summary="Language models started from the same eigenvalues through eight parameterizations, trained at four learning "
     "rates: training losses, and the sum of their upward moves.",
-    presets=language.family_presets(paper={"rates": RATES}, standard={}, quick={"rates": [0.005, 0.01]}),
     units=units,
-    run=language.run,
     conclude=conclude,
-    cost=language.cost,
-    version=language.VERSION,
-    family=language.FAMILY,
+    paper={"rates": RATES},
+    quick={"rates": [0.005, 0.01]},
 )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from holdfast.experiments.base import Conclusion, Config, Experiment, Unit
+from holdfast.experiments.base import Conclusion, Config, Unit
 from holdfast.experiments.stable import _language as language
 from holdfast.experiments.stable import _language_runs as read
 from holdfast.figures import Axis, Bars, Figure, Panel, Table
@@ -154,17 +154,15 @@ def _gap(mean: float, error: float) -> str:
     return f"{mean:.4f} ({error:.4f})" if math.isfinite(mean) else "diverged" if mean < 0 else "direct diverged"
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = language.experiment(
     id="stable-table2",
     where="Table 2",
     title="Test loss of a language model by parameterization",
     summary="Train and test loss of language models started from the same eigenvalues through eight parameterizations: at the "
     "paper's learning rates, and at the best of four recurrent rates chosen on validation data.",
-    presets=language.family_presets(paper={"shares": [0.8]}, standard={"shares": SHARES}, quick={"shares": [0.8]}),
     units=units,
-    run=language.run,
     conclude=conclude,
-    cost=language.cost,
-    version=language.VERSION,
-    family=language.FAMILY,
+    paper={"shares": [0.8]},
+    standard={"shares": SHARES},
+    quick={"shares": [0.8]},
 )

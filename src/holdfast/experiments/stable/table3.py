@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from holdfast.experiments.base import Conclusion, Config, Experiment, Unit
+from holdfast.experiments.base import Conclusion, Config, Unit
 from holdfast.experiments.stable import _language as language
 from holdfast.experiments.stable import _language_runs as read
 from holdfast.experiments.stable.fig6 import RATES, units
@@ -116,19 +116,15 @@ def _table(found: Mapping[float, read.Runs], counts: Mapping[str, Sequence[int]]
     return Table("converged", "Runs that train, of all runs, by learning rate.", heads, rows)
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = language.experiment(
     id="stable-table3",
     where="Table 3",
     title="How often a language model trains as the learning rate is raised",
     summary="Language models started from the same eigenvalues through eight parameterizations, trained at learning rates up "
     "to 0.3: which runs stay finite and fall half a nat below the start. A small stand-in for a model of 3 billion weights.",
-    presets=language.family_presets(
-        paper={"rates": [0.01]}, standard={"rates": PUSHED}, quick={"rates": [0.005, 0.01, 0.1]}
-    ),
     units=units,
-    run=language.run,
     conclude=conclude,
-    cost=language.cost,
-    version=language.VERSION,
-    family=language.FAMILY,
+    paper={"rates": [0.01]},
+    standard={"rates": PUSHED},
+    quick={"rates": [0.005, 0.01, 0.1]},
 )
