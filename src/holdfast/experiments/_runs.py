@@ -1,27 +1,74 @@
-"""What a training run leaves in a unit's arrays, and the choice of a recurrent rate on short runs."""
+"""What a unit keeps of a training run, and the choice of a recurrent rate on short runs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from holdfast.data.base import AbstractTask
 from holdfast.experiments._training import trained
-from holdfast.experiments.base import Arrays, Work
+from holdfast.experiments.base import Arrays, Unit, Work
+from holdfast.nn import AbstractRecurrent
+from holdfast.parameterizations import AbstractParameterization
 from holdfast.training import TrainingRun
 
-POINTS = 200  # of a curve that is kept
-MOVED = 0.1  # a mode has moved when its distance to the boundary changed by more than this share
+POINTS = 200  # most points of a kept curve
+MOVED = 0.1  # a mode has moved when its distance to the boundary, a rate, changed by more than this share
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    """The modes of all recurrent layers of a model, one after the other; a copy, which training does not change.
+
+    Args:
+        margin: distance of each mode to the stability boundary, -Re lam or 1 - |lam|, negative beyond it; those of a
+            matrix are sorted, since its modes have no names.
+        slowest: the smallest distance; where Euler's rule steps, that of its own boundary too.
+        weights: names of the free weights behind them, as the gradient monitor calls them.
+    """
+
+    margin: Float[Tensor, " modes"]
+    slowest: float
+    weights: tuple[str, ...]
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, model: nn.Module) -> Spectrum:
+        """The spectrum as it is now."""
+        found = [*_layers(model)]
+        margins = torch.cat([_margins(layer) for _, layer in found])
+        return cls(margins, min(layer.margin() for _, layer in found), tuple(path for path, _ in found))
+
+    def moved(self, end: Spectrum, share: float = MOVED) -> float:
+        """Share of the modes whose distance to the boundary differs at the `end` by more than `share` of it."""
+        return float(((end.margin - self.margin).abs() > share * self.margin.abs()).double().mean())
+
+
+def _layers(model: nn.Module) -> Iterator[tuple[str, AbstractRecurrent]]:
+    for prefix, module in model.named_modules():
+        if isinstance(module, AbstractRecurrent) and module.boundary_form is not None:
+            yield f"{prefix}.{module.boundary_name}".removeprefix("."), module
+
+
+def _margins(layer: AbstractRecurrent) -> Tensor:
+    form, weight = layer.boundary_form, getattr(layer, str(layer.boundary_name))
+    if isinstance(form, AbstractParameterization) and isinstance(weight, Tensor):
+        return form.margin(weight).flatten().clone()  # keeps its digits near the boundary
+    lam = layer.eigenvalues()
+    margin = -lam.real if layer.time == "continuous" else 1 - lam.abs()
+    return margin.flatten().sort().values if layer.recurrent_matrix() is not None else margin.flatten().clone()
 
 
 def fit_at(
     make: Callable[[], nn.Module], task: AbstractTask, settings: Mapping[str, Any], rates: Sequence[float], work: Work,
-    *, short: int,
+    *, short: int, part: tuple[float, float] = (0.0, 1.0),
 ) -> tuple[nn.Module, TrainingRun, dict[str, np.ndarray]]:  # fmt: skip
     """A model trained at the recurrent rate that is best on validation data after short runs.
 
@@ -34,19 +81,27 @@ def fit_at(
         rates: recurrent learning rates to choose from.
         work: the unit's.
         short: steps of a short run.
+        part: begin and end of the unit's progress that all of this is.
     """
-    brief = {**settings, "steps": short, "epochs": None, "evaluate_every": short}
-    share = 0.0 if len(rates) == 1 else 0.5 / len(rates)
-    losses = []
-    for k, rate in enumerate(rates if len(rates) > 1 else ()):
-        part = (k * share, (k + 1) * share)
-        losses.append(
-            valid_loss(trained(make(), task, {**brief, "recurrent_lr": rate}, work, name=f"short{k}", part=part))
+    tried = rates if len(rates) > 1 else ()
+    long = settings["steps"]
+    done, whole = 0, long + short * len(tried)
+
+    def following(steps: int) -> tuple[float, float]:
+        nonlocal done
+        begin, done = done, done + steps
+        return tuple(part[0] + (part[1] - part[0]) * k / whole for k in (begin, done))
+
+    brief = {**settings, "steps": short, "evaluate_every": short}
+    losses = [
+        valid_loss(
+            trained(make(), task, {**brief, "recurrent_lr": rate}, work, name=f"short{k}", part=following(short))
         )
+        for k, rate in enumerate(tried)
+    ]
     chosen = rates[int(np.argmin(losses))] if losses else rates[0]
     model = make()
-    part = (len(losses) * share, 1.0)
-    run = trained(model, task, {**settings, "recurrent_lr": chosen}, work, part=part)
+    run = trained(model, task, {**settings, "recurrent_lr": chosen}, work, part=following(long))
     return model, run, {"rate": np.array(chosen), "short": np.array(losses)}
 
 
@@ -55,60 +110,109 @@ def valid_loss(run: TrainingRun) -> float:
     return run.metrics.get("valid", {}).get("loss", math.inf) if run.status != "diverged" else math.inf
 
 
-def record(run: TrainingRun, before: Tensor, after: Tensor, work: Work) -> dict[str, np.ndarray]:
-    """Curves thinned to POINTS, metrics of the last weights, gradient over weight, and how the modes moved.
+def record(
+    run: TrainingRun, start: Spectrum, end: Spectrum, work: Work,
+    statistic: Literal["maximum", "norm_ratio"] = "maximum",
+) -> dict[str, np.ndarray]:  # fmt: skip
+    """What `outcome` keeps, and what the recurrences did.
+
+    "ratio.steps" and "ratio" are the largest |gradient| / |weight| of the recurrences by step; "ratio.start" and "ratio.max"
+    its first and largest value, inf where a gradient was not finite; "margin.start" and "margin.end" the distance of the
+    slowest mode to the boundary; "moved" the share of modes that moved.
 
     Args:
-        run: the run; tokens in a second go to the unit's log, since they differ from machine to machine.
-        before: distances of the modes to the stability boundary at the start, negative beyond it.
-        after: the same at the end.
+        run: the finished or diverged run.
+        start: the spectrum before it.
+        end: the spectrum after it.
+        work: the unit's.
+        statistic: of the gradient monitor: over single weights, or of norms where weights may start at 0.
+    """
+    steps, ratio = largest_ratio(run, start.weights, statistic)
+    at, peaks = thinned(steps, ratio, _group(run, "monitor_every"), np.max)
+    broken = run.status == "diverged" and "not finite" in run.reason
+    return {
+        **outcome(run, work),
+        "ratio.steps": at,
+        "ratio": peaks,
+        "ratio.start": np.array(ratio[0] if len(ratio) else math.inf),
+        "ratio.max": np.array(math.inf if broken or not len(ratio) else ratio.max()),
+        "margin.start": np.array(start.slowest),
+        "margin.end": np.array(end.slowest),
+        "moved": np.array(start.moved(end)),
+    }
+
+
+def outcome(run: TrainingRun, work: Work) -> dict[str, np.ndarray]:
+    """The arrays that a unit keeps of any run; equal runs give equal arrays, so times go to the unit's log.
+
+    "steps" and "loss" are the loss curve; "valid.steps" and "valid.curve" that of the validation loss; "done" the optimizer
+    steps; "diverged" 1 for a run that did; "<split>.<metric>" the metrics at the end, none of a run that diverged.
+
+    Args:
+        run: the finished or diverged run.
         work: the unit's.
     """
     history = run.history
-    work.log(status=run.status, reason=run.reason, tokens_per_second=_median(history.tokens_per_second))
-    steps, loss = thinned(history.steps, history.loss)
-    at, ratio = _largest_ratio(history.gradients)
-    moved = (after - before).abs() > MOVED * before.abs()
-    metrics = {f"{split}.{name}": np.array(v) for split, m in run.metrics.items() for name, v in m.items()}
+    speeds = history.tokens_per_second
+    speed = float(np.median(speeds)) if len(speeds) else 0.0
+    work.log(status=run.status, reason=run.reason, step=run.step, tokens_per_second=speed)
+    steps, loss = thinned(history.steps, history.loss, _group(run, "log_every"))
+    metrics = {f"{split}.{name}": np.array(v) for split, found in run.metrics.items() for name, v in found.items()}
     return {
-        "steps": steps, "loss": loss, "valid.steps": history.evaluated.astype(np.int32),
+        "steps": steps,
+        "loss": loss,
+        "valid.steps": history.evaluated.astype(np.int32),
         "valid.curve": history.metrics.get("loss", np.empty(0)).astype(np.float32),
-        "ratio.steps": at, "ratio": ratio, "ratio.first": np.array(ratio[0] if len(ratio) else 0.0),
-        "ratio.largest": np.array(ratio.max() if len(ratio) else 0.0),
-        "margin": np.array([float(before.min()), float(after.min())]), "moved": np.array(float(moved.double().mean())),
-        "finished": np.array(run.status != "diverged"), **metrics,
-    }  # fmt: skip
+        "done": np.array(run.step),
+        "diverged": np.array(int(run.status == "diverged")),
+        **metrics,
+    }
 
 
-def thinned(steps: np.ndarray, values: np.ndarray, take: Callable[..., Any] = np.mean) -> tuple[np.ndarray, np.ndarray]:
-    """A curve of at most POINTS points, each the mean (or what `take` says) of its neighbours, in float32."""
-    if not len(steps):
-        return np.empty(0, np.int32), np.empty(0, np.float32)
-    groups = np.array_split(np.arange(len(steps)), min(POINTS, len(steps)))
-    ends = np.array([steps[g[-1]] for g in groups], dtype=np.int32)
-    return ends, np.array([take(values[g]) for g in groups], dtype=np.float32)
+def _group(run: TrainingRun, every: str) -> int:
+    """Records in a point of a kept curve: by the steps asked for, so that runs that ended early have the same points."""
+    return math.ceil(run.steps / max(run.config[every], 1) / POINTS)
+
+
+def thinned(
+    steps: np.ndarray, values: np.ndarray, size: int, take: Callable[..., Any] = np.mean
+) -> tuple[np.ndarray, np.ndarray]:
+    """A curve with one point for each `size` records: their last step, and their mean or what `take` says, in float32."""
+    starts = range(0, len(steps), size)
+    ends = [steps[min(start + size, len(steps)) - 1] for start in starts]
+    return np.array(ends, np.int32), np.array([take(values[start : start + size]) for start in starts], np.float32)
+
+
+def largest_ratio(run: TrainingRun, weights: Sequence[str], statistic: str) -> tuple[np.ndarray, np.ndarray]:
+    """Steps, and the largest |gradient| / |weight| over these weights at each; inf where one was not finite.
+
+    Args:
+        run: the run, recorded with `monitor_every`.
+        weights: names of the weights, as in `Spectrum.weights`.
+        statistic: the gradient monitor's name of what is read.
+    """
+    recorded = [run.history.gradients.get(f"{name}/{statistic}") for name in weights]
+    steps = sorted({int(step) for pair in run.history.gradients.values() for step in pair[0]})
+    largest = dict.fromkeys(steps, 0.0)
+    for pair in recorded:
+        # the log leaves out what is not finite: a step without a number had such a one
+        known = {} if pair is None else dict(zip(pair[0].tolist(), pair[1].tolist(), strict=True))
+        for step in steps:
+            largest[step] = max(largest[step], known.get(step, math.inf))
+    return np.array(steps), np.array([largest[step] for step in steps])
 
 
 def failed(arrays: Arrays) -> bool:
     """Whether the run diverged."""
-    return not bool(arrays["finished"])
+    return bool(arrays["diverged"])
 
 
-def _largest_ratio(gradients: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """The largest gradient over weight of all recurrent weights together, by step; the thinned curve keeps its peaks."""
-    curves = [pair for name, pair in gradients.items() if name.endswith("/maximum")]
-    if not curves:
-        return thinned(np.empty(0), np.empty(0))
-    length = min(len(steps) for steps, _ in curves)
-    return thinned(curves[0][0][:length], np.max([values[:length] for _, values in curves], axis=0), np.max)
+def kept(arrays: Arrays, key: str) -> float:
+    """A number of a run; inf where the run has none, since it diverged."""
+    return float(arrays.get(key, math.inf))
 
 
-def _median(values: np.ndarray) -> float:
-    return float(np.median(values)) if len(values) else 0.0
-
-
-def margins(layer: Any) -> Tensor:
-    """Distances of a layer's modes to the boundary: -Re lam in continuous time, 1 - |lam| in discrete time."""
-    with torch.no_grad():
-        lam = layer.eigenvalues().detach()
-    return -lam.real if layer.time == "continuous" else 1 - lam.abs()
+def speed(units: Sequence[Unit]) -> float:
+    """Tokens a second, the median over runs; 0 where nothing was logged."""
+    key = "tokens_per_second"
+    return float(np.median([entry[key] for u in units for entry in u.log if key in entry] or [0.0]))

@@ -13,9 +13,9 @@ CONFIG = {"seeds": 3, "states": 4, "dt": 0.1, "lr": 0.005, "batch": 8, "steps": 
 def _run(*losses, finished=True):
     return {
         "valid.curve": np.array(losses, dtype=np.float32), "valid.steps": 10 * np.arange(1, len(losses) + 1),
-        "finished": np.array(finished), "test.loss": np.array(losses[-1]), "test.accuracy": np.array(0.5),
-        "ratio.largest": np.array(1.0), "moved": np.array(0.5), "beyond": np.array(0.0), "margin": np.array([0.1, 0.1]),
-        "rate": np.array(0.005),
+        "diverged": np.array(not finished), "test.loss": np.array(losses[-1]), "test.accuracy": np.array(0.5),
+        "ratio.max": np.array(1.0), "moved": np.array(0.5), "beyond": np.array(0.0), "margin.start": np.array(0.1),
+        "margin.end": np.array(0.1), "rate": np.array(0.005),
     }  # fmt: skip
 
 

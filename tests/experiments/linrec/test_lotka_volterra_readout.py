@@ -41,7 +41,7 @@ def test_sampled_states_belong_to_their_outputs_and_are_whitened():
 def _unit(state, mlp, linear=1.0, finished=True):
     shown = {k: np.zeros((1, 3, 2)) for k in ("shown.truth", "shown.mlp")}
     arrays = {
-        "error.mlp": np.array([mlp, mlp]), "error.linear": np.array([linear, linear]), "finished": np.array(finished),
+        "error.mlp": np.array([mlp, mlp]), "error.linear": np.array([linear, linear]), "diverged": np.array(not finished),
         "steps": np.arange(2), "loss": np.ones(2), "by_step": np.ones((4, 2)), **shown,
     }  # fmt: skip
     return Unit({"state": state, "seed": 0}, arrays)

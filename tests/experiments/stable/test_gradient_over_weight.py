@@ -15,9 +15,9 @@ CONFIG = {"seeds": 5, "states": 4, "rates": [0.01, 0.02], "short": 1, "lr": 0.01
 def _run(ratio, crossed=0.0, finished=True):
     curve = np.array([ratio / 2, ratio], dtype=np.float32)
     return {
-        "ratio": curve, "ratio.steps": np.arange(2), "steps": np.arange(2), "loss": curve, "ratio.first": np.array(ratio / 2),
-        "ratio.largest": np.array(ratio), "valid.loss": np.array(0.1), "margin": np.array([0.1, 0.1]),
-        "moved": np.array(0.5), "crossed": np.array(crossed), "finished": np.array(finished), "rate": np.array(0.01),
+        "ratio": curve, "ratio.steps": np.arange(2), "steps": np.arange(2), "loss": curve, "ratio.start": np.array(ratio / 2),
+        "ratio.max": np.array(ratio), "valid.loss": np.array(0.1), "margin.start": np.array(0.1), "margin.end": np.array(0.1),
+        "moved": np.array(0.5), "crossed": np.array(crossed), "diverged": np.array(not finished), "rate": np.array(0.01),
     }  # fmt: skip
 
 
@@ -80,5 +80,5 @@ def test_a_unit_chooses_its_rate_on_short_runs_and_keeps_the_largest_ratio():
     (unit,) = [u for u in fig3.units(config) if u["f"] == "exp" and len(u["rates"]) == 2]
     arrays = run_unit(fig3.EXPERIMENT, unit).arrays
     assert float(arrays["rate"]) == unit["rates"][int(arrays["short"].argmin())]
-    assert len(arrays["ratio"]) == 4 and float(arrays["ratio.largest"]) == arrays["ratio"].max() > 0
-    assert arrays["margin"][0] == pytest.approx(1 - np.exp(-0.001), rel=1e-3)  # float32
+    assert len(arrays["ratio"]) == 4 and float(arrays["ratio.max"]) == arrays["ratio"].max() > 0
+    assert arrays["margin.start"] == pytest.approx(1 - np.exp(-0.001), rel=1e-3)  # float32

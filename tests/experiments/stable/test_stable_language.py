@@ -55,9 +55,9 @@ def test_a_run_keeps_short_curves_and_what_its_modes_did(tiny):
     for unit in tiny[1].values():
         arrays = unit.arrays
         assert len(arrays["loss"]) == len(arrays["ratio"]) == 8 and np.isfinite(arrays["loss"]).all()
-        assert arrays["distance"][0] == pytest.approx(0.0009995, rel=1e-3)  # float32 eigenvalues near 1
+        assert arrays["margin.start"] == pytest.approx(0.0009995, rel=1e-3)  # float32 eigenvalues near 1
         assert 0 <= arrays["moved"] <= 1 and arrays["eigenvalues"].shape == (1, 4)
-        assert unit.log[-1]["tokens_per_second"] > 0 and unit.log[-1]["status"] == "finished"
+        assert unit.log[0]["tokens_per_second"] > 0 and unit.log[0]["status"] == "finished"
 
 
 def test_models_of_a_seed_differ_in_nothing_but_the_free_weights():
@@ -91,9 +91,10 @@ def test_the_papers_model_is_built_on_the_meta_device():
 
 def _unit(name, seed, lr=0.005, share=0.8, data="shakespeare", **values):
     arrays = {
-        "steps": np.arange(1, 41), "loss": np.linspace(4, 3, 40), "first_loss": 4.0, "finished": True, "train_loss": 3.0,
-        "valid_loss": 3.0, "test_loss": 3.0, "start_ratio": np.ones((2, 5)), "ratio_steps": np.arange(40), "ratio": np.ones(40),
-        "distance": [1e-3, 2e-3], "moved": 0.5, "crossed": 0.0, **values,
+        "steps": np.arange(1, 41), "loss": np.linspace(4, 3, 40), "train.first": 4.0, "diverged": 0, "train.loss": 3.0,
+        "valid.loss": 3.0, "test.loss": 3.0, "start": np.ones((2, 5)), "ratio.steps": np.arange(40), "ratio": np.ones(40),
+        "ratio.start": 1.0, "ratio.max": 1.0, "margin.start": 1e-3, "margin.end": 2e-3, "done": 40, "moved": 0.5,
+        "crossed": 0.0, **values,
     }  # fmt: skip
     config = {**language.STANDARD, "data": data, "parameterization": name, "lr": lr, "share": share, "seed": seed}
     arrays = {key: np.asarray(value, dtype=np.float64) for key, value in arrays.items()}
@@ -114,16 +115,15 @@ def _ratio(name, worse=()):
 
 
 def test_fig4_counts_seeds_in_which_best_starts_smallest():
-    small = lambda size: np.full((2, 5), size)  # noqa: E731
-    found = _claims("stable-fig4", lambda name, *_: {"start_ratio": small(_ratio(name))})
+    found = _claims("stable-fig4", lambda name, *_: {"ratio.start": _ratio(name)})
     assert found[f"start, {B1}, shakespeare"].status == "met"
     assert found[f"start, {B2}, shakespeare"].status == "not met"
     assert "Not above it in every seed: exp" in found[f"start, {B2}, shakespeare"].explanation
     assert "50% of the modes moved" in found[f"start, {B2}, shakespeare"].explanation
     assert found["stable ones narrower, shakespeare"].status == "not met"
-    found = _claims("stable-fig4", lambda name, *_: {"start_ratio": small(_ratio(name, ("direct", "relu")))})
+    found = _claims("stable-fig4", lambda name, *_: {"ratio.start": _ratio(name, ("direct", "relu"))})
     assert found["stable ones narrower, shakespeare"].status == "met"
-    found = _claims("stable-fig4", lambda name, seed, *_: {"start_ratio": small(_ratio(name) if seed == 0 else 1.0)})
+    found = _claims("stable-fig4", lambda name, seed, *_: {"ratio.start": _ratio(name) if seed == 0 else 1.0})
     assert found[f"start, {B1}, shakespeare"].numbers["seeds won"] == 1
     assert found[f"start, {B1}, shakespeare"].status == "not met"
 
@@ -131,7 +131,7 @@ def test_fig4_counts_seeds_in_which_best_starts_smallest():
 def test_fig5_leaves_exp_to_its_own_claim_where_its_weights_pass_through_zero():
     def made(crossed):
         return lambda name, *_: {
-            "ratio": np.full(40, 0.05 if name == "exp" else _ratio(name)),
+            "ratio.max": 0.05 if name == "exp" else _ratio(name),
             "crossed": crossed if name == "exp" else 0.0,
         }
 
@@ -144,9 +144,9 @@ def test_fig5_leaves_exp_to_its_own_claim_where_its_weights_pass_through_zero():
 
 
 def test_a_run_that_diverged_has_lost():
-    found = _claims("stable-fig5", lambda name, *_: {"ratio": np.full(40, _ratio(name)), "finished": name != B1})
+    found = _claims("stable-fig5", lambda name, *_: {"ratio.max": _ratio(name), "diverged": name == B1})
     assert found[f"training, {B1}, shakespeare"].status == "not met"
-    assert read.Run(_unit(B1, 0, finished=False)).upward == math.inf
+    assert read.Run(_unit(B1, 0, diverged=1)).upward == math.inf
 
 
 def test_fig6_asks_for_the_steadiest_loss_at_the_largest_rate_where_some_loss_fluctuates():
@@ -186,7 +186,7 @@ def test_below_direct_means_by_two_standard_errors_of_the_paired_difference(loss
 def test_table2_takes_the_recurrent_rate_that_validation_chooses():
     def made(name, seed, lr, share):
         better = name in read.STABLE and share == 0.2
-        return {"valid_loss": 2.0 if better else 3.0, "test_loss": 2.5 + 0.01 * seed if better else 3.0}
+        return {"valid.loss": 2.0 if better else 3.0, "test.loss": 2.5 + 0.01 * seed if better else 3.0}
 
     found = _claims("stable-table2", made)
     assert found["the paper's rates, shakespeare"].status == "not met"
@@ -196,7 +196,7 @@ def test_table2_takes_the_recurrent_rate_that_validation_chooses():
 
 def test_table3_compares_the_largest_rates_that_train():
     def made(reach):
-        return lambda name, seed, lr, share: {} if lr <= reach.get(name, 0.01) else {"finished": False}
+        return lambda name, seed, lr, share: {} if lr <= reach.get(name, 0.01) else {"diverged": 1}
 
     found = _claims("stable-table3", made({B1: 0.1, B2: 0.03, "exp": 0.03}))
     assert found[f"largest rate, {B1}"].status == "met"
@@ -205,18 +205,11 @@ def test_table3_compares_the_largest_rates_that_train():
     assert _claims("stable-table3", made({B1: 0.1}), steps=100)[f"largest rate, {B1}"].status == "undecided"
     alike = _claims("stable-table3", made({}))[f"largest rate, {B1}"]
     assert alike.status == "undecided" and "all parameterizations train, or none does" in alike.explanation
-    assert not table3.trains(read.Run(_unit(B1, 0, train_loss=3.6)))
-
-
-def test_points_of_a_curve_that_ended_early_lie_where_those_of_a_whole_one_do():
-    whole, early = language._parts(300, 300), language._parts(99, 300)
-    assert [len(part) for part in whole] == [2] * 150 and sum(map(len, early)) == 99
-    assert all(np.array_equal(a, b[: len(a)]) for a, b in zip(early, whole, strict=False))
-    assert language._parts(0, 300) == []
+    assert not table3.trains(read.Run(_unit(B1, 0, **{"train.loss": 3.6})))
 
 
 def test_what_a_mode_past_the_boundary_does_is_said():
-    runs = {name: [read.Run(_unit(name, 0, distance=[1e-3, -0.01]))] for name in language.PARAMETERIZATIONS}
+    runs = {name: [read.Run(_unit(name, 0, **{"margin.end": -0.01}))] for name in language.PARAMETERIZATIONS}
     text = read.account(runs, ["direct"])
     assert (
         "0.001 from the boundary at the start and -0.01 at the end" in text and "grows 13-fold over 256 steps" in text
@@ -226,7 +219,8 @@ def test_what_a_mode_past_the_boundary_does_is_said():
 
 def test_a_bar_says_how_many_runs_diverged():
     runs = {
-        name: [read.Run(_unit(name, s, test_loss=math.inf if s < 2 else 3.0)) for s in range(3)] for name in ("exp",)
+        name: [read.Run(_unit(name, s, **{"test.loss": math.inf if s < 2 else 3.0})) for s in range(3)]
+        for name in ("exp",)
     }
     (bars,) = table2._panel("", runs).layers
     assert list(bars.names) == ["exp (2 of 3 diverged)"] and bars.y.tolist() == [3.0]

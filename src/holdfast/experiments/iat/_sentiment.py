@@ -102,8 +102,6 @@ def _lstm(config: Config, parts: Texts, facts: Mapping[str, Any], work: Work) ->
         "monitor_every": 10,
     }  # fmt: skip
     done = trained(model, task, settings, work)
-    steps, loss = _runs.thinned(done.history.steps, done.history.loss)
-    work.log(status=done.status, reason=done.reason, tokens_per_second=float(np.median(done.history.tokens_per_second)))
     model.eval()
 
     def score(texts: list[str]) -> Tensor:
@@ -114,8 +112,8 @@ def _lstm(config: Config, parts: Texts, facts: Mapping[str, Any], work: Work) ->
 
     known = {word: np.array(task.ids(word)[0] != 1) for word in WORDS}
     return {
-        "accuracy": np.array([done.metrics.get("test", {}).get("accuracy", 0.0)]), "steps": steps, "loss": loss,
-        "finished": np.array(done.status != "diverged"), **{k: v[None] for k, v in _memory(score, config["copies"]).items()},
+        **_runs.outcome(done, work), "accuracy": np.array([done.metrics.get("test", {}).get("accuracy", 0.0)]),
+        **{k: v[None] for k, v in _memory(score, config["copies"]).items()},
         **{f"known.{word}": value for word, value in known.items()},
     }  # fmt: skip
 
@@ -146,7 +144,7 @@ def _encoder(config: Config, parts: Texts, work: Work) -> Arrays:
 
     curves = [_memory(score_of(head), config["copies"]) for head, _ in heads]
     memory = {name: np.stack([c[name] for c in curves]) for name in curves[0]}
-    return {"accuracy": np.array([accuracy for _, accuracy in heads]), "finished": np.array(True), **memory}
+    return {"accuracy": np.array([accuracy for _, accuracy in heads]), "diverged": np.array(0), **memory}
 
 
 def _head(task: ArrayTask, steps: int, seed: int, work: Work) -> tuple[nn.Module, float]:

@@ -7,7 +7,7 @@ parameterization, and sees the same batches in the same order.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,16 +16,14 @@ import torch
 from torch import Tensor
 
 from holdfast.data import ArrayTask, load_task
-from holdfast.experiments._training import trained
+from holdfast.experiments import _runs
 from holdfast.experiments.base import Arrays, Config, Unit, Work
 from holdfast.figures import Axis, Cell, Line, Panel
 from holdfast.nn import ContinuousRNN
-from holdfast.training import TrainingRun
 
 FASTEST = 4.0  # of the rates at the start; the slowest is 1/m
 RATES = (0.2, 0.5, 1.0, 2.0)  # of the learning rate: the recurrent rates that are tried on short runs
-MOVED = 0.1  # an eigenvalue whose real part changed by more than this share has moved
-POINTS = 100  # of a learning curve
+POINTS = 100  # records of a run
 # settings of a preset that every unit with a student depends on
 TRAINING = ("steps", "batch", "lr", "dt", "train_size", "train_steps", "test_size", "test_steps")
 PAPER: Config = {
@@ -81,55 +79,22 @@ def cost(config: Config) -> float:
     return config["steps"] * (0.001 + 7e-7 * config["m"] ** 2 * config["train_steps"] / 32)
 
 
-def learn(config: Config, given: Lesson, work: Work, part: tuple[float, float] = (0.0, 0.9)) -> tuple[Any, Arrays]:
+def learn(config: Config, given: Lesson, work: Work) -> tuple[Any, Arrays]:
     """A trained student and what its training recorded; the recurrent rate is the common one or, "best", a chosen one."""
-    rate, factors = 1.0, RATES if config.get("rate") == "best" else ()
-    if factors:
-        short = {"steps": config["trial_steps"], "evaluate_every": config["trial_steps"]}
-        losses = []
-        for factor in factors:
-            run = _train(student(config), given, config, work, factor, f"trial-{factor:g}", (0.0, 0.0), short)
-            losses.append(run.metrics.get("valid", {}).get("loss", math.inf))
-        rate = factors[int(np.argmin(losses))]
-    model = student(config)
-    before = model.margin(), _real(model)
-    run = _train(model, given, config, work, rate, "run", part, {"evaluate_every": config["steps"]})
-    work.log(status=run.status, reason=run.reason, tokens_per_second=float(np.median(run.history.tokens_per_second)))
-    return model, {**_record(run, model, *before), "rate": np.array(rate * config["lr"])}
-
-
-def _train(
-    model: ContinuousRNN, given: Lesson, config: Config, work: Work, rate: float, name: str, part: tuple[float, float],
-    changes: Mapping[str, Any],
-) -> TrainingRun:  # fmt: skip
-    steps = changes.get("steps", config["steps"])
+    steps, best = config["steps"], config.get("rate") == "best"
+    every = max(1, steps // POINTS)
     settings = {
-        "steps": steps, "batch": config["batch"], "lr": config["lr"], "recurrent_lr": rate * config["lr"],
-        "weight_decay": 0.0, "seed": config["seed"], "log_every": max(1, steps // POINTS),
-        "monitor_every": max(1, steps // POINTS), "checkpoint_every": max(500, steps // 10), **changes,
+        "steps": steps, "batch": config["batch"], "lr": config["lr"], "weight_decay": 0.0, "seed": config["seed"],
+        "log_every": every, "monitor_every": every, "evaluate_every": steps, "checkpoint_every": max(500, steps // 10),
     }  # fmt: skip
-    return trained(model, ArrayTask(given.train, given.valid), settings, work, name=name, part=part)
-
-
-def _record(run: TrainingRun, model: ContinuousRNN, margin: float, real: np.ndarray) -> dict[str, np.ndarray]:
+    rates = [factor * config["lr"] for factor in (RATES if best else (1.0,))]
+    task, short = ArrayTask(given.train, given.valid), config["trial_steps"] if best else 0
+    start = _runs.Spectrum.of(student(config))
+    model, run, choice = _runs.fit_at(
+        lambda: student(config), task, settings, rates, work, short=short, part=(0.0, 0.9)
+    )
     # norms, not entries: Q's free weights start at 0, and a gradient over 0 says nothing
-    ratios = run.history.gradients.get("recurrence/norm_ratio", ((), np.array([math.inf])))[1]
-    moved = np.abs(_real(model) - real) > MOVED * np.abs(real)
-    return {
-        "loss_step": run.history.steps.astype(np.float32),
-        "loss": run.history.loss.astype(np.float32),
-        "diverged": np.array(run.status == "diverged"),
-        "final_loss": np.array(run.metrics.get("valid", {}).get("loss", math.inf)),
-        "margin": np.array([margin, model.margin()]),
-        "ratio": np.array([ratios[0], ratios.max()]),
-        "moved": np.array(moved.mean()),
-    }
-
-
-def _real(model: ContinuousRNN) -> np.ndarray:
-    """Real parts of the eigenvalues, sorted."""
-    with torch.no_grad():
-        return np.sort(model.eigenvalues().real.double().numpy())
+    return model, {**_runs.record(run, start, _runs.Spectrum.of(model), work, "norm_ratio"), **choice}
 
 
 RUN_HEADS = (
@@ -141,16 +106,14 @@ RUN_HEADS = (
 def run_row(units: Sequence[Unit]) -> tuple[Cell, ...]:
     """Medians over the runs of one kind, under RUN_HEADS; a run that diverged counts with an infinite loss."""
 
-    def median(name: str, k: int | None = None) -> float:
-        values = [u.arrays[name] if k is None else u.arrays[name][k] for u in units]
-        return float(np.median(np.array(values, dtype=np.float64)))
+    def median(name: str) -> float:
+        return float(np.median([_runs.kept(u.arrays, name) for u in units]))
 
-    speeds = [entry["tokens_per_second"] for u in units for entry in u.log if "tokens_per_second" in entry]
-    loss = median("final_loss")
+    loss = median("valid.loss")
+    modes = ("margin.start", "margin.end", "ratio.start", "ratio.max", "moved", "rate")
     return (
-        len(units), sum(bool(u.arrays["diverged"]) for u in units), loss if math.isfinite(loss) else "diverged",
-        median("margin", 0), median("margin", 1), median("ratio", 0), median("ratio", 1), median("moved"), median("rate"),
-        float(np.median(speeds)) if speeds else None,
+        len(units), sum(_runs.failed(u.arrays) for u in units), loss if math.isfinite(loss) else "diverged",
+        *map(median, modes), round(_runs.speed(units)),
     )  # fmt: skip
 
 
@@ -159,7 +122,7 @@ def loss_panel(title: str, units: Sequence[Unit], legend: bool = True) -> Panel:
     lines = []
     for k, m in enumerate(sorted({u.config["m"] for u in units})):
         runs = [u.arrays for u in units if u.config["m"] == m]
-        longest = max((run["loss_step"] for run in runs), key=len)
+        longest = max((run["steps"] for run in runs), key=len)
         # what a diverged run did not reach is infinite
         padded = [np.pad(run["loss"], (0, len(longest) - len(run["loss"])), constant_values=np.inf) for run in runs]
         low, high = np.min(padded, 0), np.max(padded, 0)

@@ -32,6 +32,7 @@ PAPERS_ACCURACY = {"softplus": 71.36, "exp": 70.55, "inverse": 70.77, "direct": 
 TRAINS = 0.9  # of log 10, the loss of a guess: above it a model has not trained
 ENOUGH = 8 / 9  # of the stable runs
 SEEDS = 3
+MODES = ("ratio.max", "moved", "beyond", "margin.start", "margin.end")
 Runs = Mapping[tuple[str, str, int], Arrays]
 
 
@@ -79,8 +80,8 @@ def run(config: Config, work: Work) -> Arrays:
         return RowReader(config["f"], config["states"], config["dt"])
 
     model, done, choice = _runs.fit_at(make, task, settings, config["rates"], work, short=config["short"])
-    start, end = (_runs.margins(m.layer) for m in (make(), model))
-    beyond = np.array(float((end < 0).double().mean()))
+    start, end = _runs.Spectrum.of(make()), _runs.Spectrum.of(model)
+    beyond = np.array(float((end.margin < 0).double().mean()))
     return {**_runs.record(done, start, end, work), **choice, "beyond": beyond}
 
 
@@ -159,7 +160,7 @@ def _sooner(runs: Runs, column: str, seeds: range) -> Claim:
 
 
 def _better(runs: Runs, seeds: range) -> Claim:
-    loss = {f: float(np.mean([_final_test(runs[PAPER, f, s]) for s in seeds])) for f in NAMES}
+    loss = {f: float(np.mean([_runs.kept(runs[PAPER, f, s], "test.loss") for s in seeds])) for f in NAMES}
     return Claim.decide(
         "test loss",
         "Every stable parameterization ends with a test loss below direct's, in the mean over the seeds",
@@ -182,10 +183,6 @@ def _beyond(runs: Runs, seeds: range) -> Claim:
     )
 
 
-def _final_test(arrays: Arrays) -> float:
-    return math.inf if _runs.failed(arrays) else float(arrays["test.loss"])
-
-
 def _table(runs: Runs, seeds: range) -> Table:
     rows = []
     for column in (PAPER, CHOSEN):
@@ -198,8 +195,7 @@ def _table(runs: Runs, seeds: range) -> Table:
                 (
                     column, f, rates, len(found) - len(done), _mean(loss), _error(loss), PAPERS_LOSS.get(f, "-"),
                     _mean([100 * a for a in accuracy]), PAPERS_ACCURACY.get(f, "-"),
-                    *(float(np.median([a[k] for a in found])) for k in ("ratio.largest", "moved", "beyond")),
-                    *(float(v) for v in np.median([a["margin"] for a in found], axis=0)),
+                    *(float(np.median([a[k] for a in found])) for k in MODES),
                 )
             )  # fmt: skip
     heads = (

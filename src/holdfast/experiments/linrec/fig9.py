@@ -56,16 +56,13 @@ def run(config: Config, work: Work) -> Arrays:
         work,
         part=(0.1, 0.9),
     )  # fmt: skip
-    work.log(status=done.status, reason=done.reason, tokens_per_second=float(np.median(done.history.tokens_per_second)))
 
     def outputs(given: Tensor) -> tuple[Tensor, Tensor]:
         known = white(given)
         with torch.no_grad():
             return mlp(known) * spread + middle, (_padded(known) @ linear) * spread + middle
 
-    steps, loss = _runs.thinned(done.history.steps, done.history.loss)
-    finished = np.array(done.status != "diverged")
-    return {"steps": steps, "loss": loss, "finished": finished, **_judged(task, states, outputs)}
+    return {**_runs.outcome(done, work), **_judged(task, states, outputs)}
 
 
 def recurrence(config: Config) -> Callable[[Tensor], Tensor]:

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.data import AbstractTask
+from holdfast.experiments._runs import Spectrum, record, speed
 from holdfast.experiments._training import trained
 from holdfast.experiments.base import Arrays, Config, Unit, Work
-from holdfast.experiments.stable._traces import Spectrum, tokens_per_second, traces
 from holdfast.figures import Axis, Figure, Line, Panel, Points, Table
 from holdfast.nn import DiagonalSSM
 
@@ -50,7 +50,7 @@ def level_(layer: DiagonalSSM) -> DiagonalSSM:
 
 
 def one_run(model: nn.Module, task: AbstractTask, settings: Mapping[str, Any], work: Work) -> Arrays:
-    """Trains and keeps what `traces` does; the speed, which is never the same twice, goes into the log.
+    """Trains and keeps what `record` does.
 
     Args:
         model: ends with the last weights.
@@ -60,9 +60,7 @@ def one_run(model: nn.Module, task: AbstractTask, settings: Mapping[str, Any], w
     """
     start = Spectrum.of(model)
     run = trained(model, task, settings, work)
-    speed = tokens_per_second(run)
-    work.log(status=run.status, reason=run.reason, tokens_per_second=speed if np.isfinite(speed) else 0.0)
-    return traces(run, start, Spectrum.of(model))
+    return record(run, start, Spectrum.of(model), work)
 
 
 def trials(units: Sequence[Unit]) -> Trials:
@@ -100,12 +98,6 @@ def columns(found: Trials) -> dict[str, dict[str, Sequence[Unit]]]:
 def median(units: Sequence[Unit], key: str) -> float:
     """The median of a kept number over runs."""
     return float(np.median([float(u.arrays[key]) for u in units]))
-
-
-def speed(units: Sequence[Unit]) -> float:
-    """Tokens a second, the median over runs."""
-    key = "tokens_per_second"
-    return float(np.median([entry[key] for u in units for entry in u.log if key in entry] or [0.0]))
 
 
 def row(label: str, units: Sequence[Unit], paper: float | None) -> list[Any]:

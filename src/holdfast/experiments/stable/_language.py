@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import pydoc_data.topics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,10 @@ from holdfast.data import load_task
 from holdfast.data.base import AbstractTask
 from holdfast.data.download import set_folder
 from holdfast.data.text import SHAKESPEARE
+from holdfast.experiments._runs import POINTS, Spectrum, record
 from holdfast.experiments._training import trained
 from holdfast.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
-from holdfast.nn import HyenaBlock, LanguageModel
+from holdfast.nn import AbstractRecurrent, HyenaBlock, LanguageModel
 from holdfast.parameterizations import get
 from holdfast.training import TrainingRun
 
@@ -53,9 +54,8 @@ QUICK: dict[str, Any] = {
     **STANDARD, "data": ["shakespeare"], "download": False, "seeds": 1, "width": 16, "depth": 1, "state": 16, "length": 64,
     "batch": 4, "evaluated": 8,
 }  # fmt: skip
-POINTS = 200  # most points of a saved curve
 EVERY_STEP = 1000  # up to this many steps each is recorded, and a point of a curve stands for some of them
-MOVED = 0.1  # a mode moved if its distance to the boundary, the inverse of its memory, changed by this share
+NOTHING = (np.empty(0), np.empty(0))
 SPREAD = ("minimum", "quantile_0.05", "quantile_0.5", "quantile_0.95", "maximum")
 
 
@@ -127,22 +127,15 @@ def run(config: Config, work: Work) -> Arrays:
     """Trains one model and keeps its curves, its losses, and what its recurrent weights did."""
     task = load(config)
     model = build(config, task.inputs.size)
-    weights, lam = _recurrent(model)
+    start, weights = Spectrum.of(model), _weights(model)
     done = trained(model, task, _settings(config), work)
-    work.log(
-        status=done.status, reason=done.reason, step=done.step, data=task.describe(),
-        tokens_per_second=float(np.median(done.history.tokens_per_second)) if len(done.history.steps) else 0.0,
-    )  # fmt: skip
-    return {**_losses(done), **_ratios(done, config["depth"]), **_modes(weights, lam, *_recurrent(model))}
-
-
-def _every(steps: int) -> int:
-    """Steps between two records."""
-    return 1 if steps <= EVERY_STEP else math.ceil(steps / POINTS)
+    kept = record(done, start, Spectrum.of(model), work)
+    work.log(data=task.describe())
+    return {**kept, **_losses(done), "start": _spread(done, start.weights), **_modes(model, weights)}
 
 
 def _settings(config: Config) -> dict[str, Any]:
-    every = _every(config["steps"])
+    every = 1 if config["steps"] <= EVERY_STEP else math.ceil(config["steps"] / POINTS)
     return {
         "lr": config["lr"], "recurrent_lr": config["share"] * config["lr"], "weight_decay": config["weight_decay"],
         "warmup": config["warmup"], "steps": config["steps"], "batch": config["batch"], "seed": config["seed"],
@@ -151,74 +144,36 @@ def _settings(config: Config) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _recurrent(model: LanguageModel) -> tuple[Tensor, Tensor]:
-    """Free weights and eigenvalues of all blocks, (blocks, modes)."""
-    mixers = [block.mixer for block in model.blocks if isinstance(block, HyenaBlock)]
-    with torch.no_grad():
-        weights = torch.stack([mixer.get_parameter("w") for mixer in mixers])
-        lam = torch.stack([mixer.eigenvalues() for mixer in mixers])
-    return weights.clone(), lam.clone()
+def _mixers(model: LanguageModel) -> list[AbstractRecurrent]:
+    return [block.mixer for block in model.blocks if isinstance(block, HyenaBlock)]
+
+
+@torch.no_grad()
+def _weights(model: LanguageModel) -> Tensor:
+    """Free weights of all blocks, (blocks, modes); a copy."""
+    return torch.stack([mixer.get_parameter("w") for mixer in _mixers(model)]).clone()
 
 
 def _losses(done: TrainingRun) -> dict[str, np.ndarray]:
-    """The curve, and final losses, which are +inf for a run that diverged."""
-    finished = done.status == "finished"
+    """The first training loss, and the mean over the last tenth; +inf for a run that diverged."""
     loss = done.history.loss
-    parts = _parts(len(loss), done.steps)
-    last = loss[-max(1, len(loss) // 10) :].mean() if finished else math.inf
-    final = {split: done.metrics.get(split, {}).get("loss", math.inf) for split in ("valid", "test")}
-    return {
-        "steps": np.array([done.history.steps[part[-1]] for part in parts], dtype=np.int32),
-        "loss": np.array([loss[part].mean() for part in parts], dtype=np.float32),
-        "first_loss": np.array(loss[0] if len(loss) else math.inf),
-        "finished": np.array(finished),
-        "train_loss": np.array(last),
-        **{f"{split}_loss": np.array(value) for split, value in final.items()},
-    }
+    last = loss[-max(1, len(loss) // 10) :].mean() if done.status == "finished" else math.inf
+    return {"train.first": np.array(loss[0] if len(loss) else math.inf), "train.loss": np.array(last)}
 
 
-def _ratios(done: TrainingRun, depth: int) -> dict[str, np.ndarray]:
-    """|gradient| / |weight| over all recurrent weights: its spread at the first step, its largest at every record.
-
-    The log leaves out what is not finite: it is +inf here.
-    """
-    records: Mapping[str, tuple[np.ndarray, np.ndarray]] = done.history.gradients
-    none = (np.empty(0), np.empty(0))
-    steps = sorted({int(step) for where, _ in records.values() for step in where})
-    largest = {step: [math.inf] * depth for step in steps}
-    start = np.full((depth, len(SPREAD)), math.inf)
-    for k in range(depth):
-        where, values = records.get(f"blocks.{k}.mixer.w/maximum", none)
-        for step, value in zip(where, values, strict=True):
-            largest[int(step)][k] = value
-        for j, name in enumerate(SPREAD):
-            where, values = records.get(f"blocks.{k}.mixer.w/{name}", none)
-            start[k, j] = values[0] if len(where) and where[0] == 0 else math.inf
-    curve = np.array([max(largest[step]) for step in steps])
-    parts = _parts(len(curve), done.steps)
-    return {
-        "start_ratio": start.astype(np.float32),
-        "ratio_steps": np.array([steps[part[0]] for part in parts], dtype=np.int32),
-        "ratio": np.array([curve[part].max() for part in parts], dtype=np.float32),
-    }
+def _spread(done: TrainingRun, weights: Sequence[str]) -> np.ndarray:
+    """The spread of |gradient| / |weight| at the first step, (blocks, SPREAD); +inf where the log has none."""
+    found = [[done.history.gradients.get(f"{name}/{key}", NOTHING) for key in SPREAD] for name in weights]
+    first = [[float(v[0]) if len(at) and at[0] == 0 else math.inf for at, v in block] for block in found]
+    return np.array(first, dtype=np.float32)
 
 
-def _parts(length: int, steps: int) -> list[np.ndarray]:
-    """Places of a record in groups of one size, one group for each point of a saved curve."""
-    size = math.ceil(steps / _every(steps) / POINTS)
-    return [np.arange(start, min(start + size, length)) for start in range(0, length, size)]
-
-
-def _modes(w0: Tensor, lam0: Tensor, w: Tensor, lam: Tensor) -> dict[str, np.ndarray]:
-    """Distance of the slowest mode to the boundary at the start and the end, and which modes moved or changed sign."""
-    before, after = (1 - x.double().abs() for x in (lam0, lam))
-    moved = (after - before).abs() > MOVED * before
-    return {
-        "distance": np.array([float(before.min()), float(after.min())]),
-        "moved": np.array(float(moved.double().mean())),
-        "crossed": np.array(float((w0 * w < 0).double().mean())),
-        "eigenvalues": lam.float().numpy(),
-    }
+@torch.no_grad()
+def _modes(model: LanguageModel, weights: Tensor) -> dict[str, np.ndarray]:
+    """The eigenvalues at the end, and the share of weights that changed sign."""
+    lam = torch.stack([mixer.eigenvalues() for mixer in _mixers(model)])
+    crossed = (weights * _weights(model) < 0).double().mean()
+    return {"crossed": np.array(float(crossed)), "eigenvalues": lam.float().numpy()}
 
 
 def cost(config: Config) -> float:

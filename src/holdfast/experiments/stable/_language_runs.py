@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from holdfast.experiments._runs import failed, kept, speed
 from holdfast.experiments.base import Unit
 from holdfast.experiments.stable._language import PARAMETERIZATIONS
 from holdfast.figures import Axis, Line, Panel, Table
@@ -37,29 +38,18 @@ class Run:
 
     unit: Unit
 
-    def __getattr__(self, name: str) -> float:
-        return float(self.unit.arrays[name])
+    def __getitem__(self, key: str) -> float:
+        return kept(self.unit.arrays, key)
 
     @property
     def finished(self) -> bool:
         """Whether it did not diverge."""
-        return bool(self.unit.arrays["finished"])
-
-    @property
-    def start_ratio(self) -> float:
-        """Largest |gradient| / |weight| of a recurrent weight at the first step."""
-        return float(self.unit.arrays["start_ratio"][:, -1].max())
+        return not failed(self.unit.arrays)
 
     @property
     def largest_ratio(self) -> float:
-        """The same over the whole training; +inf for a run that diverged."""
-        return float(self.unit.arrays["ratio"].max()) if self.finished else math.inf
-
-    @property
-    def distances(self) -> tuple[float, float]:
-        """Distance 1 - |lam| of the slowest mode to the boundary at the start and at the end; below 0 is past it."""
-        first, last = self.unit.arrays["distance"]
-        return float(first), float(last)
+        """Largest |gradient| / |weight| of a recurrent weight over the whole training; +inf for a run that diverged."""
+        return self["ratio.max"] if self.finished else math.inf
 
     @property
     def upward(self) -> float:
@@ -115,11 +105,11 @@ def account(runs: Runs, names: Sequence[str]) -> str:
     parts = []
     for name in names:
         found = runs[name]
-        first, last = (median(found, lambda run, k=k: run.distances[k]) for k in (0, 1))  # type: ignore[misc]
+        first, last = (median(found, lambda run, k=k: run[k]) for k in ("margin.start", "margin.end"))  # type: ignore[misc]
         ended = sum(not run.finished for run in found)
         parts.append(
             f"{name}: slowest mode {first:.2g} from the boundary at the start and {last:.2g} at the end, "
-            f"{median(found, lambda run: run.moved):.0%} of the modes moved"
+            f"{median(found, lambda run: run['moved']):.0%} of the modes moved"
             + _growth(last, found[0].unit.config["length"])
             + (f", {ended} of {len(found)} runs diverged" if ended else "")
         )
@@ -171,10 +161,10 @@ def runs_table(units: Sequence[Unit]) -> Table:
     )  # fmt: skip
     rows = []
     for unit in units:
-        one, step = Run(unit), unit.log[-1]["step"] if unit.log else len(unit.arrays["loss"])
-        losses, modes = (one.train_loss, one.test_loss), (*one.distances, one.moved, one.crossed)
-        numbers = (*losses, *modes, one.start_ratio, one.largest_ratio, one.upward)
-        ended = "finished" if one.finished else f"diverged at step {step}"
+        one = Run(unit)
+        keys = ("train.loss", "test.loss", "margin.start", "margin.end", "moved", "crossed", "ratio.start")
+        numbers = (*(one[key] for key in keys), one.largest_ratio, one.upward)
+        ended = "finished" if one.finished else f"diverged at step {int(one['done'])}"
         rows.append([*_settings(unit), ended, *map(_shown, numbers)])
     caption = (
         "Every run. A mode moved if its memory length 1/(1 - |lam|) changed by more than a tenth; a distance below 0 is a mode "
@@ -186,13 +176,13 @@ def runs_table(units: Sequence[Unit]) -> Table:
 def modes_table(title: str, runs: Runs, name: str) -> Table:
     """What the recurrent weights of each parameterization did: medians over seeds."""
     values: dict[str, Callable[[Run], float]] = {
-        "slowest mode to boundary, start": lambda run: run.distances[0],
-        "end": lambda run: run.distances[1],
-        "share of modes that moved": lambda run: run.moved,
-        "share of weights that changed sign": lambda run: run.crossed,
-        "largest gradient over weight, start": lambda run: run.start_ratio,
+        "slowest mode to boundary, start": lambda run: run["margin.start"],
+        "end": lambda run: run["margin.end"],
+        "share of modes that moved": lambda run: run["moved"],
+        "share of weights that changed sign": lambda run: run["crossed"],
+        "largest gradient over weight, start": lambda run: run["ratio.start"],
         "in training": lambda run: run.largest_ratio,
-        "train loss": lambda run: run.train_loss,
+        "train loss": lambda run: run["train.loss"],
     }
     rows = [[f, *(_shown(median(found, value)) for value in values.values())] for f, found in runs.items()]
     return Table(
@@ -207,10 +197,7 @@ def modes_tables(found: Mapping[str, Runs]) -> list[Table]:
 
 def speed_table(units: Sequence[Unit]) -> Table:
     """Tokens a second of every run: the only table that two runs of the same command do not agree on."""
-    rows = [
-        [*_settings(unit), round(unit.log[-1]["tokens_per_second"]) if unit.log else None, round(unit.seconds, 1)]
-        for unit in units
-    ]
+    rows = [[*_settings(unit), round(speed([unit])), round(unit.seconds, 1)] for unit in units]
     caption = "Tokens a second while training, median over the log, and seconds of the whole run."
     return Table("speed", caption, (*HEADS, "tokens a second", "seconds"), rows)
 

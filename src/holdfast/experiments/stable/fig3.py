@@ -78,7 +78,7 @@ def run(config: Config, work: Work) -> Arrays:
     model, done, choice = _runs.fit_at(
         lambda: _student(config), task, settings, config["rates"], work, short=config["short"]
     )
-    start, end = (_runs.margins(m.layer) for m in (_student(config), model))
+    start, end = _runs.Spectrum.of(_student(config)), _runs.Spectrum.of(model)
     return {**_runs.record(done, start, end, work), **choice, "crossed": np.array(model.crossed.numpy().mean())}  # type: ignore[operator]
 
 
@@ -114,7 +114,7 @@ def _column(config: Config) -> str:
 
 
 def _ratio(arrays: Arrays) -> float:
-    return float("inf") if _runs.failed(arrays) else float(arrays["ratio.largest"])
+    return float("inf") if _runs.failed(arrays) else float(arrays["ratio.max"])
 
 
 def _smallest(runs: Runs, column: str, name: str, seeds: range) -> Claim:
@@ -164,7 +164,9 @@ def _against_inverse(runs: Runs, seeds: range) -> Claim:
 
 
 def _losses(runs: Runs, seeds: range) -> Claim:
-    found = {f: float(np.median([_valid(runs[PAPER, f, s]) for s in seeds])) for f in (*BEST, *OTHERS)}
+    found = {
+        f: float(np.median([_runs.kept(runs[PAPER, f, s], "valid.loss") for s in seeds])) for f in (*BEST, *OTHERS)
+    }
     values = list(found.values())
     return Claim.decide(
         "similar losses",
@@ -173,10 +175,6 @@ def _losses(runs: Runs, seeds: range) -> Claim:
         _finite(found, "median validation loss, "),
         otherwise="The parameterizations do not learn equally fast at the same rate: see the numbers.",
     )
-
-
-def _valid(arrays: Arrays) -> float:
-    return float("inf") if _runs.failed(arrays) else float(arrays["valid.loss"])
 
 
 def _finite(values: Mapping[str, float], prefix: str) -> dict[str, float]:
@@ -188,12 +186,11 @@ def _table(runs: Runs, seeds: range) -> Table:
     for column in (PAPER, CHOSEN):
         for f in NAMES:
             found = [runs[column, f, s] for s in seeds]
-            ends = np.median([a["margin"] for a in found], axis=0)
             rows.append(
                 (
                     column, f, ", ".join(sorted({f"{float(a['rate']):g}" for a in found})), sum(map(_runs.failed, found)),
-                    *(_shown(np.median([_value(a, k) for a in found])) for k in ("ratio.first", "ratio.largest", "valid.loss")),
-                    float(ends[0]), float(ends[1]), *(float(np.median([a[k] for a in found])) for k in ("moved", "crossed")),
+                    *(_shown(np.median([_value(a, k) for a in found])) for k in ("ratio.start", "ratio.max", "valid.loss")),
+                    *(float(np.median([a[k] for a in found])) for k in ("margin.start", "margin.end", "moved", "crossed")),
                 )
             )  # fmt: skip
     heads = (
@@ -204,7 +201,7 @@ def _table(runs: Runs, seeds: range) -> Table:
 
 
 def _value(arrays: Arrays, key: str) -> float:
-    return float("inf") if _runs.failed(arrays) and key != "ratio.first" else float(arrays[key])
+    return float("inf") if _runs.failed(arrays) and key != "ratio.start" else _runs.kept(arrays, key)
 
 
 def _shown(value: float) -> float | str:

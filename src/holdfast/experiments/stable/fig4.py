@@ -48,7 +48,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
 def _start(text: str, runs: read.Runs) -> list[Claim]:
     claims = []
     for name in read.BESTS:
-        won = read.wins(runs, name, read.RIVALS, lambda run: run.start_ratio)
+        won = read.wins(runs, name, read.RIVALS, lambda run: run["ratio.start"])
         claims.append(
             Claim.decide(
                 f"start, {name}, {text}",
@@ -58,17 +58,19 @@ def _start(text: str, runs: read.Runs) -> list[Claim]:
                 {
                     "seeds won": sum(won),
                     "seeds": len(won),
-                    **read.medians(runs, "largest", lambda run: run.start_ratio),
+                    **read.medians(runs, "largest", lambda run: run["ratio.start"]),
                 },
-                otherwise=read.why(runs, name, read.RIVALS, lambda run: run.start_ratio),
+                otherwise=read.why(runs, name, read.RIVALS, lambda run: run["ratio.start"]),
             )
         )
     return claims
 
 
 def _narrow(text: str, runs: read.Runs) -> Claim:
-    plain = [[runs[name][seed].start_ratio for name in PLAIN] for seed in range(len(runs["direct"]))]
-    won = [all(runs[name][seed].start_ratio < min(ratios) for name in read.STABLE) for seed, ratios in enumerate(plain)]
+    plain = [[runs[name][seed]["ratio.start"] for name in PLAIN] for seed in range(len(runs["direct"]))]
+    won = [
+        all(runs[name][seed]["ratio.start"] < min(ratios) for name in read.STABLE) for seed, ratios in enumerate(plain)
+    ]
     return Claim.decide(
         f"stable ones narrower, {text}",
         "At the start the largest gradient over weight of every stable parameterization (best, exp, softplus, tanh) is below "
@@ -101,7 +103,7 @@ def _steady(text: str, runs: read.Runs) -> list[Claim]:
 
 
 def _spread(title: str, runs: read.Runs) -> Panel:
-    table = np.array([np.median([r.unit.arrays["start_ratio"] for r in found], 0) for found in runs.values()])
+    table = np.array([np.median([r.unit.arrays["start"] for r in found], 0) for found in runs.values()])
     low, middle, high = table[:, :, 1].min(1), np.median(table[:, :, 2], 1), table[:, :, 4].max(1)
     return Panel(
         title,

@@ -29,7 +29,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
 
 
 def _claims(text: str, name: str, runs: read.Runs) -> list[Claim]:
-    through = [run.crossed > 0 for run in runs["exp"]]
+    through = [run["crossed"] > 0 for run in runs["exp"]]
     rest = read.wins(runs, name, [rival for rival in read.RIVALS if rival != "exp"], _largest)
     over_exp = read.wins(runs, name, ["exp"], _largest)
     won = [all_others and (apart or exp) for all_others, apart, exp in zip(rest, through, over_exp, strict=True)]
@@ -62,15 +62,15 @@ def _largest(run: read.Run) -> float:
 def _moment(name: str, runs: read.Runs) -> str:
     """When the largest ratio was met, and how many weights changed sign: a ratio is large where a weight passes 0."""
     ended = [run.unit.arrays for run in runs[name] if run.finished]
-    at = ", ".join(str(arrays["ratio_steps"][np.argmax(arrays["ratio"])]) for arrays in ended)
-    signs = read.median(runs[name], lambda run: run.crossed)
+    at = ", ".join(str(arrays["ratio.steps"][np.argmax(arrays["ratio"])]) for arrays in ended)
+    signs = read.median(runs[name], lambda run: run["crossed"])
     return f"The largest ratio of {name} was met at step {at or 'none'}; {signs:.0%} of its weights changed sign. "
 
 
 def _panel(title: str, runs: read.Runs, steps: int, legend: bool) -> Panel:
     lines = []
     for name, found in runs.items():
-        where = max((run.unit.arrays["ratio_steps"] for run in found), key=len)
+        where = max((run.unit.arrays["ratio.steps"] for run in found), key=len)
         table = np.full((len(found), len(where)), np.inf)
         for row, run in zip(table, found, strict=True):
             row[: len(run.unit.arrays["ratio"])] = run.unit.arrays["ratio"]

@@ -69,13 +69,13 @@ def _steady(name: str, found: Mapping[float, read.Runs]) -> Claim:
 
 def _lowest(name: str, found: Mapping[float, read.Runs]) -> Claim:
     rate = max(found)
-    won = read.wins(found[rate], name, read.RIVALS, lambda run: run.train_loss)
+    won = read.wins(found[rate], name, read.RIVALS, lambda run: run["train.loss"])
     return Claim.decide(
         f"smallest loss, {name}",
         f"At the largest learning rate, {rate:g}, {name} reaches the smallest training loss: at least 2 of 3 seeds",
         read.majority(won),
-        {"seeds won": sum(won), "seeds": len(won), **read.medians(found[rate], "loss", lambda run: run.train_loss)},
-        otherwise=read.why(found[rate], name, read.RIVALS, lambda run: run.train_loss),
+        {"seeds won": sum(won), "seeds": len(won), **read.medians(found[rate], "loss", lambda run: run["train.loss"])},
+        otherwise=read.why(found[rate], name, read.RIVALS, lambda run: run["train.loss"]),
     )
 
 
@@ -96,7 +96,7 @@ def _table(found: Mapping[float, read.Runs]) -> Table:
     rows = []
     for name in language.PARAMETERIZATIONS:
         cells = [
-            (read.median(runs[name], _upward), read.median(runs[name], lambda run: run.train_loss))
+            (read.median(runs[name], _upward), read.median(runs[name], lambda run: run["train.loss"]))
             for runs in found.values()
         ]
         rows.append([name, *(f"{loss:.3f} ({moves:.3f})" for moves, loss in cells)])

@@ -16,10 +16,10 @@ import torch
 
 from holdfast import laws
 from holdfast.data.functional import FunctionalTask
+from holdfast.experiments._runs import Spectrum, record
 from holdfast.experiments._training import trained
 from holdfast.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast.experiments.stable import _comparison as compare
-from holdfast.experiments.stable._traces import Spectrum, tokens_per_second, traces
 from holdfast.figures import Axis, Figure, Line, Panel, Points, Table
 from holdfast.nn import DiagonalSSM
 from holdfast.results import Claim
@@ -105,9 +105,7 @@ def _train(config: Config, rate: float, work: Work) -> Arrays:
     }  # fmt: skip
     start = Spectrum.of(model)
     run = trained(model, task, settings, work, name=f"rate-{rate:g}")
-    speed = tokens_per_second(run)
-    work.log(rate=rate, status=run.status, tokens_per_second=speed if math.isfinite(speed) else 0.0)
-    kept = traces(run, start, Spectrum.of(model))
+    kept = record(run, start, Spectrum.of(model), work)
     error = float(kept["test.loss"]) / mean_square(task) if "test.loss" in kept else math.inf
     return {**kept, "error": np.array(error)}
 

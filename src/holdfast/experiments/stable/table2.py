@@ -63,7 +63,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
 def chosen(columns: Sequence[read.Runs]) -> read.Runs:
     """For each parameterization and seed, the run with the smallest validation loss."""
     return {
-        name: [min(runs, key=lambda run: run.valid_loss) for runs in zip(*(c[name] for c in columns), strict=True)]
+        name: [min(runs, key=lambda run: run["valid.loss"]) for runs in zip(*(c[name] for c in columns), strict=True)]
         for name in language.PARAMETERIZATIONS
     }
 
@@ -85,8 +85,8 @@ def below(losses: Sequence[float], direct: Sequence[float]) -> tuple[bool, float
 
 
 def _claim(text: str, column: str, runs: read.Runs) -> Claim:
-    direct = [run.test_loss for run in runs["direct"]]
-    verdicts = {name: below([run.test_loss for run in runs[name]], direct) for name in read.STABLE}
+    direct = [run["test.loss"] for run in runs["direct"]]
+    verdicts = {name: below([run["test.loss"] for run in runs[name]], direct) for name in read.STABLE}
     numbers: dict[str, float] = {
         "runs of direct that diverged": sum(not run.finished for run in runs["direct"]),
         "seeds": len(direct),
@@ -94,7 +94,7 @@ def _claim(text: str, column: str, runs: read.Runs) -> Claim:
     for name, (_, mean, error) in verdicts.items():
         numbers |= {f"direct less {name}": mean} | ({f"standard error, {name}": error} if math.isfinite(error) else {})
     losers = [name for name, verdict in verdicts.items() if not verdict[0]]
-    past = sum(run.distances[1] <= 0 for run in runs["direct"])
+    past = sum(run["margin.end"] <= 0 for run in runs["direct"])
     return Claim.decide(
         f"{column}, {text}",
         "Best, exp, softplus and tanh each have a smaller test loss than direct, by two standard errors of the paired "
@@ -111,7 +111,7 @@ def _panel(title: str, runs: read.Runs) -> Panel:
     """Bars of the runs that finished; the name of a bar says how many did not."""
     names, rows = [], []
     for name, found in runs.items():
-        losses = [run.test_loss for run in found if math.isfinite(run.test_loss)]
+        losses = [run["test.loss"] for run in found if math.isfinite(run["test.loss"])]
         lost = len(found) - len(losses)
         names.append(f"{name} ({lost} of {len(found)} diverged)" if lost else name)
         rows.append([np.median(losses), min(losses), max(losses)] if losses else [math.nan] * 3)
@@ -123,8 +123,8 @@ def _panel(title: str, runs: read.Runs) -> Panel:
 def _table(text: str, column: str, runs: read.Runs) -> Table:
     rows = []
     for name, found in runs.items():
-        train, test = ([value(run) for run in found] for value in (lambda r: r.train_loss, lambda r: r.test_loss))
-        gap = below(test, [run.test_loss for run in runs["direct"]])
+        train, test = ([value(run) for run in found] for value in (lambda r: r["train.loss"], lambda r: r["test.loss"]))
+        gap = below(test, [run["test.loss"] for run in runs["direct"]])
         printed = PRINTED.get(name, (None, None))
         rates = ", ".join(f"{run.unit.config['lr'] * run.unit.config['share']:g}" for run in found)
         rows.append(

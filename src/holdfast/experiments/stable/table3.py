@@ -21,7 +21,7 @@ PRINTED = {"best, b = 0.5": "3/3", "exp": "0/3", "softplus": "0/3", "direct": "0
 
 def trains(run: read.Run) -> bool:
     """Whether it stayed finite and ended half a nat below the start."""
-    return run.finished and run.train_loss <= run.first_loss - GAIN
+    return run.finished and run["train.loss"] <= run["train.first"] - GAIN
 
 
 def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
@@ -93,7 +93,7 @@ def _three_billion() -> Claim:
 def _panel(found: Mapping[float, read.Runs]) -> Panel:
     lines = [
         Line(
-            name, [*found], [read.median(runs[name], lambda run: run.train_loss) for runs in found.values()],
+            name, [*found], [read.median(runs[name], lambda run: run["train.loss"]) for runs in found.values()],
             colour=read.COLOURS[name], markers=True,
         )
         for name in language.PARAMETERIZATIONS
