@@ -77,12 +77,12 @@ def test_elementwise_of_a_jump_says_that_it_is_not_reached():
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_convolution_reaches_every_error(name, epsilon):
     rho = KERNELS[name]
-    made = convolution(rho, 128, tolerance=epsilon)
+    made = convolution(rho, 64, tolerance=epsilon)
     assert made.status == "ok" and made.bound is not None
     # the measured error is that of the worst input, which attains the bound; rounding on top
     assert made.error <= made.bound + 1e-9 <= epsilon + 1e-9
-    x = torch.rand(3, 128, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 2 - 1
-    exact = np.stack([np.convolve(row, np.asarray(rho(np.arange(128.0))))[:128] for row in x.numpy()])
+    x = torch.rand(3, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    exact = np.stack([np.convolve(row, np.asarray(rho(np.arange(64.0))))[:64] for row in x.numpy()])
     with torch.no_grad():
         y = made.network(x.unsqueeze(-1))[0][..., 0].numpy()
     assert np.abs(y - exact).max() <= epsilon

@@ -48,9 +48,9 @@ def test_diagonally_stable_matrices_are_taken_over_unchanged(form, n):
     assert float((again - W).abs().max()) < 1e-12 * float(W.abs().max())
 
 
-@pytest.mark.parametrize("n", [8, 32, 128])
-def test_every_freshly_made_torch_rnn_is_taken_over_unchanged(n):
-    for seed in range(5):
+@pytest.mark.parametrize(("n", "seeds"), [(8, 9), (32, 9), (128, 1)])
+def test_every_freshly_made_torch_rnn_is_taken_over_unchanged(n, seeds):
+    for seed in range(seeds):
         torch.manual_seed(seed)
         W = torch.nn.RNN(1, n).weight_hh_l0.detach()
         f = Contraction()

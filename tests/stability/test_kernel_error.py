@@ -116,7 +116,7 @@ def families():
         for name in ("direct", "exp", "softplus", "best"):
             # a radius of direct weights ends where a mode diverges, known to one step of the grid
             slow = name == "direct" and rho is POWER
-            radii = np.geomspace(1e-4, 1, 25) if slow else np.geomspace(1e-2, 1, 9)
+            radii = np.geomspace(1e-4, 1, 17) if slow else np.geomspace(1e-2, 1, 9)
             found[rho.key, name] = {
                 m: kernel_perturbation_error(s, rho, radii, parameterization=name, steps=1, draws=1, restarts=0)
                 for m, s in sums.items()

@@ -31,7 +31,7 @@ def test_some_tanh_networks_never_forget_and_the_corners_are_saddles(conclude):
 
 # of the quick preset, less of each; (t+1)^-1.1, which needs wide models and the longest units, has one width and no verdict
 LESS = {
-    "exact_smallest": 1e-3, "exact_doublings": 9, "widths": [6, 8, 11, 15], "slow_widths": [16], "draws": 2,
+    "exact_smallest": 1e-3, "exact_doublings": 9, "exact_per_doubling": 1, "widths": [6, 8, 11, 15], "slow_widths": [16], "draws": 2,
     "sampled_widths": [2, 4, 6, 14],
 }  # fmt: skip
 

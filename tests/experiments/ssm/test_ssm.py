@@ -72,7 +72,7 @@ def test_stacks_decay_at_the_rate_of_their_slowest_layer(claims, met):
 
 
 def test_table_1_as_measured(claims):
-    found = claims("ssm-table1", seeds=1, lengths=[1024, 2048, 4096], repeats=2)
+    found = claims("ssm-table1", seeds=1, lengths=[512, 1024, 2048], repeats=2)
     # times of one busy machine decide "cost"; here it must be decided, and everything else met
     assert found.pop("cost").status in ("met", "not met")
     assert {name: claim.status for name, claim in found.items()} == dict.fromkeys(found, "met")

@@ -25,7 +25,9 @@ def test_moduli_bound_what_is_measured_and_direct_has_none(claims):
 
 
 def test_one_width_decides_nothing_and_s4_is_judged_by_what_moves(claims):
-    found = claims("stable-fig1", slow_widths=[16], draws=5, s4_widths=[24, 32, 40, 48], exact_doublings=9)
+    found = claims(
+        "stable-fig1", slow_widths=[16], draws=5, s4_widths=[24, 32, 40, 48], exact_doublings=9, exact_per_doubling=1
+    )
     assert found["direct"].status == found["softplus"].status == "undecided"
     assert found["direct"].numbers["widths that approximate"] == 1
     for name in ("paper's measure, s4", "paper's measure, s4, relative frequencies"):
