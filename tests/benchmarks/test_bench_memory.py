@@ -10,6 +10,7 @@ KERNELS = {kernel.name: kernel for kernel in registry.kernels()}
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the high-water mark is read from /proc")
 
 
+@pytest.mark.slow
 @linux
 def test_peak_of_a_training_step_is_inputs_outputs_gradients_and_saved_states():
     peak = memory.measure(KERNELS["scan"])
@@ -18,6 +19,7 @@ def test_peak_of_a_training_step_is_inputs_outputs_gradients_and_saved_states():
     assert 0.9 * peak.stated < peak.measured < 1.1 * peak.stated
 
 
+@pytest.mark.slow
 @linux
 def test_a_process_that_fails_says_so():
     broken = replace(KERNELS["scan"], name="nothing")

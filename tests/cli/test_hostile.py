@@ -130,6 +130,7 @@ for arguments in (["report", "--figures"], ["list"], ["doctor"], ["report", "--h
 """
 
 
+@pytest.mark.slow
 def test_the_page_and_the_list_are_written_in_an_ascii_locale(project):
     shutil.rmtree(project / "results" / "own-toy")  # its words are ASCII
     command = [sys.executable, "-P", "-c", ASCII_COMMANDS]

@@ -103,6 +103,7 @@ def test_a_worker_that_dies_twice_is_given_up(reproduce):
     assert len(reproduce.results()) == 5
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_cleanly_and_says_how_to_continue(reproduce):
     process = reproduce.start("--workers", "1", seconds=1.0)
     wait_for(lambda: len(list(reproduce.store.glob("own-toy/*/result.json"))) >= 2)
@@ -125,6 +126,7 @@ def test_workers_end_with_the_command_that_started_them(reproduce):
     wait_for(lambda: not any(is_alive(pid) for pid in workers))
 
 
+@pytest.mark.slow
 def test_two_commands_on_one_store_share_the_work(reproduce, finished_store, monkeypatch):
     other = reproduce.start("--workers", "1", seconds=1.0)
     wait_for(lambda: any(reproduce.store.glob("own-toy/*/result.json")))

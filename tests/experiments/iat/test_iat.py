@@ -8,6 +8,7 @@ from holdfast import laws
 from holdfast.experiments.iat import appc, thma3
 
 
+@pytest.mark.slow
 def test_decay_rates_agree_between_probes(claims):
     found = claims("iat-fig10", repeats=2)
     assert found["rates"].status == "met"
@@ -31,8 +32,8 @@ def test_some_tanh_networks_never_forget_and_the_corners_are_saddles(conclude):
 
 # of the quick preset, less of each; (t+1)^-1.1, which needs wide models and the longest units, has one width and no verdict
 LESS = {
-    "exact_smallest": 1e-3, "exact_doublings": 9, "exact_per_doubling": 1, "widths": [6, 8, 11, 15], "slow_widths": [16], "draws": 2,
-    "sampled_widths": [2, 4, 6, 14],
+    "exact_smallest": 1e-3, "exact_doublings": 9, "exact_per_doubling": 1, "widths": [6, 8, 11, 15], "slow_widths": [16],
+    "draws": 2, "sampled_widths": [2, 4, 6, 14],
 }  # fmt: skip
 
 
@@ -51,6 +52,7 @@ def test_exponential_memory_is_stable_polynomial_memory_is_not_and_least_squares
     assert found["least squares"].numbers["largest weight, (t+1)^-1.1"] > 1e6
 
 
+@pytest.mark.slow
 def test_exp_and_softplus_are_stable_on_polynomial_memory_where_the_recurrence_alone_moves(claims, met):
     found = claims("iat-fig4", **LESS)
     assert met(found, "continuous")

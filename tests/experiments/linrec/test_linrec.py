@@ -12,6 +12,7 @@ from holdfast.experiments.base import Unit
 from holdfast.experiments.linrec import _digits, _rebuild, fig5, fig6
 
 
+@pytest.mark.slow
 def test_thin_rings_rebuild_the_whole_image_and_the_disk_its_latest_rows(claims, met):
     found = claims("linrec-fig2", count=20, draws=1)
     assert met(found, "disk", "real form")
@@ -19,6 +20,7 @@ def test_thin_rings_rebuild_the_whole_image_and_the_disk_its_latest_rows(claims,
     assert found["almost perfect"].numbers["the same by the real form"] < 1e-12
 
 
+@pytest.mark.slow
 def test_error_and_condition_fall_with_modes_and_ring(claims, met):
     found = claims("linrec-fig4", count=20, seeds=1)
     assert met(found, "modes", "ring", "condition", "timestamps")

@@ -24,6 +24,7 @@ def test_moduli_bound_what_is_measured_and_direct_has_none(claims):
     assert found["discrete best, b = 0.5"].numbers["searched at beta = 0.001"] == math.inf
 
 
+@pytest.mark.slow
 def test_one_width_decides_nothing_and_s4_is_judged_by_what_moves(claims):
     found = claims(
         "stable-fig1", slow_widths=[16], draws=5, s4_widths=[24, 32, 40, 48], exact_doublings=9, exact_per_doubling=1
