@@ -9,6 +9,7 @@ import random
 import sys
 
 import torch
+from fuzz_cuts import PLACES, apart, random_resets, with_cuts
 from test_fuzz_scan import NO_MEMORY, chance, lru_case, random_lengths, scan_case, some_spoiled, values
 
 from holdfast.errors import HoldfastError
@@ -97,16 +98,14 @@ def rnn_case(rng):
     w = values((state,) if chance(rng, 0.3) else (state, state), dtype, rng) / 4
     tensors = [values((batch, time, features), dtype, rng), w, values((state, features), dtype, rng)]
     tensors += [maybe(values((state,), dtype, rng), rng), maybe(values((batch, state), dtype, rng), rng)]
-    dt = rng.choice((None, 0.1, values((batch, time), dtype, rng).abs()))
-    options = {"dt": dt, "activation": rng.choice(("tanh", "hardtanh", "relu", "sigmoid", "linear"))}
+    tensors.append(rng.choice((None, 0.1, values((batch, time), dtype, rng).abs())))
+    options = {"activation": rng.choice(("tanh", "hardtanh", "relu", "sigmoid", "linear"))}
     options |= {"lengths": random_lengths(batch, time, rng), "reverse": chance(rng, 0.5)}
-    return rnn, rnn_reference, mixed(tensors, rng), options
 
+    def named(function):
+        return lambda x, w, u, b, h0, dt, **options: function(x, w, u, b, h0, dt=dt, **options)
 
-def random_resets(batch, time, rng):
-    """Mostly marks that fit, sometimes none, sometimes ones that do not."""
-    shape = rng.choice(((batch, time), (batch, time), (batch, time), (batch, time + 1), (time,)))
-    return maybe(torch.rand(shape, generator=torch.Generator().manual_seed(rng.randrange(2**31))) < 0.1, rng)
+    return named(rnn), named(rnn_reference), mixed(tensors, rng), options
 
 
 def selective_arguments(rng, dtype):
@@ -117,11 +116,11 @@ def selective_arguments(rng, dtype):
     tensors = [values(steps, dtype, rng), values(steps, dtype, rng).abs(), -values((channels, state), dtype, rng).abs()]
     tensors += [values(weights, dtype, rng), values(weights, dtype, rng), maybe(values((channels,), dtype, rng), rng)]
     tensors += [maybe(values(shape, dtype, rng), rng) for shape in (steps, (channels,), (batch, channels, state))]
-    return tensors, random_lengths(batch, time, rng), random_resets(batch, time, rng)
+    return tensors, random_lengths(batch, time, rng)
 
 
 def selective_case(rng):
-    arguments, lengths, resets = selective_arguments(rng, rng.choice(FLOATS))
+    arguments, lengths = selective_arguments(rng, rng.choice(FLOATS))
     if arguments[3].shape[2] == 1 and chance(rng, 0.5):
         arguments[3:5] = [x.squeeze(2) for x in arguments[3:5]]
     softplus = chance(rng, 0.8)
@@ -132,7 +131,7 @@ def selective_case(rng):
 
         return run
 
-    options = {"lengths": lengths, "resets": resets, "reverse": chance(rng, 0.5)}
+    options = {"lengths": lengths, "reverse": chance(rng, 0.5)}
     return named(selective), named(selective_reference), mixed(arguments, rng), options
 
 
@@ -161,8 +160,8 @@ def raw_conv(rng, dtype, flags):
 
 def raw_selective(rng, dtype, flags):
     """An operator of the selective scan."""
-    inputs, lengths, resets = selective_arguments(rng, dtype)
-    given = [*inputs, lengths, resets, *flags[:2]]
+    inputs, lengths = selective_arguments(rng, dtype)
+    given = [*inputs, lengths, maybe(random_resets(inputs[0].shape[:1], inputs[0].shape[1], rng), rng), *flags[:2]]
     saved = values((inputs[0].shape[0], -(-inputs[0].shape[1] // 64), *inputs[2].shape[::-1]), dtype, rng)
     if flags[2]:
         return torch.ops.holdfast.selective_forward, None, [*given, flags[3]], {}
@@ -204,7 +203,7 @@ def raw_case(rng):
         return ops.gate_backward, None, [y, w, bias, values((tokens, 2 * width), dtype, rng), y.clone()], {}
     if kind == 3:
         *_, tensors, options = rnn_case(rng)
-        tensors = [None if x is None else x.to(dtype) for x in tensors]
+        tensors = [None if x is None else x.to(dtype) for x in tensors[:5]]
         settings = (options["activation"], 0.1 if flags[0] else None, flags[1], rng.choice(("native", "auto")))
         if flags[2]:
             return ops.rnn_forward, None, [*tensors, None, options["lengths"], *settings, flags[3]], {}
@@ -221,7 +220,7 @@ def raw_case(rng):
         return forward, None, [*inputs, lengths, *initial, *flags], {}
     try:
         y, last, modes, saved = forward(*inputs, lengths, *initial, *flags[:2], True, True)
-    except HoldfastError:
+    except (HoldfastError, RuntimeError):  # the operator's schema, before a check of ours
         return forward, None, [*inputs, lengths, *initial, *flags], {}
     seeds = [torch.ones_like(y)] if name == "fft" else [maybe(torch.ones_like(y), rng), maybe(last, rng)]
     return backward, None, [*inputs, lengths, *initial, *flags[:2], modes, saved, *seeds], {}
@@ -266,7 +265,6 @@ def widened(x):
 def compare(name, outputs, arguments, options, reference):
     """True where all was finite and close to the reference in float64."""
     wide = [widened(x) if isinstance(x, torch.Tensor) else x for x in arguments]
-    options = {k: v.detach().double() if k == "dt" and isinstance(v, torch.Tensor) else v for k, v in options.items()}
     truth = tensors_of(reference(*wide, **options))
     given = [
         x
@@ -294,8 +292,11 @@ def expected(error, name, arguments):
     return name in ("operators", "s4d_step") and isinstance(error, TypeError | RuntimeError)
 
 
-def call(name, rng, counts):
+def call(name, rng, counts, cuts=0.4):
+    """One call, in a share `cuts` of the cases with resets or packed sequences; counts what came of it."""
     function, reference, arguments, options = KERNELS[name](rng)
+    if name in PLACES and chance(rng, cuts):
+        arguments, options = with_cuts(name, arguments, options, rng)
     arguments = spoiled_tensors(arguments, rng)
     counts["calls"] += 1
     try:
@@ -310,7 +311,7 @@ def call(name, rng, counts):
     given = [x for x in (*outputs, *arguments) if isinstance(x, torch.Tensor)]
     if reference is None or any(x.device.type == "meta" or max(x.shape, default=0) > 10**4 for x in given):
         return
-    counts["compared"] += compare(name, outputs, arguments, options, reference)
+    counts["compared"] += compare(name, outputs, arguments, options, apart(name, reference))
 
 
 def main(calls, seed):

@@ -1,9 +1,13 @@
 """Resets inside a row and packed sequences: every kernel against its pieces run apart, values and gradients."""
 
+import collections
 import itertools
+import random
 
 import pytest
 import torch
+from fuzz_calls import call
+from fuzz_cuts import PLACES
 
 from holdfast.errors import ArgumentError, DtypeError, ShapeError
 from holdfast.kernels import causal_conv, lru, rnn, s4d, scan, selective
@@ -231,3 +235,13 @@ def test_packed_sequences_in_a_batch_and_states_of_another_number_are_refused():
             run(normal(2, 6, FEATURES), None, bounds)
         with pytest.raises(ShapeError, match="2 initial states"):
             run(normal(1, 6, FEATURES), normal(3, *shape), bounds)
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_random_cuts_give_a_right_result_or_an_error_of_ours(name):
+    rng, counts, calls = random.Random(1), collections.Counter(), 60
+    for _ in range(calls):
+        call(name, rng, counts, cuts=1)
+    # enough of both: results that were compared with pieces run apart, and mistakes that were refused
+    assert counts["compared"] > 0.1 * calls, counts
+    assert counts["refused"] > 0.2 * calls, counts

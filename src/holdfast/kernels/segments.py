@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from holdfast.errors import ArgumentError, ShapeError
+from holdfast.errors import ArgumentError, DtypeError, ShapeError
 from holdfast.kernels import checks
 
 # steps of padding that a batch of pieces may hold: this share of it, or few enough to cost less than another call
@@ -58,10 +58,8 @@ def in_pieces(
     like = _check_sequences(function, sequences)
     starts, ends = _sequences(function, like, lengths, cu_seqlens)
     marks = None if resets is None else _marks(function, resets, like)
-    if state is not None and (not isinstance(state, Tensor) or state.ndim == 0 or len(state) != len(starts)):
-        raise ShapeError(
-            f"{function}: expected {len(starts)} initial states, one for each sequence, came {checks.describe(state)}"
-        )
+    if state is not None:
+        _check_state(function, state, len(starts), like)
     pieces = _cut(starts, ends, marks, like.shape[0] * like.shape[1], reverse)
     if len(pieces.first) == 0:
         y, last = run(*(x.new_zeros(len(starts), 0, *x.shape[2:]) for x in sequences.values()), state, None)
@@ -106,9 +104,25 @@ def _check_sequences(function: str, sequences: Mapping[str, Tensor]) -> Tensor:
         if not isinstance(x, Tensor) or x.ndim < 2 or (like is not None and x.shape[:2] != like.shape[:2]):
             wanted = "batch, time" if like is None else ", ".join(map(str, like.shape[:2]))
             raise ShapeError(f"{function}: expected {name} of shape ({wanted}, ...), came {checks.describe(x)}")
+        _check_dense(function, name, x)
         like = x if like is None else like
     assert like is not None
     return like
+
+
+def _check_state(function: str, state: Tensor, count: int, like: Tensor) -> None:
+    if not isinstance(state, Tensor) or state.ndim == 0 or len(state) != count:
+        raise ShapeError(
+            f"{function}: expected {count} initial states, one for each sequence, came {checks.describe(state)}"
+        )
+    _check_dense(function, "the initial states", state)
+    if state.device != like.device:
+        raise ArgumentError(f"{function}: expected initial states on {like.device}, came {state.device}; move them")
+
+
+def _check_dense(function: str, name: str, x: Tensor) -> None:
+    if x.layout is not torch.strided:
+        raise DtypeError(f"{function}: expected {name} to be dense, came {x.layout}; call .to_dense() before")
 
 
 def _marks(function: str, resets: Tensor, like: Tensor) -> Tensor:
