@@ -3,7 +3,7 @@
 import torch
 
 from holdfast import parameterizations
-from holdfast.nn import LRU, S4D, ContinuousGRU, ContinuousRNN, DiagonalSSM, LinearRNN, Mamba, SelectiveSSM
+from holdfast.nn import LRU, S4D, ContinuousGRU, ContinuousRNN, DiagonalSSM, LinearRNN, Mamba, Mamba2, SelectiveSSM
 
 BATCH, STEPS, FEATURES = 3, 9, 3
 
@@ -22,6 +22,7 @@ LAYERS = {
     "S4D real": (S4D, {"initialization": "real", "parameterization": "softplus"}),
     "SelectiveSSM": (SelectiveSSM, {}),
     "Mamba": (Mamba, {}),
+    "Mamba2": (Mamba2, {"head_size": 2}),
     "LinearRNN": (LinearRNN, {"bias": True}),
     "LinearRNN continuous": (LinearRNN, {"time": "continuous", "bias": True, "dt": 0.4}),
     "LinearRNN contraction": (LinearRNN, {"parameterization": "contraction"}),

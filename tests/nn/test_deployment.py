@@ -18,6 +18,7 @@ COMPILED = [
     "S4D real",
     "SelectiveSSM",
     "Mamba",
+    "Mamba2",
     "LinearRNN",
     "ContinuousRNN",
     "ContinuousGRU",

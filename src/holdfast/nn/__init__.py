@@ -2,8 +2,9 @@
 
 `base.py` holds the contract of a layer, `system.py` what a layer says about itself; a file for each layer follows.
 They share `recurrence.py` (a recurrent weight, dense or diagonal), `activations.py`, `discretize.py`, `kept.py`
-(coefficients kept between the steps of a stream) and `precision.py` (half precision). `given.py` builds layers from
-given weights, `recurrent.py` finds the recurrent weights of any model. `blocks.py` and `models.py` stack layers.
+(coefficients kept between the steps of a stream) and `precision.py` (half precision); both Mambas share `mamba_base.py`.
+`given.py` builds layers from given weights, `recurrent.py` finds the recurrent weights of any model. `blocks.py` and
+`models.py` stack layers.
 """
 
 from holdfast.nn.base import AbstractRecurrent
@@ -14,6 +15,7 @@ from holdfast.nn.diagonal_ssm import DiagonalSSM
 from holdfast.nn.linear_rnn import LinearRNN
 from holdfast.nn.lru import LRU
 from holdfast.nn.mamba import Mamba
+from holdfast.nn.mamba2 import Mamba2
 from holdfast.nn.models import LanguageModel, SequenceClassifier, SequenceModel
 from holdfast.nn.recurrence import Recurrence
 from holdfast.nn.s4d import S4D
@@ -22,7 +24,7 @@ from holdfast.nn.selective_ssm import SelectiveSSM
 # every recurrent layer by its name: a new one is added here
 LAYERS: dict[str, type[AbstractRecurrent]] = {
     layer.__name__: layer
-    for layer in (DiagonalSSM, LinearRNN, LRU, S4D, SelectiveSSM, Mamba, ContinuousRNN, ContinuousGRU)
+    for layer in (DiagonalSSM, LinearRNN, LRU, S4D, SelectiveSSM, Mamba, Mamba2, ContinuousRNN, ContinuousGRU)
 }
 
 __all__ = [
@@ -39,6 +41,7 @@ __all__ = [
     "LanguageModel",
     "LinearRNN",
     "Mamba",
+    "Mamba2",
     "NaiveBlock",
     "Recurrence",
     "SelectiveSSM",

@@ -40,11 +40,12 @@ class AbstractRecurrent(nn.Module, ABC):
     the input.
 
     Args:
-        features: number of input features, and of outputs unless a layer has `out_features`.
+        features: number of input features.
         state_size: number of states, as the layer counts them.
         bidirectional: a second set of weights reads the sequence from its end, the two outputs are added, and the state
             has a first dimension of 2 (forward, backward).
-        choices: the layer's other keyword arguments, to build that second set.
+        choices: the layer's other keyword arguments, to build that second set; `out_features` among them is the number
+            of outputs, None is `features`.
     """
 
     # the weights that decide the eigenvalues: they get their own learning rate and no weight decay
@@ -59,8 +60,10 @@ class AbstractRecurrent(nn.Module, ABC):
 
     def __init__(self, features: int, state_size: int, *, bidirectional: bool, **choices: Any) -> None:
         super().__init__()
-        positive(features=features, state_size=state_size)
+        out_features = choices.get("out_features")
+        positive(features=features, state_size=state_size, out_features=out_features)
         self.features = features
+        self.out_features: int = out_features or features
         self.state_size = state_size
         self.backward_layer = type(self)(features, state_size, **choices) if bidirectional else None
 
