@@ -174,7 +174,8 @@ def test_a_version_whose_mixer_calls_other_functions_is_refused(original, monkey
 
 def test_the_example_prints_equal_losses_and_both_times(monkeypatch, capsys):
     path = Path(__file__).parents[2] / "examples" / "mamba_on_cpu.py"
-    monkeypatch.setattr("sys.argv", [str(path), "--length", "20", "--steps", "2", "--hidden", "16"])
+    text = ["--text", str(path), "--length", "20"]
+    monkeypatch.setattr("sys.argv", [str(path), *text, "--steps", "2", "--hidden", "16"])
     runpy.run_path(str(path), run_name="__main__")
     printed = capsys.readouterr().out
     losses = re.findall(r"loss ([0-9.]+) as it was, ([0-9.]+) accelerated", printed)
