@@ -21,7 +21,10 @@ LEVELS = {
     "_arrays": 0.4,
     "_readers": 0.1,
     "_arguments": 0.2,
+    "_codec": 0.2,
     "figures": 0.3,  # in L0 with the errors that it raises
+    "_drawing": 0.4,
+    "_record": 0.5,
     "results": 0.5,  # in L0 with the errors that it raises
     "laws": 1,
     "parameterizations": 1,

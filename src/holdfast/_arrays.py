@@ -47,26 +47,28 @@ def pack_arrays(arrays: Mapping[str, np.ndarray]) -> bytes:
     return buffer.getvalue()
 
 
-def unpack_arrays(content: bytes, path: Path) -> dict[str, np.ndarray]:
-    """The arrays of an .npz that was read from `path`; sizes are checked before anything is unpacked."""
+def unpack_arrays(content: bytes, path: Path, advice: str = "") -> dict[str, np.ndarray]:
+    """The arrays of an .npz read from `path`; sizes are checked before anything is unpacked. `advice` is for errors."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = archive.infolist()
         size = sum(member.file_size for member in members)
         if size > MOST_BYTES:
-            raise DamagedResultError(damage(path, f"it unpacks to {size} bytes instead of at most {MOST_BYTES}"))
-        return {member.filename.removesuffix(".npy"): _member(archive, member, path) for member in members}
+            what = f"it unpacks to {size} bytes instead of at most {MOST_BYTES}"
+            raise DamagedResultError(damage(path, what, advice))
+        return {member.filename.removesuffix(".npy"): _member(archive, member, path, advice) for member in members}
 
 
-def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> np.ndarray:
+def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path, advice: str) -> np.ndarray:
     with archive.open(member) as file:
         raw = io.BytesIO(file.read(member.file_size))  # with a number: without one, what comes is unpacked to its end
     read_header = _HEADERS.get(np.lib.format.read_magic(raw))
     if read_header is None:
-        raise DamagedResultError(damage(path, f"{member.filename} has an unknown header"))
+        raise DamagedResultError(damage(path, f"{member.filename} has an unknown header", advice))
     shape, _, dtype = read_header(raw, max_header_size=MOST_HEADER)
     there = member.file_size - raw.tell()
     if dtype.hasobject or math.prod(shape) * dtype.itemsize != there:
-        raise DamagedResultError(damage(path, f"{member.filename} says {shape} of {dtype} and holds {there} bytes"))
+        what = f"{member.filename} says {shape} of {dtype} and holds {there} bytes"
+        raise DamagedResultError(damage(path, what, advice))
     raw.seek(0)
     return np.lib.format.read_array(raw, allow_pickle=False, max_header_size=MOST_HEADER)
 

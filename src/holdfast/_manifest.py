@@ -29,9 +29,9 @@ def seal(body: Mapping[str, Any]) -> bytes:
     return _HEAD + hashlib.sha256(rest).hexdigest().encode() + _NECK + rest + b"\n"
 
 
-def open_seal(path: Path, format: str, advice: str = "") -> dict[str, Any]:
-    """What a file written by `seal` says, once its checksum and its format were checked; `advice` is for the error."""
-    raw = read_regular(path, MOST_MANIFEST, advice)
+def open_seal(path: Path, format: str, advice: str = "", most: int = MOST_MANIFEST) -> dict[str, Any]:
+    """What a file of at most `most` bytes written by `seal` says, checksum and format checked; `advice` is for errors."""
+    raw = read_regular(path, most, advice)
     start = len(_HEAD) + 64 + len(_NECK)
     rest = raw[start:-1]
     expected = _HEAD + hashlib.sha256(rest).hexdigest().encode() + _NECK

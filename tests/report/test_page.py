@@ -9,10 +9,10 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from holdfast._drawing.prepare import ceiling, curve
 from holdfast.errors import ArgumentError, ShapeError, UnknownNameError
 from holdfast.figures import Axis, Bars, Figure, Heatmap, Line, Page, Panel, Points, Rule, Table, pack, unpack
 from holdfast.report import find_conclusions, write_figures, write_page
-from holdfast.report.prepare import ceiling, curve
 from holdfast.report.traces import panel_data
 from holdfast.report.words import number
 

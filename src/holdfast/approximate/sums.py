@@ -12,11 +12,13 @@ import torch
 from torch import Tensor
 
 from holdfast._arguments import checked_fields
+from holdfast._record import Record
 from holdfast._types import Numeric, Time
 from holdfast.approximate.grid import sample_weights, time_rule
 from holdfast.approximate.sum_layer import sum_layer
 from holdfast.approximate.target import Kernel, Target, as_target
 from holdfast.errors import ArgumentError, ShapeError
+from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast.laws import ExponentialMixture
 from holdfast.nn import AbstractRecurrent
 from holdfast.parameterizations import AbstractParameterization
@@ -28,8 +30,8 @@ _GONE = 60.0  # e^-60 = 9e-27: past 60 time constants a mode is below every roun
 
 
 @checked_fields
-@dataclass(frozen=True, eq=False)
-class ExponentialSum:
+@dataclass(frozen=True, eq=False, repr=False)
+class ExponentialSum(Record):
     """s(t) = Re sum_i coefficients_i exp(-rates_i t), rates with positive real part (ssm, Prop. 3.2, eq. 46).
 
     A linear functional with kernel rho is missed by at most l1_error |x|_inf. Errors are filled in by a fit or by
@@ -211,13 +213,21 @@ class ExponentialSum:
             plain[name] = value.view(np.float64).reshape(-1, 2).tolist() if value.dtype.kind == "c" else value.tolist()
         return plain
 
-    def __repr__(self) -> str:
-        """A line, whatever the order."""
+    def summary(self) -> str:
+        """A line: modes, method, errors, largest weight, status."""
         return (
-            f"ExponentialSum({self.order} {'complex' if self.is_complex else 'real'} modes, {self.method}, "
+            f"{self.order} {'complex' if self.is_complex else 'real'} modes, {self.method}, "
             f"l1 error {self.l1_error:.3g}, sup error {self.sup_error:.3g}, "
-            f"largest weight {self.weight_norms['max']:.3g}, status {self.status!r})"
+            f"largest weight {self.weight_norms['max']:.3g}, status {self.status!r}"
         )
+
+    def figure(self) -> Figure:
+        """|s(t)| over t, from a hundredth of the fastest time constant to twenty of the slowest."""
+        fastest, slowest = 1 / float(np.abs(self.rates).max()), 1 / float(self.rates.real.min())
+        t = np.geomspace(fastest / 100, 20 * slowest, 400)
+        axes = Axis("t", log=True), Axis("|s(t)|", log=True)
+        panel = Panel("Sum of exponentials", *axes, [Line(f"{self.order} modes", t, np.abs(self._values(t)))])
+        return Figure("sum", f"Sum of exponentials: {self.summary()}.", [panel])
 
 
 def _split_rule(

@@ -62,6 +62,4 @@ def draw(curves: dict[str, MemoryCurve], fits: dict[str, DecayFit], path: Path, 
 
 
 def _label(name: str, fit: DecayFit) -> str:
-    constant = {"exponential": fit.rate, "polynomial": fit.exponent, "finite": fit.support, "periodic": fit.period}
-    value = constant.get(fit.law)
-    return f"{name}: {fit.law}" + (f", {value:.3g}" if value is not None else "")
+    return f"{name}: {fit.law}" + (f", {fit.constant[1]:.3g}" if fit.constant else "")

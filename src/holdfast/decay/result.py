@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float64
 
 from holdfast._arguments import checked
+from holdfast._record import Record
 from holdfast.errors import ArgumentError, HoldfastError
+from holdfast.figures import Axis, Figure, Layer, Line, Panel, Rule
 
 Law = Literal["exponential", "polynomial", "finite", "periodic", "non-decaying", "zero", "undecided"]
 
@@ -34,8 +36,8 @@ class AsymptoticLaw:
     slowest: complex
 
 
-@dataclass(frozen=True, eq=False)
-class DecayFit:
+@dataclass(frozen=True, eq=False, repr=False)
+class DecayFit(Record):
     """The law of a curve over `window`, by the criterion described at `fit_decay`.
 
     Args:
@@ -57,6 +59,8 @@ class DecayFit:
         offset: of a polynomial law A (t + offset)^-exponent.
     """
 
+    _parts: ClassVar[tuple[type, ...]] = (AsymptoticLaw,)
+
     law: Law
     status: Literal["decided", "undecided"]
     explanation: str
@@ -69,9 +73,9 @@ class DecayFit:
     interval: tuple[float, float] | None = None
     noise: float = 0.0
     asymptotic: AsymptoticLaw | None = None
-    time: Float64[np.ndarray, " time"] = field(default_factory=lambda: np.zeros(1), repr=False)
-    envelope: Float64[np.ndarray, " time"] = field(default_factory=lambda: np.zeros(1), repr=False)
-    offset: float = field(default=0.0, repr=False)
+    time: Float64[np.ndarray, " time"] = field(default_factory=lambda: np.zeros(1))
+    envelope: Float64[np.ndarray, " time"] = field(default_factory=lambda: np.zeros(1))
+    offset: float = 0.0
 
     @checked
     def horizon(self, fraction: float = 0.01) -> float:
@@ -110,6 +114,39 @@ class DecayFit:
             f"{float(self.envelope[-1] / self.envelope[0]):.2g} of the memory is left at the last time "
             f"{self.time[-1]:g} and its law is undecided; measure a longer horizon"
         )
+
+    @property
+    def constant(self) -> tuple[str, float] | None:
+        """Name and value of the number that the law has: rate, exponent, support or period; None where it has none."""
+        named = {"exponential": "rate", "polynomial": "exponent", "finite": "support", "periodic": "period"}
+        value = getattr(self, named[self.law]) if self.law in named else None
+        return None if value is None else (named[self.law], float(value))
+
+    def summary(self) -> str:
+        """A line: the law with its number and interval, or why it is undecided."""
+        text = self.law if self.constant is None else f"{self.law}, {self.constant[0]} {self.constant[1]:.4g}"
+        if self.constant is not None and self.interval is not None:
+            text += f" in [{self.interval[0]:.4g}, {self.interval[1]:.4g}]"
+        return f"{text}, window {self.window[0]:g} to {self.window[1]:g}: {self.explanation}"
+
+    def figure(self) -> Figure:
+        """The envelope over t, the law through the part that was judged, and the noise."""
+        layers: list[Layer] = [Line("envelope of M(t)", self.time, self.envelope)]
+        first, last = self.window
+        inside = (self.time >= first) & (self.time <= last)
+        if self.law in ("exponential", "polynomial") and self.constant is not None and inside.any():
+            t, rate = self.time[inside], self.constant[1]
+            e_folds = (
+                rate * (t - t[0])
+                if self.law == "exponential"
+                else rate * np.log((t + self.offset) / (t[0] + self.offset))
+            )
+            label = f"{self.law}, {self.constant[0]} {rate:.3g}"
+            layers.append(Line(label, t, self.envelope[inside][0] * np.exp(-e_folds), dash="dash"))
+        if self.noise > 0:
+            layers.append(Rule("noise", y=self.noise))
+        axes = Axis("t"), Axis("envelope", log=True)
+        return Figure("decay", f"Decay of memory: {self.summary()}.", [Panel(f"Decay: {self.law}", *axes, layers)])
 
     def as_dict(self) -> dict[str, Any]:
         """Everything but the arrays, for JSON; an infinite number becomes None."""

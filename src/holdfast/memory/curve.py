@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Complex128, Float64
 
 from holdfast._arguments import checked, checked_fields
+from holdfast._record import Record
 from holdfast.errors import ArgumentError, HoldfastError, ShapeError
+from holdfast.figures import Axis, Figure, Layer, Line, Panel
 
 Probe = Literal["heaviside", "impulse", "reversed", "repeated", "closed form", "given"]
 Normalization = Literal["x", "x+1"]
@@ -26,8 +28,8 @@ class NotCausalError(ModelError):
 
 
 @checked_fields
-@dataclass(frozen=True, eq=False)
-class MemoryCurve:
+@dataclass(frozen=True, eq=False, repr=False)
+class MemoryCurve(Record):
     """M(t_k) for k = 0, 1, ... ("Inverse Approximation Theory", Def. 3.1, App. F, G; "StableSSM", Def. 2.2).
 
     Args:
@@ -63,10 +65,8 @@ class MemoryCurve:
     notes: tuple[str, ...] = ()
     burn_in: int = 0
     zero_input: Float64[np.ndarray, " outputs"] | None = None
-    eigenvalues: Float64[np.ndarray, " modes"] | Complex128[np.ndarray, " modes"] | None = field(
-        default=None, repr=False
-    )
-    tried: int = field(default=0, repr=False)
+    eigenvalues: Float64[np.ndarray, " modes"] | Complex128[np.ndarray, " modes"] | None = None
+    tried: int = 0
 
     def __post_init__(self) -> None:
         for name in ("time", "values", "maximiser", "floor", "zero_input"):
@@ -111,12 +111,20 @@ class MemoryCurve:
             plain[name] = None if value is None else value.tolist()
         return plain
 
-    def __repr__(self) -> str:
-        """A line, whatever the length."""
+    def summary(self) -> str:
+        """A line: probe, times, first and last value, status."""
         return (
-            f"MemoryCurve({self.probe}, {len(self.time)} times to {self.time[-1]:g}, first {self.values[0]:.3g}, "
-            f"last {self.values[-1]:.3g}, status {self.status!r})"
+            f"{self.probe}, {len(self.time)} times to {self.time[-1]:g}, first {self.values[0]:.3g}, "
+            f"last {self.values[-1]:.3g}, status {self.status!r}"
         )
+
+    def figure(self) -> Figure:
+        """M(t) over t, with its rounding floor."""
+        layers: list[Layer] = [Line(f"M(t), {self.probe}", self.time, self.values)]
+        if self.floor is not None and (self.floor > 0).any():
+            layers.append(Line("rounding floor", self.time, self.floor, dash="dot", colour=6))
+        caption = f"Memory function: {self.summary()}."
+        return Figure("memory", caption, [Panel("Memory", Axis("t"), Axis("M(t)", log=True), layers)])
 
 
 def _plain(value: Any) -> Any:

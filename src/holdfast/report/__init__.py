@@ -1,8 +1,7 @@
 """The page and the static figures, made from saved results alone.
 
-`collect.py` finds and reads conclusions, `prepare.py` readies their numbers, `traces.py` (plotly) and `static.py`
-(matplotlib) draw them in the colours of `palette.py`, `words.py` writes numbers, `page.py` puts the page together,
-`folder.py` knows which files are ours.
+`collect.py` finds and reads conclusions, `traces.py` (plotly) and `static.py` (matplotlib) draw them, `words.py` writes
+numbers, `page.py` puts the page together, `folder.py` knows which files are ours.
 """
 
 from holdfast.report.collect import find_conclusions

@@ -18,13 +18,13 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast._drawing.palette import DARK, LIGHT
 from holdfast._files import read_regular
 from holdfast._words import duration
 from holdfast.errors import BackendError, DamagedResultError
 from holdfast.papers import PAPERS, SHORT_TITLES
 from holdfast.report.collect import Saved, find_conclusions, load_conclusions
 from holdfast.report.folder import INDEX, MOST, description, locked, replace_files
-from holdfast.report.palette import DARK, LIGHT
 from holdfast.report.traces import figure_data
 from holdfast.report.words import number, shown
 from holdfast.results import MANIFEST, Result

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from holdfast._drawing.palette import slots
+from holdfast._drawing.prepare import ceiling, curve
 from holdfast.figures import Axis, Bars, Figure, Heatmap, Layer, Line, Panel, Points, Rule
-from holdfast.report.palette import slots
-from holdfast.report.prepare import ceiling, curve
 
 DIGITS = 6  # kept of each number on the page; the raw data have all
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from jaxtyping import Float64
 
 from holdfast._arguments import checked
+from holdfast._record import Record
 from holdfast.errors import ArgumentError
+from holdfast.figures import Axis, Figure, Layer, Line, Panel, Points
 from holdfast.stability.perturbation import PerturbationCurve
 from holdfast.stability.radius import Censored, Crossing, crossings_of, slope_of, stability_radius
 
@@ -22,8 +24,8 @@ LEVEL = 0.25  # of the target's norm: an error this large is a model that no lon
 ENOUGH = 4  # widths for a slope whose interval has two degrees of freedom
 
 
-@dataclass(frozen=True, eq=False)
-class StabilityVerdict:
+@dataclass(frozen=True, eq=False, repr=False)
+class StabilityVerdict(Record):
     """What a family of perturbation curves says about stable approximation (iat, Def. 3.5).
 
     Args:
@@ -44,6 +46,8 @@ class StabilityVerdict:
         explanation: the reason for the verdict, in words.
     """
 
+    _parts: ClassVar[tuple[type, ...]] = (Crossing,)
+
     verdict: Verdict
     widths: Float64[np.ndarray, " widths"]
     radii: Float64[np.ndarray, " widths"]
@@ -63,6 +67,26 @@ class StabilityVerdict:
     def failed(self) -> list[float]:
         """The widths that do not approximate the target."""
         return self.widths[~np.array(self.approximates)].tolist()
+
+    def summary(self) -> str:
+        """A line: the verdict and its reason."""
+        return f"{self.verdict}: {self.explanation}"
+
+    def figure(self) -> Figure:
+        """Radius over width, those of widths that do not approximate apart, with the line of the slope."""
+        close = np.array(self.approximates)
+        layers: list[Layer] = []
+        for label, chosen in (("stability radius", close), ("does not approximate", ~close)):
+            if chosen.any():
+                layers.append(Points(label, self.widths[chosen], self.radii[chosen]))
+        if math.isfinite(self.slope):
+            m, radii = self.widths[close], np.log(self.radii[close])
+            line = np.exp(radii.mean() + self.slope * (np.log(m) - np.log(m).mean()))
+            layers.append(Line(f"slope {self.slope:.2f}", m, line, dash="dash"))
+        axes = Axis("width m", log=True), Axis("radius", log=True)
+        return Figure(
+            "verdict", f"Radius by width, {self.summary()}.", [Panel(f"Verdict: {self.verdict}", *axes, layers)]
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain numbers and lists, for JSON; what is not finite becomes None."""

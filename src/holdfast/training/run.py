@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from torch import nn
 
+from holdfast._record import Record
 from holdfast._words import duration
-from holdfast.errors import ArgumentError, BackendError
+from holdfast.errors import ArgumentError
+from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast.training import checkpoint
 from holdfast.training.folder import read_run
 from holdfast.training.log import LOG, History, history_of, read_log
@@ -21,9 +22,11 @@ from holdfast.training.log import LOG, History, history_of, read_log
 Status = Literal["running", "finished", "stopped early", "diverged"]
 
 
-@dataclass(frozen=True, eq=False)
-class TrainingRun:
+@dataclass(frozen=True, eq=False, repr=False)
+class TrainingRun(Record):
     """A training run: how it ended, what it reached, and what was recorded on the way.
+
+    It is read from its folder, which has the weights too; `save` keeps all of it but the weights in one file.
 
     Args:
         folder: where it lies.
@@ -41,6 +44,8 @@ class TrainingRun:
         config: its settings.
     """
 
+    _parts: ClassVar[tuple[type, ...]] = (History,)
+
     folder: Path
     status: Status
     reason: str
@@ -55,9 +60,15 @@ class TrainingRun:
     config: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def load(cls, folder: str | PathLike[str]) -> Self:
-        """Reads the run in `folder`."""
-        path = Path(folder)
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """Reads a run.
+
+        Args:
+            path: its folder, or a file that `save` wrote.
+        """
+        path = Path(path)
+        if path.is_file():
+            return super().load(path)
         about = read_run(path)
         if about is None:
             raise ArgumentError(f"there is no training run in {path}")
@@ -99,25 +110,14 @@ class TrainingRun:
             parts.append(f"best valid {_metrics(self.best['valid'])} at step {self.best['step']}")
         return ", ".join([*parts, f"in {duration(self.seconds)}"])
 
-    def plot(self, axes: Any = None) -> Any:
-        """Draws training and validation loss over the steps into matplotlib `axes`, made where None; gives them back."""
-        if axes is None:
-            try:
-                from matplotlib.figure import Figure
-            except ImportError as error:
-                raise BackendError("plot needs matplotlib: pip install matplotlib") from error
-            axes = Figure(layout="constrained").add_subplot()
-        axes.plot(self.history.steps, self.history.loss, label="train")
+    def figure(self) -> Figure:
+        """Training and validation loss over the steps."""
+        layers = [Line("train", self.history.steps, self.history.loss)]
         valid = self.history.metrics.get("loss", np.empty(0))
         if len(valid):
-            axes.plot(self.history.evaluated, valid, marker="o", label="valid")
-        axes.set(xlabel="step", ylabel="loss")
-        axes.set_title(self.summary(), parse_math=False, fontsize="small")
-        axes.legend()
-        return axes
-
-    def _repr_html_(self) -> str:
-        return f"<p>{html.escape(self.summary())}</p>"
+            layers.append(Line("valid", self.history.evaluated, valid, markers=True))
+        panel = Panel(f"Training: {self.status}", Axis("step"), Axis("loss"), layers)
+        return Figure("training", f"Loss along training: {self.summary()}.", [panel])
 
 
 def _metrics(values: Mapping[str, float]) -> str:

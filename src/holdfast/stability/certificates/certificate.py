@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -12,8 +12,10 @@ from jaxtyping import Complex
 from torch import Tensor, nn
 
 from holdfast._arguments import checked
+from holdfast._record import Record
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, unknown_name
+from holdfast.figures import Figure
 from holdfast.laws import AbstractLaw
 from holdfast.memory.preserve import undisturbed
 from holdfast.nn import AbstractRecurrent
@@ -39,14 +41,15 @@ from holdfast.stability.certificates.recurrences import (
 from holdfast.stability.certificates.remarks import EulerStep, remarks
 from holdfast.stability.certificates.scope import Scope
 from holdfast.stability.certificates.selective_steps import MEANING, SelectiveSteps, is_selective, watch_steps
+from holdfast.stability.certificates.spectrum import spectrum
 
 Status = Literal["stable", "marginal", "unstable"]
 LIMIT = 2048  # rows of a dense matrix; eigenvalues of 2048 take about 20 s on two cores
 ROUNDING = 1e-12  # a margin this small, as a share of the largest eigenvalue, is the boundary itself
 
 
-@dataclass(frozen=True, eq=False)
-class Certificate:
+@dataclass(frozen=True, eq=False, repr=False)
+class Certificate(Record):
     """What one recurrence promises; for a model with several, that of the worst, with all of them in `parts`.
 
     Args:
@@ -73,6 +76,10 @@ class Certificate:
         contracting: how fast two states that see the same inputs come nearer, where a nonlinear recurrence contracts.
         selective: the largest exp(dt A), and the step sizes, on the inputs given, where they come from the input.
     """
+
+    _parts: ClassVar[tuple[type, ...]] = (
+        Lyapunov, Growth, EulerStep, Equilibrium, MemoryBound, Contracting, SelectiveSteps,
+    )  # fmt: skip
 
     path: str
     kind: str
@@ -104,6 +111,19 @@ class Certificate:
     def spectral_radius(self) -> float | None:
         """max |lam|; None in continuous time."""
         return self.spectral if self.time == "discrete" else None
+
+    def summary(self) -> str:
+        """A line: status, what was looked at, and the distance to the boundary."""
+        whole = f", the worst of {len(self.parts)} recurrences" if self.parts else ""
+        name = "spectral abscissa" if self.time == "continuous" else "spectral radius"
+        at = f" of {self.path}" if self.path else ""
+        return (
+            f"{self.status}, {self.kind}{at}{whole}, {name} {self.spectral:.4g}, margin {self.margin:.4g}, {self.scope}"
+        )
+
+    def figure(self) -> Figure:
+        """The eigenvalues in the complex plane, with the boundary of stability."""
+        return spectrum(self.eigenvalues, self.time, self.summary())
 
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers for JSON; eigenvalues as [re, im]."""

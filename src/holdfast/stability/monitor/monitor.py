@@ -6,18 +6,17 @@ import math
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Int64
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from holdfast._arguments import checked
 from holdfast.errors import ArgumentError
+from holdfast.stability.monitor.history import GradientHistory
 from holdfast.stability.monitor.watched import Watched, find_watched
 
 SAMPLE = 1 << 12  # entries of one weight that quantiles are taken of; more are sampled evenly
@@ -39,31 +38,6 @@ class Writer(Protocol):
     """Anything with TensorBoard's add_scalar."""
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> Any: ...
-
-
-@dataclass(frozen=True, eq=False)
-class GradientHistory:
-    """What was recorded, one row for each record and one column for each recurrent weight.
-
-    Args:
-        paths: names of the weights.
-        levels: which quantiles `quantiles` holds, in [0, 1].
-        steps: number of the optimizer step of each record.
-        minimum: smallest |dLoss/dw| / |w| over the entries of a weight (0 where both are 0).
-        maximum: largest of the same.
-        quantiles: quantiles of the same.
-        norm_ratio: |dLoss/dw|_2 / |w|_2.
-        margin: distance to the stability boundary, NaN where it was not computed or has no meaning (gates, phases).
-    """
-
-    paths: tuple[str, ...]
-    levels: tuple[float, ...]
-    steps: Int64[np.ndarray, " records"]
-    minimum: Float64[np.ndarray, "records weights"]
-    maximum: Float64[np.ndarray, "records weights"]
-    quantiles: Float64[np.ndarray, "records weights levels"]
-    norm_ratio: Float64[np.ndarray, "records weights"]
-    margin: Float64[np.ndarray, "records weights"]
 
 
 class GradientMonitor:

@@ -13,12 +13,14 @@ from torch import Tensor
 
 from holdfast._arguments import checked_fields
 from holdfast._readers import describe
+from holdfast._record import Record
 from holdfast.errors import ArgumentError, ShapeError
+from holdfast.figures import Axis, Figure, Layer, Line, Panel, Rule
 
 
 @checked_fields
-@dataclass(frozen=True, eq=False)
-class PerturbationCurve:
+@dataclass(frozen=True, eq=False, repr=False)
+class PerturbationCurve(Record):
     """E(beta) on a grid of radii ("Inverse Approximation Theory", Def. 3.4; "StableSSM", Def. 2.4).
 
     Args:
@@ -73,6 +75,26 @@ class PerturbationCurve:
     def at_zero(self) -> float:
         """E(0): the centre's error where it is known, else that of the smallest radius."""
         return float(self.errors[0]) if self.centre is None else self.centre
+
+    def summary(self) -> str:
+        """A line: errors at 0 and at both ends of the radii, and how they were found."""
+        known = "" if self.centre is None else f"error {self.centre:.3g} unperturbed, "
+        return (
+            f"{known}{self.errors[0]:.3g} at radius {self.radii[0]:.3g} to {self.errors[-1]:.3g} at {self.radii[-1]:.3g}, "
+            f"{len(self.radii)} radii, metric {self.metric}, search {self.search}"
+        )
+
+    def figure(self) -> Figure:
+        """E(beta) over beta, between the smallest and the largest of the draws, beside E(0) and the target's norm."""
+        low = None if self.draws is None else self.draws.min(axis=1)
+        high = None if self.draws is None else self.draws.max(axis=1)
+        layers: list[Layer] = [Line("E(beta)", self.radii, self.errors, low, high, markers=True)]
+        for label, value in (("unperturbed", self.centre), ("norm of the target", self.target_norm)):
+            if value is not None and value > 0:
+                layers.append(Rule(label, y=value))
+        axes = Axis("beta, size of the change", log=bool(self.radii[0] > 0)), Axis("error", log=True)
+        caption = f"Error against the size of the change of the weights: {self.summary()}."
+        return Figure("perturbation", caption, [Panel("Perturbed weights", *axes, layers)])
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain numbers and lists, for JSON; infinite errors become None."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from holdfast.figures import Axis, Bars, Layer, Line, Panel, Points
+from holdfast.figures import Axis, Bars, Line, Panel, Points
 
 MOST = 800  # points of a line drawn from left to right
 MOST_TURNING = 6000  # points of one that turns back
@@ -91,8 +91,3 @@ def _on_axis(values: np.ndarray, axis: Axis) -> np.ndarray:
 def _gaps(values: np.ndarray) -> np.ndarray:
     values = values.astype(np.float64)
     return np.where(np.isneginf(values), np.nan, values)
-
-
-def kind(layer: Layer) -> str:
-    """The layer's kind in small letters."""
-    return type(layer).__name__.lower()

@@ -1,0 +1,163 @@
+"""Panels by matplotlib: into axes of the caller, into new ones, or as the bytes of a picture."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from holdfast._drawing.palette import LIGHT, slots
+from holdfast._drawing.prepare import ceiling, curve
+from holdfast._readers import describe
+from holdfast.errors import ArgumentError, BackendError
+from holdfast.figures import Axis, Bars, Figure, Heatmap, Layer, Line, Panel, Points, Rule
+
+STYLES = {"solid": "-", "dash": "--", "dot": ":"}
+SETTINGS: dict[Any, Any] = {
+    "font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.7, "lines.linewidth": 1.4,
+    "axes.grid": True, "grid.color": "#e3e6ea", "grid.linewidth": 0.6, "axes.axisbelow": True, "legend.frameon": False,
+    "svg.fonttype": "none", "svg.hashsalt": "holdfast",
+}  # fmt: skip
+
+
+def plot(figure: Figure, ax: Any = None) -> Any:
+    """Draws the panels into matplotlib axes and gives these back: one, or an array where there are several panels.
+
+    Args:
+        figure: what is drawn.
+        ax: axes to draw into, as many as there are panels; None makes new ones by pyplot, in the caller's own style.
+    """
+    if ax is None:
+        with _needed():
+            from matplotlib import pyplot
+        ax = pyplot.subplots(*_grid(figure), squeeze=False, layout="constrained", figsize=_size(figure))[1]
+    places = np.asarray(ax, dtype=object).ravel()
+    if len(places) < len(figure.panels) or not all(hasattr(place, "set_title") for place in places):
+        names = ", ".join(panel.y.label for panel in figure.panels)
+        raise ArgumentError(f"ax must be {len(figure.panels)} axes of matplotlib ({names}), came {describe(ax)}")
+    _fill(places, figure.panels)
+    return places[0] if len(figure.panels) == 1 else places[: len(figure.panels)]
+
+
+@contextmanager
+def drawn(figure: Figure) -> Iterator[Any]:
+    """The figure as one of matplotlib's, without pyplot, in the style of the page's static files."""
+    with _needed():
+        import matplotlib
+        from matplotlib.figure import Figure as Canvas
+
+    with matplotlib.rc_context(SETTINGS):
+        canvas = Canvas(figsize=_size(figure), layout="constrained")
+        _fill(canvas.subplots(*_grid(figure), squeeze=False).ravel(), figure.panels)
+        yield canvas
+
+
+def picture(figure: Figure) -> bytes:
+    """The figure as a PNG."""
+    buffer = io.BytesIO()
+    with drawn(figure) as canvas:
+        canvas.savefig(buffer, format="png", dpi=100)
+    return buffer.getvalue()
+
+
+@contextmanager
+def _needed() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise BackendError("drawing needs matplotlib: pip install matplotlib") from error
+
+
+def _fill(places: np.ndarray, panels: Sequence[Panel]) -> None:
+    """Draws each panel into its place; places beyond the last are left empty, without axes."""
+    for place, panel in zip(places, panels, strict=False):
+        _panel(place, panel)
+    for place in places[len(panels) :]:
+        place.set_axis_off()
+
+
+def _grid(figure: Figure) -> tuple[int, int]:
+    columns = max(1, min(figure.columns, len(figure.panels)))
+    return -(-len(figure.panels) // columns), columns
+
+
+def _size(figure: Figure) -> tuple[float, float]:
+    small = all(isinstance(la, Heatmap) and la.image for p in figure.panels for la in p.layers)
+    width, height = (1.6, 1.8) if small else (4.2, 3.2)
+    rows, columns = _grid(figure)
+    return width * columns, height * rows
+
+
+def _panel(place: Any, panel: Panel) -> None:
+    place.set_title(panel.title, fontsize=9, parse_math=False)  # a name may hold a dollar sign
+    for layer, slot in zip(panel.layers, slots([getattr(la, "colour", None) for la in panel.layers]), strict=True):
+        _layer(place, layer, LIGHT[slot % len(LIGHT)], panel)
+    if any(isinstance(la, Heatmap) and la.image for la in panel.layers):
+        place.set_axis_off()
+        return
+    _axis(place, "x", panel.x)
+    _axis(place, "y", panel.y)
+    if panel.equal:
+        place.set_aspect("equal")
+    if place.get_legend_handles_labels()[1]:
+        for text in place.legend(fontsize=7).get_texts():
+            text.set_parse_math(False)
+
+
+def _axis(place: Any, name: str, axis: Axis) -> None:
+    getattr(place, f"set_{name}label")(axis.label, parse_math=False)
+    if axis.log:
+        getattr(place, f"set_{name}scale")("log")
+    if axis.limits is not None:
+        getattr(place, f"set_{name}lim")(*axis.limits)
+
+
+def _layer(place: Any, layer: Layer, colour: str, panel: Panel) -> None:
+    if isinstance(layer, (Line, Points)):
+        _curve(place, layer, colour, panel)
+    elif isinstance(layer, Bars):
+        error = None if layer.low is None or layer.high is None else [layer.y - layer.low, layer.high - layer.y]
+        place.bar(list(layer.names), layer.y, yerr=error, color=colour, label=layer.label if layer.legend else None)
+    elif isinstance(layer, Heatmap):
+        _heatmap(place, layer)
+    elif isinstance(layer, Rule) and layer.finite:
+        line = place.axvline if layer.x is not None else place.axhline
+        line(
+            layer.x if layer.x is not None else layer.y,
+            color="#6b7280",
+            linewidth=0.9,
+            linestyle=":",
+            label=layer.label,
+        )
+
+
+def _curve(place: Any, layer: Line | Points, colour: str, panel: Panel) -> None:
+    drawn = curve(layer, panel)
+    label = layer.label if layer.legend else None
+    if isinstance(layer, Line):
+        marker = "o" if layer.markers else None
+        place.plot(drawn.x, drawn.y, STYLES[layer.dash], color=colour, label=label, marker=marker, markersize=3)
+        if drawn.low is not None:
+            place.fill_between(drawn.x, drawn.low, drawn.high, color=colour, alpha=0.18, linewidth=0)
+    else:
+        error = None if drawn.low is None or drawn.high is None else [drawn.y - drawn.low, drawn.high - drawn.y]
+        place.errorbar(drawn.x, drawn.y, error, fmt="o", color=colour, label=label, markersize=4)
+    if len(drawn.beyond):
+        top = np.full(len(drawn.beyond), ceiling(panel))
+        place.plot(drawn.beyond, top, "^", color=colour, markersize=4, clip_on=False)
+
+
+def _heatmap(place: Any, layer: Heatmap) -> None:
+    if layer.image:
+        place.imshow(layer.z, cmap="gray", interpolation="nearest")
+        return
+    from matplotlib.colors import LogNorm
+
+    z = np.where(np.isfinite(layer.z) & ((layer.z > 0) | (not layer.log)), layer.z, np.nan)
+    mesh = place.pcolormesh(
+        layer.x, layer.y, z, shading="nearest", cmap="viridis", norm=LogNorm() if layer.log else None
+    )
+    place.figure.colorbar(mesh, ax=place, label=layer.label)

@@ -1,0 +1,105 @@
+"""Record: what every measured thing that a person looks at and keeps has in common.
+
+A result class is a frozen dataclass (`repr=False`) of `Record` that says three things of itself:
+
+- `summary()`: one line in plain words;
+- `figure()`: a `holdfast.figures.Figure`, data that say what is drawn;
+- `_parts`: the dataclasses that its fields hold, which are then all that a file may build.
+
+From these come `plot(ax)`, a short `repr`, `_repr_html_` for notebooks, and `save(path)` / `load(path)`: one file of JSON
+whose first member is the checksum of the rest, with the arrays as an .npz inside. It is put in place by one rename,
+nothing in it is unpickled, and sizes are checked before anything is unpacked.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import os
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from holdfast._arrays import MOST_BYTES, check_arrays, pack_arrays, unpack_arrays
+from holdfast._codec import Arrays, decode, encode
+from holdfast._drawing import panels
+from holdfast._files import damage, write_atomically
+from holdfast._manifest import open_seal, seal
+from holdfast.errors import ArgumentError, BackendError, DamagedResultError
+from holdfast.figures import Figure
+
+FORMAT = "holdfast record 1"
+ADVICE = "Save it again."
+
+
+class Record:
+    """Base of results that can be drawn, shown in a notebook, saved and loaded."""
+
+    _parts: ClassVar[tuple[type, ...]] = ()
+
+    def summary(self) -> str:
+        """One line that says what was found."""
+        raise NotImplementedError
+
+    def figure(self) -> Figure:
+        """What `plot` draws, as data."""
+        raise NotImplementedError
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draws it by matplotlib and gives back the axes.
+
+        Args:
+            ax: axes to draw into, as many as `figure()` has panels; None makes new ones with pyplot.
+        """
+        return panels.plot(self.figure(), ax)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.summary()})"
+
+    def _repr_html_(self) -> str:
+        figure = self.figure()
+        text = f"<p><b>{type(self).__name__}</b>: {html.escape(self.summary())}</p>"
+        try:
+            data = base64.b64encode(panels.picture(figure)).decode()
+        except BackendError:
+            return text
+        return f'{text}<img alt="{html.escape(figure.caption)}" src="data:image/png;base64,{data}">'
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes everything into one file, in place of the one that was there; folders on the way are made.
+
+        Args:
+            path: of the file; `.json` says what it is.
+        """
+        file = Path(path)
+        if file.is_dir():
+            raise ArgumentError(f"path must name a file, and {file} is a folder; say {file / 'result.json'}")
+        arrays: Arrays = {}
+        record = encode(self, arrays, type(self).__name__)
+        check_arrays(arrays)
+        body = {"format": FORMAT, "record": record, "arrays": base64.b64encode(pack_arrays(arrays)).decode()}
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, seal(body))
+        return file
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Reads back what `save` wrote; DamagedResultError, naming the file, unless every byte is as it was written.
+
+        Args:
+            path: of the file.
+        """
+        file = Path(path)
+        body = open_seal(file, FORMAT, ADVICE, most=MOST_BYTES)
+        try:
+            (found,) = body["record"]
+            if found == cls.__name__:
+                arrays = unpack_arrays(base64.b64decode(body["arrays"], validate=True), file, ADVICE)
+                made: Self = decode(body["record"], arrays, {kind.__name__: kind for kind in (cls, *cls._parts)})
+                return made
+        except DamagedResultError:
+            raise
+        # whoever can write a file can seal it: what is inside may be anything, and raise anything
+        except Exception as error:
+            what = f"it holds no {cls.__name__} of this version ({type(error).__name__}: {str(error)[:200]})"
+            raise DamagedResultError(damage(file, what, ADVICE)) from error
+        raise ArgumentError(f"path must name a saved {cls.__name__}, and {file} holds a {found}; use {found}.load")

@@ -1,0 +1,55 @@
+"""GradientHistory: what a monitor recorded along training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float64, Int64
+
+from holdfast._record import Record
+from holdfast.figures import Axis, Figure, Line, Panel
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GradientHistory(Record):
+    """What was recorded, one row for each record and one column for each recurrent weight.
+
+    Args:
+        paths: names of the weights.
+        levels: which quantiles `quantiles` holds, in [0, 1].
+        steps: number of the optimizer step of each record.
+        minimum: smallest |dLoss/dw| / |w| over the entries of a weight (0 where both are 0).
+        maximum: largest of the same.
+        quantiles: quantiles of the same.
+        norm_ratio: |dLoss/dw|_2 / |w|_2.
+        margin: distance to the stability boundary, NaN where it was not computed or has no meaning (gates, phases).
+    """
+
+    paths: tuple[str, ...]
+    levels: tuple[float, ...]
+    steps: Int64[np.ndarray, " records"]
+    minimum: Float64[np.ndarray, "records weights"]
+    maximum: Float64[np.ndarray, "records weights"]
+    quantiles: Float64[np.ndarray, "records weights levels"]
+    norm_ratio: Float64[np.ndarray, "records weights"]
+    margin: Float64[np.ndarray, "records weights"]
+
+    def summary(self) -> str:
+        """A line: how much was recorded, and the largest gradient over weight with the smallest margin."""
+        text = f"{len(self.steps)} records of {len(self.paths)} recurrent weights"
+        ratios, margins = self.norm_ratio[~np.isnan(self.norm_ratio)], self.margin[~np.isnan(self.margin)]
+        text += f", gradient over weight up to {ratios.max():.3g}" if len(ratios) else ""
+        return text + (f", smallest margin {margins.min():.3g}" if len(margins) else "")
+
+    def figure(self) -> Figure:
+        """|gradient| over |weight| along the steps, one line a weight; beside it the margins, where they are known."""
+        panels = [self._panel("Gradient over weight", "|gradient| / |weight|", self.norm_ratio, log=True)]
+        if not np.isnan(self.margin).all():
+            panels.append(self._panel("Distance to the stability boundary", "margin", self.margin, log=False))
+        return Figure("gradients", f"Along training: {self.summary()}.", panels)
+
+    def _panel(self, title: str, label: str, values: np.ndarray, *, log: bool) -> Panel:
+        known = [k for k in range(len(self.paths)) if not np.isnan(values[:, k]).all()]
+        layers = [Line(self.paths[k], self.steps, values[:, k], colour=k) for k in known]
+        return Panel(title, Axis("step"), Axis(label, log=log), layers)
