@@ -86,6 +86,7 @@ def _functions():
     exp = laws.Exponential(0.5)
     modules = {
         holdfast: {
+            "bit_budget": lambda: {"model": nn.RNN(1, 2, batch_first=True), "inputs": _x(1, 8, 1), "bits": [2, 4], "draws": 2},
             "assess_stability": lambda: {"curves": {m: _errors(m) for m in (2, 4, 8, 16)}, "target_norm": 1.0},
             "certify": lambda: {"module": layers.LRU(1, 4), "horizon": 20},
             "check_properties": lambda: {"model": nn.GRU(1, 2, batch_first=True), "horizon": 16},
@@ -96,7 +97,12 @@ def _functions():
             "kernel_perturbation_error": lambda: {
                 "sum": holdfast.ExponentialSum([1.0, 2.0], [0.5, 0.5]), "rho": exp, "radii": [0.01, 0.1], "draws": 2,
             },
+            "lyapunov_spectrum": lambda: {
+                "model": nn.GRU(1, 2, batch_first=True), "inputs": _x(1, 24, 1), "discard": 4, "count": 2,
+            },
+            "memory_capacity": lambda: {"model": nn.GRU(1, 2, batch_first=True), "longest": 5, "length": 60},
             "memory_function": lambda: {"model": nn.GRU(1, 2, batch_first=True), "horizon": 16},
+            "receptive_field": lambda: {"model": nn.GRU(1, 2, batch_first=True), "horizon": 16},
             "parameter_groups": lambda: {"model": layers.LRU(1, 4), "lr": 0.1},
             "perturbation_error": _perturbation,
             "repeated_input_memory": lambda: {"score": lambda ids: float(len(ids)), "item": [1, 2], "lengths": 4},

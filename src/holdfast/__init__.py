@@ -17,21 +17,34 @@ from holdfast import (
 from holdfast.approximate import ExponentialSum, fit_exponential_sum
 from holdfast.decay import DecayFit, KernelFit, MemoryStudy, fit_decay, fit_kernel, study_memory
 from holdfast.errors import HoldfastError
-from holdfast.memory import MemoryCurve, check_properties, memory_function, repeated_input_memory
+from holdfast.memory import (
+    MemoryCapacity,
+    MemoryCurve,
+    ReceptiveField,
+    check_properties,
+    memory_capacity,
+    memory_function,
+    receptive_field,
+    repeated_input_memory,
+)
 from holdfast.nn.acceleration import Acceleration, accelerate
 from holdfast.nn.recurrent import parameter_groups
 from holdfast.results import Claim, Provenance, Result
 from holdfast.stability import (
+    BitBudget,
     Certificate,
     GradientMonitor,
+    LyapunovSpectrum,
     PerturbationCurve,
     StabilityStudy,
     StabilityVerdict,
     assess_stability,
+    bit_budget,
     certify,
     design_parameterization,
     gradient_scale,
     kernel_perturbation_error,
+    lyapunov_spectrum,
     perturbation_error,
     stabilize,
     study_stability,
@@ -41,6 +54,7 @@ __version__ = metadata.version("holdfast")
 
 __all__ = [
     "Acceleration",
+    "BitBudget",
     "Certificate",
     "Claim",
     "DecayFit",
@@ -48,16 +62,20 @@ __all__ = [
     "GradientMonitor",
     "HoldfastError",
     "KernelFit",
+    "LyapunovSpectrum",
+    "MemoryCapacity",
     "MemoryCurve",
     "MemoryStudy",
     "PerturbationCurve",
     "Provenance",
+    "ReceptiveField",
     "Result",
     "StabilityStudy",
     "StabilityVerdict",
     "accelerate",
     "approximate",
     "assess_stability",
+    "bit_budget",
     "certify",
     "check_properties",
     "decay",
@@ -70,12 +88,15 @@ __all__ = [
     "kernel_perturbation_error",
     "kernels",
     "laws",
+    "lyapunov_spectrum",
     "memory",
+    "memory_capacity",
     "memory_function",
     "nn",
     "parameter_groups",
     "parameterizations",
     "perturbation_error",
+    "receptive_field",
     "reconstruct",
     "repeated_input_memory",
     "stabilize",

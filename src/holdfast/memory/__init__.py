@@ -4,25 +4,31 @@
 `subject.py` gives every model one face, `checks.py` sees that it can be measured, `state.py` whether it goes on from
 a state, `settle.py` brings it to rest. `probes.py` says what a probe is, `window.py` has the reversed one in the
 paper's own form, `search.py` looks for the worst input. `properties.py` (tests in `functional.py`) and `repeated.py`
-hold the other public functions, `huggingface.py` the adapters for transformers, `closed_form/` exact answers for
-linear layers.
+hold other public functions, `capacity.py` and `receptive_field.py` measures that others use, `huggingface.py` the
+adapters for transformers, `closed_form/` exact answers for linear layers.
 """
 
 from holdfast.memory import closed_form, huggingface
+from holdfast.memory.capacity import MemoryCapacity, memory_capacity
 from holdfast.memory.curve import MemoryCurve, ModelError, NotCausalError
 from holdfast.memory.measure import memory_function
 from holdfast.memory.properties import Properties, Property, check_properties
+from holdfast.memory.receptive_field import ReceptiveField, receptive_field
 from holdfast.memory.repeated import repeated_input_memory
 
 __all__ = [
+    "MemoryCapacity",
     "MemoryCurve",
     "ModelError",
     "NotCausalError",
     "Properties",
     "Property",
+    "ReceptiveField",
     "check_properties",
     "closed_form",
     "huggingface",
+    "memory_capacity",
     "memory_function",
+    "receptive_field",
     "repeated_input_memory",
 ]

@@ -43,6 +43,31 @@ def spread(state: Any, axes: Any, rows: int) -> Any:
     return _map(lambda one, axis: torch.repeat_interleave(one, rows, dim=axis), state, axes)
 
 
+def as_numbers(state: Any, axes: Any) -> Float[Tensor, "rows numbers"]:
+    """The state of each row as a list of real numbers; a complex one counts as two."""
+    parts: list[Tensor] = []
+    _map(lambda part, axis: parts.append(_real(part.movedim(axis, 0)).flatten(1)), state, axes)
+    return torch.cat(parts, 1)
+
+
+def from_numbers(numbers: Float[Tensor, "rows numbers"], like: Any, axes: Any) -> Any:
+    """The state whose rows `as_numbers` turned into these; `like` is a state of any number of rows."""
+    left = numbers
+
+    def take(part: Tensor, axis: int) -> Tensor:
+        nonlocal left
+        shape = _real(part.movedim(axis, 0)).shape[1:]
+        own, left = left[:, : shape.numel()], left[:, shape.numel() :]
+        own = own.reshape(-1, *shape).to(part.real.dtype)
+        return (torch.view_as_complex(own.contiguous()) if part.is_complex() else own).movedim(0, axis).contiguous()
+
+    return _map(take, like, axes)
+
+
+def _real(part: Tensor) -> Tensor:
+    return torch.view_as_real(part) if part.is_complex() else part
+
+
 def _row_axis(one: Tensor, several: Tensor) -> int:
     apart = [axis for axis, (a, b) in enumerate(zip(one.shape, several.shape, strict=False)) if a != b]
     if one.ndim != several.ndim or len(apart) != 1 or one.shape[apart[0]] != 1:

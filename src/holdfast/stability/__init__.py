@@ -5,13 +5,16 @@
 modules step by step for both. `stabilize.py` changes parameterizations (`plans.py`: how one weight is changed;
 `saving.py`: how the result is saved). `gradient_scale.py`, `design.py` and `monitor/` are about gradients: the scale of a
 parameterization, one made to a wanted scale, and what training shows. `bounds.py` has what
-StableSSM proves of errors and gradients, `activation_class.py` which activations "Inverse Approximation Theory" is about.
+StableSSM proves of errors and gradients, `exponents.py` how fast nearby states part, `bits.py` how many bits the recurrent
+weights need, `activation_class.py` which activations "Inverse Approximation Theory" is about.
 """
 
 from holdfast.stability.activation_class import ActivationClass, classify_activation
+from holdfast.stability.bits import BitBudget, bit_budget
 from holdfast.stability.bounds import gradient_bound, kernel_error_bound
 from holdfast.stability.certificates import Certificate, certify, memory_bound, weight_bound
 from holdfast.stability.design import design_parameterization
+from holdfast.stability.exponents import LyapunovSpectrum, lyapunov_spectrum
 from holdfast.stability.gradient_scale import gradient_scale
 from holdfast.stability.monitor import DivergenceWarning, GradientHistory, GradientMonitor
 from holdfast.stability.perturbation import PerturbationCurve, kernel_perturbation_error, perturbation_error
@@ -21,15 +24,18 @@ from holdfast.stability.verdict import StabilityVerdict, assess_stability
 
 __all__ = [
     "ActivationClass",
+    "BitBudget",
     "Certificate",
     "DivergenceWarning",
     "GradientHistory",
     "GradientMonitor",
+    "LyapunovSpectrum",
     "PerturbationCurve",
     "StabilityStudy",
     "StabilityVerdict",
     "Stabilized",
     "assess_stability",
+    "bit_budget",
     "certify",
     "classify_activation",
     "design_parameterization",
@@ -37,6 +43,7 @@ __all__ = [
     "gradient_scale",
     "kernel_error_bound",
     "kernel_perturbation_error",
+    "lyapunov_spectrum",
     "memory_bound",
     "perturbation_error",
     "stabilize",

@@ -86,7 +86,7 @@ def perturbation_error(
     """
     betas = as_radii(radii)
     _check(search, draws, restarts, steps, memory_limit, running_maximum)
-    inputs, targets = (_in_dtype_of(model, x) for x in (inputs, targets))
+    inputs, targets = (in_dtype_of(model, x) for x in (inputs, targets))
     generator = as_generator(seed)
     with undisturbed(model):
         weights = select_weights(model, scope, norm)
@@ -125,7 +125,7 @@ def _first_run(model: nn.Module, inputs: Tensor) -> Tensor:
         ) from error
 
 
-def _in_dtype_of(model: nn.Module, x: Tensor) -> Tensor:
+def in_dtype_of(model: nn.Module, x: Tensor) -> Tensor:
     """Numbers from numpy are float64 as a rule, and models float32; token ids stay what they are."""
     weight = next((p for p in model.parameters() if p.is_floating_point()), None)
     return x if weight is None or not x.is_floating_point() else x.to(weight.dtype)

@@ -1,0 +1,125 @@
+"""receptive_field: which past inputs the gradient of an output reaches, and how strongly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float64
+
+from holdfast._arguments import as_generator, checked, positive
+from holdfast._record import Record
+from holdfast.errors import ArgumentError
+from holdfast.figures import Axis, Figure, Layer, Line, Panel, Rule
+from holdfast.memory.checks import prepare
+from holdfast.memory.curve import ModelError
+from holdfast.memory.preserve import undisturbed
+from holdfast.memory.subject import Layout, Subject
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ReceptiveField(Record):
+    """How strongly an output depends on the input at each distance, averaged over random inputs.
+
+    Args:
+        offsets: steps from the input to the output, increasing: 0 is the same step, negative ones are inputs after it.
+        influence: size of d y_t / d x_(t - offset): the root mean square over rows of its Frobenius norm.
+        rows: number of random inputs.
+    """
+
+    offsets: Float64[np.ndarray, " offsets"]
+    influence: Float64[np.ndarray, " offsets"]
+    rows: int
+
+    @checked
+    def size(self, share: float = 0.95) -> int:
+        """The fewest steps around the output, on both sides alike, that hold `share` of all influence.
+
+        Args:
+            share: between 0 and 1.
+        """
+        if not 0 < share <= 1:
+            raise ArgumentError(f"share must lie in (0, 1], came {share}")
+        total = float(self.influence.sum())
+        order = np.argsort(np.abs(self.offsets), kind="stable")
+        held = np.cumsum(self.influence[order])
+        # half an eps of slack for each term that was added
+        enough = np.flatnonzero(held >= share * total * (1 - 1e-12))
+        return int(np.abs(self.offsets[order][enough[0]])) + 1 if total > 0 else 0
+
+    def summary(self) -> str:
+        """A line: how many of the steps that were looked at hold half, and nearly all, of the influence."""
+        if not self.influence.sum() > 0:
+            return f"no input within {len(self.offsets)} steps moves the output"
+        whole = int(np.abs(self.offsets).max()) + 1
+        cut = ", at the end of what was looked at: take a longer horizon" if self.size(0.95) > 0.9 * whole else ""
+        return f"half of the influence lies within {self.size(0.5)} steps, 95% within {self.size(0.95)} of {whole}{cut}"
+
+    def figure(self) -> Figure:
+        """Influence over distance, with the step that holds 95%."""
+        layers: list[Layer] = [Line("influence", self.offsets, self.influence)]
+        if self.influence.sum() > 0:
+            layers.append(Rule("95%", x=float(self.size(0.95) - 1)))
+        axes = Axis("steps before the output"), Axis("|dy/dx|", log=True)
+        return Figure(
+            "receptive", f"Effective receptive field: {self.summary()}.", [Panel("Receptive field", *axes, layers)]
+        )
+
+
+@checked
+def receptive_field(
+    model: Callable[..., Any],
+    *,
+    input_size: int = 1,
+    horizon: int = 200,
+    ahead: int = 0,
+    amplitude: float = 1.0,
+    rows: int = 16,
+    layout: Layout = "batch_first",
+    double: bool = False,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    seed: int | torch.Generator = 0,
+) -> ReceptiveField:
+    """The effective receptive field of a sequence model: how far back the gradient of its output reaches.
+
+    influence(k) = root of the mean over inputs x and random signs v of |v' d y_t / d x_(t-k)|^2, which is the mean
+    squared Frobenius norm of that Jacobian (Luo et al. 2016, "Understanding the effective receptive field"). What
+    `memory_function` shows for the worst input, this shows for typical ones, and it is what training sees: an input
+    outside of it has no gradient to learn from.
+
+    Args:
+        model: as `memory_function` takes it; it may look ahead.
+        input_size: number of input features.
+        horizon: largest distance k that is looked at, in steps.
+        ahead: steps after the output that are looked at too, for models that are not causal.
+        amplitude: standard deviation of the inputs, which are normal.
+        rows: number of random inputs.
+        layout: "batch_first", or "time_first" for models that take (time, batch, features).
+        double: look at a float64 copy of an nn.Module.
+        dtype: dtype of the inputs; None is that of the model's first weight, or torch's default.
+        device: device of the inputs; None is that of the model's first weight, or the CPU.
+        seed: number or torch.Generator of inputs and signs.
+    """
+    positive(horizon=horizon, rows=rows)
+    if ahead < 0 or not 0 < amplitude < np.inf:
+        raise ArgumentError(f"needs ahead >= 0 and amplitude > 0, came {ahead=}, {amplitude=}")
+    generator = as_generator(seed)
+    with undisturbed(model):
+        subject = Subject(model, input_size, layout=layout, dtype=dtype, device=device, double=double)
+        with torch.no_grad():
+            prepare(subject, generator, causal=False)
+        x = (amplitude * subject.normal(rows, horizon + 1 + ahead, generator)).requires_grad_()
+        with torch.enable_grad():
+            y = subject(x)[:, horizon]
+            signs = 2 * torch.randint(0, 2, y.shape, generator=generator) - 1
+            if not y.requires_grad:
+                raise ModelError("the model's output has no gradient by its input; run it without torch.no_grad inside")
+            (slopes,) = torch.autograd.grad((y * signs.to(y)).sum(), x)
+    influence = slopes.double().square().sum(-1).mean(0).sqrt().cpu().numpy()
+    if not np.isfinite(influence).all():
+        raise ModelError(f"the gradient is NaN or infinite on inputs of size {amplitude:g}; take a smaller amplitude")
+    return ReceptiveField(np.arange(-ahead, horizon + 1.0), influence[::-1].copy(), rows)

@@ -1,0 +1,203 @@
+"""lyapunov_spectrum: how fast nearby states of a model come together or move apart, along its own trajectories."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+from holdfast._arguments import checked, positive
+from holdfast._record import Record
+from holdfast.errors import ArgumentError, ShapeError
+from holdfast.figures import Axis, Figure, Panel, Points, Rule
+from holdfast.memory import ModelError
+from holdfast.memory.checks import prepare
+from holdfast.memory.preserve import undisturbed
+from holdfast.memory.state import as_numbers, from_numbers
+from holdfast.memory.subject import Layout, Subject
+
+BLOCKS = 8  # stretches of time whose means say how well an exponent is known
+NUMBERS = 1 << 22  # of Jacobians held at a time: 32 MB
+LARGEST = 4096  # numbers in a state: one Jacobian then has 128 MB
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LyapunovSpectrum(Record):
+    """Lyapunov exponents of a model's state on given inputs, the largest first.
+
+    Two states that see the same inputs grow apart like e^(exponents[0] t). All below 0: the model forgets where it
+    started, and its inputs in time. Above 0: chaos, nearby states separate.
+
+    Args:
+        exponents: per unit of time; -inf where a direction is forgotten within a step.
+        errors: standard error of each, from stretches of time and rows.
+        steps: steps of each trajectory that were averaged.
+        rows: number of trajectories.
+        state_size: real numbers in the state, which is how many exponents there are in all.
+        dt: time of one step.
+    """
+
+    exponents: Float64[np.ndarray, " exponents"]
+    errors: Float64[np.ndarray, " exponents"]
+    steps: int
+    rows: int
+    state_size: int
+    dt: float = 1.0
+
+    @property
+    def dimension(self) -> float:
+        """Kaplan and Yorke's: how many directions a volume of states keeps, j + sum of the first j / |next|.
+
+        NaN where the exponents that were computed do not reach so far.
+        """
+        sums = np.cumsum(self.exponents)
+        falling = np.flatnonzero(sums < 0)
+        if not len(falling):
+            return float(self.state_size) if len(sums) == self.state_size else math.nan
+        j = int(falling[0])
+        return j + (float(sums[j - 1]) / abs(float(self.exponents[j])) if j else 0.0)
+
+    def summary(self) -> str:
+        """A line: the largest exponent and what it means."""
+        largest, error = float(self.exponents[0]), float(self.errors[0])
+        apart = largest > 2 * error
+        what = "chaotic, nearby states separate" if apart else "nearby states come together"
+        undecided = abs(largest) <= 2 * error
+        what = "on the edge, as far as this many steps can tell" if undecided else what
+        return (
+            f"{what}: largest exponent {largest:.4g} +- {error:.2g} per unit of time, "
+            f"{len(self.exponents)} of {self.state_size}, {self.rows} x {self.steps} steps"
+        )
+
+    def figure(self) -> Figure:
+        """The exponents in their order, with their errors and the edge of chaos."""
+        order = np.arange(1, len(self.exponents) + 1)
+        low, high = self.exponents - 2 * self.errors, self.exponents + 2 * self.errors
+        layers = [Points("exponents", order, self.exponents, low, high), Rule("edge of chaos", y=0.0)]
+        panel = Panel("Lyapunov spectrum", Axis("number"), Axis("exponent per unit of time"), layers)
+        return Figure("lyapunov", f"Lyapunov exponents in order: {self.summary()}.", [panel])
+
+
+@checked
+def lyapunov_spectrum(
+    model: Callable[..., Any],
+    inputs: Float[Tensor, "_ _ inputs"],
+    *,
+    count: int | None = None,
+    discard: int = 100,
+    state: Any = None,
+    dt: float = 1.0,
+    layout: Layout = "batch_first",
+    double: bool = False,
+    device: torch.device | str | None = None,
+) -> LyapunovSpectrum:
+    """The Lyapunov exponents of the state of a model, along the trajectories that `inputs` drive it on.
+
+    The Jacobian J_t = d state_{t+1} / d state_t is taken at each step by the model's own gradient, and J_t Q_t = Q_{t+1}
+    R_{t+1} is factored; the exponents are the means of log |diag R| / dt (Benettin et al. 1980, Shimada and Nagashima
+    1979). Q is in float64 whatever the model is in.
+
+    Args:
+        model: called as `model(x, state)`, it returns `(outputs, state)`: torch's RNN, GRU and LSTM, holdfast's layers and
+            stacks, modules of your own. Without a state it begins at its own start.
+        inputs: what it reads, as the model takes it, (batch, time, features); zeros for a model left to itself. Each row is
+            a trajectory.
+        count: number of exponents; None is all of them.
+        discard: first steps that are left out: the state settles, and Q turns into place.
+        state: where trajectories start, with one row for each of the inputs; None is the model's own start.
+        dt: time of one step.
+        layout: "batch_first", or "time_first" for models and inputs (time, batch, features).
+        double: look at a float64 copy of an nn.Module.
+        device: device of the inputs; None is that of the model's first weight, or the CPU.
+
+    Assumed unchecked: the state has a derivative at the points that the model visits, and rows do not influence each
+    other. Accurate to `errors`, which fall like one over the root of the number of steps.
+    """
+    x = inputs.transpose(0, 1) if layout == "time_first" else inputs
+    _check(x, discard, count, dt)
+    with undisturbed(model), torch.no_grad():
+        subject = Subject(model, x.shape[-1], layout=layout, device=device, double=double)
+        prepare(subject, torch.Generator().manual_seed(0))
+        if subject.row_axes is None:
+            raise ModelError(
+                "the model does not go on from a state: expected model(x, state) to return (outputs, state), as "
+                "torch.nn.GRU does, with the rows of the batch along one axis of every tensor of the state"
+            )
+        x = x.to(subject.device, subject.dtype)
+        # half of what is left out lets the state settle, the other half lets Q turn into place
+        begin = discard // 2
+        begin = 1 if begin == 0 and state is None else begin
+        start = subject.advance(x[:, :begin].contiguous(), state)[1] if begin else state
+        logs = _factored(_jacobians(subject, x[:, begin:], start), count)[max(discard - begin, 0) :]
+    return _spectrum(logs, dt, size=as_numbers(start, subject.row_axes).shape[1])
+
+
+def _check(x: Tensor, discard: int, count: int | None, dt: float) -> None:
+    positive(count=count)
+    if x.ndim != 3 or x.shape[0] < 1:
+        raise ShapeError(f"inputs must be (batch, time, features) with at least one row, came {tuple(x.shape)}")
+    if discard < 0 or x.shape[1] < discard + 2 * BLOCKS:
+        raise ArgumentError(
+            f"inputs need at least {2 * BLOCKS} steps beyond the first discard >= 0; came {x.shape[1]} steps, {discard=}"
+        )
+    if not 0 < dt < math.inf:
+        raise ArgumentError(f"dt must be above 0, came {dt}")
+
+
+def _jacobians(subject: Subject, x: Tensor, state: Any) -> Iterator[Float[Tensor, "rows n n"]]:
+    """d state_{t+1} / d state_t of every row, step by step; gradients are taken for many steps at once."""
+    rows, size = as_numbers(state, subject.row_axes).shape
+    if size > LARGEST:
+        raise ArgumentError(f"model: its state has {size} numbers, and {LARGEST} is the most that is taken")
+    together = max(1, NUMBERS // (rows * size * size))
+    for first in range(0, x.shape[1], together):
+        part = x[:, first : first + together]
+        visited = []
+        for t in range(part.shape[1]):
+            visited.append(as_numbers(state, subject.row_axes))
+            state = subject.advance(part[:, t : t + 1].contiguous(), state)[1]
+        yield from _derivative(subject, part.transpose(0, 1).flatten(0, 1), torch.cat(visited), state, size).unflatten(
+            0, (part.shape[1], rows)
+        )
+
+
+def _derivative(subject: Subject, x: Tensor, points: Tensor, like: Any, size: int) -> Float[Tensor, "points n n"]:
+    """The Jacobian at each point: `size` copies of it in one batch, copy i backward from number i of the next state."""
+    copies = points.repeat_interleave(size, 0)
+    with torch.enable_grad():
+        copies = copies.detach().requires_grad_()
+        given = from_numbers(copies, like, subject.row_axes)
+        after = as_numbers(subject.advance(x.repeat_interleave(size, 0).unsqueeze(1), given)[1], subject.row_axes)
+        chosen = torch.eye(size, dtype=after.dtype, device=after.device).repeat(len(points), 1)
+        (rows,) = torch.autograd.grad(after, copies, chosen)
+    return rows.reshape(len(points), size, size).double().cpu()
+
+
+def _factored(jacobians: Iterator[Tensor], count: int | None) -> Float[Tensor, "steps rows exponents"]:
+    """log |diag R| of J_t Q_t = Q_{t+1} R_{t+1} at every step."""
+    logs, q = [], None
+    for jacobian in jacobians:
+        if not bool(torch.isfinite(jacobian).all()):
+            raise ModelError(f"the state or its derivative is not finite at step {len(logs)} of the trajectory")
+        if q is None:
+            kept = min(count or jacobian.shape[-1], jacobian.shape[-1])
+            q = torch.eye(jacobian.shape[-1], dtype=torch.float64)[:, :kept].expand(len(jacobian), -1, -1)
+        q, r = torch.linalg.qr(jacobian @ q)
+        logs.append(r.diagonal(dim1=-2, dim2=-1).abs().log())
+    return torch.stack(logs)
+
+
+def _spectrum(logs: Tensor, dt: float, size: int) -> LyapunovSpectrum:
+    steps, rows, _ = logs.shape
+    exponents = logs.mean((0, 1)).numpy() / dt
+    parts = torch.stack([part.mean(0) for part in logs.tensor_split(BLOCKS)]).flatten(0, 1).numpy() / dt
+    with np.errstate(invalid="ignore"):
+        errors = np.nan_to_num(parts.std(0, ddof=1) / math.sqrt(len(parts)), nan=0.0)
+    order = np.argsort(-exponents, kind="stable")
+    return LyapunovSpectrum(exponents[order], errors[order], steps, rows, size, dt)

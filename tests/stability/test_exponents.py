@@ -1,0 +1,131 @@
+"""Lyapunov exponents against closed forms and published values."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import holdfast
+from holdfast import nn as layers
+from holdfast.errors import ArgumentError, HoldfastError
+
+
+class Map(nn.Module):
+    """A map of the plane or space as a model that reads nothing: its output is its state."""
+
+    def __init__(self, step, start):
+        super().__init__()
+        self.step = step
+        self.register_buffer("start", torch.tensor(start, dtype=torch.float64))
+
+    def forward(self, x, state=None):
+        state = self.start.expand(len(x), -1) if state is None else state
+        visited = []
+        for _ in range(x.shape[1]):
+            state = self.step(state)
+            visited.append(state)
+        return torch.stack(visited, 1), state
+
+
+def henon(s):
+    x, y = s.unbind(-1)
+    return torch.stack([1 - 1.4 * x * x + y, 0.3 * x], -1)
+
+
+def logistic(s):
+    return 4 * s * (1 - s)
+
+
+def lorenz(s, h=0.02):
+    def flow(s):
+        x, y, z = s.unbind(-1)
+        return torch.stack([10 * (y - x), x * (28 - z) - y, x * y - 8 / 3 * z], -1)
+
+    a = flow(s)
+    b = flow(s + h / 2 * a)
+    c = flow(s + h / 2 * b)
+    return s + h / 6 * (a + 2 * b + 2 * c + flow(s + h * c))
+
+
+def exponents(step, start, *, rows, steps, dt=1.0, discard=200):
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.rand(rows, len(start), generator=generator, dtype=torch.float64)
+    state = torch.tensor(start, dtype=torch.float64) + 0.01 * noise
+    inputs = torch.zeros(rows, steps + discard, 1)
+    return holdfast.lyapunov_spectrum(Map(step, start), inputs, state=state, dt=dt, discard=discard)
+
+
+def test_the_henon_map_has_its_published_exponents_and_the_sum_of_its_determinant():
+    found = exponents(henon, [0.1, 0.1], rows=64, steps=300)
+    # 0.41922 and -1.62319 (Sprott, Chaos and Time-Series Analysis, 2003); 19,200 steps know them to 0.003
+    assert found.errors[0] < 0.004
+    assert abs(found.exponents - np.array([0.41922, -1.62319])).max() < 4 * found.errors[0]
+    # |det J| = 0.3 at every point: rounding of 300 logarithms
+    assert found.exponents.sum() == pytest.approx(math.log(0.3), abs=1e-12)
+    assert found.dimension == pytest.approx(1 + 0.41922 / 1.62319, abs=0.01)
+
+
+def test_the_logistic_map_has_ln_2():
+    found = exponents(logistic, [0.3], rows=64, steps=200)
+    assert found.exponents[0] == pytest.approx(math.log(2), abs=4 * found.errors[0])
+    assert found.errors[0] < 0.005
+    assert "chaotic" in found.summary()
+
+
+def test_the_lorenz_system_stepped_by_runge_kutta_has_its_published_exponents():
+    found = exponents(lorenz, [1.0, 1.0, 20.0], rows=64, steps=1000, dt=0.02)
+    # 0.9056, 0, -14.5723 (Sprott 2003); 1280 units of time know the first to about 0.01
+    assert abs(found.exponents - np.array([0.9056, 0.0, -14.5723])).max() < 0.05
+    # the divergence of the flow is -(10 + 1 + 8/3) everywhere; Runge-Kutta of order 4 at h = 0.02 keeps 3 digits of it
+    assert found.exponents.sum() == pytest.approx(-(11 + 8 / 3), rel=1e-3)
+
+
+def test_a_linear_recurrence_has_the_logarithms_of_its_eigenvalues():
+    torch.manual_seed(0)
+    layer = layers.LRU(1, 3)
+    found = holdfast.lyapunov_spectrum(layer, torch.randn(2, 40, 1), discard=20, double=True)
+    logs = layer.eigenvalues().detach().abs().log().double().sort(descending=True).values
+    # weights are float32 and are widened before the eigenvalues are made: 1e-6
+    np.testing.assert_allclose(found.exponents, logs.repeat_interleave(2), atol=2e-6)
+    assert found.state_size == 6 and "come together" in found.summary()
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_at_rest_the_exponents_are_those_of_the_certificate(kind):
+    torch.manual_seed(0)
+    model = kind(1, 3, batch_first=True)
+    found = holdfast.lyapunov_spectrum(model, torch.zeros(1, 1000, 1), discard=600, double=True)
+    known = holdfast.certify(model, starts=1)
+    # Q turns into place like the ratio of the two largest moduli to the power 300
+    assert found.exponents[0] == pytest.approx(math.log(known.spectral_radius), abs=1e-5)
+    # the determinant does not depend on Q: rounding alone
+    assert found.exponents.sum() == pytest.approx(float(np.log(np.abs(known.eigenvalues)).sum()), abs=1e-10)
+
+
+def test_fewer_exponents_are_the_first_of_all_and_leave_the_model_as_it_was():
+    torch.manual_seed(0)
+    model = nn.GRU(2, 4)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    x = torch.randn(80, 2, 2)
+    every, some = (
+        holdfast.lyapunov_spectrum(model, x, discard=40, layout="time_first", count=count) for count in (None, 1)
+    )
+    np.testing.assert_allclose(some.exponents, every.exponents[:1], atol=1e-9)
+    assert every.dimension == 0.0 and some.state_size == 4
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_a_direction_that_a_step_forgets_has_minus_infinity():
+    found = holdfast.lyapunov_spectrum(
+        Map(lambda s: s * torch.tensor([0.5, 0.0]), [1.0, 1.0]), torch.zeros(1, 40, 1), discard=0
+    )
+    assert found.exponents[0] == pytest.approx(math.log(0.5)) and found.exponents[1] == -math.inf
+
+
+def test_what_has_no_state_or_too_few_steps_is_refused():
+    with pytest.raises(HoldfastError, match="does not go on from a state"):
+        holdfast.lyapunov_spectrum(nn.Linear(1, 1), torch.zeros(1, 200, 1))
+    with pytest.raises(ArgumentError, match="inputs need at least 16 steps"):
+        holdfast.lyapunov_spectrum(nn.GRU(1, 2, batch_first=True), torch.zeros(1, 20, 1), discard=10)
