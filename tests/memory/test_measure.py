@@ -445,3 +445,34 @@ def test_a_curve_can_be_made_by_hand_and_checks_itself(user_mistakes):
             MemoryCurve(time=[0, 1], values=values)
     with pytest.raises(ArgumentError, match="increase"):
         MemoryCurve(time=[1, 1], values=[1.0, 1.0])
+
+
+def test_the_floor_does_not_jump_where_another_amplitude_wins():
+    torch.manual_seed(2)
+    unit = torch.nn.LSTM(1, 32, batch_first=True)
+    curve = memory_function(unit, horizon=120, probe="reversed", double=True)
+    sizes = np.abs(curve.maximiser).max(1)
+    assert len(set(sizes)) > 1  # the largest value comes from different amplitudes at different times
+    clear = curve.values > 2 * curve.floor
+    last = int(np.flatnonzero(clear)[-1])
+    # the curve sinks into its floor step by step: where it ends, it is within a few steps' decay of it
+    assert curve.values[last] < 40 * curve.floor[last + 1]
+
+
+def test_a_model_that_rounds_to_float32_inside_has_the_floor_of_float32_and_says_so():
+    class Narrow(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = torch.nn.RNN(1, 8, batch_first=True)
+
+        def forward(self, x):
+            return self.inner(x)[0].float().to(x.dtype)
+
+    torch.manual_seed(0)
+    model = Narrow()
+    narrow = memory_function(model, horizon=40, double=True)
+    plain = memory_function(model.inner, horizon=40, double=True)
+    # eps of float32 is 2^29 times that of float64, and more inputs sink below it
+    assert narrow.floor.min() >= 2.0**28 * plain.floor.min()
+    assert "float32 inside" in narrow.notes[0]
+    assert plain.notes == ()

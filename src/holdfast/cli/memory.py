@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
+import textwrap
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,13 +15,13 @@ from rich.console import Console
 from rich.table import Table
 
 from holdfast.cli.bar import Tick, progress_bar
-from holdfast.cli.memory_plot import draw, terminal_plot
+from holdfast.cli.memory_plot import draw, shown, terminal_plot
 from holdfast.cli.model import HELP, LoadedModel, load_model
 from holdfast.cli.options import file
 from holdfast.cli.plot import new_figure
 from holdfast.cli.text import plain, visible
-from holdfast.decay import DecayFit, MemoryStudy, UndecidedError, study_memory, study_repeated
-from holdfast.decay.study import LEFT, with_notes
+from holdfast.decay import DecayFit, MemoryStudy, study_memory, study_repeated
+from holdfast.decay.study import LEFT, reach_of, with_notes
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.memory import MemoryCurve, NotCausalError, Properties
 from holdfast.memory.huggingface import TokenScore
@@ -42,7 +44,12 @@ def command(
         int | None, typer.Option(help="Steps on zeros before the probe; by default until the output rests.")
     ] = None,
     layout: Annotated[str, typer.Option(help="batch_first or time_first.")] = "batch_first",
-    double: Annotated[bool, typer.Option(help="Measure a float64 copy: a rounding floor of 1e-16.")] = False,
+    double: Annotated[
+        bool | None,
+        typer.Option(
+            "--double/--no-double", help="Measure a float64 copy or not; by default where the model allows it."
+        ),
+    ] = None,
     properties: Annotated[bool, typer.Option(help="Also check linear, continuous, bounded, causal, ...")] = True,
     seed: Annotated[int, typer.Option(help="Seed of random probes, and of a model with random weights.")] = 0,
     plot: Annotated[
@@ -89,7 +96,7 @@ def _refuse_beside_tokens(options: dict[str, Any]) -> None:
         "search": "auto",
         "burn_in": None,
         "layout": "batch_first",
-        "double": False,
+        "double": None,
     }
     given = [f"--{name.replace('_', '-')}" for name, value in plain.items() if options[name] != value]
     if given:
@@ -129,23 +136,28 @@ def _repeated(loaded: LoadedModel, item: str, horizon: int, tick: Tick) -> Memor
 
 def report(model: str, study: MemoryStudy) -> None:
     """Prints the study for people."""
-    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    console = Console(width=None if sys.stdout.isatty() else 80, highlight=False)
     for note in study.notes:
         console.print(visible(f"note: {note}"), markup=False)
     for name, curve in study.curves.items():
         fit = study.fits[name]
         tried = curve.tried or len(curve.time)
         console.print(visible(f"\n{model}, {name} probe, {tried} inputs tried"), markup=False)
-        console.print(terminal_plot(curve), markup=False)
         for line in describe(curve, fit):
-            console.print(visible(line), markup=False, soft_wrap=True)
+            whole = textwrap.fill(visible(line), console.width, subsequent_indent=" " * 9)
+            console.print(whole, markup=False, soft_wrap=True)
+        console.print(terminal_plot(shown(curve, fit)), markup=False)
     if study.properties is not None:
         console.print(_property_table(study.properties))
 
 
 def describe(curve: MemoryCurve, fit: DecayFit) -> list[str]:
-    """Status, law, constant and horizon in words."""
-    lines = [] if curve.status == "ok" else [f"status   {curve.status}: {'; '.join(curve.notes)}"]
+    """Horizon, status, law and constant in words."""
+    lines = [f"horizon  {_reach(curve, fit)}"]
+    if curve.status != "ok":
+        lines.append(f"status   {curve.status}: {'; '.join(curve.notes)}")
+    elif curve.notes:
+        lines += [f"note     {note}" for note in curve.notes]
     lines.append(f"law      {fit.law}: {fit.explanation}")
     named = {"rate": fit.rate, "exponent": fit.exponent, "support": fit.support, "period": fit.period}
     for name, value in named.items():
@@ -154,11 +166,19 @@ def describe(curve: MemoryCurve, fit: DecayFit) -> list[str]:
             lines.append(f"{name:<8} {value:.4g}{spread}")
     if fit.asymptotic is not None:
         lines.append(f"t -> inf {fit.asymptotic.law}, rate {fit.asymptotic.rate:.4g}, by the layer's eigenvalues")
-    try:
-        lines.append(f"horizon  {fit.horizon(LEFT):.4g}: from then on less than {LEFT:.0%} is left")
-    except UndecidedError as error:
-        lines.append(f"horizon  {error}")
     return lines
+
+
+def _reach(curve: MemoryCurve, fit: DecayFit) -> str:
+    reach = reach_of(fit)
+    if reach.time is None:
+        return f"not known: {reach.words}"
+    if math.isinf(reach.time):
+        return f"none: {LEFT:.0%} is never reached, the memory does not fade"
+    steps = reach.time / curve.dt
+    after = f"{steps:.4g} steps" if curve.dt == 1 else f"{reach.time:.4g}, {steps:.4g} steps"
+    how = "" if reach.measured else f" (by its law: measured until {curve.time[-1]:.4g})"
+    return f"{after}: from then on less than {LEFT:.0%} is left{how}"
 
 
 def _property_table(properties: Properties) -> Table:

@@ -11,7 +11,7 @@ from holdfast.cli.plot import new_figure, save
 from holdfast.decay import DecayFit, envelope
 from holdfast.memory import MemoryCurve
 
-WIDTH, HEIGHT = 72, 14
+WIDTH, HEIGHT = 68, 14  # with the numbers at its left it fits 80 columns
 
 
 def terminal_plot(curve: MemoryCurve, width: int = WIDTH, height: int = HEIGHT) -> str:
@@ -41,6 +41,11 @@ def terminal_plot(curve: MemoryCurve, width: int = WIDTH, height: int = HEIGHT) 
     return "\n".join(lines)
 
 
+def shown(curve: MemoryCurve, fit: DecayFit) -> MemoryCurve:
+    """The curve up to where it sinks into its rounding errors, and a twentieth further to show that it does."""
+    return curve.until(max(fit.window[1] + 0.05 * (fit.window[1] - float(curve.time[0])), float(curve.time[0])))
+
+
 def _row(value: float, top: int, bottom: int, height: int) -> int:
     share = (top - math.log10(value)) / (top - bottom)
     return min(max(round(share * (height - 1)), 0), height - 1)
@@ -50,7 +55,8 @@ def draw(curves: dict[str, MemoryCurve], fits: dict[str, DecayFit], path: Path, 
     """Writes the curves and their envelopes as a figure; the format follows the file's ending."""
     figure = new_figure(path)
     axes = figure.add_subplot()
-    for name, curve in curves.items():
+    for name, whole in curves.items():
+        curve = shown(whole, fits[name])
         finite = np.isfinite(curve.values) & (curve.values > 0)
         (line,) = axes.semilogy(curve.time[finite], curve.values[finite], label=_label(name, fits[name]), linewidth=1)
         axes.semilogy(curve.time, envelope(curve), color=line.get_color(), linewidth=2.5, alpha=0.3)

@@ -12,10 +12,10 @@ from torch import nn
 from holdfast._factories import failure, load_factory, split_spec
 from holdfast.errors import ArgumentError
 from holdfast.memory import huggingface
+from holdfast.memory.subject import known_size
 from holdfast.nn.acceleration import accelerate, mixers_of
 
 HELP = "The model: module:factory, file.py:factory, or hf:NAME-OR-FOLDER for a transformers model."
-_SIZES = ("input_size", "in_features", "features", "d_model", "in_channels")
 
 
 @dataclass(frozen=True)
@@ -72,12 +72,3 @@ def _build(factory: Any, spec: str) -> Callable[..., Any]:
     if not callable(model):
         raise ArgumentError(f"{spec}() returned a {type(model).__name__}; expected a module or another callable")
     return model
-
-
-def known_size(model: Any) -> int | None:
-    """The number of input features that a model tells by itself, under one of the usual names."""
-    for name in _SIZES:
-        value = getattr(model, name, None)
-        if isinstance(value, int) and value > 0:
-            return value
-    return None

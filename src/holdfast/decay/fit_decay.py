@@ -118,14 +118,12 @@ def _decide(t: np.ndarray, values: np.ndarray, floor: np.ndarray | None) -> tupl
 
 def _undecided(s: Setting, fits: list[ShapeFit]) -> dict[str, Any]:
     window = (float(s.t[0]), float(s.t[max(s.last, 0)]))
-    rate = None
     if s.points is None:
         text = "it oscillates too few times before it ends or sinks into the noise"
     elif not fits:
         text = f"only {len(s.points.t)} points stand clear of the noise, or they do not fall"
     else:
         last = choice.loose_fits(s.points, fits)[-1]
-        rate = last.end_rate
         if fits[0].folds < choice.FOLDS:
             text = f"it falls by {fits[0].folds:.2g} e-folds only; an exponential needs {choice.FOLDS:g} to be told"
         elif (power := choice.power_like(fits)) is not None:
@@ -140,7 +138,7 @@ def _undecided(s: Setting, fits: list[ShapeFit]) -> dict[str, Any]:
                 f"the rate still {_change(last.z)} over the second half: a sum of exponentials that is not resolved "
                 "yet, or no law known here"
             )
-    return {"law": "undecided", "status": "undecided", "explanation": text, "window": window, "rate": rate}
+    return {"law": "undecided", "status": "undecided", "explanation": text, "window": window}
 
 
 def _change(z: float) -> str:

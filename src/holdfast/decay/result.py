@@ -47,7 +47,7 @@ class DecayFit(Record):
         window: first and last time of the part that was judged.
         margin: how far inside its criterion the verdict lies: in standard errors (exponential, finite by shape), as the
             root of the chi^2 ratio to three exponentials (polynomial), as a multiple of the limit (the others).
-        rate: of exponential decay. For an undecided curve the local rate at the window's end, if it falls.
+        rate: of exponential decay.
         exponent: of polynomial decay.
         support: time at which a finite curve ends.
         period: of a periodic curve.

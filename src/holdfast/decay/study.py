@@ -12,6 +12,7 @@ from holdfast.decay.fit_decay import fit_decay
 from holdfast.decay.result import DecayFit, UndecidedError
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.memory import MemoryCurve, Properties, check_properties, memory_function
+from holdfast.memory.precision import widest
 from holdfast.memory.probes import PROBES, ProbeName
 from holdfast.memory.repeated import repeated_input_memory
 from holdfast.memory.settle import SHORTEST
@@ -53,9 +54,9 @@ class MemoryStudy:
 
     def _probe(self, name: str) -> dict[str, Any]:
         fit = self.fits[name]
-        horizon = _horizon(fit)
-        left = horizon if math.isfinite(horizon) else None
-        return {"curve": self.curves[name].as_dict(), "fit": fit.as_dict(), f"horizon_{LEFT}": left}
+        reach = reach_of(fit)
+        left = reach.time if reach.time is not None and math.isfinite(reach.time) else None
+        return {f"horizon_{LEFT}": left, "fit": fit.as_dict(), "curve": self.curves[name].as_dict()}
 
 
 def study_memory(
@@ -65,6 +66,7 @@ def study_memory(
     *,
     probes: Sequence[ProbeName] = ("heaviside",),
     properties: bool = True,
+    double: bool | None = None,
     progress: Announce | None = None,
     **options: Any,
 ) -> MemoryStudy:
@@ -79,6 +81,7 @@ def study_memory(
             as it takes, and a note says so.
         probes: one or more of "heaviside", "impulse" and "reversed".
         properties: whether to check them.
+        double: whether to measure a float64 copy. None: where there can be one, and a note says why where there cannot.
         progress: called as `progress(text, done, total)` along the way.
         options: the other arguments of `memory_function`.
     """
@@ -90,6 +93,10 @@ def study_memory(
     announce = progress or _quiet
     longest = getattr(model, "longest_input", None)
     steps = horizon if longest is None else min(horizon, longest - SHORTEST - 1)
+    why = None
+    if double is None:
+        double, why = widest(model, input_size, options.get("layout", "batch_first"))
+    options["double"] = double
     curves: dict[str, MemoryCurve] = {}
     for name in probes:
         text = f"{name} probe"
@@ -105,7 +112,8 @@ def study_memory(
         most = CHECKED if longest is None else min(CHECKED, longest // 3)
         checked = check_properties(model, input_size, max(min(horizon, most), 16), **shared)
     short = f"the model takes {longest} steps: followed for {steps} of the {horizon} asked for"
-    return _study(curves, checked, (short,) if steps < horizon else ())
+    notes = (*((short,) if steps < horizon else ()), *(() if why is None else (why,)))
+    return _study(curves, checked, notes)
 
 
 def study_repeated(
@@ -137,11 +145,32 @@ def _study(curves: dict[str, MemoryCurve], properties: Properties | None, notes:
     return MemoryStudy(curves, {name: fit_decay(curve) for name, curve in curves.items()}, properties, notes)
 
 
-def _horizon(fit: DecayFit) -> float:
+@dataclass(frozen=True)
+class Reach:
+    """How far a memory reaches: from `time` on less than 1% of it is left.
+
+    Args:
+        time: inf where it does not fade, None where it cannot be told.
+        measured: whether the curve was followed that far; otherwise its law was extended.
+        words: what to say instead where there is no time.
+    """
+
+    time: float | None
+    measured: bool
+    words: str = ""
+
+
+def reach_of(fit: DecayFit) -> Reach:
+    """The 1% horizon of a fit, whatever its law, with how it is known.
+
+    Args:
+        fit: of a memory curve.
+    """
     try:
-        return fit.horizon(LEFT)
-    except UndecidedError:
-        return math.nan
+        time = fit.horizon(LEFT)
+    except UndecidedError as error:
+        return Reach(None, False, str(error))
+    return Reach(time, math.isfinite(time) and time <= float(fit.time[-1]))
 
 
 def _quiet(text: str, done: int | None, total: int | None) -> None:

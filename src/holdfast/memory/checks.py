@@ -5,12 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from holdfast.memory.curve import ModelError, NotCausalError
+from holdfast.memory.curve import ModelError, NotCausalError, NotRepeatableError
 from holdfast.memory.state import learn_state
-from holdfast.memory.subject import Subject, tolerance
+from holdfast.memory.subject import Subject
 
 CUTS = 3  # places behind which a long run's inputs are changed
 STEPS = 12  # length of the short runs; each check is a run or two of this length
+NUDGE = 2.0**-27  # relative change of an input that crosses every sixth rounding of float32, and bends nothing
 
 
 def prepare(subject: Subject, generator: torch.Generator, *, causal: bool = True) -> None:
@@ -23,6 +24,7 @@ def prepare(subject: Subject, generator: torch.Generator, *, causal: bool = True
     y = subject(x)
     if not bool(torch.isfinite(y).all()):
         return  # a status of the curve, where it is seen when and for which input it began
+    _learn_rounding(subject, x, y)
     _check_repeatable(subject, x, y)
     _check_rows(subject, x, y)
     if causal:
@@ -47,7 +49,7 @@ def check_far_sight(subject: Subject, steps: int, seed: int) -> None:
         return
     ahead = float(((changed - y).abs().amax(-1) * before).max())
     # rounding in the size of what comes later too: a convolution by FFT spreads it over all steps
-    if not ahead <= max(tolerance(y), tolerance(changed)):
+    if not ahead <= max(subject.tolerance(y), subject.tolerance(changed)):
         raise _not_causal("later inputs change earlier outputs", ahead)
 
 
@@ -70,11 +72,24 @@ def _learn_shape(subject: Subject) -> None:
         )
 
 
+def _learn_rounding(subject: Subject, x: Tensor, y: Tensor) -> None:
+    """Raises `subject.eps` where a float64 model rounds to float32 inside, as transformers' models do in their norms.
+
+    Outputs answer linearly to two changes this small, one twice the other, unless rounding is in the way.
+    """
+    if y.dtype != torch.float64:
+        return
+    once, twice = (subject(x * (1 + k * NUDGE)) for k in (1, 2))
+    bent = float((twice - 2 * once + y).abs().max()) / max(float(y.abs().max()), torch.finfo(y.dtype).tiny)
+    if bent > 1e-12:  # rounding of float64 leaves 1e-15, second derivatives 1e-16 times their size
+        subject.eps = torch.finfo(torch.float32).eps
+
+
 def _check_repeatable(subject: Subject, x: Tensor, y: Tensor) -> None:
     again = subject(x)
     difference = float((again - y).abs().max())
-    if not difference <= tolerance(y):
-        raise ModelError(
+    if not difference <= subject.tolerance(y):
+        raise NotRepeatableError(
             f"the same input gave outputs that differ by {difference:.3g}: dropout or noise is on, or the model keeps "
             "a state between calls. Use mode='eval', switch the noise off, or reset the state inside the function."
         )
@@ -83,7 +98,7 @@ def _check_repeatable(subject: Subject, x: Tensor, y: Tensor) -> None:
 def _check_rows(subject: Subject, x: Tensor, y: Tensor) -> None:
     alone = torch.cat([subject(row.unsqueeze(0)) for row in x])
     difference = float((alone - y).abs().max())
-    if not difference <= tolerance(y):
+    if not difference <= subject.tolerance(y):
         raise ModelError(
             f"rows of a batch influence each other: alone they differ by {difference:.3g}. The model may take (time, "
             "batch, features), as torch.nn.RNN does without batch_first=True: pass layout='time_first'."
@@ -95,8 +110,12 @@ def _check_causal(subject: Subject, x: Tensor, y: Tensor, generator: torch.Gener
     changed = torch.cat([x[:, :half], subject.normal(len(x), STEPS - half, generator)], 1)
     ahead = float((subject(changed) - y)[:, :half].abs().max())
     shorter = float((subject(x[:, :half]) - y[:, :half]).abs().max())
-    if not max(ahead, shorter) <= tolerance(y):
-        what = "later inputs change earlier outputs" if ahead > tolerance(y) else "outputs depend on the total length"
+    if not max(ahead, shorter) <= subject.tolerance(y):
+        what = (
+            "later inputs change earlier outputs"
+            if ahead > subject.tolerance(y)
+            else "outputs depend on the total length"
+        )
         raise _not_causal(what, max(ahead, shorter))
 
 

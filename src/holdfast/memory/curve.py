@@ -23,6 +23,10 @@ class ModelError(HoldfastError, ValueError):
     """A model cannot be measured as it was given; the text names what was seen and what to do."""
 
 
+class NotRepeatableError(ModelError):
+    """The same input gave other outputs: noise is on, or the model keeps a state between calls."""
+
+
 class NotCausalError(ModelError):
     """Outputs before the probe moved because of it: the model reads its future."""
 

@@ -23,7 +23,7 @@ class Functional:
         self.subject, self.horizon, self.generator = subject, horizon, generator
         settling = settle(subject, torch.zeros(1, subject.input_size), _longest_lead(subject, horizon))
         self.lead, self.settled = settling.steps, settling.settled
-        self.eps = torch.finfo(subject.dtype).eps
+        self.eps = subject.eps
         y = self._run(subject.normal(ROWS, horizon, generator))
         self.finite = bool(torch.isfinite(y).all())
         self.scale = float(y.abs().max()) if self.finite else math.inf

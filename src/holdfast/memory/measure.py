@@ -17,6 +17,7 @@ from holdfast.errors import ArgumentError, ShapeError
 from holdfast.memory import closed_form
 from holdfast.memory.checks import check_far_sight, prepare
 from holdfast.memory.curve import CurveStatus, MemoryCurve, Normalization, NotCausalError
+from holdfast.memory.precision import INSIDE
 from holdfast.memory.preserve import undisturbed
 from holdfast.memory.probes import Measured, Plan, ProbeName
 from holdfast.memory.search import Best, ascend, at_amplitudes, directions, run_all, sign_patterns
@@ -127,6 +128,8 @@ def memory_function(
                 found = ascend(subject, plan, best, amplitudes)
                 notes = () if found is not None else ("the output has no gradient by x: no ascent was made",)
                 parts += [] if found is None else run_all(subject, plan, found, best)
+    if subject.eps > torch.finfo(subject.dtype).eps:
+        notes += (INSIDE,)
     return replace(_curve(plan, best, parts, settling, notes), eigenvalues=_eigenvalues(model))
 
 
@@ -241,7 +244,7 @@ def _curve(plan: Plan, best: Best, parts: list[Measured], settling: Settling, no
         norm=plan.norm,
         dt=plan.dt,
         maximiser=best.maximiser,
-        floor=np.where(np.isfinite(best.floor), best.floor, 0.0),
+        floor=best.floor,
         status=status,
         notes=notes,
         burn_in=settling.steps,

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float
 from torch import Tensor
 
 from holdfast.memory.curve import Normalization
 from holdfast.memory.state import spread
-from holdfast.memory.subject import Subject, tolerance
+from holdfast.memory.subject import Subject
 
 ProbeName = Literal["heaviside", "impulse", "reversed"]
 PROBES: tuple[ProbeName, ...] = ("heaviside", "impulse", "reversed")
@@ -96,9 +96,9 @@ def measure(subject: Subject, plan: Plan, x: Float[Tensor, "rows inputs"], *, ke
         adjusted = y[i, before:] - zero[before:]
         response = difference(adjusted, plan)
         values[i] = output_size(response, plan.norm).double() / divisor[i]
-        floors[i] = rounding(y[i, plan.lead :]) / divisor[i]
+        floors[i] = subject.rounding(y[i, plan.lead :]) / divisor[i]
         if plan.probe != "reversed" and plan.lead:
-            leak = max(leak, float((y[i, : plan.lead] - zero[: plan.lead]).abs().max() / tolerance(y[i])))
+            leak = max(leak, float((y[i, : plan.lead] - zero[: plan.lead]).abs().max() / subject.tolerance(y[i])))
         if keep:
             kept.append(response)
     return Measured(
@@ -108,11 +108,6 @@ def measure(subject: Subject, plan: Plan, x: Float[Tensor, "rows inputs"], *, ke
         leak=leak,
         responses=torch.stack(kept) if keep else None,
     )
-
-
-def rounding(y: Float[Tensor, "*times outputs"]) -> Float64[Tensor, "*times"]:
-    """What rounding leaves in a difference of outputs like these: 4 eps of the largest at that time."""
-    return 4 * torch.finfo(y.dtype).eps * y.abs().amax(-1).double()
 
 
 def output_size(response: Float[Tensor, "*rows outputs"], norm: float) -> Float[Tensor, "*rows"]:

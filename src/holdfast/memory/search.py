@@ -19,17 +19,22 @@ from torch import Tensor
 from holdfast.memory.probes import Measured, Plan, difference, measure, output_size
 from holdfast.memory.subject import Subject
 
+SUNK = 2.0  # values up to this many times their floor may be rounding alone
+
 
 class Best:
-    """The largest value at each time so far, the x that gave it, and the rounding floor of that value.
+    """The largest value at each time so far, the x that gave it, and what rounding leaves unknown of it.
 
-    At a small amplitude a, rounding errors of the output are divided by a: at late times the smallest amplitude sets
-    the floor, since below it the sup is not known.
+    Every x has a floor of its own: rounding errors of the output are divided by its size. Once the values of an x have
+    sunk below that floor, the sup may be anything up to it: so the floor at a time is the largest of those of the
+    winner and of all x that have sunk. Taken of the winner alone, it would jump where another amplitude wins, and the
+    curve would seem to end there.
     """
 
     def __init__(self, times: int, inputs: int) -> None:
         self.values = np.full(times, -1.0)
-        self.floor = np.zeros(times)
+        self.own = np.zeros(times)
+        self.sunk = np.zeros(times)
         self.maximiser = np.zeros((times, inputs))
         self.tried = 0
 
@@ -40,9 +45,16 @@ class Best:
         at = np.arange(values.shape[1])
         better = values[top, at] > self.values
         self.values = np.where(better, values[top, at], self.values)
-        self.floor = np.where(better, floors[top, at], self.floor)
+        self.own = np.where(better, floors[top, at], self.own)
+        self.sunk = np.maximum(self.sunk, np.where(values <= SUNK * floors, floors, 0.0).max(0))
         self.maximiser[better] = tried[top[better]]
         self.tried += len(tried)
+
+    @property
+    def floor(self) -> np.ndarray:
+        """Size of rounding errors at each time."""
+        floor = np.maximum(self.own, self.sunk)
+        return np.where(np.isfinite(floor), floor, 0.0)
 
 
 def directions(inputs: int, budget: int, generator: torch.Generator) -> Float[Tensor, "rows inputs"]:

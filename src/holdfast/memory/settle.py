@@ -50,7 +50,7 @@ def settle(subject: Subject, x: Float[Tensor, "rows inputs"], longest: int, *, k
         steps = y.shape[1]
         if not bool(torch.isfinite(y).all()):
             return Settling(SHORTEST, False, float("inf"))
-        away, allowed = _movement(y)
+        away, allowed = _movement(subject, y)
         moving = torch.nonzero(away > allowed)
         first = 0 if len(moving) == 0 else int(moving[-1]) + 1
         if first <= steps - steps // 4:
@@ -69,15 +69,15 @@ def settle_for(subject: Subject, x: Float[Tensor, "rows inputs"], steps: int) ->
     y = subject(constant.expand(-1, steps + max(steps // 3, 16), -1).contiguous())
     if not bool(torch.isfinite(y).all()):
         return Settling(steps, False, float("inf"))
-    away, allowed = _movement(y)
+    away, allowed = _movement(subject, y)
     remaining = float(away[max(steps - 1, 0) :].max())
     return Settling(steps, remaining <= allowed, remaining)
 
 
-def _movement(y: Float[Tensor, "rows steps outputs"]) -> tuple[Float[Tensor, " steps"], float]:
+def _movement(subject: Subject, y: Float[Tensor, "rows steps outputs"]) -> tuple[Float[Tensor, " steps"], float]:
     """How far the outputs of each step are from the last, and how far counts as standing still."""
     away = (y - y[:, -1:]).abs().amax((0, 2))
-    rounding = 16 * torch.finfo(y.dtype).eps * float(y.abs().max())
+    rounding = 4 * float(subject.rounding(y).max())
     return away, max(RELATIVE * float(away.max()), rounding)
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from holdfast.memory.curve import ModelError
-from holdfast.memory.subject import Subject, tolerance
+from holdfast.memory.subject import Subject
 
 
 class _NoStateError(Exception):
@@ -34,7 +34,7 @@ def learn_state(
         found = subject(rest, spread(one, axes, 2))
     except (ModelError, _NoStateError):
         return
-    if bool(((found - y[:1, half:]).abs() <= tolerance(y)).all()):
+    if bool(((found - y[:1, half:]).abs() <= subject.tolerance(y)).all()):
         subject.row_axes = axes
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float64
 from torch import Tensor, nn
 
 from holdfast._arguments import positive
@@ -18,6 +18,7 @@ from holdfast.memory.preserve import modules_of
 Layout = Literal["batch_first", "time_first"]
 # what models raise on an input that they do not take
 MISTAKES = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)
+_SIZES = ("input_size", "in_features", "features", "d_model", "in_channels")
 ELEMENTS = 1 << 26  # numbers in one batch of inputs or outputs: 256 MB in float32
 
 
@@ -55,6 +56,7 @@ class Subject:
             raise ArgumentError(f"dtype must be a floating type, came {self.dtype}")
         # a model may say how many steps it can take, as the transformers adapter does for position embeddings
         self.longest: int | None = getattr(self.model, "longest_input", None)
+        self.eps = torch.finfo(self.dtype).eps  # relative rounding; checks.py raises it where the model rounds inside
         self.outputs = 0
         self.flat = False
         self.row_axes: Any = None  # where rows stand in the state, if the model goes on from one; see state.py
@@ -103,11 +105,17 @@ class Subject:
         """How many rows of `steps` steps fit one batch."""
         return max(1, ELEMENTS // (steps * max(self.input_size, self.outputs, 1)))
 
+    def tolerance(self, y: Tensor) -> float:
+        """What rounding may change in outputs like `y`: different batch shapes take different summation orders."""
+        # 2000 eps is 2e-4 in float32 and 4e-13 in float64; real dependence is of the order of y itself
+        return 2000 * self._eps(y) * max(float(y.abs().max()), torch.finfo(y.dtype).tiny)
 
-def tolerance(y: Tensor) -> float:
-    """What rounding may change in outputs like `y`: different batch shapes take different summation orders."""
-    # 2000 eps is 2e-4 in float32 and 4e-13 in float64; real dependence is of the order of y itself
-    return 2000 * torch.finfo(y.dtype).eps * max(float(y.abs().max()), torch.finfo(y.dtype).tiny)
+    def rounding(self, y: Float[Tensor, "*times outputs"]) -> Float64[Tensor, "*times"]:
+        """What rounding leaves in a difference of outputs like these: 4 eps of the largest at that time."""
+        return 4 * self._eps(y) * y.abs().amax(-1).double()
+
+    def _eps(self, y: Tensor) -> float:
+        return max(self.eps, torch.finfo(y.dtype).eps)
 
 
 def _widened(model: nn.Module) -> nn.Module:
@@ -124,6 +132,15 @@ def _first_float(model: Any) -> Tensor | None:
         for tensor in (*module.parameters(), *module.buffers()):
             if tensor.is_floating_point():
                 return tensor
+    return None
+
+
+def known_size(model: Any) -> int | None:
+    """The number of input features that a model tells by itself, under one of the usual names."""
+    for name in _SIZES:
+        value = getattr(model, name, None)
+        if isinstance(value, int) and value > 0:
+            return value
     return None
 
 

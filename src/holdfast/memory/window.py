@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from holdfast.memory.probes import Measured, Plan, output_size, rounding
+from holdfast.memory.probes import Measured, Plan, output_size
 from holdfast.memory.search import Best
 from holdfast.memory.subject import Subject
 
@@ -32,7 +32,7 @@ def measure_window(
     parts = []
     for row, one in enumerate(x):
         last = torch.cat(list(_last_outputs(subject, one, steps, progress, row * (steps + 1), total)))
-        parts.append(_values(plan, one, last))
+        parts.append(_values(subject, plan, one, last))
         best.add(one.unsqueeze(0), parts[-1])
     return parts
 
@@ -53,13 +53,13 @@ def _last_outputs(
     return outputs
 
 
-def _values(plan: Plan, x: Tensor, last: Float[Tensor, "copies outputs"]) -> Measured:
+def _values(subject: Subject, plan: Plan, x: Tensor, last: Float[Tensor, "copies outputs"]) -> Measured:
     divisor = plan.divisor(x.unsqueeze(0)).to(last.device)
     # n = steps - k, so that lag k comes from the difference between n = steps - k + 1 and n = steps - k; k = 0 is the
     # jump when the newest input, too, becomes 0
     response = torch.diff(last, dim=0).flip(0)
     values = output_size(response, plan.norm).double() / divisor
     # every lag compares two outputs of the same size, that of the response to n copies
-    floor = torch.nan_to_num(rounding(last[1:].flip(0)) / divisor, nan=torch.inf, posinf=torch.inf)
+    floor = torch.nan_to_num(subject.rounding(last[1:].flip(0)) / divisor, nan=torch.inf, posinf=torch.inf)
     values = torch.nan_to_num(values, nan=torch.inf, posinf=torch.inf)
     return Measured(values.unsqueeze(0), floor.unsqueeze(0), last[0], 0.0)
