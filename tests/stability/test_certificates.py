@@ -91,10 +91,28 @@ def test_discrete_matrix_is_measured_to_the_circle():
     assert found.lyapunov.norm > found.lyapunov.paper_bound == pytest.approx(1 / (1 - 0.81), rel=1e-5)
 
 
+@torch.no_grad()
+def factors_of_a_step(layer, lam):
+    """By what one step multiplies each mode, from the layer's own constants."""
+    if layer.time == "discrete":
+        return lam
+    if isinstance(layer, ContinuousRNN):
+        return 1 + layer.dt * lam
+    if isinstance(layer, S4D):
+        z = torch.exp(layer.log_dt).unsqueeze(-1) * lam
+        return torch.exp(z) if layer.discretization == "zoh" else (1 + z / 2) / (1 - z / 2)
+    if isinstance(layer, SelectiveSSM):
+        return torch.exp(nn.functional.softplus(layer.step_bias).unsqueeze(-1) * lam)
+    return torch.exp(layer.dt * lam)
+
+
 @pytest.mark.parametrize(
     ("layer", "time"),
     [
         (DiagonalSSM(2, 8), "continuous"),
+        (DiagonalSSM(2, 8, dt=0.1), "continuous"),
+        (S4D(2, 8, discretization="bilinear"), "continuous"),
+        (LinearRNN(2, 8, time="continuous", dt=0.2), "continuous"),
         (DiagonalSSM(2, 8, time="discrete"), "discrete"),
         (LRU(2, 8), "discrete"),
         (S4D(2, 8), "continuous"),
@@ -108,10 +126,13 @@ def test_discrete_matrix_is_measured_to_the_circle():
 def test_our_layers_are_certified_by_their_own_eigenvalues(layer, time):
     found = certify(layer)
     lam = layer.eigenvalues().detach().to(torch.complex128)
-    margin = float(-lam.real.max()) if time == "continuous" else float(1 - lam.abs().max())
+    factors = factors_of_a_step(layer, lam)
     assert found.time == time
     assert found.status == "stable"
-    assert found.margin == pytest.approx(margin, rel=1e-4, abs=1e-6)
+    assert found.margin == pytest.approx(1 - float(factors.abs().max()), rel=1e-4, abs=1e-6)
+    assert found.time_constant == pytest.approx(-1 / math.log(float(factors.abs().max())), rel=1e-3)
+    rate = None if time == "discrete" else pytest.approx(float(-lam.real.max()), rel=1e-4)
+    assert found.continuous_margin == rate
     assert len(found.eigenvalues) == lam.numel()
     json.dumps(found.as_dict(), allow_nan=False)
 
@@ -169,7 +190,8 @@ def test_euler_step_that_is_too_long_is_told_from_an_unstable_generator():
     slow, fast = (certify(ContinuousRNN(1, 2, W=W, parameterization="direct", dt=dt)) for dt in (0.19, 0.21))
     assert slow.status == "stable"
     assert fast.status == "unstable"
-    assert fast.margin > 0
+    assert slow.margin > 0 > fast.margin  # of one step
+    assert fast.continuous_margin == pytest.approx(1, rel=1e-5)
     assert fast.euler.largest_dt == pytest.approx(0.2, rel=1e-5)
     assert any("take dt below 0.2" in note for note in fast.notes)
     growing = certify(ContinuousRNN(1, 2, W=-W, parameterization="direct"))

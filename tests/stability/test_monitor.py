@@ -40,6 +40,7 @@ LAYERS = {
     "gru": lambda: ContinuousGRU(2, 6),
     "torch rnn": lambda: nn.RNN(2, 6, batch_first=True),
     "torch lstm": lambda: nn.LSTM(2, 6, num_layers=2, batch_first=True),
+    "torch gru": lambda: nn.GRU(2, 6, bidirectional=True, batch_first=True),
     "stack": lambda: SequenceModel(2, 4, depth=2, layer="lru", state_size=4),
 }
 
@@ -86,23 +87,43 @@ def test_quantiles_of_many_entries_are_close_to_the_exact_ones():
     assert monitor.history.maximum[0, 0] == pytest.approx(float(ratio.max()), rel=ROUNDING)
 
 
-@pytest.mark.parametrize("name", ["diagonal", "lru", "s4d", "selective", "linear", "linear direct"])
+@pytest.mark.parametrize(
+    "name",
+    ["diagonal", "lru", "s4d", "selective", "linear", "linear direct", "rnn", "torch rnn", "torch lstm", "torch gru"],
+)
 def test_margins_are_those_of_certify(name):
     model = LAYERS[name]()
     loss_of(model).backward()
     monitor = GradientMonitor(model)
     monitor.record()
-    margins = monitor.history.margin[0]
-    assert np.nanmin(margins) == pytest.approx(certify(model).margin, rel=1e-4, abs=1e-6)
+    found = certify(model)
+    assert np.nanmin(monitor.history.margin[0]) == pytest.approx(found.margin, rel=1e-4, abs=1e-6)
+    rates = monitor.history.continuous_margin[0]
+    if found.continuous_margin is None:
+        assert np.isnan(rates).all()
+    else:
+        assert np.nanmin(rates) == pytest.approx(found.continuous_margin, rel=1e-4)
 
 
-def test_margin_of_an_euler_step_is_the_smaller_of_both():
+def test_a_saturated_network_is_judged_where_it_rests_and_not_by_its_matrix():
+    model = nn.RNN(1, 4, batch_first=True)
+    with torch.no_grad():
+        model.weight_hh_l0.copy_(6 * torch.eye(4))
+        model.bias_hh_l0.fill_(3.0)
+    loss_of(model, 1).backward()
+    monitor = GradientMonitor(model)
+    monitor.record()  # a warning would be an error
+    # h = tanh(6 h + 3 + b) is nearly 1, where the slope 6 (1 - h^2) is nearly 0
+    assert monitor.history.margin[0, 0] > 0.99
+
+
+def test_margin_of_an_euler_step_is_that_of_the_step():
     W = torch.tensor([[-1.0, 3.0], [-3.0, -1.0]])
     model = ContinuousRNN(1, 2, W=W, parameterization="direct", dt=0.19)  # unstable from 0.2 on
     loss_of(model, 1).backward()
     monitor = GradientMonitor(model)
     monitor.record()
-    assert monitor.history.margin[0, 0] == pytest.approx((1 - abs(1 + 0.19 * (-1 + 3j))) / 0.19, rel=1e-4)
+    assert monitor.history.margin[0, 0] == pytest.approx(1 - abs(1 + 0.19 * (-1 + 3j)), rel=1e-3)
 
 
 def test_only_every_nth_step_is_kept_and_other_optimizers_are_left_alone():
@@ -253,7 +274,7 @@ def test_writer_gets_scalars():
     monitor.record(step=7)
     assert written["gradient_over_weight/w/maximum"] == [(7, monitor.history.maximum[0, 0])]
     assert {tag.rsplit("/", 1)[1] for tag in written} == {
-        "minimum", "maximum", "norm_ratio", "margin", "quantile_0.05", "quantile_0.5", "quantile_0.95",
+        "minimum", "maximum", "norm_ratio", "margin", "continuous_margin", "quantile_0.05", "quantile_0.5", "quantile_0.95",
     }  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,13 +13,14 @@ import torch
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 from torch import nn
 
 from holdfast.cli import model as models
 from holdfast.cli.options import file
 from holdfast.cli.plot import new_figure, save
 from holdfast.cli.stability import law_of
-from holdfast.cli.text import plain, visible
+from holdfast.cli.text import visible
 from holdfast.errors import ArgumentError
 from holdfast.stability.certificates.certificate import Certificate, certify
 from holdfast.stability.certificates.selective_steps import is_selective
@@ -108,41 +110,67 @@ def _inputs(loaded: models.LoadedModel, module: nn.Module, steps: int, seed: int
 
 
 def report(name: str, parts: tuple[Certificate, ...]) -> None:
-    """One row a recurrence, then what has to be said in words."""
-    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
-    table = Table(box=None, pad_edge=False, title=plain(name), title_justify="left")
-    for head in ("recurrence", "kind", "status", "scope", "time"):
-        table.add_column(head)
-    for head in ("margin", "spectral", "numerical", "growth <=", "seen", "|P|", "paper's |P|", "equilibria"):
-        table.add_column(head, justify="right")
-    for part in parts:
-        status = f"[{COLOURS[part.status]}]{part.status}[/]"
-        table.add_row(plain(part.path or "(model)"), plain(part.kind), status, part.scope, part.time, *_numbers(part))
-    console.print(table)
+    """How near each recurrence is to the edge, then its numbers, then what has to be said in words."""
+    console = Console(width=None if sys.stdout.isatty() else 80, highlight=False)
+    console.print(visible(name), markup=False)
+    console.print(_edges(parts))
+    console.print(_spectra(parts))
     for part in parts:
         for line in remarks(part):
-            console.print(visible(f"{part.path or '(model)'}: {line}"), markup=False, soft_wrap=True)
+            text = textwrap.fill(visible(f"{part.path or '(model)'}: {line}"), console.width, subsequent_indent="  ")
+            console.print(text, markup=False, soft_wrap=True)
     worst = min(parts, key=lambda part: part.margin if np.isfinite(part.margin) else -np.inf)
-    console.print(visible(f"smallest margin {worst.margin:.4g}, in {worst.path or 'the model'}"), markup=False)
+    text = f"nearest to the edge: {worst.path or 'the model'}, {worst.margin:.4g} per step"
+    console.print(visible(text), markup=False, soft_wrap=True)
 
 
-def _numbers(part: Certificate) -> list[str]:
-    growth, lyapunov = part.growth, part.lyapunov
-    return [
-        f"{part.margin:.4g}",
-        f"{part.spectral:.4g}",
-        f"{part.numerical:.4g}",
-        "-" if growth is None else f"{growth.bound:.4g}",
-        "-" if growth is None else f"{growth.measured:.4g}",
-        "-" if lyapunov is None else f"{lyapunov.norm:.4g}",
-        "-" if lyapunov is None else f"{lyapunov.paper_bound:.4g}",
-        f"{sum(e.stable for e in part.equilibria)}/{len(part.equilibria)} stable" if part.equilibria else "-",
-    ]
+def _edges(parts: tuple[Certificate, ...]) -> Table:
+    """One row a recurrence: its distance to the boundary per step, dt included, and per unit of time beside it."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("recurrence", overflow="fold")
+    for head in ("status", "scope"):
+        table.add_column(head, no_wrap=True)
+    for head in ("margin per step", "steps to 1/e", "per unit time"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for part in parts:
+        rate = "-" if part.continuous_margin is None else f"{part.continuous_margin:.4g}"
+        status = f"[{COLOURS[part.status]}]{part.status}[/]"
+        numbers = (f"{part.margin:.4g}", _steps(part), rate)
+        table.add_row(Text(visible(part.path or "(model)")), status, part.scope, *numbers)
+    return table
+
+
+def _steps(part: Certificate) -> str:
+    steps = part.time_constant
+    return f"x e in {-steps:.4g}" if steps < 0 else f"{steps:.4g}"
+
+
+def _spectra(parts: tuple[Certificate, ...]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for head in ("recurrence", "kind"):
+        table.add_column(head, overflow="fold")
+    for head in ("spectral", "numerical", "growth <=", "seen", "at rest"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for part in parts:
+        growth = part.growth
+        numbers = [f"{part.spectral:.4g}", f"{part.numerical:.4g}"]
+        numbers += ["-", "-"] if growth is None else [f"{growth.bound:.4g}", f"{growth.measured:.4g}"]
+        rest = f"{sum(e.stable for e in part.equilibria)}/{len(part.equilibria)}" if part.equilibria else "-"
+        kind = f"{part.kind}, {part.time}"
+        table.add_row(Text(visible(part.path or "(model)")), Text(visible(kind)), *numbers, rest)
+    return table
 
 
 def remarks(part: Certificate) -> list[str]:
-    """Notes, the reason why the paper's bound does not hold, the memory bound and the weights for a horizon."""
+    """Notes, the Lyapunov norm and why the paper's bound does not hold, the memory bound, weights for a horizon."""
     lines = list(part.notes)
+    if part.equilibria:
+        stable = sum(e.stable for e in part.equilibria)
+        lines.append(f"{stable} of {len(part.equilibria)} places of rest that were found are stable")
+    if part.lyapunov is not None:
+        lines.append(
+            f"Lyapunov solution |P| = {part.lyapunov.norm:.4g}, the paper's bound {part.lyapunov.paper_bound:.4g}"
+        )
     if part.lyapunov is not None and not part.lyapunov.applies:
         lines.append(part.lyapunov.reason)
     if part.euler is not None and part.euler.stable:

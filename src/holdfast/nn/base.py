@@ -120,23 +120,53 @@ class AbstractRecurrent(nn.Module, ABC):
 
     @torch.no_grad()
     def margin(self) -> float:
-        """Distance of the recurrence to its stability boundary, negative beyond it.
+        """Distance of the recurrence to its stability boundary in its own kind of time, negative beyond it.
 
         -max Re lam in continuous time, 1 - max |lam| in discrete time; where Euler's rule steps, the smaller of that and
         (1 - max |1 + dt lam|) / dt, both as rates. From the free weights of a diagonal recurrence, so that it keeps its
         digits near the boundary. NaN where gates decide.
         """
-        dt, W, form = self.euler_step, self.recurrent_matrix(), self.boundary_form
-        if form is None:
+        dt = self.euler_step
+        if self.boundary_form is None:
             return math.nan
         if dt is not None:
             lam = self.eigenvalues()
             return float(torch.minimum(-lam.real, (1 - (1 + dt * lam).abs()) / dt).min())
+        return float(self._margins().min())
+
+    def step_size(self) -> Tensor | float | None:
+        """The time that one step takes where it multiplies a mode by exp(dt lam): a number, or one for each mode.
+
+        Of a layer whose steps come from its input, those on zero input. None in discrete time, and where a step is
+        made by another rule.
+        """
+        return None
+
+    @torch.no_grad()
+    def step_margin(self) -> float:
+        """Distance to the stability boundary of one step: 1 - the largest factor by which it multiplies a mode.
+
+        The same for every kind of time: dt is in it. Negative beyond the boundary, NaN where gates decide.
+        """
+        euler, dt = self.euler_step, self.step_size()
+        if self.boundary_form is None:
+            return math.nan
+        if self.time == "discrete":
+            return self.margin()
+        if euler is not None:
+            return 1 - float((1 + euler * self.eigenvalues()).abs().max())
+        if dt is None:
+            system = self.linear_system()
+            return math.nan if system is None else 1 - float(system.eigenvalues().abs().max())
+        return -float(torch.expm1(-self._margins() * dt).max())
+
+    def _margins(self) -> Tensor:
+        """That of each mode in the layer's kind of time, from its free weight; of a matrix the smallest."""
+        W, form = self.recurrent_matrix(), self.boundary_form
         if W is not None:
-            return spectral_margin(W, self.time)
+            return torch.tensor(spectral_margin(W, self.time), dtype=torch.float64)
         part = getattr(self, str(self.boundary_name))
-        free = part.free[0] if isinstance(part, Recurrence) else part
-        return float(form.margin(free).min())  # type: ignore[operator]
+        return form.margin(part.free[0] if isinstance(part, Recurrence) else part)  # type: ignore[union-attr, operator]
 
     def linear_system(self) -> LinearSystem | None:
         """One step as matrices, where the state moves linearly and by the same step each time; else None."""

@@ -117,6 +117,9 @@ class DiagonalSSM(AbstractRecurrent):
     def euler_step(self) -> float | None:
         return self.dt if self.discretization == "euler" else None
 
+    def step_size(self) -> float | None:
+        return self.dt if self.time == "continuous" and self.discretization == "zoh" else None
+
     def state_space_model(self) -> StateSpaceModel | None:
         if self.discretization == "euler":
             return None

@@ -103,6 +103,9 @@ class LinearRNN(AbstractRecurrent):
     def euler_step(self) -> float | None:
         return self.dt if self.discretization == "euler" else None
 
+    def step_size(self) -> float | None:
+        return self.dt if self.time == "continuous" and self.discretization == "zoh" else None
+
     def recurrent_matrix(self) -> Tensor | None:
         return self.recurrence() if self.recurrence.structure == "dense" else None
 

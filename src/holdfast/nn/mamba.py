@@ -110,6 +110,9 @@ class Mamba(AbstractMamba):
         low, b, c = self.x_proj(x).split([self.rank, self.state_size, self.state_size], dim=-1)
         return functional.linear(low, self.dt_proj.weight), b, c
 
+    def step_size(self) -> Tensor:
+        return functional.softplus(self.dt_proj.bias).unsqueeze(-1)
+
     def _step_sizes(self, raw: Tensor, dt: Tensor | float | None) -> Tensor:
         return scaled(functional.softplus(raw + self.dt_proj.bias), dt)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from torch import nn
+from torch import Tensor, nn
 
 from holdfast._arguments import checked
 from holdfast.errors import ArgumentError
@@ -34,6 +34,17 @@ class RecurrentWeight:
     name: str
     kind: Literal["layer", "torch", "named"]
     storage: Storage = "value"
+
+    def step_size(self) -> Tensor | None:
+        """dt of each eigenvalue on zero input, softplus of its bias, where a Mamba mixer beside the weight has one."""
+        bias = getattr(self.module, "dt_bias", None)
+        if not isinstance(bias, Tensor):
+            bias = getattr(getattr(self.module, "dt_proj", None), "bias", None)
+        value = getattr(self.module, self.name)
+        if not isinstance(bias, Tensor) or bias.ndim != 1 or len(bias) != len(value):
+            return None
+        dt = nn.functional.softplus(bias.detach().to(value.dtype))
+        return dt if value.ndim == 1 else dt.unsqueeze(-1)
 
 
 def find_recurrent(model: nn.Module) -> list[RecurrentWeight]:

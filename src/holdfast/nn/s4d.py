@@ -152,6 +152,9 @@ class S4D(AbstractRecurrent):
         step = torch.exp(self.log_dt).unsqueeze(-1) * scale
         return discretize(self.eigenvalues(), step, self.discretization)
 
+    def step_size(self) -> Tensor | None:
+        return torch.exp(self.log_dt).unsqueeze(-1) if self.discretization == "zoh" else None
+
     def choices(self) -> dict[str, Any]:
         kind = "real" if self.frequency is None else "lin"
         made = {"parameterization": self.parameterization.key, "discretization": self.discretization}

@@ -97,6 +97,9 @@ class SelectiveSSM(AbstractRecurrent):
         low, b, c = functional.linear(x, self.project).split([self.rank, self.state_size, self.state_size], dim=-1)
         return functional.linear(low, self.step_weight), b, c
 
+    def step_size(self) -> Tensor:
+        return functional.softplus(self.step_bias).unsqueeze(-1)
+
     def _step_sizes(self, raw: Tensor, dt: Tensor | float | None) -> Tensor:
         delta = functional.softplus(raw + self.step_bias)
         return delta if dt is None else delta * (dt.unsqueeze(-1) if isinstance(dt, Tensor) else dt)

@@ -60,7 +60,9 @@ class Certificate(Record):
         eigenvalues: of the recurrence; of a nonlinear one those of the Jacobian at its first equilibrium.
         spectral: spectral abscissa max Re lam in continuous time, spectral radius max |lam| in discrete time.
         numerical: numerical abscissa, or |W|_2: what one step can do at most.
-        margin: distance of the spectrum to the stability boundary, negative beyond it.
+        margin: distance to the stability boundary of one step, dt included: 1 - the largest factor by which a step
+            multiplies a mode, so that layers of all kinds can be compared. Negative beyond the boundary.
+        continuous_margin: -max Re lam, per unit of time; None in discrete time.
         departure: share of W that no rotation makes diagonal (Henrici); 0 for a normal W.
         lyapunov: solution P of the Lyapunov equation; None where the recurrence is not stable.
         growth: bound on the transient growth and the largest norm seen; None where the recurrence is not stable.
@@ -90,6 +92,7 @@ class Certificate(Record):
     numerical: float
     margin: float
     departure: float
+    continuous_margin: float | None = None
     lyapunov: Lyapunov | None = None
     growth: Growth | None = None
     euler: EulerStep | None = None
@@ -112,6 +115,11 @@ class Certificate(Record):
         """max |lam|; None in continuous time."""
         return self.spectral if self.time == "discrete" else None
 
+    @property
+    def time_constant(self) -> float:
+        """Steps in which a small deviation falls to 1/e at the margin; inf at the boundary, negative beyond: it grows."""
+        return time_constant(self.margin)
+
     def summary(self) -> str:
         """A line: status, what was looked at, and the distance to the boundary."""
         whole = f", the worst of {len(self.parts)} recurrences" if self.parts else ""
@@ -130,7 +138,8 @@ class Certificate(Record):
         plain: dict[str, Any] = {
             n: getattr(self, n) for n in ("path", "kind", "time", "status", "scope", "spectral", "numerical")
         }
-        plain |= {"margin": self.margin, "departure": self.departure, "notes": list(self.notes)}
+        plain |= {"margin": self.margin, "continuous_margin": self.continuous_margin}
+        plain |= {"time_constant": self.time_constant, "departure": self.departure, "notes": list(self.notes)}
         plain["eigenvalues"] = [[float(v.real), float(v.imag)] for v in self.eigenvalues]
         if self.lyapunov is not None:
             named = ("norm", "paper_bound", "condition", "applies", "reason")
@@ -213,6 +222,17 @@ def certify(
     return worst if len(parts) == 1 else replace(worst, parts=parts)
 
 
+def time_constant(margin: float) -> float:
+    """-1 / log(1 - margin): steps to 1/e where each step multiplies by 1 - margin; inf at 0, negative beyond.
+
+    Args:
+        margin: distance to the boundary of one step.
+    """
+    if math.isnan(margin) or margin == 0:
+        return math.nan if margin else math.inf
+    return 0.0 if margin >= 1 else -1 / math.log1p(-margin)
+
+
 def _recurrences(
     module: nn.Module, weight: str | None, time: Time | None, structure: Structure | None, options: Options
 ) -> list[FoundRecurrence]:
@@ -271,7 +291,8 @@ def _certificate(found: FoundRecurrence, horizon: int, target: AbstractLaw | Non
         eigenvalues=analysis.eigenvalues,
         spectral=analysis.spectral,
         numerical=analysis.numerical,
-        margin=analysis.margin,
+        margin=found.step_margin(analysis.eigenvalues, analysis.margin),
+        continuous_margin=analysis.margin if found.time == "continuous" else None,
         departure=analysis.departure,
         lyapunov=analysis.lyapunov,
         growth=analysis.growth,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -20,12 +22,15 @@ from holdfast.stability.certificates.contracting import Contracting, contraction
 from holdfast.stability.certificates.equilibria import Equilibria, find_equilibria
 from holdfast.stability.certificates.scope import GATED, Scope, layer_scope, torch_scope
 
+UNKNOWN_STEP = "no step size is known: a unit of time counts as one step"
+
 
 @dataclass(frozen=True, eq=False)
 class FoundRecurrence:
     """One recurrence: `eigenvalues` of a diagonal one, `matrix` of a dense one, or `motion` of a nonlinear one.
 
-    `euler` is the step size where the layer steps by Euler's rule. `equilibria` are those of the motion. `scope` says
+    `euler` is the step size where the layer steps by Euler's rule, `step_size` that of each eigenvalue of a foreign weight
+    where it is known. `equilibria` are those of the motion. `scope` says
     whether stability holds from every state or only near the equilibrium, `contracting` by what a nonlinear one is.
     """
 
@@ -40,6 +45,19 @@ class FoundRecurrence:
     notes: tuple[str, ...] = ()
     scope: Scope = "global"
     contracting: Contracting | None = None
+    step_size: Tensor | None = None
+
+    def step_margin(self, eigenvalues: np.ndarray, margin: float) -> float:
+        """1 - the largest factor of one step, dt included; `eigenvalues` and `margin` are those in its kind of time."""
+        if self.time == "discrete":
+            return margin
+        if self.equilibria is None and isinstance(self.layer, AbstractRecurrent):
+            return self.layer.step_margin()
+        if self.euler is not None:
+            return 1 - float(np.abs(1 + self.euler * eigenvalues).max())
+        if self.step_size is not None and self.eigenvalues is not None:
+            return -float(torch.expm1(self.eigenvalues * self.step_size).max())
+        return -math.expm1(-margin)
 
 
 @dataclass(frozen=True)
@@ -177,8 +195,13 @@ def _check_finite(name: str, module: nn.Module) -> None:
 def _known(weight: RecurrentWeight) -> FoundRecurrence:
     value = getattr(weight.module, weight.name).detach()
     if weight.storage == "log_negative":
-        return FoundRecurrence(weight.path, "eigenvalues -exp(weight)", "continuous", eigenvalues=-torch.exp(value))
+        dt = weight.step_size()
+        notes = () if dt is not None else (UNKNOWN_STEP,)
+        kind = "eigenvalues -exp(weight)"
+        return FoundRecurrence(
+            weight.path, kind, "continuous", eigenvalues=-torch.exp(value), notes=notes, step_size=dt
+        )
     partner = weight.name.replace("_re", "_im")
     imaginary = getattr(weight.module, partner, None) if partner != weight.name else None
     lam = torch.complex(value, imaginary.detach()) if isinstance(imaginary, Tensor) else value
-    return FoundRecurrence(weight.path, "eigenvalues", "continuous", eigenvalues=lam)
+    return FoundRecurrence(weight.path, "eigenvalues", "continuous", eigenvalues=lam, notes=(UNKNOWN_STEP,))

@@ -23,7 +23,10 @@ class GradientHistory(Record):
         maximum: largest of the same.
         quantiles: quantiles of the same.
         norm_ratio: |dLoss/dw|_2 / |w|_2.
-        margin: distance to the stability boundary, NaN where it was not computed or has no meaning (gates, phases).
+        margin: distance to the stability boundary of one step, dt included, as `certify` has it: for torch's RNN, GRU and
+            LSTM from the Jacobian of the step where the state rests on zero input. NaN where it was not computed or has
+            no meaning (phases, step sizes).
+        continuous_margin: the same per unit of time, -max Re lam; NaN in discrete time too.
     """
 
     paths: tuple[str, ...]
@@ -34,6 +37,7 @@ class GradientHistory(Record):
     quantiles: Float64[np.ndarray, "records weights levels"]
     norm_ratio: Float64[np.ndarray, "records weights"]
     margin: Float64[np.ndarray, "records weights"]
+    continuous_margin: Float64[np.ndarray, "records weights"]
 
     def summary(self) -> str:
         """A line: how much was recorded, and the largest gradient over weight with the smallest margin."""

@@ -116,9 +116,9 @@ class GradientMonitor:
         self._seen += 1
         if (self._seen - 1) % self.every:
             return
-        row = np.empty((len(self.watched), len(self.levels) + 4))
+        row = np.empty((len(self.watched), len(self.levels) + 5))
         self._ratios(row)
-        row[:, -1] = self._margins()
+        row[:, -2:] = self._margins()
         self._steps.append(number)
         self._rows.append(row)
         self._warn(row)
@@ -128,7 +128,7 @@ class GradientMonitor:
     @property
     def history(self) -> GradientHistory:
         """Everything recorded so far as arrays."""
-        table = np.stack(self._rows) if self._rows else np.empty((0, len(self.watched), len(self.levels) + 4))
+        table = np.stack(self._rows) if self._rows else np.empty((0, len(self.watched), len(self.levels) + 5))
         count = len(self.levels)
         return GradientHistory(
             paths=tuple(w.path for w in self.watched),
@@ -137,8 +137,9 @@ class GradientMonitor:
             minimum=table[:, :, 0],
             maximum=table[:, :, 1],
             quantiles=table[:, :, 2 : 2 + count],
-            norm_ratio=table[:, :, -2],
-            margin=table[:, :, -1],
+            norm_ratio=table[:, :, -3],
+            margin=table[:, :, -2],
+            continuous_margin=table[:, :, -1],
         )
 
     def as_lightning_callback(self) -> Any:
@@ -171,7 +172,7 @@ class GradientMonitor:
                 start, end = end, end + self.watched[i].size
                 g, w = gradients[start:end], weights[start:end]
                 row[i, : 2 + len(self.levels)] = self._spread(ratios[start:end], g)
-                row[i, -2] = _norm(g) / max(_norm(w), 1e-300)
+                row[i, -3] = _norm(g) / max(_norm(w), 1e-300)
 
     def _spread(self, ratios: np.ndarray, gradients: np.ndarray) -> list[float]:
         if np.isnan(ratios).any():
@@ -186,23 +187,23 @@ class GradientMonitor:
         last = len(ordered) - 1
         return [float(low), float(high), *(float(ordered[round(q * last)]) for q in self.levels)]
 
-    def _margins(self) -> list[float]:
+    def _margins(self) -> list[tuple[float, float]]:
         now = time.perf_counter()
         self._start = now if self._start is None else self._start
         free = self._spent <= self.share * (now - self._start)
         margins = []
         for w in self.watched:
             if w.margin is None or (w.dense and not free):
-                margins.append(math.nan)
+                margins.append((math.nan, math.nan))
                 continue
             begun = time.perf_counter()
-            margins.append(w.margin())
+            margins.append((w.margin(), math.nan if w.continuous is None else w.continuous()))
             self._spent += time.perf_counter() - begun if w.dense else 0.0
         return margins
 
     def _warn(self, row: np.ndarray) -> None:
         for i, watched in enumerate(self.watched):
-            ratio, margin = row[i, -2], row[i, -1]
+            ratio, margin = row[i, -3], row[i, -2]
             if watched.parameters[0].grad is not None and not math.isfinite(ratio):
                 self._tell(watched, "gradient", "its gradient is not finite")
             if margin <= 0:
@@ -210,12 +211,12 @@ class GradientMonitor:
             elif watched.crosses and len(self._rows) > 1:
                 self._approach(watched, i, margin)
             if len(self._rows) > FIRST:
-                usual = float(np.median([r[i, -2] for r in self._rows[-RECENT - 1 : -1]]))
+                usual = float(np.median([r[i, -3] for r in self._rows[-RECENT - 1 : -1]]))
                 if ratio > SPIKE * usual > 0:
                     self._tell(watched, "spike", f"its gradient is {ratio / usual:.0f} times its recent median")
 
     def _approach(self, watched: Watched, i: int, margin: float) -> None:
-        known = [(k, r[i, -1]) for k, r in enumerate(self._rows[-11:-1]) if not math.isnan(r[i, -1])]
+        known = [(k, r[i, -2]) for k, r in enumerate(self._rows[-11:-1]) if not math.isnan(r[i, -2])]
         if not known or math.isnan(margin):
             return
         back, before = known[0]
@@ -231,7 +232,7 @@ class GradientMonitor:
             warnings.warn(f"{watched.path}, step {self._steps[-1]}: {text}", DivergenceWarning, stacklevel=2)
 
     def _write(self, writer: Writer, row: np.ndarray, step: int) -> None:
-        columns = {"minimum": 0, "maximum": 1, "norm_ratio": -2, "margin": -1}
+        columns = {"minimum": 0, "maximum": 1, "norm_ratio": -3, "margin": -2, "continuous_margin": -1}
         columns |= {f"quantile_{q:g}": 2 + k for k, q in enumerate(self.levels)}
         for watched, values in zip(self.watched, row, strict=True):
             for name, k in columns.items():

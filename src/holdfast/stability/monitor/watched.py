@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.nn import AbstractRecurrent
 from holdfast.nn.recurrent import RecurrentWeight, belongs, find_recurrent
-from holdfast.parameterizations import AbstractParameterization, spectral_margin
+from holdfast.parameterizations import AbstractParameterization
+from holdfast.stability.cells import cell_of
+from holdfast.stability.rest import RestMargins
 
 
 @dataclass(frozen=True, eq=False)
 class Watched:
-    """A weight with its parameters; `margin()` is the distance to the stability boundary, None where it has none.
+    """A weight with its parameters, and how far its recurrence is from the boundary.
 
+    `margin()` is that of one step, as `certify` has it, `continuous()` the same per unit of time; None where there is none.
     `dense` margins cost eigenvalues of a matrix. `crosses` says whether the weight can reach the boundary at all: a
     stable parameterization cannot, however near it comes.
     """
@@ -26,6 +31,7 @@ class Watched:
     margin: Callable[[], float] | None = None
     dense: bool = False
     crosses: bool = False
+    continuous: Callable[[], float] | None = None
 
     @property
     def size(self) -> int:
@@ -58,14 +64,22 @@ def _watched(weight: RecurrentWeight, every: dict[str, nn.Parameter]) -> Watched
     parameters = _behind(weight.path, every)
     module, name = weight.module, weight.name
     if weight.kind == "torch":
-        if not isinstance(module, nn.RNN):
-            return Watched(weight.path, parameters)  # a gated unit has no boundary of one matrix
-        plain = not nn.utils.parametrize.is_parametrized(module, name)
-        return Watched(weight.path, parameters, lambda: spectral_margin(getattr(module, name), "discrete"), True, plain)
+        assert isinstance(module, nn.RNNBase)
+        if cell_of(module) is None:
+            return Watched(weight.path, parameters)  # an LSTM with projections
+        rest = RestMargins(module)
+        plain = isinstance(module, nn.RNN) and not nn.utils.parametrize.is_parametrized(module, name)
+        return Watched(weight.path, parameters, lambda: rest.margin(name), True, plain)
     if weight.kind == "named":
         if weight.storage == "log_negative":
-            return Watched(weight.path, parameters, lambda: float(getattr(module, name).detach().min().exp()))
-        return Watched(weight.path, parameters, lambda: -float(getattr(module, name).detach().max()), False, True)
+            return Watched(
+                weight.path,
+                parameters,
+                lambda: _per_step(weight),
+                continuous=lambda: float(getattr(module, name).detach().min().exp()),
+            )
+        rate = lambda: -float(getattr(module, name).detach().max())  # noqa: E731
+        return Watched(weight.path, parameters, lambda: -math.expm1(-rate()), False, True, rate)
     assert isinstance(module, AbstractRecurrent)
     return _of_layer(weight.path, parameters, module, name)
 
@@ -75,7 +89,16 @@ def _of_layer(path: str, parameters: tuple[nn.Parameter, ...], layer: AbstractRe
     if name != layer.boundary_name or form is None:
         return Watched(path, parameters)  # phases, frequencies, step sizes, gates
     crosses = layer.euler_step is not None or _crosses(form, layer.time)
-    return Watched(path, parameters, layer.margin, layer.recurrent_matrix() is not None, crosses)
+    rate = None
+    if layer.time == "continuous":  # Euler's rule has a margin of its own, which is one of steps
+        rate = layer.margin if layer.euler_step is None else lambda: -float(layer.eigenvalues().detach().real.max())
+    return Watched(path, parameters, layer.step_margin, layer.recurrent_matrix() is not None, crosses, rate)
+
+
+def _per_step(weight: RecurrentWeight) -> float:
+    rates = getattr(weight.module, weight.name).detach().exp()
+    dt = weight.step_size()
+    return -float(torch.expm1(-rates if dt is None else -rates * dt).max())
 
 
 def _crosses(f: nn.Module, time: str) -> bool:
