@@ -1,23 +1,28 @@
 PYTHON ?= python3
 VENV := .venv
+ifeq ($(OS),Windows_NT)
+BIN := $(VENV)/Scripts
+EXE := .exe
+else
 BIN := $(VENV)/bin
+endif
 STAMP := $(VENV)/.installed
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard csrc/*/*)
 
 # which C++ libraries to build: native, all, or a list such as "portable;v3"
 export HOLDFAST_VARIANTS ?= native
 
-.PHONY: help install reproduce test test-slow lint types bench docs clean
+.PHONY: help install reproduce test test-slow lint types coverage bench docs wheels clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-$(BIN)/python:
+$(BIN)/python$(EXE):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "holdfast needs Python >= 3.11; set PYTHON=..."; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 
 # the constraints reach the build environment too: without them a package that asks for torch brings CUDA along
-$(STAMP): $(BIN)/python $(SOURCES)
+$(STAMP): $(BIN)/python$(EXE) $(SOURCES)
 	PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet -e ".[dev]"
 	@touch $@
 
@@ -40,12 +45,20 @@ test: lint types  ## lint, types and the test suite
 test-slow: $(STAMP)  ## the tests that take long: twenty kills, a real Ray, sanitizers
 	$(BIN)/pytest -n 2 --dist loadfile -m slow
 
+coverage: $(STAMP)  ## the share of lines that the test suite runs, by file
+	$(BIN)/pytest -n 2 --dist worksteal -m "not slow" --cov=holdfast --cov-report=term:skip-covered
+
 bench: $(STAMP)  ## compare the kernels with their rooflines
 	$(BIN)/holdfast bench
 
 docs: $(STAMP)  ## write the page of our results, and check that the documentation names only what exists
 	$(BIN)/holdfast report --store docs/results
 	$(BIN)/pytest -q tests/test_docs.py
+
+wheels: $(STAMP)  ## a source distribution and the wheels of this system, into dist/
+	$(BIN)/pip install --quiet ".[release]"
+	$(BIN)/python -m build --sdist
+	$(BIN)/cibuildwheel --output-dir dist
 
 clean:  ## remove everything that make made
 	rm -rf $(VENV) build dist results docs/results/page .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -45,3 +45,21 @@ def test_constraints_pin_every_direct_dependency_and_torch_exactly():
             continue  # one extra that takes in another
         assert name in names, f"{name} is not pinned in constraints.txt"
     assert pins["torch"] == "2.13.0"
+
+
+def test_the_version_is_the_same_wherever_it_is_written():
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    assert re.search(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE).group(1) == version
+    headings = re.findall(r"^## (.*)$", changelog, re.MULTILINE)
+    assert headings[0] == "[Unreleased]"
+    assert re.fullmatch(rf"\[{re.escape(version)}\] - \d{{4}}-\d\d-\d\d", headings[1])
+
+
+def test_workflows_run_make_targets_that_exist():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for workflow in (ROOT / ".github/workflows").glob("*.yml"):
+        commands = re.findall(r"run: (.*)", workflow.read_text())
+        made = {c.removeprefix("make ") for c in commands if c.startswith("make ")}
+        assert made and made <= targets, workflow.name
+        assert all("GITHUB_ENV" in c for c in commands if not c.startswith("make ")), workflow.name
