@@ -139,6 +139,9 @@ class Mamba2(AbstractMamba):
         x = x.unflatten(-1, (self.heads, self.head_size))
         return x, *(v.unflatten(-1, (self.groups, self.state_size)) for v in (b, c))
 
+    def step_size(self) -> Tensor:
+        return functional.softplus(self.dt_bias)
+
     def _read(self, y: Tensor, z: Tensor) -> Tensor:
         return self.out_proj(self.norm(y.flatten(-2) * functional.silu(z)))
 
