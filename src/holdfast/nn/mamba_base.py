@@ -61,7 +61,7 @@ class AbstractMamba(AbstractRecurrent):
         """
         cls._check_mixer(mixer)
         features, state_size, choices = cls._sizes_of(mixer)
-        own = cls(features, state_size, **choices).to(mixer.A_log)  # type: ignore[arg-type, call-arg]
+        own = cls(features, state_size, **choices).to(mixer.A_log)  # type: ignore[arg-type]
         own._copy_weights(mixer, back=False)
         return own
 

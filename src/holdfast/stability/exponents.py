@@ -181,7 +181,8 @@ def _derivative(subject: Subject, x: Tensor, points: Tensor, like: Any, size: in
 
 def _factored(jacobians: Iterator[Tensor], count: int | None) -> Float[Tensor, "steps rows exponents"]:
     """log |diag R| of J_t Q_t = Q_{t+1} R_{t+1} at every step."""
-    logs, q = [], None
+    logs: list[Tensor] = []
+    q: Tensor | None = None
     for jacobian in jacobians:
         if not bool(torch.isfinite(jacobian).all()):
             raise ModelError(f"the state or its derivative is not finite at step {len(logs)} of the trajectory")
