@@ -72,6 +72,37 @@ def test_an_edited_file_runs_again_also_within_a_second_of_its_first_run(reprodu
     assert "2 units are there, 0 to run" in err
 
 
+def _with_neighbours(folder, factor):
+    """An experiment that imports a file, which imports a package, which holds the number."""
+    (folder / "scales").mkdir(parents=True, exist_ok=True)
+    (folder / "helper.py").write_text("from scales.one import FACTOR\n\n\ndef value(k):\n    return FACTOR * k\n")
+    (folder / "scales" / "__init__.py").write_text("")
+    (folder / "scales" / "one.py").write_text(f"FACTOR = {factor}\n")
+    (folder / "random.py").write_text("raise RuntimeError('a neighbour took the place of a module of Python')\n")
+    body = 'import random, helper; return {"a": np.full(2, helper.value(config["k"] + 1.0))}'
+    return own.write(folder / "mine.py", body)
+
+
+def test_a_changed_neighbour_is_noticed_and_kept_units_are_used_where_that_is_asked(reproduce, tmp_path):
+    path = _with_neighbours(tmp_path, 1)
+    assert _claims(reproduce("--json", experiment=path)[1]) == {"total": {"total": 6.0}}
+    _with_neighbours(tmp_path, 5)
+    _, out, err = reproduce("--json", "--keep", experiment=path)
+    assert _claims(out) == {"total": {"total": 6.0}}
+    assert "own-mine: the code changed: 2 units of the earlier code kept" in err and "0 to run" in err
+    _, out, err = reproduce("--json", experiment=path)
+    assert _claims(out) == {"total": {"total": 30.0}}
+    assert "own-mine: the code changed: 2 units run again, or pass --keep" in err
+    assert "the code changed" not in reproduce("--json", experiment=path)[2]
+
+
+def test_neighbours_of_one_name_in_two_folders_are_each_their_own(tmp_path):
+    one, other = _with_neighbours(tmp_path / "one", 1), _with_neighbours(tmp_path / "other", 7)
+    values = [float(run_unit(experiments.get(path), {"k": 0}).arrays["a"][0]) for path in (one, other, one)]
+    assert values == [1.0, 7.0, 1.0]
+    assert not [*tmp_path.rglob("__pycache__")]
+
+
 def test_two_files_with_one_id_share_no_units(reproduce, tmp_path):
     one = own.write(tmp_path / "one.py", 'return {"a": np.full(2, 1.0)}')
     other = own.write(tmp_path / "other.py", 'return {"a": np.full(2, 3.0)}')

@@ -50,6 +50,9 @@ def command(
     address: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Of a Ray cluster, with --executor ray.")
     ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep units of your own experiments whose code changed since.")
+    ] = False,
     check: Annotated[bool, typer.Option("--check", help="Compare with the reference results, too.")] = False,
     reference: Annotated[
         Path | None,
@@ -75,7 +78,7 @@ def command(
     jobs: list[Job] = []
     try:
         with termination_as_interrupt(), show() as listener:
-            jobs = plan(kept, ids or [], preset, listener.notice)
+            jobs = plan(kept, ids or [], preset, listener.notice, keep=keep)
             listener.planned(jobs)
             performer = make_executor(executor, store, workers, address)
             failures = Scheduler(kept, performer, listener, jobs).run()

@@ -2,7 +2,7 @@
 
 `plan.py` lists what is to be done as `task.py`'s tasks, `scheduler.py` hands them to an executor (`executor.py` says
 what that is): `local.py`, whose processes run `worker.py`, or `cluster.py`. `store.py` is where results lie,
-`check.py` compares them with others.
+`earlier.py` finds those of code that changed since, `check.py` compares them with others.
 """
 
 from holdfast.execution.local import LocalExecutor

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from holdfast.execution.earlier import earlier_units
 from holdfast.execution.store import Store
 from holdfast.execution.task import Task
 from holdfast.experiments import registry
 from holdfast.experiments.base import Config, Experiment, unit_identity
-from holdfast.results import config_hash
+from holdfast.results import MANIFEST, config_hash
 
 
 @dataclass(eq=False)
@@ -73,20 +74,31 @@ def missing_units(jobs: Sequence[Job]) -> list[Task]:
     return [*{task.folder: task for job in jobs for task in job.missing}.values()]
 
 
-def plan(store: Store, ids: Sequence[str], preset: str, notice: Callable[[str], None]) -> list[Job]:
+def plan(
+    store: Store, ids: Sequence[str], preset: str, notice: Callable[[str], None], *, keep: bool = False
+) -> list[Job]:
     """What is to be done: a job for each experiment, with what is finished already taken in.
 
     Args:
         store: where results are kept.
         ids: experiments, by id or file; none are all of them.
         preset: "quick", "standard" or "paper".
-        notice: called with a line for each saved result that is damaged and runs again.
+        notice: called with a line for each saved result that is damaged, or of code that changed since, and runs again.
+        keep: take units that are there though the code of an experiment of the user's own changed since.
     """
     origins = [registry.origin(id) for id in ids or registry.ids()]
-    return [plan_one(store, origin, preset, None, notice) for origin in origins]
+    return [plan_one(store, origin, preset, None, notice, keep=keep) for origin in origins]
 
 
-def plan_one(store: Store, origin: str, preset: str, config: Config | None, notice: Callable[[str], None]) -> Job:
+def plan_one(
+    store: Store,
+    origin: str,
+    preset: str,
+    config: Config | None,
+    notice: Callable[[str], None],
+    *,
+    keep: bool = False,
+) -> Job:
     """The job of one experiment, with what is finished already taken in.
 
     Args:
@@ -94,9 +106,11 @@ def plan_one(store: Store, origin: str, preset: str, config: Config | None, noti
         origin: where the experiment is found, a module's name or a file.
         preset: that the job is kept under.
         config: its settings; None is the preset's own.
-        notice: called with a line for each saved result that is damaged and runs again.
+        notice: called with a line for each saved result that is damaged, or of code that changed since, and runs again.
+        keep: take units that are there though the code of an experiment of the user's own changed since.
     """
     job = _job(store, origin, preset, config)
+    _look_for_earlier(store, job, notice, keep)
     for task in job.units:
         manifest, damage = unit_state(store, task)
         if manifest is not None:
@@ -106,6 +120,29 @@ def plan_one(store: Store, origin: str, preset: str, config: Config | None, noti
     if not job.missing:
         job.concluded = is_concluded(store, job, notice)
     return job
+
+
+def _look_for_earlier(store: Store, job: Job, notice: Callable[[str], None], keep: bool) -> None:
+    """Says which units the code left behind when it changed; with `keep` they stand for those of the code as it is."""
+    found = earlier_units(store, job.experiment)
+    places = [(k, found.get(config_hash(task.config))) for k, task in enumerate(job.units) if not _is_there(task)]
+    changed = [(k, folder) for k, folder in places if folder is not None]
+    if not changed:
+        return
+    units = "1 unit" if len(changed) == 1 else f"{len(changed)} units"
+    if keep:
+        for k, folder in changed:
+            job.units[k] = replace(job.units[k], folder=str(folder))
+        notice(f"{job.experiment.id}: the code changed: {units} of the earlier code kept, as --keep says")
+    else:
+        notice(
+            f"{job.experiment.id}: the code changed: {units} run again, or pass --keep".replace("unit run", "unit runs")
+        )
+
+
+def _is_there(task: Task) -> bool:
+    """Whether something is saved for the task, sound or not."""
+    return (Path(task.folder) / MANIFEST).exists()
 
 
 def unit_state(store: Store, task: Task) -> tuple[dict[str, Any] | None, str]:

@@ -54,7 +54,9 @@ def perform(task: Task, report: Callable[[float, str], None], scratch: Path | No
     """Does the work and gives back its result; `units` are the results that a conclusion is drawn from."""
     experiment = load(task.origin)
     if experiment.source != task.source:
-        raise ArgumentError(f"{task.origin} was edited while it ran; run the same command again")
+        raise ArgumentError(
+            f"{task.origin}, or a file that it imports, was edited while it ran; run the same command again"
+        )
     if task.kind == "conclusion":
         return conclude(experiment, task.preset, task.config, units, task.key)
     if scratch is not None:

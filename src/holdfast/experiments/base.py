@@ -137,8 +137,9 @@ class Experiment:
             again.
         family: the name under which its units run and are kept; empty is its id. Experiments of one family, equal in
             `run` and `version`, share units with equal configs: those are computed once and each draws its conclusion.
-        source: checksum of the user's own file that it was loaded from, set by the registry, and part of every unit's
-            identity too: an edited file runs again, and two files with one id share nothing.
+        source: checksum of the user's own file that it was loaded from and of the files beside it that it imports, set
+            by the registry, and part of every unit's identity too: edited code runs again, and two files with one id
+            share nothing.
     """
 
     id: str

@@ -5,7 +5,6 @@ Files whose names begin with an underscore are shared by experiments. Nothing ha
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import pkgutil
 import sys
@@ -17,6 +16,7 @@ from types import ModuleType
 from holdfast._arguments import checked
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.experiments.base import Experiment
+from holdfast.experiments.neighbours import beside, make_importable, source_of
 from holdfast.papers import PAPERS, order_of
 
 HERE = Path(__file__).parent
@@ -93,7 +93,7 @@ def _experiment(module: ModuleType, origin: str) -> Experiment:
 
 def _own(path: Path) -> Experiment:
     content = path.read_bytes()
-    source = hashlib.sha256(content).hexdigest()[:16]
+    source = source_of(path, content)
     experiment = _experiment(_from_file(path, content, source), str(path))
     if experiment.paper != "own":
         name = experiment.id.split("-", 1)[1]
@@ -101,7 +101,8 @@ def _own(path: Path) -> Experiment:
             f"{path} calls its experiment {experiment.id!r}, which is the name of a paper's; an experiment of your own "
             f"begins with 'own-': write id=\"own-{name}\""
         )
-    return replace(experiment, source=source)
+    here = {name: beside(path.parent, getattr(experiment, name)) for name in ("run", "conclude", "units")}
+    return replace(experiment, source=source, **here)
 
 
 def _from_file(path: Path, content: bytes, source: str) -> ModuleType:
@@ -113,6 +114,7 @@ def _from_file(path: Path, content: bytes, source: str) -> ModuleType:
     module = ModuleType(name)
     module.__file__ = str(path)
     sys.modules[name] = module
+    make_importable(path.parent)
     try:
         exec(compile(content, str(path), "exec"), module.__dict__)
     except BaseException as error:
