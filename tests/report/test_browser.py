@@ -104,12 +104,21 @@ def test_legend_entries_switch_lines_off(visit):
     draw_all(tab)
     figure = tab.locator("[data-figure=gradient-over-weight] .plot").first
     shown = figure.locator(".js-line").count()
-    figure.locator(".legendtoggle").first.click()
+    tab.locator("[data-figure=gradient-over-weight] .legend button").first.click()
     wait_until(
         tab,
         "n => document.querySelectorAll('[data-figure=gradient-over-weight] .plot')[0].querySelectorAll('.js-line').length < n",
         shown,
     )
+
+
+def test_a_figure_has_one_legend_for_all_its_panels_outside_of_them(visit):
+    tab = visit(viewport=PHONE)
+    draw_all(tab)
+    figure = tab.locator("[data-figure=gradient-over-weight]")
+    assert figure.locator(".plot").count() == 2 and figure.locator(".legend").count() == 1
+    assert "softplus" in figure.locator(".legend").inner_text()
+    assert tab.locator(".plot .legend").count() == 0
 
 
 def test_a_figure_has_its_numbers_as_a_table(visit):

@@ -4,7 +4,9 @@ import itertools
 import json
 import re
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +15,10 @@ from holdfast._drawing.prepare import ceiling, curve
 from holdfast.errors import ArgumentError, ShapeError, UnknownNameError
 from holdfast.figures import Axis, Bars, Figure, Heatmap, Line, Page, Panel, Points, Rule, Table, pack, unpack
 from holdfast.report import find_conclusions, write_figures, write_page
-from holdfast.report.traces import panel_data
+from holdfast.report.story import STORIES
+from holdfast.report.traces import figure_data, panel_data
 from holdfast.report.words import number
+from holdfast.results import Result
 
 VOID = {"meta", "link", "input", "br", "hr", "img"}
 
@@ -86,14 +90,60 @@ def test_landmarks_captions_and_labels_are_there_for_screen_readers(read):
     assert {"header", "nav", "main", "figcaption", "caption"} <= set(tags)
     assert tags.count("figure") == tags.count("figcaption") == 3
     assert all(attrs.get("aria-label") for tag, attrs in read.tags if attrs.get("role") in ("img", "region", "group"))
-    assert all(attrs.get("scope") == "col" for tag, attrs in read.tags if tag == "th")
+    assert all(attrs.get("scope") in ("col", "row") for tag, attrs in read.tags if tag == "th")
 
 
 def test_claims_show_the_papers_numbers_and_why_one_is_not_met(page):
     text = page.read_text()
-    assert re.search(r"sums</dt><dd>36 <span class=\"quiet\">paper 3</span>", text)
+    assert '<th scope="row">sums</th><td class="n">36</td><td class="n">3</td>' in text
     assert "more units would tell" in text
     assert "worst</dt><dd>∞" in text
+
+
+def test_the_page_opens_with_the_story_and_a_section_with_its_figures_before_its_claims(page):
+    text = page.read_text()
+    assert text.index('id="story"') < text.index('id="summary"') < text.index('<article id="stable-fig2"')
+    assert "curse of memory" in text and "Not computed in this store: stable-fig1" in text
+    section = text[text.index('<article id="stable-fig2"') :]
+    assert section.index("<figure") < section.index('class="verdicts"') < section.index("<dl>")
+    assert section.index("<details>") < section.index("<dl>"), "the numbers of a claim are folded away"
+    assert "<msub><mi>G</mi><mi>f</mi></msub>" in section
+
+
+def test_data_that_stand_in_for_others_are_named_above_everything_else_of_their_section(results, tmp_path):
+    whole = Result.load(results / "own-toy" / "conclusion-quick")
+    note = "MNIST is not on this machine: scikit-learn's digits stand in for it."
+    page = replace(whole.page, notes=[*whole.page.notes, note])
+    replace(whole, page=page).save(tmp_path / "store" / "own-toy" / "conclusion-quick")
+    text = write_page(tmp_path / "store", tmp_path / "page").read_text()
+    assert text.index("digits stand in for it") < text.index("<figure")
+    assert text.count("digits stand in for it") == 1
+
+
+def test_the_sentences_by_which_experiments_say_so_are_known():
+    from holdfast.experiments.iat import fig6
+    from holdfast.report.words import is_on_data
+
+    assert is_on_data(fig6.MISSING) and not is_on_data("Images: test set of MNIST, in the order of its file.")
+
+
+def test_every_story_names_panels_of_a_figure_that_our_results_have():
+    here = Path(__file__).parent.parent.parent / "docs" / "results"
+    for story in STORIES.values():
+        page = Result.load(here / story.experiment / "conclusion-standard").page
+        (figure,) = [figure for figure in page.figures if figure.name == story.figure]
+        assert max(story.panels) < len(figure.panels)
+        assert 100 < len(" ".join(story.paragraphs).split()) < 180  # about ten lines
+
+
+def test_equal_labels_have_equal_colours_in_all_panels_and_values_of_one_quantity_a_scale():
+    x = np.arange(3.0)
+    panels = [Panel("", Axis("x"), Axis("y"), [Line(f"m = {m}", x, x) for m in ms]) for ms in ((16, 4), (4, 8, 32))]
+    traces = [trace for panel in figure_data(Figure("f", "c", panels))["panels"] for trace in panel["traces"]]
+    assert [trace["scale"] for trace in traces] == [0.6667, 0, 0, 0.3333, 1]
+    panels = [Panel("", Axis("x"), Axis("y"), [Line(name, x, x) for name in names]) for names in ("ab", "ca")]
+    traces = [trace for panel in figure_data(Figure("f", "c", panels))["panels"] for trace in panel["traces"]]
+    assert [trace["slot"] for trace in traces] == [0, 1, 2, 0]
 
 
 def test_writing_the_page_again_changes_no_file(results, page):

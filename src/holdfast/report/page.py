@@ -18,15 +18,18 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast._drawing.palette import DARK, LIGHT
+from holdfast._drawing.palette import DARK, DARK_SCALE, LIGHT, LIGHT_SCALE
 from holdfast._files import read_regular
 from holdfast._words import duration
 from holdfast.errors import BackendError, DamagedResultError
+from holdfast.experiments.registry import ids
 from holdfast.papers import PAPERS, SHORT_TITLES
 from holdfast.report.collect import Saved, find_conclusions, load_conclusions
 from holdfast.report.folder import INDEX, MOST, description, locked, replace_files
+from holdfast.report.mathematics import typeset
+from holdfast.report.story import STORIES
 from holdfast.report.traces import figure_data
-from holdfast.report.words import number, shown
+from holdfast.report.words import is_on_data, number, shown
 from holdfast.results import MANIFEST, Result
 
 if TYPE_CHECKING:
@@ -133,6 +136,8 @@ def _section(result: Result, figures: list[dict[str, Any]], files: list[str]) ->
         "id": result.experiment,
         "page": result.page,
         "claims": result.claims,
+        "on_data": [note for note in result.page.notes if is_on_data(note)],
+        "notes": [note for note in result.page.notes if not is_on_data(note)],
         "figures": figures,
         "config": {key: shown(value) for key, value in result.config.items()},
         "provenance": {
@@ -165,13 +170,22 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number, "duration": duration}
+    environment.filters |= {"number": number, "duration": duration, "typeset": typeset}
     return environment
 
 
 def _render(sections: list[dict[str, Any]], damage: list[str], fingerprint: str) -> bytes:
+    known = ids()
     papers = [
-        {"key": key, "title": title, "short": SHORT_TITLES.get(key, title), "sections": chosen, "count": _count(chosen)}
+        {
+            "key": key,
+            "title": title,
+            "short": SHORT_TITLES.get(key, title),
+            "sections": chosen,
+            "count": _count(chosen),
+            "story": _story(key, chosen),
+            "missing": [id for id in known if id.startswith(f"{key}-") and id not in {s["id"] for s in chosen}],
+        }
         for key, title in TITLES.items()
         if (chosen := [s for s in sections if s["page"].paper == key])
     ]
@@ -193,6 +207,23 @@ def _render(sections: list[dict[str, Any]], damage: list[str], fingerprint: str)
     return text.encode("utf-8", "backslashreplace")
 
 
+def _story(paper: str, sections: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The text on a paper with its figure, where that was computed."""
+    story = STORIES.get(paper)
+    if story is None:
+        return None
+    found = [(s, f) for s in sections if s["id"] == story.experiment for f in s["figures"] if f["name"] == story.figure]
+    section, figure = found[0] if found else (None, None)
+    panels = [k for k in story.panels if figure is not None and k < len(figure["panels"])]
+    open_claims = {status: _with(sections, status) for status in ("not met", "undecided")}
+    return {"text": story.paragraphs, "section": section, "figure": figure, "panels": panels, "open": open_claims}
+
+
+def _with(sections: list[dict[str, Any]], status: str) -> list[str]:
+    """The experiments that have a claim of that status."""
+    return [s["id"] for s in sections if any(claim.status == status for claim in s["claims"])]
+
+
 def _count(sections: list[dict[str, Any]]) -> dict[str, int]:
     count = Counter(claim.status for s in sections for claim in s["claims"])
     return {status: count[status] for status in MARKS}
@@ -209,8 +240,10 @@ def _fingerprint(conclusions: Mapping[str, Path]) -> str:
             digest.update(read_regular(folder / MANIFEST, MOST))
         except DamagedResultError as error:
             digest.update(str(error).encode("utf-8", "backslashreplace"))
+    digest.update(" ".join(ids()).encode())  # those that are not there yet are listed
     here = Path(__file__).parent
-    for path in sorted([*here.glob("*.py"), *(here / "assets").iterdir()]):
+    drawing = here.parent / "_drawing"
+    for path in sorted([*here.glob("*.py"), *drawing.glob("*.py"), *(here / "assets").iterdir()]):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -225,7 +258,9 @@ def _script(experiment: str, figures: list[dict[str, Any]]) -> bytes:
 def _assets() -> dict[str, bytes]:
     here = resources.files("holdfast.report") / "assets"
     script = (here / "page.js").read_text(encoding="utf-8")
-    script = script.replace('"LIGHT COLOURS"', json.dumps(LIGHT)).replace('"DARK COLOURS"', json.dumps(DARK))
+    sets = {"LIGHT COLOURS": LIGHT, "DARK COLOURS": DARK, "LIGHT SCALE": LIGHT_SCALE, "DARK SCALE": DARK_SCALE}
+    for name, colours in sets.items():
+        script = script.replace(f'"{name}"', json.dumps(colours))
     return {
         "assets/page.js": script.encode(),
         "assets/page.css": (here / "page.css").read_bytes(),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,27 +11,62 @@ import numpy as np
 from holdfast._drawing.palette import slots
 from holdfast._drawing.prepare import ceiling, curve
 from holdfast.figures import Axis, Bars, Figure, Heatmap, Layer, Line, Panel, Points, Rule
+from holdfast.report.mathematics import in_unicode
 
+SCALE = 4  # values of one quantity from which on they are colours of a scale
 DIGITS = 6  # kept of each number on the page; the raw data have all
 
 
 def figure_data(figure: Figure) -> dict[str, Any]:
-    """Everything that the page's script needs to draw the figure."""
+    """Everything that the page's script needs to draw the figure: equal labels have equal colours in all panels."""
+    colours = Colours([layer for panel in figure.panels for layer in panel.layers])
     return {
         "name": figure.name,
         "caption": figure.caption,
         "columns": min(figure.columns, len(figure.panels)),
-        "panels": [panel_data(panel) for panel in figure.panels],
+        "panels": [panel_data(panel, colours) for panel in figure.panels],
     }
 
 
-def panel_data(panel: Panel) -> dict[str, Any]:
-    """Axes, and traces with a colour slot each; a picture is pixels instead."""
+class Colours:
+    """The colour of each layer of a figure: a slot of the palette, or a place from 0 to 1 on a scale.
+
+    Layers called by values of one quantity ("m = 4", "m = 8", ...) lie on the scale, in the order of the values; there
+    may be more of them than the palette has colours.
+
+    Args:
+        layers: all layers of the figure.
+    """
+
+    def __init__(self, layers: Sequence[Layer]) -> None:
+        drawn = [layer for layer in layers if isinstance(layer, (Line, Points, Bars))]
+        self._names = list(dict.fromkeys(layer.label for layer in drawn if layer.colour is None))
+        slots_taken = [*(layer.colour for layer in drawn if layer.colour is not None), *[None] * len(self._names)]
+        self._slots = dict(zip(self._names, slots(slots_taken)[len(slots_taken) - len(self._names) :], strict=True))
+        values = [re.fullmatch(r"(\S+) = (-?\d+(?:\.\d+)?(?:e-?\d+)?)", name) for name in self._names]
+        known = [match for match in values if match]
+        self._scale: dict[str, float] = {}
+        if len(known) == len(self._names) >= SCALE and len({match.group(1) for match in known}) == 1:
+            ordered = sorted(self._names, key=lambda name: float(name.split(" = ")[1]))
+            self._scale = {name: k / (len(ordered) - 1) for k, name in enumerate(ordered)}
+
+    def of(self, layer: Layer) -> dict[str, Any]:
+        """What a trace of the `layer` says of its colour."""
+        if not isinstance(layer, (Line, Points, Bars)):
+            return {"slot": 0}
+        if layer.colour is not None:
+            return {"slot": layer.colour}
+        place = {"scale": round(self._scale[layer.label], 4)} if layer.label in self._scale else {}
+        return {"slot": self._slots[layer.label], **place}
+
+
+def panel_data(panel: Panel, colours: Colours | None = None) -> dict[str, Any]:
+    """Axes, and traces with a colour each; a picture is pixels instead."""
     pictures = [layer for layer in panel.layers if isinstance(layer, Heatmap) and layer.image]
     if pictures:
         return {"title": panel.title, "label": pictures[0].label, "picture": _pixels(pictures[0].z)}
-    colours = slots([getattr(layer, "colour", None) for layer in panel.layers])
-    traces = [t for layer, slot in zip(panel.layers, colours, strict=True) for t in _traces(layer, slot, panel)]
+    colours = colours or Colours(panel.layers)
+    traces = [t for layer in panel.layers for t in _traces(layer, colours.of(layer), panel)]
     monotone = all(bool((np.diff(la.x) >= 0).all()) for la in panel.layers if isinstance(la, Line))
     return {
         "title": panel.title,
@@ -42,12 +79,12 @@ def panel_data(panel: Panel) -> dict[str, Any]:
     }
 
 
-def _traces(layer: Layer, slot: int, panel: Panel) -> list[dict[str, Any]]:
+def _traces(layer: Layer, colour: dict[str, Any], panel: Panel) -> list[dict[str, Any]]:
     if isinstance(layer, (Line, Points)):
-        return _curve(layer, slot, panel)
+        return _curve(layer, colour, panel)
     if isinstance(layer, Bars):
         y = layer.y.astype(np.float64)
-        bars = {"type": "bar", "name": layer.label, "x": list(layer.names), "y": numbers(y), "slot": slot}
+        bars = {"type": "bar", "name": in_unicode(layer.label), "x": list(layer.names), "y": numbers(y), **colour}
         if layer.low is not None and layer.high is not None:
             bars["error_y"] = _errors(y, layer.low, layer.high)
         return [{**bars, "showlegend": layer.legend}]
@@ -55,22 +92,23 @@ def _traces(layer: Layer, slot: int, panel: Panel) -> list[dict[str, Any]]:
         z = layer.z.astype(np.float64)
         shown = np.log10(np.where(z > 0, z, np.nan)) if layer.log else z
         rows = [numbers(row) for row in shown]
-        name = f"log10 {layer.label}" if layer.log else layer.label
+        name = in_unicode(f"log10 {layer.label}" if layer.log else layer.label)
         return [{"type": "heatmap", "name": name, "x": numbers(layer.x), "y": numbers(layer.y), "z": rows}]
     return []
 
 
-def _curve(layer: Line | Points, slot: int, panel: Panel) -> list[dict[str, Any]]:
+def _curve(layer: Line | Points, colour: dict[str, Any], panel: Panel) -> list[dict[str, Any]]:
     drawn = curve(layer, panel)
-    common = {"type": "scatter", "slot": slot, "legendgroup": layer.label}
+    name = in_unicode(layer.label)
+    common = {"type": "scatter", **colour, "legendgroup": name}
     traces = []
     x = numbers(drawn.x)
     if isinstance(layer, Line) and drawn.low is not None and drawn.high is not None:
         there = np.isfinite(drawn.low) & np.isfinite(drawn.high) & np.isfinite(drawn.x)
         around = np.concatenate([drawn.x[there], drawn.x[there][::-1]])
         edge = np.concatenate([drawn.high[there], drawn.low[there][::-1]])
-        traces.append({**common, "role": "band", "name": layer.label, "x": numbers(around), "y": numbers(edge)})
-    main = {**common, "name": layer.label, "x": x, "y": numbers(drawn.y), "showlegend": layer.legend}
+        traces.append({**common, "role": "band", "name": name, "x": numbers(around), "y": numbers(edge)})
+    main = {**common, "name": name, "x": x, "y": numbers(drawn.y), "showlegend": layer.legend}
     if isinstance(layer, Line):
         main |= {"mode": "lines+markers" if layer.markers else "lines", "dash": layer.dash}
     else:
@@ -80,7 +118,7 @@ def _curve(layer: Line | Points, slot: int, panel: Panel) -> list[dict[str, Any]
     traces.append(main)
     if len(drawn.beyond):
         top = [_round(ceiling(panel))] * len(drawn.beyond)
-        traces.append({**common, "role": "beyond", "name": layer.label, "x": numbers(drawn.beyond), "y": top})
+        traces.append({**common, "role": "beyond", "name": name, "x": numbers(drawn.beyond), "y": top})
     return traces
 
 
@@ -92,11 +130,11 @@ def _axis(axis: Axis) -> dict[str, Any]:
     limits = axis.limits
     if limits is not None and axis.log:
         limits = (float(np.log10(limits[0])), float(np.log10(limits[1])))
-    return {"label": axis.label, "log": axis.log, "range": None if limits is None else [*limits]}
+    return {"label": in_unicode(axis.label), "log": axis.log, "range": None if limits is None else [*limits]}
 
 
 def _rule(rule: Rule) -> dict[str, Any]:
-    return {"label": rule.label, "x": rule.x, "y": rule.y}
+    return {"label": in_unicode(rule.label), "x": rule.x, "y": rule.y}
 
 
 def _pixels(z: np.ndarray) -> dict[str, Any]:

@@ -16,6 +16,11 @@ def shown(value: Any) -> str:
     return number(value) if isinstance(value, float) else str(value)
 
 
+def is_on_data(note: str) -> bool:
+    """Whether a note says that other data than the paper's were used, or none: it then stands above everything."""
+    return any(words in note for words in ("stand in for", "stands in for", "not on this machine"))
+
+
 def number(value: Any) -> str:
     """Four digits, as people write them."""
     if value is None:

@@ -2,10 +2,13 @@
 // The page's script: theme, filters, and figures that are drawn when they come into view.
 const holdfast = (() => {
   const colours = { light: "LIGHT COLOURS", dark: "DARK COLOURS" };
+  const scales = { light: "LIGHT SCALE", dark: "DARK SCALE" };
   const dashes = { solid: "solid", dash: "dash", dot: "dot" };
   const data = new Map(); // experiment -> figures
   const waiting = new Map(); // experiment -> promise of its figures
   const drawn = new Map(); // plot element -> panel
+  const legends = new Map(); // element that holds a legend -> panels that it is for
+  const hidden = new WeakMap(); // figure -> names that were switched off
   const root = document.documentElement;
 
   // before the first paint, so that a dark page does not flash white
@@ -26,6 +29,7 @@ const holdfast = (() => {
       button.setAttribute("aria-label", `Switch to ${theme === "dark" ? "light" : "dark"} colours`);
     }
     for (const [element, panel] of drawn) draw(element, panel);
+    for (const [element, panels] of legends) legend(element, panels);
   }
 
   function script(source) {
@@ -50,11 +54,17 @@ const holdfast = (() => {
   }
 
   const style = (name) => getComputedStyle(root).getPropertyValue(name).trim();
-  const colour = (slot) => { const set = colours[root.dataset.theme]; return set[slot % set.length]; };
-  const faint = (hex, alpha) => `rgba(${[1, 3, 5].map((k) => parseInt(hex.slice(k, k + 2), 16)).join(",")},${alpha})`;
+  const channels = (hex) => [1, 3, 5].map((k) => parseInt(hex.slice(k, k + 2), 16));
+  function colour(raw) {
+    if (raw.scale === undefined) { const set = colours[root.dataset.theme]; return set[(raw.slot || 0) % set.length]; }
+    const stops = scales[root.dataset.theme], place = raw.scale * (stops.length - 1), k = Math.min(Math.floor(place), stops.length - 2);
+    const [from, to] = [channels(stops[k]), channels(stops[k + 1])];
+    return "#" + from.map((c, j) => Math.round(c + (place - k) * (to[j] - c)).toString(16).padStart(2, "0")).join("");
+  }
+  const faint = (hex, alpha) => `rgba(${channels(hex).join(",")},${alpha})`;
 
   function trace(raw) {
-    const ink = colour(raw.slot || 0);
+    const ink = colour(raw);
     if (raw.type === "heatmap") {
       return { ...raw, colorscale: "Viridis", colorbar: { title: { text: raw.name, side: "right" }, thickness: 12, outlinewidth: 0 } };
     }
@@ -80,7 +90,8 @@ const holdfast = (() => {
   }
 
   function axis(spec, values) {
-    return { title: { text: spec.label, standoff: 8 }, type: spec.log ? "log" : undefined, range: spec.range || undefined,
+    const narrow = window.matchMedia("(max-width: 40rem)").matches;
+    return { title: { text: spec.label, standoff: narrow ? 4 : 8, font: { size: narrow ? 11 : 12 } }, type: spec.log ? "log" : undefined, range: spec.range || undefined,
       gridcolor: style("--line"), linecolor: style("--line"), zeroline: false, exponentformat: "power", showexponent: "all",
       dtick: decades(spec, values), automargin: true, tickfont: { size: 11 } };
   }
@@ -93,7 +104,7 @@ const holdfast = (() => {
     if (panel.equal) Object.assign(y, { scaleanchor: "x", scaleratio: 1 });
     return { xaxis: axis(panel.x, along("x")), yaxis: y, shapes: rules, hovermode: panel.hover, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: style("--sans"), size: 12, color: style("--ink") }, margin: { l: 60, r: 12, t: 8, b: 48 },
-      legend: { orientation: "h", y: -0.2, yanchor: "top", x: 0, bgcolor: "rgba(0,0,0,0)" }, colorway: colours[root.dataset.theme],
+      showlegend: false, colorway: colours[root.dataset.theme],
       hoverlabel: { bgcolor: style("--raised"), bordercolor: style("--line"), font: { color: style("--ink") } }, dragmode: "zoom" };
   }
 
@@ -101,8 +112,61 @@ const holdfast = (() => {
     drawn.set(element, panel);
     if (panel.picture) return picture(element, panel);
     element.classList.toggle("square", panel.equal);
-    const options = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"] };
-    return Plotly.react(element, panel.traces.map(trace), layout(panel), options);
+    // without a pointer that hovers plotly shows its buttons always, on top of the figure
+    const options = { responsive: true, displaylogo: false, displayModeBar: window.matchMedia("(hover: none)").matches ? false : "hover", modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"] };
+    const off = hidden.get(element.closest("figure"));
+    const traces = panel.traces.map((raw) => ({ ...trace(raw), visible: !off?.has(raw.name) }));
+    return Plotly.react(element, traces, layout(panel), options);
+  }
+
+  // what a line looks like: two lines of one look and two names cannot share a legend
+  const look = (raw) => [raw.scale ?? raw.slot, raw.dash, raw.mode, raw.type].join();
+  const named = (panels) => panels.flatMap((p) => p.traces || []).filter((raw) => raw.name && raw.showlegend !== false && !raw.role && raw.type !== "heatmap");
+
+  function sharedLegend(panels) {
+    const looks = new Map(), names = new Map();
+    for (const raw of named(panels)) {
+      if ((looks.get(raw.name) ?? look(raw)) !== look(raw) || (names.get(look(raw)) ?? raw.name) !== raw.name) return false;
+      looks.set(raw.name, look(raw));
+      names.set(look(raw), raw.name);
+    }
+    return true;
+  }
+
+  // one legend a figure, above its panels, where it can speak for all of them; else one above each panel
+  function placeLegends(figure, panels) {
+    const box = figure.querySelector(".panels");
+    const places = sharedLegend(panels) ? [[box, box, panels]] : [...figure.querySelectorAll(".panel")].map((p, k) => [p, p.querySelector(".plot"), [panels[k]]]);
+    for (const [, before, some] of places) {
+      const list = document.createElement("ul");
+      list.className = "legend";
+      before.before(list);
+      legends.set(list, some);
+      legend(list, some);
+    }
+  }
+
+  function legend(list, panels) {
+    const figure = list.closest("figure");
+    if (!hidden.has(figure)) hidden.set(figure, new Set());
+    const off = hidden.get(figure);
+    const entries = new Map(named(panels).map((raw) => [raw.name, raw]));
+    list.replaceChildren(...[...entries.values()].sort((a, b) => (a.scale ?? 0) - (b.scale ?? 0)).map((raw) => {
+      const item = document.createElement("li"), button = document.createElement("button"), swatch = document.createElement("span");
+      swatch.className = raw.type === "bar" ? "bar" : raw.mode === "markers" ? "markers" : raw.dash || "";
+      swatch.style.color = colour(raw);
+      button.type = "button";
+      button.setAttribute("aria-pressed", String(!off.has(raw.name)));
+      button.append(swatch, raw.name);
+      button.addEventListener("click", () => {
+        if (!off.delete(raw.name)) off.add(raw.name);
+        button.setAttribute("aria-pressed", String(!off.has(raw.name)));
+        for (const plot of figure.querySelectorAll(".plot")) if (drawn.has(plot)) draw(plot, drawn.get(plot));
+      });
+      item.append(button);
+      return item;
+    }));
+    list.hidden = entries.size === 0;
   }
 
   function picture(element, panel) {
@@ -118,9 +182,13 @@ const holdfast = (() => {
 
   async function show(figure) {
     const found = (await figures(figure.dataset.experiment)).find((f) => f.name === figure.dataset.figure);
-    if (found.panels.some((panel) => !panel.picture)) await plotly();
+    const panels = figure.dataset.panels.split(" ").map((k) => found.panels[Number(k)]);
+    if (panels.some((panel) => !panel.picture)) {
+      await plotly();
+      if (!figure.querySelector(".legend")) placeLegends(figure, panels);
+    }
     const plots = figure.querySelectorAll(".plot");
-    for (const [k, panel] of found.panels.entries()) await draw(plots[k], panel);
+    for (const [k, panel] of panels.entries()) await draw(plots[k], panel);
     figure.dataset.drawn = "true";
   }
 

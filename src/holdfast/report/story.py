@@ -1,0 +1,88 @@
+"""What each paper says, in about ten lines and one figure, for somebody who has not read it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Story:
+    """Paragraphs on a paper, and the figure that shows its point.
+
+    Args:
+        paragraphs: what it asks and finds; formulas are typeset as everywhere on the page.
+        experiment: id of the experiment that has the figure.
+        figure: name of the figure.
+        panels: numbers of the panels to show; those that are not there are left out.
+    """
+
+    paragraphs: Sequence[str]
+    experiment: str
+    figure: str
+    panels: Sequence[int]
+
+
+STORIES = {
+    "iat": Story(
+        (
+            "A recurrent network reads a sequence and answers at every step. Its memory M(t) is how much an input from t "
+            "steps ago still moves the answer. Which memories can such a network learn, and keep?",
+            "The paper reads the answer backwards: if wider and wider networks come near a target, and stay near when "
+            "their weights are moved a little, then the target's memory decays exponentially. Slower memory can be "
+            "approximated, but not stably.",
+            "In the figure a line is a network of width m fitted to a target, and its error when the recurrent weights "
+            "move by beta. Where the target decays like 0.9^t (left) all widths break at about the same beta. Where it "
+            "decays like (t+1)^-1.5 (right) each wider network fits better and breaks earlier. The way out is to learn "
+            "other weights: rates f(w) that no w makes unstable.",
+        ),
+        "iat-fig1",
+        "functional-norm",
+        (0, 2),
+    ),
+    "ssm": Story(
+        (
+            "A state-space model is a linear recurrence in each layer with a nonlinear function between layers. Does "
+            "that nonlinearity give it more than a linear recurrence has?",
+            "In what it can compute, yes: two layers give every element-wise function, one a convolution, five any "
+            "continuous function of a sequence, and the paper builds them. In how long it remembers, no: the memory of "
+            "such a stack decays exponentially, at the rate of its slowest layer, as that of an RNN does.",
+            "The figure has the memory of random networks of one, two and four layers in logarithmic scale. Late in time "
+            "the lines are straight: exponential decay, whatever the depth. A longer memory has to come from eigenvalues "
+            "near the boundary of stability, which is where training is hardest.",
+        ),
+        "ssm-fig5",
+        "memory",
+        (0, 3),
+    ),
+    "stable": Story(
+        (
+            "To remember long, the eigenvalues of a state-space model must lie near the boundary of stability, and then a "
+            "small step of training pushes them over it. The paper calls this the curse of memory.",
+            "It is the weights' curse, not the model's. Let w be learned and lam = f(w) be used, with an f that keeps every "
+            "w on the stable side and slows down near the boundary: then an error of beta in the weights costs at most "
+            "g(beta), however slow the mode. Exponential, softplus and the paper's own f = -1/(a w^2 + b) do this.",
+            "In the figure the target decays like (t+1)^-1.1. Direct weights (left) break at their slowest rate, earlier "
+            "with every width; softplus weights (right) turn up at one beta for all. The paper's f also keeps the gradient "
+            "in proportion to the weight, so that larger learning rates train.",
+        ),
+        "stable-fig1",
+        "functional-norm",
+        (0, 2),
+    ),
+    "linrec": Story(
+        (
+            "Is a nonlinear recurrence needed at all? The paper takes a linear one, x_k = Lam x_{k-1} + u_k with N complex "
+            "modes, and puts everything nonlinear into a map of the state that comes after it.",
+            "If the state still holds all inputs, such a map can compute anything from it. It does when there are as many "
+            "modes as steps, or as the inputs have degrees of freedom: the inputs are the solution of a linear system with a "
+            "Vandermonde matrix. How well it can be solved depends on where the eigenvalues lie.",
+            "The figure has digits read pixel by pixel and rebuilt from the last state. Eigenvalues from the whole disk "
+            "give back only the latest rows; on a thin ring next to the unit circle the whole image comes back. A real "
+            "system solved for the same inputs is sharper still.",
+        ),
+        "linrec-fig2",
+        "digits",
+        (3, 7, 11, 15, 16),
+    ),
+}
