@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from holdfast._arguments import as_generator, checked
+from holdfast._arguments import as_generator, checked, positive
 from holdfast._record import Record
 from holdfast.errors import ArgumentError, ShapeError
 from holdfast.figures import Axis, Figure, Line, Panel
@@ -99,14 +99,17 @@ def memory_capacity(
         device: device of the inputs; None is that of the model's first weight, or the CPU.
         seed: number or torch.Generator of the random series.
     """
+    positive(longest=longest, length=length)
+    if not 0 < test_share < 1 or not 0 < ridge < math.inf:
+        raise ArgumentError(f"needs 0 < test_share < 1 and ridge > 0, came {test_share=}, {ridge=}")
     generator = as_generator(seed)
-    u = _series(series, length, longest, generator)
+    u = _series(series, length, generator)
     tested = round(len(u) * test_share)
     trained = len(u) - longest - tested
-    if not 0 < test_share < 1 or not 0 < ridge < math.inf or longest < 1 or tested < 3 or trained < longest + 3:
+    if tested < 3 or trained < longest + 3:
         raise ArgumentError(
-            "needs 0 < test_share < 1, ridge > 0, longest >= 1 and a length of several times longest; came "
-            f"{test_share=}, {ridge=}, {longest=}, {len(u)} steps, of which {tested} test and {trained} train"
+            f"the series, {'length' if series is None else 'series'} = {len(u)} steps, must be several times {longest=}: "
+            f"{tested} of them test ({test_share=}), {trained} train, and {longest} of those warm up"
         )
     with undisturbed(model), torch.no_grad():
         subject = Subject(model, input_size, layout=layout, dtype=dtype, device=device, double=double)
@@ -122,10 +125,8 @@ def memory_capacity(
     return MemoryCapacity(delays, capacities, subject.outputs, len(y), tested, ridge)
 
 
-def _series(series: Tensor | None, length: int, longest: int, generator: torch.Generator) -> Tensor:
+def _series(series: Tensor | None, length: int, generator: torch.Generator) -> Tensor:
     if series is None:
-        if length < 1 or longest < 1:
-            raise ArgumentError(f"needs length >= 1 and longest >= 1, came {length=}, {longest=}")
         return (2 * torch.rand(length, generator=generator, dtype=torch.float64) - 1) * SIZE
     if series.ndim != 1 or not bool(torch.isfinite(series).all()):
         raise ShapeError(f"series must be finite numbers, one a step, came shape {tuple(series.shape)}")

@@ -43,6 +43,21 @@ def spread(state: Any, axes: Any, rows: int) -> Any:
     return _map(lambda one, axis: torch.repeat_interleave(one, rows, dim=axis), state, axes)
 
 
+def are_alike(state: Any, other: Any) -> bool:
+    """Whether two states have the same tensors: shapes, dtypes and devices."""
+
+    def compare(one: Tensor, two: Any) -> None:
+        kinds = [(part.shape, part.dtype, part.device) for part in (one, two) if isinstance(part, Tensor)]
+        if len(kinds) < 2 or kinds[0] != kinds[1] or one.layout != torch.strided:
+            raise _NoStateError
+
+    try:
+        _map(compare, state, other)
+    except (_NoStateError, TypeError):
+        return False
+    return True
+
+
 def as_numbers(state: Any, axes: Any) -> Float[Tensor, "rows numbers"]:
     """The state of each row as a list of real numbers; a complex one counts as two."""
     parts: list[Tensor] = []

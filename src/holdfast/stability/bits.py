@@ -19,8 +19,8 @@ from holdfast.figures import Axis, Figure, Line, Panel, Rule
 from holdfast.memory.preserve import undisturbed
 from holdfast.stability.perturbation import perturbation_error
 from holdfast.stability.perturbation.balls import PerturbedWeight, Scope, select_weights
-from holdfast.stability.perturbation.error import in_dtype_of
-from holdfast.stability.perturbation.evaluate import LIMIT, Data, Loop, run_once
+from holdfast.stability.perturbation.error import first_run, in_dtype_of
+from holdfast.stability.perturbation.evaluate import LIMIT, Data, Loop
 from holdfast.stability.perturbation.metrics import MetricName, get_metric
 from holdfast.stability.perturbation.search import Search
 
@@ -110,7 +110,7 @@ def bit_budget(
     tried = _tried(bits, level)
     inputs = in_dtype_of(model, inputs)
     with undisturbed(model), torch.no_grad():
-        wanted = run_once(model, {}, inputs).clone() if targets is None else in_dtype_of(model, targets)
+        wanted = first_run(model, inputs).clone() if targets is None else in_dtype_of(model, targets)
         weights = select_weights(model, scope, "max-abs")
         largest = max(float(w.value.abs().max()) for w in weights)
     if not 0 < largest < math.inf:

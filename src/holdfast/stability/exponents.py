@@ -13,13 +13,14 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from holdfast._arguments import checked, positive
+from holdfast._readers import describe
 from holdfast._record import Record
 from holdfast.errors import ArgumentError, ShapeError
 from holdfast.figures import Axis, Figure, Panel, Points, Rule
 from holdfast.memory import ModelError
 from holdfast.memory.checks import prepare
 from holdfast.memory.preserve import undisturbed
-from holdfast.memory.state import as_numbers, from_numbers
+from holdfast.memory.state import are_alike, as_numbers, from_numbers
 from holdfast.memory.subject import Layout, Subject
 
 BLOCKS = 8  # stretches of time whose means say how well an exponent is known
@@ -130,10 +131,15 @@ def lyapunov_spectrum(
                 "torch.nn.GRU does, with the rows of the batch along one axis of every tensor of the state"
             )
         x = x.to(subject.device, subject.dtype)
+        own = subject.advance(x[:, :1].contiguous())[1]
+        if state is not None and not are_alike(state, own):
+            raise ArgumentError(
+                f"state must be what the model itself returns for {len(x)} rows, in shapes and dtypes; came {describe(state)}"
+            )
         # half of what is left out lets the state settle, the other half lets Q turn into place
         begin = discard // 2
-        begin = 1 if begin == 0 and state is None else begin
         start = subject.advance(x[:, :begin].contiguous(), state)[1] if begin else state
+        start, begin = (own, 1) if start is None else (start, begin)
         logs = _factored(_jacobians(subject, x[:, begin:], start), count)[max(discard - begin, 0) :]
     return _spectrum(logs, dt, size=as_numbers(start, subject.row_axes).shape[1])
 

@@ -91,7 +91,7 @@ def perturbation_error(
     with undisturbed(model):
         weights = select_weights(model, scope, norm)
         with torch.no_grad():
-            check_targets(_first_run(model, inputs), targets)
+            check_targets(first_run(model, inputs), targets)
         scales = _weights_of(inputs, relative, layout)
         data = Data(inputs, targets, get_metric(metric, dt), scales, layout == "time_first")
         evaluator, reason = choose(model, data, {w.name: w.value for w in weights}, method, memory_limit)
@@ -115,7 +115,8 @@ def perturbation_error(
     )
 
 
-def _first_run(model: nn.Module, inputs: Tensor) -> Tensor:
+def first_run(model: nn.Module, inputs: Tensor) -> Tensor:
+    """The model's output as it is; ModelError, naming the inputs, where it does not take them."""
     try:
         return run_once(model, {}, inputs)
     except MISTAKES as error:
