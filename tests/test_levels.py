@@ -41,6 +41,7 @@ LEVELS = {
     "execution": 8,
     "benchmarks": 8,
     "report": 8,
+    "diagnosis": 8.5,
     "cli": 9,
     "__main__": 10,
 }

@@ -5,6 +5,7 @@ from importlib import metadata
 from holdfast import (
     approximate,
     decay,
+    diagnosis,
     experiments,
     kernels,
     laws,
@@ -16,6 +17,7 @@ from holdfast import (
 )
 from holdfast.approximate import ExponentialSum, fit_exponential_sum
 from holdfast.decay import DecayFit, KernelFit, MemoryStudy, fit_decay, fit_kernel, study_memory
+from holdfast.diagnosis import Diagnosis, diagnose
 from holdfast.errors import HoldfastError
 from holdfast.memory import (
     MemoryCapacity,
@@ -58,6 +60,7 @@ __all__ = [
     "Certificate",
     "Claim",
     "DecayFit",
+    "Diagnosis",
     "ExponentialSum",
     "GradientMonitor",
     "HoldfastError",
@@ -80,6 +83,8 @@ __all__ = [
     "check_properties",
     "decay",
     "design_parameterization",
+    "diagnose",
+    "diagnosis",
     "experiments",
     "fit_decay",
     "fit_exponential_sum",

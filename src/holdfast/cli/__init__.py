@@ -1,6 +1,7 @@
 """The `holdfast` command: one file a subcommand.
 
-Shared: `model.py` (MODEL), `options.py`, `text.py` (names shown as text), `bar.py` and `progress.py`, `plot.py`, `claims.py`.
+Shared: `model.py` (MODEL), `options.py`, `text.py` (names shown as text), `bar.py` and `progress.py`, `plot.py`,
+`claims.py`, `data_file.py` and `kernel_file.py` (files of numbers).
 
 Exit codes: 0, it ran; 1, it ran and the answer is bad; 2, it could not run; 130, stopped by Ctrl-C.
 """
@@ -17,6 +18,7 @@ import typer
 from holdfast.cli import (
     bench,
     certify,
+    diagnose,
     doctor,
     fit_kernel,
     list_experiments,
@@ -33,7 +35,7 @@ from holdfast.errors import HoldfastError
 app = typer.Typer(
     name="holdfast",
     help="Memory in recurrent sequence models: measure it, tell whether it is stable, build layers that keep it.",
-    epilog="Start with: holdfast doctor, then holdfast memory your_file.py:your_model",
+    epilog="Start with: holdfast doctor, then holdfast diagnose your_file.py:your_model",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -56,6 +58,7 @@ def _options(
 
 
 app.command("doctor")(doctor.command)
+app.command("diagnose")(diagnose.command)
 app.command("memory")(memory.command)
 app.command("stability")(stability.command)
 app.command("certify")(certify.command)

@@ -13,7 +13,7 @@ def read_kernel(path: Path, dt: float | None) -> tuple[np.ndarray, np.ndarray]:
     """Times and values from a CSV (comma, semicolon, tab or space; a header line is skipped) or an NPY file."""
     if not path.is_file():
         raise ArgumentError(f"there is no file {path}")
-    table = _read_npy(path) if path.suffix.lower() == ".npy" else _read_csv(path)
+    table = _read_npy(path) if path.suffix.lower() == ".npy" else read_csv(path)
     if table.ndim == 2 and table.shape[1] == 1:
         table = table[:, 0]
     if table.ndim == 1:
@@ -38,7 +38,8 @@ def _read_npy(path: Path) -> np.ndarray:
     return (table.T if rows else table).astype(np.float64)
 
 
-def _read_csv(path: Path) -> np.ndarray:
+def read_csv(path: Path) -> np.ndarray:
+    """The numbers of a text, a row for each line; a first line of names is skipped."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:

@@ -1,0 +1,75 @@
+"""`holdfast diagnose`: what a model remembers, how near it is to trouble, and which call helps."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+
+from holdfast.cli.bar import progress_bar
+from holdfast.cli.data_file import read_data
+from holdfast.cli.model import HELP, load_model
+from holdfast.cli.options import file
+from holdfast.cli.text import visible
+from holdfast.diagnosis import diagnose
+
+
+def command(
+    model: Annotated[str, typer.Argument(help=HELP, show_default=False)],
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            parser=file,
+            help="The task: .npz with inputs and targets, or a CSV whose last column is it.",
+        ),
+    ] = None,
+    needs: Annotated[int | None, typer.Option(help="Steps that the model is to remember.")] = None,
+    input_size: Annotated[int | None, typer.Option(help="Input features; by default what the model says.")] = None,
+    horizon: Annotated[int, typer.Option(help="Most steps to follow the memory for.")] = 4096,
+    details: Annotated[
+        bool, typer.Option("--details", help="Also laws, spectra and bounds, as the papers say.")
+    ] = False,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", parser=file, help="Write one page with the figure in it.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of random inputs, and of a model with random weights.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Look at a model from every side, in plain words: memory, distance to the edge, training, and what to do.
+
+    Ends with 1 if a recurrence is unstable or the memory could not be measured.
+
+    Example: holdfast diagnose my_models.py:lstm --data task.npz --html report.html
+    """
+    torch.manual_seed(seed)
+    loaded = load_model(model)
+    task = None if data is None else read_data(data)
+    subject = loaded.plain if loaded.plain is not None else loaded.model
+    size = input_size if loaded.plain is None else None
+    with progress_bar("reading the model") as tick:
+        found = diagnose(
+            subject,
+            input_size=size,
+            data=task,
+            needs=needs,
+            horizon=horizon,
+            name=loaded.name,
+            seed=seed,
+            progress=tick,
+        )
+    if html is not None:
+        found.save(html if html.suffix == ".html" else html.with_name(f"{html.name}.html"))
+    if as_json:
+        typer.echo(json.dumps(found.to_dict(), indent=1, allow_nan=False))
+    else:
+        console = Console(width=None if sys.stdout.isatty() else 80, highlight=False)
+        for line in (*loaded.notes, *found.lines(details=details, width=console.width)):
+            console.print(visible(line), markup=False, soft_wrap=True)
+    if found.bad:
+        raise typer.Exit(1)

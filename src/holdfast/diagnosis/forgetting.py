@@ -1,0 +1,180 @@
+"""How far a model remembers: the share of one input, and of a change that lasts, that is left after so many steps."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from holdfast.decay import DecayFit, fit_decay
+from holdfast.decay.study import Reach, reach_of
+from holdfast.diagnosis.reading import Reading
+from holdfast.memory import MemoryCurve, memory_function
+from holdfast.memory.checks import prepare
+from holdfast.memory.precision import widest
+from holdfast.memory.preserve import undisturbed
+from holdfast.memory.search import directions
+from holdfast.memory.settle import SHORTEST
+from holdfast.memory.subject import Subject
+
+Kind = Literal["impulse", "step"]
+PROBES: dict[Kind, Literal["impulse", "heaviside"]] = {"impulse": "impulse", "step": "heaviside"}
+FIRST, FURTHER = 256, 4  # steps that a memory is followed for at first, and how many times longer while it is not gone
+APART = 1.5  # two horizons differ where one is this many times the other
+BUDGET = 16  # directions of input that are tried
+
+
+@dataclass(frozen=True, eq=False)
+class Forgetting:
+    """One memory curve, its law and its 1% horizon.
+
+    Args:
+        kind: "impulse" (one input, then none) or "step" (an input that stays).
+        way: "ahead", or "back" for what a model that reads both ways tells of later inputs.
+        curve: what was measured, in steps.
+        fit: its law.
+        reach: its 1% horizon.
+        size: size of the input that reached the most at that horizon.
+    """
+
+    kind: Kind
+    way: Literal["ahead", "back"]
+    curve: MemoryCurve
+    fit: DecayFit
+    reach: Reach
+    size: float
+
+    @property
+    def steps(self) -> float | None:
+        """Steps until 1% is left; inf where it does not fade, None where it cannot be told."""
+        return self.reach.time
+
+    @property
+    def left(self) -> float:
+        """The share that is left at the last step."""
+        rest = self.fit.envelope
+        return float(rest[-1] / rest[0]) if rest[0] > 0 and math.isfinite(rest[0]) else math.nan
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, for JSON."""
+        steps = None if self.steps is None or math.isinf(self.steps) else self.steps
+        plain = {"kind": self.kind, "way": self.way, "steps": steps, "measured": self.reach.measured}
+        fades = None if self.steps is None else math.isfinite(self.steps)
+        return plain | {"fades": fades, "size": self.size, "status": self.curve.status, "fit": self.fit.as_dict()}
+
+
+def measure_memory(reading: Reading, horizon: int, seed: int) -> tuple[list[Forgetting], list[str]]:
+    """The memory of an impulse and of a step, and what has to be said beside them.
+
+    Args:
+        reading: the model.
+        horizon: most steps to follow it for.
+        seed: of random inputs.
+    """
+    double, why = widest(reading.model, reading.input_size)
+    notes = [] if why is None else [why]
+    if not reading.causal:
+        return _both_ways(reading, horizon, double, seed), notes
+    found, first = [], FIRST
+    for kind in PROBES:
+        one = _followed(reading, kind, min(first, horizon), horizon, double, seed)
+        first = len(one.curve.time) - 1  # the next probe begins where this one had to go
+        found.append(one)
+        notes += [note for note in one.curve.notes if note not in notes]
+    return found, notes
+
+
+def _followed(reading: Reading, kind: Kind, steps: int, most: int, double: bool, seed: int) -> Forgetting:
+    longest = reading.longest
+    most = most if longest is None else min(most, longest - SHORTEST - 1)
+    while True:
+        steps = min(steps, most)
+        curve = memory_function(
+            reading.model,
+            input_size=reading.input_size,
+            horizon=steps,
+            probe=PROBES[kind],
+            candidates=reading.candidates,
+            budget=BUDGET,
+            double=double,
+            seed=seed,
+        )
+        found = _judged(kind, "ahead", curve)
+        gone = found.reach.measured or (found.steps is not None and math.isinf(found.steps))
+        if gone or steps >= most or curve.status != "ok":
+            return found
+        steps *= FURTHER
+
+
+def _judged(kind: Kind, way: Literal["ahead", "back"], curve: MemoryCurve) -> Forgetting:
+    fit = fit_decay(curve)
+    reach = reach_of(fit)
+    at = (
+        len(curve.time) - 1
+        if reach.time is None or not reach.measured
+        else int(np.searchsorted(curve.time, reach.time))
+    )
+    size = 1.0 if curve.maximiser is None else float(np.abs(curve.maximiser[max(at - 1, 0)]).max())
+    return Forgetting(kind, way, curve, fit, reach, size)
+
+
+def _both_ways(reading: Reading, horizon: int, double: bool, seed: int) -> list[Forgetting]:
+    """Of a model that sees later inputs: an input in the middle of zeros, read at each distance after and before it."""
+    steps = FIRST
+    while True:
+        steps = min(steps, horizon)
+        found = [
+            _judged(kind, way, curve)
+            for kind in PROBES
+            for way, curve in zip(("ahead", "back"), _middle(reading, kind, steps, double, seed), strict=True)
+        ]
+        if all(one.reach.measured for one in found) or steps >= horizon:
+            return found
+        steps *= FURTHER
+
+
+def _middle(reading: Reading, kind: Kind, steps: int, double: bool, seed: int) -> list[MemoryCurve]:
+    generator = torch.Generator().manual_seed(seed)
+    with undisturbed(reading.model, evaluate=True), torch.no_grad():
+        subject = Subject(reading.model, reading.input_size, double=double)
+        prepare(subject, generator, causal=False)
+        x = reading.candidates
+        if x is None:
+            unit = directions(reading.input_size, BUDGET, generator)
+            x = torch.cat([0.1 * unit, unit, 10 * unit])
+        # as many steps again on both sides, so that the ends of the run are no part of the answer
+        middle = 2 * steps
+        u = subject.zeros(len(x) + 1, 4 * steps + 1)
+        last = {"impulse": middle + 1, "step": None}[kind]
+        u[:-1, middle:last] = x.to(u).unsqueeze(1)
+        y = subject(u)
+        size = x.abs().amax(-1).to(y)
+        floor = (subject.rounding(y).max() / size.min()).item()
+        moved = (y[:-1] - y[-1:]) / size.reshape(-1, 1, 1)
+        if kind == "step":
+            moved = torch.diff(moved, dim=1)  # entry k is the change from step k to k + 1
+            sides = moved[:, middle - 1 : middle + steps], moved[:, middle - 1 - steps : middle].flip(1)
+        else:
+            sides = moved[:, middle : middle + steps + 1], moved[:, middle - steps : middle + 1].flip(1)
+        return [_curve(side.abs().amax((0, 2)).double().cpu().numpy(), floor) for side in sides]
+
+
+def _curve(values: np.ndarray, floor: float) -> MemoryCurve:
+    values = np.where(np.isfinite(values), values, np.inf)
+    return MemoryCurve(time=np.arange(len(values)), values=values, floor=np.full(len(values), floor))
+
+
+def why_they_differ(found: list[Forgetting]) -> str | None:
+    """One sentence on why the step's horizon is not the impulse's; None where they are near each other or not known."""
+    ahead = {one.kind: one for one in found if one.way == "ahead"}
+    a, b = ahead["impulse"].steps, ahead["step"].steps
+    if a is None or b is None or math.isinf(a) or max(a, b) <= APART * max(min(a, b), 1.0):
+        return None
+    size, longer = ahead["step"].size, "slower" if b > a else "faster"
+    return (
+        f"They differ by saturation: a steady input of size {size:g} holds units and gates where they hardly move, and there "
+        f"the model forgets {longer} than after one input."
+    )

@@ -1,0 +1,157 @@
+"""Diagnosis: everything that was found of a model, as one object that can be printed, drawn and saved."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from holdfast._files import write_atomically
+from holdfast.diagnosis.advice import Advice
+from holdfast.diagnosis.forgetting import Forgetting
+from holdfast.diagnosis.learning import Learning
+from holdfast.diagnosis.task import TaskMemory
+from holdfast.diagnosis.weights import Edge, Survival
+from holdfast.errors import ArgumentError
+from holdfast.figures import Axis, Figure, Layer, Line, Panel, Rule
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnosis:
+    """What is to be known of a model that remembers, and what to do about it.
+
+    Args:
+        name: what the model is called.
+        about: its kind, size and inputs, in a line.
+        memory: its memory of one input and of a change that lasts; empty where it could not be measured.
+        edge: its recurrences and how near they are to instability; None where none is known.
+        survival: how large a change of its recurrent weights it survives.
+        learning: what training does to it at its start.
+        task: the memory that the data given need.
+        needs: steps that were asked for, or that the data need.
+        advice: what to do, in the order in which to do it.
+        unseen: what could not be looked at, and why.
+        notes: how the model was read.
+    """
+
+    name: str
+    about: str
+    memory: tuple[Forgetting, ...] = ()
+    edge: Edge | None = None
+    survival: Survival | None = None
+    learning: Learning | None = None
+    task: TaskMemory | None = None
+    needs: int | None = None
+    advice: tuple[Advice, ...] = ()
+    unseen: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def bad(self) -> bool:
+        """Whether a recurrence is not stable, or the memory grows or could not be measured."""
+        unstable = self.edge is not None and any(part.status == "unstable" for part in self.edge.parts)
+        return unstable or not self.memory or any(one.curve.status == "not finite" for one in self.memory)
+
+    def lines(self, *, details: bool = False, width: int = 80) -> list[str]:
+        """The screen, plain words first.
+
+        Args:
+            details: also laws, spectra and bounds, in the papers' words.
+            width: columns that there are.
+        """
+        from holdfast.diagnosis.words import screen
+
+        return screen(self, details=details, width=width)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def __repr__(self) -> str:
+        return f"Diagnosis({self.name}: {len(self.advice)} pieces of advice, {len(self.unseen)} not seen)"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain numbers and texts, for JSON."""
+        parts = {"edge": self.edge, "survival": self.survival, "training": self.learning, "task": self.task}
+        plain: dict[str, Any] = {"name": self.name, "about": self.about, "needs": self.needs}
+        plain["memory"] = [one.to_dict() for one in self.memory]
+        plain |= {name: None if part is None else part.to_dict() for name, part in parts.items()}
+        plain["advice"] = [advice.to_dict() for advice in self.advice]
+        return _finite(plain | {"not_seen": list(self.unseen), "notes": list(self.notes)})
+
+    def figure(self) -> Figure:
+        """What is left after so many steps, as data: of one input, of a step, and what the task needs."""
+        layers: list[Layer] = [Line(_label(one), *_share(one)) for one in self.memory]
+        if self.task is not None:
+            peak = float(self.task.curve.values.max()) or 1.0
+            lags = self.task.curve.time
+            layers.append(Line("what the task needs", lags[1:], self.task.curve.values[1:] / peak, dash="dash"))
+        layers.append(Rule("1%", y=0.01))
+        caption = f"{self.name}: the share of an input that is left, by the steps since."
+        panel = Panel(
+            "what is left", Axis("steps since", log=True), Axis("share left", log=True, limits=(1e-4, 2.0)), layers
+        )
+        return Figure("diagnosis", caption, [panel], columns=1)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draws the figure into matplotlib axes, made where None, and gives them back.
+
+        Args:
+            ax: the axes.
+        """
+        from holdfast.report.static import _panel
+
+        if ax is None:
+            from matplotlib.figure import Figure as Canvas
+
+            ax = Canvas(figsize=(6.4, 4.0), layout="constrained").add_subplot()
+        _panel(ax, self.figure().panels[0])
+        return ax
+
+    def html(self) -> str:
+        """One page with the figure in it, which needs nothing else to be shown."""
+        from holdfast.diagnosis.page import page
+
+        return page(self)
+
+    def _repr_html_(self) -> str:
+        return self.html()
+
+    def save(self, path: str | Path) -> Path:
+        """Writes the page (.html) or everything as numbers (.json).
+
+        Args:
+            path: the file; its ending says which.
+        """
+        import json
+
+        path = Path(path)
+        if path.suffix not in (".html", ".json"):
+            raise ArgumentError(f"a diagnosis is saved as .html or .json, came {path.suffix!r}")
+        text = self.html() if path.suffix == ".html" else json.dumps(self.to_dict(), indent=1, allow_nan=False)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text.encode("utf-8", "backslashreplace"))
+        return path
+
+
+def _label(one: Forgetting) -> str:
+    what = "one input" if one.kind == "impulse" else "an input that stays"
+    return what if one.way == "ahead" else f"{what}, read backwards"
+
+
+def _share(one: Forgetting) -> tuple[np.ndarray, np.ndarray]:
+    """Steps from 1 on, up to where the curve ends, and the share that is left of its largest value."""
+    rest = one.fit.envelope
+    peak = float(rest[0]) if math.isfinite(rest[0]) and rest[0] > 0 else 1.0
+    last = max(2, int(np.searchsorted(one.curve.time, one.fit.window[1])) + 1)
+    return one.curve.time[1:last], rest[1:last] / peak
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,119 @@
+"""The memory that a task needs, from its inputs and targets alone: a linear kernel by ridge regression."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from holdfast.decay import DecayFit, fit_decay
+from holdfast.errors import ArgumentError
+from holdfast.memory import MemoryCurve
+
+LAGS = 256  # most steps back that the kernel has
+RIDGES = tuple(10.0**k for k in range(-8, 3))  # of the mean square of the inputs
+HELD = 0.25  # share of the sequences, or of the time of a single one, on which kernels are judged
+ENOUGH = 0.99  # of what the whole kernel explains: the task needs no more steps than explain this
+NUMBERS = 4_000_000  # of the regression's matrix; more rows are sampled evenly
+SEVERAL = 4  # sequences from which on some are held out; of fewer, the last part of their time is
+LOUD = 2.0  # standard errors below which a weight of the kernel says nothing
+
+
+@dataclass(frozen=True, eq=False)
+class TaskMemory:
+    """How far back the targets of a task depend on its inputs, as far as a linear kernel sees it.
+
+    Args:
+        steps: the task needs inputs up to this many steps back: 99% of what the kernel explains.
+        explained: share of the targets' variance that the kernel explains where it was not fitted; near 0: the task is
+            not linear in its inputs, and `steps` says little.
+        lags: steps that the kernel was given.
+        curve: the size of its weight on the input k steps back.
+        fit: the decay law of that.
+    """
+
+    steps: int
+    explained: float
+    lags: int
+    curve: MemoryCurve
+    fit: DecayFit
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, for JSON."""
+        plain = {"steps": self.steps, "explained": self.explained, "lags": self.lags}
+        return {**plain, "fit": self.fit.as_dict(), "kernel": self.curve.as_dict()}
+
+
+def look_at_task(inputs: Tensor, targets: Tensor, lags: int | None = None) -> TaskMemory:
+    """Regresses targets on the inputs of the last steps, with a ridge and a length chosen on data held out.
+
+    Args:
+        inputs: (rows, time, features).
+        targets: (rows, time, outputs), or (rows, outputs) where a sequence has one, at its end.
+        lags: most steps back; None: half of the length (a quarter of a single sequence), at most 256.
+    """
+    x, y = inputs.detach().cpu().double().numpy(), targets.detach().cpu().double().numpy()
+    if x.ndim != 3 or len(x) != len(y):
+        raise ArgumentError(f"data: inputs (rows, time, features) and as many targets, came {x.shape} and {y.shape}")
+    once = y.ndim == 2
+    length = x.shape[1] - 1 if once else x.shape[1] // (2 if len(x) >= SEVERAL else 4)
+    lags = max(1, min(lags or LAGS, length))
+    A, b, group = _rows(x, y, lags, once)
+    held = group >= np.quantile(group, 1 - HELD)
+    if held.all() or not held.any():
+        raise ArgumentError("data: too little to keep a part back; give more sequences, or a longer one")
+    features = x.shape[2]
+    best = max((_score(A, b, held, ridge, (lags + 1) * features)[0], ridge) for ridge in RIDGES)
+    whole, ridge = max(best[0], 0.0), best[1]
+    _, kernel, errors = _score(A, b, held, ridge, (lags + 1) * features)
+    steps = _needed(A, b, held, ridge, features, lags, whole)
+    size = np.abs(kernel.reshape(lags + 1, features, -1)).sum(1).max(-1)
+    floor = LOUD * errors.reshape(lags + 1, features).sum(1)
+    curve = MemoryCurve(time=np.arange(lags + 1), values=size, floor=floor)
+    return TaskMemory(steps, whole, lags, curve, fit_decay(curve))
+
+
+def _rows(x: np.ndarray, y: np.ndarray, lags: int, once: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A row (x_t, x_{t-1}, ..., x_{t-lags}) and its target for each step that has so many before it, and its group."""
+    windows = np.lib.stride_tricks.sliding_window_view(x, lags + 1, axis=1)[..., ::-1]  # (rows, starts, features, lags)
+    starts = windows.shape[1]
+    windows = windows[:, -1:] if once else windows
+    wanted = y[:, None] if once else y[:, lags:]
+    A = windows.swapaxes(-1, -2).reshape(windows.shape[0] * windows.shape[1], -1)
+    b = wanted.reshape(len(A), -1)
+    several = len(x) >= SEVERAL
+    group = np.repeat(np.arange(len(x)), windows.shape[1]) if several else np.tile(np.arange(starts), len(x))
+    every = max(1, A.size // NUMBERS)
+    A, b, group = A[::every], b[::every], group[::every]
+    return A - A.mean(0), b - b.mean(0), group
+
+
+def _score(
+    A: np.ndarray, b: np.ndarray, held: np.ndarray, ridge: float, columns: int
+) -> tuple[float, np.ndarray, np.ndarray]:
+    """Share of the variance explained on the part held out, the kernel, and the standard error of its entries."""
+    fitted, rest = A[~held, :columns], b[~held]
+    G = fitted.T @ fitted
+    G[np.diag_indices_from(G)] += ridge * len(fitted) * max(float(np.mean(fitted**2)), 1e-300)
+    inverse = np.linalg.pinv(G, hermitian=True)
+    kernel = inverse @ (fitted.T @ rest)
+    missed = b[held] - A[held, :columns] @ kernel
+    spread = float((b[held] ** 2).sum())
+    noise = float((rest - fitted @ kernel).var())
+    share = 1 - float((missed**2).sum()) / spread if spread > 0 else 0.0
+    return share, kernel, np.sqrt(np.maximum(np.diag(inverse), 0) * noise)
+
+
+def _needed(
+    A: np.ndarray, b: np.ndarray, held: np.ndarray, ridge: float, features: int, lags: int, whole: float
+) -> int:
+    """The fewest steps back whose kernel explains 99% of what the whole one does, by bisection."""
+    low, high = -1, lags
+    while high - low > 1:
+        middle = (low + high) // 2
+        share = _score(A, b, held, ridge, (middle + 1) * features)[0]
+        low, high = (low, middle) if share >= ENOUGH * whole else (middle, high)
+    return high if math.isfinite(whole) else lags

@@ -1,0 +1,138 @@
+"""What the weights say: how near each recurrence is to the edge, and how large a change of them the model survives."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from holdfast.diagnosis.reading import Reading
+from holdfast.errors import ArgumentError
+from holdfast.nn.recurrent import find_recurrent
+from holdfast.stability import Certificate, PerturbationCurve, certify, study_stability
+from holdfast.stability.certificates.selective_steps import is_selective
+from holdfast.stability.monitor.watched import find_watched
+from holdfast.stability.perturbation.balls import select_weights
+from holdfast.stability.radius import Censored
+
+STARTS = 4  # states from which equilibria are looked for
+SHARES = np.geomspace(1e-3, 1.0, 7)  # of the smallest recurrent weight: sizes of the changes that are tried
+DRAWS = 8
+MOVED = 0.1  # of the largest output: a model whose outputs move further is not the same
+
+
+@dataclass(frozen=True, eq=False)
+class Edge:
+    """The recurrences of a model and the one that is nearest to instability.
+
+    Args:
+        parts: the certificate of each.
+        worst: that of the worst.
+        crosses: paths of those that a step of training can take across the boundary.
+    """
+
+    parts: tuple[Certificate, ...]
+    worst: Certificate
+    crosses: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, for JSON."""
+        named = ("path", "status", "scope", "margin", "continuous_margin", "time_constant")
+        rows = [{name: _plain(getattr(part, name)) for name in named} for part in self.parts]
+        return {"worst": self.worst.path, "crosses": list(self.crosses), "recurrences": rows}
+
+
+@dataclass(frozen=True, eq=False)
+class Survival:
+    """How large a change of all recurrent weights at once leaves the outputs as they are.
+
+    Args:
+        radius: largest size of a change (spectral norm, or largest entry of a diagonal one) up to which no output moved
+            by more than a tenth of the largest.
+        share: the same over the size of the smallest recurrent weight.
+        censored: where that is only a bound, "at least" or "at most".
+        curve: the errors at every size.
+    """
+
+    radius: float
+    share: float
+    censored: Censored
+    curve: PerturbationCurve
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, for JSON."""
+        return {"radius": self.radius, "share": self.share, "censored": self.censored, "curve": self.curve.as_dict()}
+
+
+def look_at_edge(reading: Reading, length: int, seed: int) -> Edge:
+    """Certificates of every recurrence, paths as the model has them; ArgumentError where none is known.
+
+    Args:
+        reading: the model.
+        length: steps of the random inputs that a selective recurrence is watched on.
+        seed: of them.
+    """
+    selective = any(is_selective(part) for part in reading.model.modules())
+    inputs = random_inputs(reading, 1, length, seed) if selective else None
+    found = certify(reading.model, inputs=inputs, starts=STARTS, seed=seed)
+    parts = found.parts or (found,)
+    crosses = tuple(w.path.removeprefix(reading.prefix) for w in find_watched(reading.model, ()) if w.crosses)
+    named = tuple(_renamed(part, reading.prefix) for part in parts)
+    worst = min(
+        named, key=lambda part: (part.status != "unstable", part.margin if math.isfinite(part.margin) else -1.0)
+    )
+    return Edge(named, worst, crosses)
+
+
+def _renamed(part: Certificate, prefix: str) -> Certificate:
+    return replace(part, path=part.path.removeprefix(prefix), parts=())
+
+
+def random_inputs(reading: Reading, rows: int, steps: int, seed: int) -> Tensor:
+    """Normal inputs, or random tokens of those that are tried, in the model's dtype."""
+    generator = torch.Generator().manual_seed(seed)
+    weight = next((p for p in reading.model.parameters() if p.is_floating_point()), torch.zeros(()))
+    steps = steps if reading.longest is None else min(steps, reading.longest)
+    if reading.candidates is not None:
+        chosen = torch.randint(len(reading.candidates), (rows, steps), generator=generator)
+        return reading.candidates[chosen].to(weight.device, weight.dtype)
+    return torch.randn(rows, steps, reading.input_size, generator=generator).to(weight.device, weight.dtype)
+
+
+def look_at_survival(reading: Reading, length: int, seed: int) -> Survival:
+    """Random changes of all recurrent weights at once, of sizes up to the smallest of them.
+
+    Args:
+        reading: the model.
+        length: steps of the inputs on which outputs are compared.
+        seed: of inputs and changes.
+    """
+    if not find_recurrent(reading.model):
+        raise ArgumentError("no recurrent weight is known in this model")
+    smallest = _smallest(reading.model)
+    study = study_stability(
+        reading.model,
+        SHARES * smallest,
+        input_size=reading.input_size,
+        batch=4,
+        length=length if reading.longest is None else min(length, reading.longest),
+        level=MOVED,
+        scope="recurrent",
+        draws=DRAWS,
+        seed=seed,
+    )
+    assert study.radius is not None
+    return Survival(study.radius, study.radius / smallest, study.censored, study.curves[0])
+
+
+def _smallest(model: nn.Module) -> float:
+    sizes = [float(w.ball.norm(w.value.unsqueeze(0))[0]) for w in select_weights(model, "recurrent", "spectral")]
+    return min((size for size in sizes if size > 0), default=1.0)
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,191 @@
+"""A diagnosis in words: blocks of a head and its sentences, plain ones first, the papers' behind `details`."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from typing import TYPE_CHECKING
+
+from holdfast.decay.study import LEFT
+from holdfast.diagnosis.forgetting import Forgetting, why_they_differ
+from holdfast.diagnosis.learning import SAFE
+from holdfast.diagnosis.weights import MOVED
+from holdfast.stability import Certificate
+
+if TYPE_CHECKING:
+    from holdfast.diagnosis.result import Diagnosis
+
+HEAD = 10  # columns of the heads
+INDENT = "   "  # of what belongs to a number
+MOST = 6  # recurrences that a screen names
+
+Block = tuple[str, list[str]]
+
+
+def screen(found: Diagnosis, *, details: bool, width: int) -> list[str]:
+    """The blocks as lines of at most `width` columns.
+
+    Args:
+        found: the diagnosis.
+        details: whether the papers' numbers are wanted too.
+        width: columns.
+    """
+    lines = textwrap.wrap(f"{found.name}: {found.about}", width)
+    for head, sentences in blocks(found, details=details):
+        for k, sentence in enumerate(sentences):
+            start = f"{head if k == 0 else '':<{HEAD}}"
+            after = " " * (HEAD + (len(INDENT) if sentence.startswith(INDENT) or sentence[1:3] == ". " else 0))
+            lines += textwrap.wrap(
+                sentence, width, initial_indent=start, subsequent_indent=after, break_on_hyphens=False
+            )
+    return lines
+
+
+def blocks(found: Diagnosis, *, details: bool) -> list[Block]:
+    """Head and sentences of everything that there is to say.
+
+    Args:
+        found: the diagnosis.
+        details: whether the papers' numbers are wanted too.
+    """
+    parts: list[Block] = [("MEMORY", memory(found)), ("TASK", task(found)), ("EDGE", edge(found))]
+    parts += [("WEIGHTS", survival(found)), ("TRAINING", training(found)), ("ADVICE", advice(found))]
+    if details:
+        parts.append(("DETAILS", in_detail(found)))
+    parts += [("NOT SEEN", list(found.unseen)), ("NOTES", list(found.notes))]
+    return [(head, sentences) for head, sentences in parts if sentences]
+
+
+def memory(found: Diagnosis) -> list[str]:
+    """How far it remembers."""
+    said = [_reach(one) for one in found.memory]
+    why = why_they_differ(list(found.memory)) if found.memory else None
+    return [*said, why] if why else said
+
+
+def _reach(one: Forgetting) -> str:
+    what = "one input (impulse)" if one.kind == "impulse" else "a change that stays (step)"
+    what = what if one.way == "ahead" else f"{what}, read backwards"
+    if one.curve.status == "not finite":
+        return f"{what}: the outputs are not finite"
+    if one.steps is None:
+        return f"more than {one.curve.time[-1]:.0f} steps for {what}: {one.left:.2g} of it is left there"
+    if math.isinf(one.steps):
+        return f"no end for {what}: it does not fade ({one.fit.explanation})"
+    by = "" if one.reach.measured else f", by its law beyond the {one.curve.time[-1]:.0f} steps measured"
+    return f"{one.steps:.0f} steps until {LEFT:.0%} is left of {what}{by}"
+
+
+def task(found: Diagnosis) -> list[str]:
+    """What the data need."""
+    one = found.task
+    if one is None:
+        return [] if found.needs is None else [f"needs {found.needs} steps, as asked"]
+    said = [f"needs the last {one.steps} steps: a linear kernel of them explains {one.explained:.0%} of the targets"]
+    if one.steps >= one.lags:
+        said[0] += f"; it was given {one.lags}, so the task may need more"
+    if one.explained < 0.3:
+        said.append("that is little: the task is not linear in its inputs, and the number of steps is a lower bound")
+    return said
+
+
+def edge(found: Diagnosis) -> list[str]:
+    """How near the worst recurrence is to instability, in steps."""
+    one = found.edge
+    if one is None:
+        return []
+    worst = one.worst
+    name = worst.path or "its recurrence"
+    said = [f"{name}{'' if len(one.parts) == 1 else ', the nearest to it'}: {_lasting(worst)}"]
+    unstable = [part for part in one.parts if part.status == "unstable"]
+    if len(unstable) > 1:
+        said.append(f"{len(unstable)} of {len(one.parts)} recurrences are unstable")
+    return said
+
+
+def _lasting(part: Certificate) -> str:
+    steps = part.time_constant
+    if math.isnan(steps):
+        return f"{part.status}, it has no state of rest"
+    if steps < 0:
+        return f"past it, a deviation grows by e every {-steps:.3g} steps (margin {part.margin:.3g} per step)"
+    if math.isinf(steps):
+        return "on it, a deviation stays for ever (margin 0)"
+    kind = "small deviation" if part.scope == "local" else "deviation"
+    return f"a {kind} falls to 1/e in {steps:.3g} steps (margin {part.margin:.3g} per step)"
+
+
+def survival(found: Diagnosis) -> list[str]:
+    """How large a change of the weights it survives."""
+    one = found.survival
+    if one is None:
+        return []
+    sign = {"": "", "at least": "at least ", "at most": "less than "}[one.censored]
+    return [
+        f"survives changes of its recurrent weights up to {sign}{100 * one.share:.2g}% of their size ({one.radius:.2g}): "
+        f"outputs move by less than {MOVED:.0%}"
+    ]
+
+
+def training(found: Diagnosis) -> list[str]:
+    """What training does to it."""
+    one = found.learning
+    if one is None:
+        return []
+    ratios = ", ".join(f"{value:.2g} {name}" for name, value in one.ratio.items())
+    rate = "below 1e-4" if one.safe is None else f"{one.safe:.2g}"
+    return [
+        f"gradient over weight at the start: {ratios}; for twice the length the gradient is {one.growth:.2g} times as large",
+        f"largest safe learning rate {rate} (safe: {SAFE}, on {one.task})",
+    ]
+
+
+def advice(found: Diagnosis) -> list[str]:
+    """What to do, numbered."""
+    if not found.advice:
+        return ["nothing to fix was found"]
+    said = []
+    for k, one in enumerate(found.advice, start=1):
+        said += [f"{k}. {one.trouble}: {one.number}", f"{INDENT}{one.call}", f"{INDENT}{one.effect}"]
+    return said
+
+
+def in_detail(found: Diagnosis) -> list[str]:
+    """Laws, spectra and bounds as the papers name them."""
+    said = [_law(one) for one in found.memory]
+    if found.task is not None:
+        said.append(f"task: kernel {found.task.fit.law}, {found.task.fit.explanation}")
+    for part in () if found.edge is None else found.edge.parts[:MOST]:
+        said.append(_spectrum(part))
+        said += [f"{part.path or 'model'}: {note}" for note in part.notes]
+    if found.edge is not None and len(found.edge.parts) > MOST:
+        said.append(f"and {len(found.edge.parts) - MOST} more recurrences: holdfast certify lists all")
+    if found.survival is not None:
+        curve = found.survival.curve
+        rows = ", ".join(f"{r:.2g}: {e:.2g}" for r, e in zip(curve.radii, curve.errors, strict=True))
+        said.append(f"perturbation error E(beta), {curve.metric} metric, {curve.norm} norm, {curve.search}: {rows}")
+    if found.learning is not None:
+        rates = found.learning.safe_of.items()
+        alone = ", ".join(f"{name} {'none' if rate is None else f'{rate:.2g}'}" for name, rate in rates)
+        said.append(f"largest safe rates of each group alone: {alone}; gradient norm {found.learning.norm:.3g}")
+    return said
+
+
+def _law(one: Forgetting) -> str:
+    fit = one.fit
+    named = {"rate": fit.rate, "exponent": fit.exponent, "support": fit.support, "period": fit.period}
+    value = "".join(f", {name} {number:.4g}" for name, number in named.items() if number is not None)
+    interval = "" if fit.interval is None else f" (95%: {fit.interval[0]:.4g} to {fit.interval[1]:.4g})"
+    return f"{one.kind}{'' if one.way == 'ahead' else ' back'}: {fit.law}{value}{interval}; {fit.explanation}"
+
+
+def _spectrum(part: Certificate) -> str:
+    which = "spectral abscissa" if part.time == "continuous" else "spectral radius"
+    text = f"{part.path or 'model'}: {part.kind}, {which} {part.spectral:.4g}, numerical {part.numerical:.4g}"
+    if part.continuous_margin is not None:
+        text += f", margin {part.continuous_margin:.4g} per unit of time"
+    if part.growth is not None:
+        text += f", transient growth at most {part.growth.bound:.4g} (seen {part.growth.measured:.4g})"
+    if part.lyapunov is not None:
+        text += f", Lyapunov |P| {part.lyapunov.norm:.4g}"
+    return text

@@ -1,0 +1,48 @@
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from holdfast.cli import diagnose
+from holdfast.cli.data_file import read_data
+from holdfast.errors import ArgumentError
+
+app = typer.Typer()
+app.command("diagnose")(diagnose.command)
+
+MODELS = """
+from torch import nn
+
+def gru():
+    return nn.GRU(1, 4, batch_first=True)
+"""
+
+
+def test_one_command_prints_a_screen_and_writes_a_page(tmp_path):
+    (tmp_path / "my_models.py").write_text(MODELS)
+    x = np.random.default_rng(0).standard_normal((30, 60, 1))
+    np.savez(tmp_path / "task.npz", inputs=x, targets=np.roll(x, 3, 1))
+    page = tmp_path / "report.html"
+    arguments = [f"{tmp_path}/my_models.py:gru", "--data", str(tmp_path / "task.npz"), "--horizon", "128"]
+    done = CliRunner().invoke(app, [*arguments, "--html", str(page), "--details"])
+    assert done.exit_code == 0, done.output
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    for head in ("MEMORY", "TASK", "EDGE", "WEIGHTS", "TRAINING", "ADVICE", "DETAILS"):
+        assert f"\n{head}" in done.stdout
+    assert "needs the last 3 steps" in done.stdout
+    assert "<svg" in page.read_text()
+
+
+def test_tasks_are_read_from_npz_and_csv_and_mistakes_are_named(tmp_path):
+    (tmp_path / "series.csv").write_text("a,b,target\n1,2,3\n4,5,6\n")
+    x, y = read_data(tmp_path / "series.csv")
+    assert x.shape == (1, 2, 2)
+    assert y.flatten().tolist() == [3, 6]
+    np.savez(tmp_path / "two.npz", x=np.ones((3, 5)), y=np.ones(3))
+    x, y = read_data(tmp_path / "two.npz")
+    assert (tuple(x.shape), tuple(y.shape)) == ((3, 5, 1), (3, 1))
+    np.savez(tmp_path / "other.npz", a=np.ones(3))
+    (tmp_path / "text.npz").write_text("no zip")
+    for name, said in (("other.npz", "must hold 'inputs'"), ("text.npz", "not a readable"), ("none.npz", "no file")):
+        with pytest.raises(ArgumentError, match=said):
+            read_data(tmp_path / name)

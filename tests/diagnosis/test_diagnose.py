@@ -1,0 +1,207 @@
+"""One report of a model: what it says, that it says it of every kind of model, and that its advice helps."""
+
+import json
+import math
+import os
+
+import models_at_hand
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import holdfast
+from holdfast.diagnosis import Diagnosis, diagnose
+from holdfast.diagnosis.forgetting import measure_memory
+from holdfast.diagnosis.longer import longer_memory
+from holdfast.diagnosis.reading import read_model
+from holdfast.diagnosis.task import look_at_task
+from holdfast.errors import ArgumentError
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when transformers is imported
+PAPERS = ("spectral", "Lyapunov", "perturbation error", "exponential", "e-folds", "Jacobian")
+
+
+def reached(model, kind="impulse", way="ahead"):
+    found, _ = measure_memory(read_model(model, None, 0), 1024, 0)
+    return next(one.steps for one in found if one.kind == kind and one.way == way)
+
+
+@pytest.fixture(scope="module")
+def lstm():
+    model = models_at_hand.make("lstm")
+    weights = {name: p.detach().clone() for name, p in model.state_dict().items()}
+    state = torch.random.get_rng_state()
+    report = diagnose(model, name="my_models.py:lstm", needs=60)
+    assert torch.equal(state, torch.random.get_rng_state())
+    assert all(torch.equal(weights[name], p) for name, p in model.state_dict().items())
+    assert all(p.grad is None for p in model.parameters())
+    return report
+
+
+def test_the_screen_is_plain_words_in_80_columns_and_the_papers_stand_behind_details(lstm):
+    lines = str(lstm).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) <= 40  # one screen
+    heads = [line.split()[0] for line in lines[1:] if not line.startswith(" ")]
+    assert heads == ["MEMORY", "TASK", "EDGE", "WEIGHTS", "TRAINING", "ADVICE"]
+    assert not any(word in str(lstm) for word in PAPERS)
+    details = "\n".join(lstm.lines(details=True, width=80))
+    assert all(word in details for word in ("spectral radius", "exponential", "perturbation error"))
+
+
+def test_its_numbers_are_those_of_the_functions_behind_it(lstm):
+    model = models_at_hand.make("lstm")
+    fit = holdfast.fit_decay(holdfast.memory_function(model, probe="impulse", horizon=256, double=True))
+    by_kind = {one.kind: one for one in lstm.memory}
+    assert by_kind["impulse"].steps == fit.horizon(0.01)
+    assert lstm.edge.worst.margin == pytest.approx(holdfast.certify(model).margin, rel=1e-6)
+    said = json.loads(json.dumps(lstm.to_dict(), allow_nan=False))
+    assert said["memory"][0]["steps"] == by_kind["impulse"].steps
+    assert said["training"]["safe_means"].startswith("12 steps of Adam")
+
+
+def test_the_page_is_one_file_with_its_figure_and_everything_in_it_escaped(lstm, tmp_path):
+    pytest.importorskip("matplotlib")
+    from dataclasses import replace
+
+    path = replace(lstm, name="<script>alert(1)</script>").save(tmp_path / "new" / "report.html")
+    text = path.read_text()
+    assert text.count("<svg") == 1
+    assert "<script>" not in text
+    assert "&lt;script&gt;" in text
+    for outside in ('src="', "href=http", "url(http", "@import", "<link"):
+        assert outside not in text
+    assert json.loads(lstm.save(tmp_path / "report.json").read_text())["name"] == "my_models.py:lstm"
+    with pytest.raises(ArgumentError, match=r"\.html or \.json"):
+        lstm.save(tmp_path / "report.pdf")
+    axes = lstm.plot()
+    assert len(axes.get_lines()) >= 2
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("time first", "time in the first dimension"),
+        ("both ways", "reads both ways"),
+        ("lru", "before the pooling (model.norm)"),
+        ("tokens", "read by tokens"),
+        ("stateful", "keeps a state between calls"),
+    ],
+)
+def test_every_kind_of_model_is_read_and_the_notes_say_how(name, said):
+    reading = read_model(models_at_hand.make(name), None, 0)
+    assert said in reading.notes[0]
+    found, _ = measure_memory(reading, 512, 0)
+    assert len(found) == (4 if name == "both ways" else 2)
+    assert all(one.steps is not None and one.steps > 0 for one in found)
+
+
+def test_sizes_inside_a_model_are_found_and_a_pooled_one_is_read_as_its_stack():
+    assert read_model(models_at_hand.make("headed"), None, 0).input_size == 3
+    classifier = models_at_hand.make("lru")
+    stack = classifier.model
+    stack.decoder = nn.Identity()
+    assert reached(classifier) == reached(stack)
+
+
+def test_a_model_that_reads_both_ways_has_the_memory_of_each_direction():
+    module = models_at_hand.make("both ways")
+    one_way = nn.GRU(1, 6, batch_first=True)
+    one_way.load_state_dict({name: p for name, p in module.state_dict().items() if "reverse" not in name})
+    # the direction that reads ahead is a module of its own; the search tries the same sizes of x
+    assert reached(module) == reached(one_way)
+    back = nn.GRU(1, 6, batch_first=True)
+    named = {name.removesuffix("_reverse"): p for name, p in module.state_dict().items() if "reverse" in name}
+    back.load_state_dict(named)
+    assert reached(module, way="back") == reached(back)
+
+
+def test_what_cannot_be_looked_at_is_said_and_the_rest_is_done():
+    report = diagnose(lambda x: torch.tanh(x.cumsum(1) * 0.1), horizon=64)
+    assert report.memory
+    assert report.edge is None
+    assert {line.split(":")[0] for line in report.unseen} == {"edge", "change of the weights", "training"}
+    noisy = diagnose(models_at_hand.Noisy())
+    assert isinstance(noisy, Diagnosis)
+    assert noisy.bad
+    assert "dropout or noise is on" in noisy.unseen[0]
+    with pytest.raises(ArgumentError, match="model must be"):
+        diagnose(3)
+
+
+def test_an_unstable_recurrence_is_named_with_its_growth_and_the_call_cures_it():
+    model = models_at_hand.make("unstable")
+    report = diagnose(model, horizon=256)
+    assert report.bad
+    assert report.edge.worst.time_constant == pytest.approx(-1 / math.log(1.03), rel=1e-3)
+    first = report.advice[0]
+    assert "grows" in first.trouble
+    assert "1.03" in first.number
+    exec(first.call, {"model": model, "holdfast": holdfast})
+    cured = diagnose(model, horizon=256)
+    assert not cured.bad
+    assert not any("grows" in advice.trouble for advice in cured.advice)
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru", "tanh", "relu", "s4d", "lru"])
+def test_the_call_for_a_longer_memory_makes_it_longer(name):
+    model = models_at_hand.make(name)
+    have = reached(model)
+    wanted = int(6 * have)
+    calls = list(longer_memory(model, have, wanted))
+    assert len(calls) == 1
+    exec(calls[0][0], {"model": model, "torch": torch})
+    now = reached(model)
+    # tanh shrinks what a rotation keeps, and stacks pass less than their slowest mode: half of what was wanted is asked for
+    assert now >= 0.5 * wanted
+    assert now > 2 * have
+
+
+@pytest.mark.filterwarnings("ignore")  # transformers warns about optional kernels
+def test_a_transformers_model_is_read_by_its_tokens():
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.MambaConfig(vocab_size=40, hidden_size=8, num_hidden_layers=1, state_size=4)
+    model = transformers.MambaForCausalLM(config)
+    report = diagnose(model, horizon=256)
+    assert "read by tokens" in report.notes[0]
+    assert any("float32 inside" in note for note in report.notes)
+    assert [one.steps for one in report.memory] != [0, 0]
+    assert report.edge.parts[0].path.endswith("mixer.A_log")
+    assert report.edge.parts[0].selective is not None
+    assert report.learning is not None
+
+
+def kernel_data(weights, rows=40, steps=120, noise=0.0):
+    x = torch.randn(rows, steps, 1, generator=torch.Generator().manual_seed(0))
+    padded = nn.functional.pad(x.mT, (len(weights) - 1, 0))
+    y = nn.functional.conv1d(padded, torch.tensor(weights).float().flip(0).reshape(1, 1, -1)).mT
+    return x, y + noise * torch.randn_like(y)
+
+
+def test_the_memory_that_a_task_needs_is_that_of_its_kernel():
+    delay = look_at_task(*kernel_data([0.0] * 12 + [1.0]))
+    assert delay.steps == 12
+    assert delay.explained > 0.99
+    slow = look_at_task(*kernel_data(0.8 ** np.arange(60), noise=0.1))
+    # 0.64^k of the variance is behind lag k: 99% at k = log(0.01) / log(0.64) = 10.3
+    assert slow.steps == pytest.approx(10.3, abs=1.5)
+    assert slow.fit.law in ("exponential", "undecided")
+    at_the_end = look_at_task(delay_x := kernel_data([0.0] * 5 + [1.0], rows=400, steps=40)[0], delay_x[:, -6])
+    assert at_the_end.steps == 5
+
+
+def test_a_task_that_is_not_linear_is_said_to_be_so():
+    x = torch.randn(60, 80, 2, generator=torch.Generator().manual_seed(0))
+    product = (x[..., :1] * x[..., 1:]).roll(3, 1)
+    report = Diagnosis("m", "a model", task=look_at_task(x, product), needs=1)
+    assert "not linear" in str(report)
+
+
+def test_advice_follows_what_the_data_need():
+    model = models_at_hand.make("gru")
+    report = diagnose(model, data=kernel_data([0.0] * 40 + [1.0], rows=30), horizon=256)
+    assert report.needs == 40
+    assert "needs the last 40 steps" in str(report)
+    assert any("the task needs 40" in advice.number and "bias_hh" in advice.call for advice in report.advice)
