@@ -2,10 +2,11 @@
 
 `measure.py` holds `memory_function` and `curve.py` what it gives. `preserve.py` leaves the model as it was,
 `subject.py` gives every model one face, `precision.py` says whether in float64, `checks.py` sees that it can be
-measured, `state.py` whether it goes on from a state, `settle.py` brings it to rest. `probes.py` says what a probe is, `window.py` has the reversed one in the
-paper's own form, `search.py` looks for the worst input. `properties.py` (tests in `functional.py`) and `repeated.py`
-hold other public functions, `capacity.py` and `receptive_field.py` measures that others use, `huggingface.py` the
-adapters for transformers, `closed_form/` exact answers for linear layers.
+measured, `state.py` whether it goes on from a state, `settle.py` brings it to rest. `probes.py` says what a probe is,
+`window.py` has the reversed one in the paper's own form, `search.py` looks for the worst input. `properties.py`
+(tests in `functional.py`) and `repeated.py` hold other public functions, `capacity.py` and `receptive_field.py`
+measures that others use, `huggingface.py` the adapters for transformers, `closed_form/` exact answers for linear
+layers.
 """
 
 from holdfast.memory import closed_form, huggingface
