@@ -21,6 +21,8 @@ from holdfast.memory.settle import SHORTEST
 from holdfast.memory.subject import Subject
 
 Kind = Literal["impulse", "step"]
+Way = Literal["ahead", "back"]
+WAYS: tuple[Way, Way] = ("ahead", "back")
 PROBES: dict[Kind, Literal["impulse", "heaviside"]] = {"impulse": "impulse", "step": "heaviside"}
 FIRST, FURTHER = 256, 4  # steps that a memory is followed for at first, and how many times longer while it is not gone
 APART = 1.5  # two horizons differ where one is this many times the other
@@ -41,7 +43,7 @@ class Forgetting:
     """
 
     kind: Kind
-    way: Literal["ahead", "back"]
+    way: Way
     curve: MemoryCurve
     fit: DecayFit
     reach: Reach
@@ -109,7 +111,7 @@ def _followed(reading: Reading, kind: Kind, steps: int, most: int, double: bool,
         steps *= FURTHER
 
 
-def _judged(kind: Kind, way: Literal["ahead", "back"], curve: MemoryCurve) -> Forgetting:
+def _judged(kind: Kind, way: Way, curve: MemoryCurve) -> Forgetting:
     fit = fit_decay(curve)
     reach = reach_of(fit)
     at = (
@@ -129,7 +131,7 @@ def _both_ways(reading: Reading, horizon: int, double: bool, seed: int) -> list[
         found = [
             _judged(kind, way, curve)
             for kind in PROBES
-            for way, curve in zip(("ahead", "back"), _middle(reading, kind, steps, double, seed), strict=True)
+            for way, curve in zip(WAYS, _middle(reading, kind, steps, double, seed), strict=True)
         ]
         if all(one.reach.measured for one in found) or steps >= horizon:
             return found

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from holdfast._drawing import panels
 from holdfast._files import write_atomically
 from holdfast.diagnosis.advice import Advice
 from holdfast.diagnosis.forgetting import Forgetting
@@ -101,14 +102,7 @@ class Diagnosis:
         Args:
             ax: the axes.
         """
-        from holdfast.report.static import _panel
-
-        if ax is None:
-            from matplotlib.figure import Figure as Canvas
-
-            ax = Canvas(figsize=(6.4, 4.0), layout="constrained").add_subplot()
-        _panel(ax, self.figure().panels[0])
-        return ax
+        return panels.plot(self.figure(), ax)
 
     def html(self) -> str:
         """One page with the figure in it, which needs nothing else to be shown."""

@@ -101,8 +101,14 @@ def _own(path: Path) -> Experiment:
             f"{path} calls its experiment {experiment.id!r}, which is the name of a paper's; an experiment of your own "
             f"begins with 'own-': write id=\"own-{name}\""
         )
-    here = {name: beside(path.parent, getattr(experiment, name)) for name in ("run", "conclude", "units")}
-    return replace(experiment, source=source, **here)
+    folder = path.parent
+    return replace(
+        experiment,
+        source=source,
+        run=beside(folder, experiment.run),
+        conclude=beside(folder, experiment.conclude),
+        units=beside(folder, experiment.units),
+    )
 
 
 def _from_file(path: Path, content: bytes, source: str) -> ModuleType:
