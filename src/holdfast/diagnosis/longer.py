@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-import torch
 from torch import Tensor, nn
 
 from holdfast.nn import AbstractRecurrent
@@ -31,7 +30,7 @@ def longer_memory(model: nn.Module, have: float, wanted: int) -> Iterator[tuple[
         told.add(kind)
         several = sum(type(other).__name__ == kind for other in model.modules()) > 1
         where = "m" if several else place(weight.path.rpartition(".")[0])
-        found = _call(where, module, weight.name, have, wanted, slowest)
+        found = _call(where, module, have, wanted, slowest)
         if found is not None:
             call, effect = found
             loop = f'for m in model.modules(): type(m).__name__ == "{kind}" and {call}' if several else call
@@ -47,11 +46,11 @@ def place(path: str) -> str:
     return f"model.{path}"
 
 
-def _call(where: str, module: nn.Module, name: str, have: float, wanted: int, slowest: float) -> tuple[str, str] | None:
+def _call(where: str, module: nn.Module, have: float, wanted: int, slowest: float) -> tuple[str, str] | None:
     if isinstance(module, (nn.LSTM, nn.GRU)):
         return _gate(where, module, slowest) if module.bias else None
     if isinstance(module, nn.RNN):
-        return _matrix(where, name, module, slowest)
+        return _matrix(where, module, slowest)
     if isinstance(module, AbstractRecurrent):
         return _layer(where, module, have, wanted, slowest)
     if isinstance(getattr(getattr(module, "dt_proj", None), "bias", None), Tensor):
@@ -62,26 +61,23 @@ def _call(where: str, module: nn.Module, name: str, have: float, wanted: int, sl
 def _gate(where: str, module: nn.RNNBase, slowest: float) -> tuple[str, str]:
     """sigmoid(b) = e^(-1/slowest), so that b = -log(e^(1/slowest) - 1)."""
     bias = -math.log(math.expm1(1 / slowest))
-    n = module.hidden_size
+    part = f"data[{module.hidden_size}:{2 * module.hidden_size}].fill_({bias:.2f})"
     name = "forget" if isinstance(module, nn.LSTM) else "update"
-    many = module.num_layers > 1 or module.bidirectional
-    call = f"{where}.bias_hh_l0.data[{n}:{2 * n}].fill_({bias:.2f})"
-    if many and where != "m":
-        call = f'for n, b in {where}.named_parameters(): "bias_hh" in n and b.data[{n}:{2 * n}].fill_({bias:.2f})'
-    return call, f"the {name} gate's bias: at rest it keeps 1/e for {slowest:.0f} steps"
+    effect = f"the {name} gate's bias: at rest it keeps 1/e for {slowest:.0f} steps"
+    if module.num_layers == 1 and not module.bidirectional:
+        return f"{where}.bias_hh_l0.{part}", effect
+    return f'[b.{part} for n, b in {where}.named_parameters() if "bias_hh" in n]', effect
 
 
-def _matrix(where: str, name: str, module: nn.RNN, slowest: float) -> tuple[str, str]:
-    size = math.exp(-1 / slowest)
+def _matrix(where: str, module: nn.RNN, slowest: float) -> tuple[str, str]:
+    """Biases go too: they hold units where their slope is below 1, and off where it is 0."""
+    size, n = math.exp(-1 / slowest), module.hidden_size
     if module.nonlinearity == "relu":
-        return (
-            f"{where}.{name}.data.copy_({size:.4f} * torch.eye({module.hidden_size}))",
-            f"every unit remembers by itself for {slowest:.0f} steps to 1/e (as in IRNN)",
-        )
-    return (
-        f"torch.nn.init.orthogonal_({where}.{name}, gain={size:.4f})",
-        f"a rotation that shrinks by 1/e in {slowest:.0f} steps; small inputs keep tanh from shrinking it faster",
-    )
+        start, effect = f"w.data.copy_({size:.4f} * torch.eye({n}))", "every unit remembers by itself"
+    else:
+        start, effect = f"torch.nn.init.orthogonal_(w, gain={size:.4f})", "a rotation that small inputs do not saturate"
+    call = f'[{start} if "weight_hh" in n else w.data.zero_() for n, w in {where}.named_parameters() if "weight_ih" not in n]'
+    return call, f"{effect}: it shrinks to 1/e in {slowest:.0f} steps"
 
 
 def _layer(where: str, layer: AbstractRecurrent, have: float, wanted: int, slowest: float) -> tuple[str, str] | None:
@@ -90,11 +86,9 @@ def _layer(where: str, layer: AbstractRecurrent, have: float, wanted: int, slowe
     if isinstance(getattr(layer, "step_bias", None), Tensor):
         return _shift(f"{where}.step_bias.data", have, wanted)
     if hasattr(layer, "set_eigenvalues_") and layer.time == "discrete":
-        with torch.no_grad():
-            largest = float(layer.eigenvalues().abs().max())
-        factor = min(math.exp(-1 / slowest) / max(largest, 1e-6), 1 / max(largest, 1e-6))
+        lam = f"(lam := {where}.eigenvalues().detach()) / lam.abs().max()"
         return (
-            f"{where}.set_eigenvalues_({factor:.4f} * {where}.eigenvalues().detach())",
+            f"{where}.set_eigenvalues_({math.exp(-1 / slowest):.4f} * {lam})",
             f"the slowest mode then keeps 1/e for {slowest:.0f} steps",
         )
     if hasattr(layer, "set_eigenvalues_"):
