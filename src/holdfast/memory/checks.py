@@ -73,11 +73,14 @@ def _learn_shape(subject: Subject) -> None:
 
 
 def _learn_rounding(subject: Subject, x: Tensor, y: Tensor) -> None:
-    """Raises `subject.eps` where a float64 model rounds to float32 inside, as transformers' models do in their norms.
+    """Raises `subject.eps` where a float64 model rounds to float32 inside, as transformers' models do in norms and logits.
 
     Outputs answer linearly to two changes this small, one twice the other, unless rounding is in the way.
     """
+    if subject.dtype != torch.float64:
+        return
     if y.dtype != torch.float64:
+        subject.eps = torch.finfo(y.dtype).eps
         return
     once, twice = (subject(x * (1 + k * NUDGE)) for k in (1, 2))
     bent = float((twice - 2 * once + y).abs().max()) / max(float(y.abs().max()), torch.finfo(y.dtype).tiny)

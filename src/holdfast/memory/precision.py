@@ -15,7 +15,7 @@ from holdfast.memory.subject import MISTAKES, Layout, Subject
 MOST = 100_000_000  # weights of which a float64 copy is made without being asked: 0.8 GB
 SHORT = 8  # steps that the copy is tried on
 INSIDE = (
-    "the model rounds to float32 inside (transformers' models compute their norms so): its rounding floor is that of "
+    "the model rounds to float32 inside (transformers' models compute norms and logits so): its rounding floor is that of "
     "float32, whatever the dtype of its weights"
 )
 
