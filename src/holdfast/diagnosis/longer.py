@@ -52,7 +52,7 @@ def _call(where: str, module: nn.Module, have: float, wanted: int, slowest: floa
     if isinstance(module, nn.RNN):
         return _matrix(where, module, slowest)
     if isinstance(module, AbstractRecurrent):
-        return _layer(where, module, have, wanted, slowest)
+        return _layer(where, module, have, wanted)
     if isinstance(getattr(getattr(module, "dt_proj", None), "bias", None), Tensor):
         return _shift(f"{where}.dt_proj.bias.data", have, wanted)
     return None
@@ -80,23 +80,20 @@ def _matrix(where: str, module: nn.RNN, slowest: float) -> tuple[str, str]:
     return call, f"{effect}: it shrinks to 1/e in {slowest:.0f} steps"
 
 
-def _layer(where: str, layer: AbstractRecurrent, have: float, wanted: int, slowest: float) -> tuple[str, str] | None:
+def _layer(where: str, layer: AbstractRecurrent, have: float, wanted: int) -> tuple[str, str] | None:
     if isinstance(getattr(layer, "log_dt", None), Tensor):
         return _shift(f"{where}.log_dt.data", have, wanted)
     if isinstance(getattr(layer, "step_bias", None), Tensor):
         return _shift(f"{where}.step_bias.data", have, wanted)
-    if hasattr(layer, "set_eigenvalues_") and layer.time == "discrete":
-        lam = f"(lam := {where}.eigenvalues().detach()) / lam.abs().max()"
-        return (
-            f"{where}.set_eigenvalues_({math.exp(-1 / slowest):.4f} * {lam})",
-            f"the slowest mode then keeps 1/e for {slowest:.0f} steps",
-        )
-    if hasattr(layer, "set_eigenvalues_"):
-        return (
-            f"{where}.set_eigenvalues_({max(have, 1.0) / wanted:.3g} * {where}.eigenvalues().detach())",
-            f"all modes {wanted / max(have, 1.0):.2g} times slower",
-        )
-    return None
+    if not hasattr(layer, "set_eigenvalues_"):
+        return None
+    share = max(have, 1.0) / wanted
+    lam = f"{where}.eigenvalues().detach()"
+    if layer.time == "discrete":  # |lam|^share, with the same angle
+        lam = f"(lam := {lam}) * lam.abs().clamp(min=1e-6) ** {share - 1:.3g}"
+    else:
+        lam = f"{share:.3g} * {lam}"
+    return f"{where}.set_eigenvalues_({lam})", f"all modes {1 / share:.2g} times slower"
 
 
 def _shift(what: str, have: float, wanted: int) -> tuple[str, str]:
