@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from holdfast.benchmarks.cases import lru, rnn, s4d, scan, selective
+from holdfast.benchmarks.cases import lru, rnn, s4d, scan, selective, token
 from holdfast.benchmarks.check import compare
 from holdfast.benchmarks.peers import optional
 from holdfast.benchmarks.peers.fft_s4d import fft_s4d
@@ -36,6 +36,14 @@ def test_ours_agrees_with_the_truth_by_which_all_are_measured(module):
     case = module._case(SMALL[module])
     inputs = case.inputs()
     assert prepare(case, case.ours, inputs, lambda: case.truth(inputs)).reason == ""
+
+
+def test_one_token_of_ours_and_of_transformers_agrees_with_the_references_in_float64():
+    pytest.importorskip("transformers")
+    case = token.case((2, 1, 5, 3))
+    inputs = case.inputs()
+    for contender in (case.ours, case.matches[0].against):
+        assert prepare(case, contender, inputs, lambda: case.truth(inputs)).reason == ""
 
 
 @pytest.mark.parametrize("shape", [(2, 1, 3, 4), (2, 64, 3, 4), (2, 300, 2, 16)])

@@ -32,9 +32,9 @@ def causal_conv1d_update(
     """The convolution at one more step, (batch, channels, 1), after the inputs in `conv_state`, which it joins."""
     window = torch.cat([conv_state, hidden_states], -1)
     conv_state.copy_(window[..., -conv_state.shape[-1] :])
-    y = (window[..., -weight.shape[-1] :].to(weight.dtype) * weight).sum(-1, keepdim=True)
-    y = y if bias is None else y + bias.unsqueeze(-1)
-    return (functional.silu(y) if activation in SILU else y).to(hidden_states.dtype)
+    y = (window[..., -weight.shape[-1] :].to(weight.dtype) * weight).sum(-1)
+    y = y if bias is None else y.add_(bias)
+    return (functional.silu(y) if activation in SILU else y).to(hidden_states.dtype).unsqueeze(-1)
 
 
 def mamba_selective_scan(
@@ -56,12 +56,10 @@ def mamba_selective_state_update(
 ) -> Tensor:  # fmt: skip
     """Mamba's scan at one more step, (batch, channels); `state` (batch, channels, states) is moved in place."""
     delta = dt if dt_bias is None else dt + dt_bias
-    delta = (functional.softplus(delta) if dt_softplus else delta).to(state.dtype).unsqueeze(-1)
-    h = torch.addcmul(torch.exp(delta * A) * state, delta * hidden_states.unsqueeze(-1), B.unsqueeze(1))
-    state.copy_(h)
-    y = (h @ C.to(h.dtype).unsqueeze(-1)).squeeze(-1)
-    y = y if D is None else torch.addcmul(y, hidden_states, D)
-    return (y if z is None else y * functional.silu(z)).to(hidden_states.dtype)
+    delta = (functional.softplus(delta) if dt_softplus else delta).to(state.dtype)
+    factor = (delta.unsqueeze(-1) * A).exp_()
+    h = _moved(state, factor, (delta * hidden_states).unsqueeze(-1), B.unsqueeze(1))
+    return _read(h, C, D, hidden_states, z)
 
 
 def mamba2_chunk_scan(
@@ -89,12 +87,25 @@ def mamba2_selective_state_update(
     delta = (functional.softplus(delta) if dt_softplus else delta).to(state.dtype)
     one_rate = A.stride()[1:] == (0, 0) and dt.stride(-1) == 0  # of a head, written out for its width and states
     factor = torch.exp(delta[..., :1] * A[:, :1, 0] if one_rate else delta.unsqueeze(-1) * A)
-    decayed = state * (factor.unsqueeze(-1) if one_rate else factor)
-    h = torch.addcmul(decayed, (delta * hidden_states).unsqueeze(-1), B.unsqueeze(2))
+    factor = factor.unsqueeze(-1) if one_rate else factor
+    h = _moved(state, factor, (delta * hidden_states).unsqueeze(-1), B.unsqueeze(2))
+    return _read(h, C, D, hidden_states, z)
+
+
+def _moved(state: Tensor, factor: Tensor, gained: Tensor, weights: Tensor) -> Tensor:
+    """state o factor + gained o weights, written into `state`; in one pass less where nothing is to be differentiated."""
+    if not torch.is_grad_enabled() and factor.dtype is state.dtype:
+        return state.mul_(factor).addcmul_(gained, weights)
+    h = torch.addcmul(factor * state, gained, weights)
     state.copy_(h)
+    return h
+
+
+def _read(h: Tensor, C: Tensor, D: Tensor | None, u: Tensor, z: Tensor | None) -> Tensor:
+    """(h C + D u) silu(z), in the dtype of u."""
     y = (h @ C.to(h.dtype).unsqueeze(-1)).squeeze(-1)
-    y = y if D is None else torch.addcmul(y, hidden_states, D)
-    return (y if z is None else y * functional.silu(z)).to(hidden_states.dtype)
+    y = y if D is None else torch.addcmul(y, u, D)
+    return (y if z is None else y * functional.silu(z)).to(u.dtype)
 
 
 def _refuse_packed(kwargs: dict[str, Any]) -> None:

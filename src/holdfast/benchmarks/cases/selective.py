@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from holdfast.benchmarks.case import Case, Contender, Inputs, Match, OwnKernel, Runner, Shape
+from holdfast.benchmarks.cases import token
 from holdfast.benchmarks.peers import mamba, rooflines
 from holdfast.benchmarks.steps import generator, training_step, truth_by
 from holdfast.kernels.selective import selective, selective_heads
@@ -65,8 +66,8 @@ KERNEL = OwnKernel(
 
 
 def cases() -> list[Case]:
-    """One case a shape, and Mamba-2's heads."""
-    return [*(_case(shape) for shape in SHAPES), *(_heads_case(shape) for shape in HEADS)]
+    """One case a shape, Mamba-2's heads, and one token."""
+    return [*(_case(shape) for shape in SHAPES), *(_heads_case(shape) for shape in HEADS), token.case()]
 
 
 def _case(shape: Shape) -> Case:
