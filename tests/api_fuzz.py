@@ -117,6 +117,7 @@ def _functions():
                  ("LRU", "S4D", "DiagonalSSM", "LinearRNN", "ContinuousRNN", "ContinuousGRU", "SelectiveSSM")}
         | {
             "Mamba": lambda: {"features": 4},
+            "RecurrentStack": lambda: {"input_size": 2, "hidden_size": 4},
             "Mamba2": lambda: {"features": 4, "head_size": 2},
             "GatedBlock": lambda: {"mixer": layers.LRU(2, 4)},
             "GatedMLP": lambda: {"width": 2},

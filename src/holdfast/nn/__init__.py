@@ -3,8 +3,9 @@
 `base.py` holds the contract of a layer, `system.py` what a layer says about itself; a file for each layer follows.
 They share `recurrence.py` (a recurrent weight, dense or diagonal), `activations.py`, `discretize.py`, `kept.py`
 (coefficients kept between the steps of a stream) and `precision.py` (half precision); both Mambas share `mamba_base.py`.
+Weights start in `weights.py`, `exporting.py` is what exporters see of a layer, `pretrained.py` writes models into folders.
 `given.py` builds layers from given weights, `recurrent.py` finds the recurrent weights of any model. `blocks.py` and
-`models.py` stack layers.
+`models.py` stack layers, `drop_in.py` puts them where torch.nn.LSTM stood.
 """
 
 from holdfast.nn.base import AbstractRecurrent
@@ -12,6 +13,7 @@ from holdfast.nn.blocks import GatedBlock, GatedMLP, HyenaBlock, NaiveBlock
 from holdfast.nn.continuous_gru import ContinuousGRU
 from holdfast.nn.continuous_rnn import ContinuousRNN
 from holdfast.nn.diagonal_ssm import DiagonalSSM
+from holdfast.nn.drop_in import RecurrentStack
 from holdfast.nn.linear_rnn import LinearRNN
 from holdfast.nn.lru import LRU
 from holdfast.nn.mamba import Mamba
@@ -44,6 +46,7 @@ __all__ = [
     "Mamba2",
     "NaiveBlock",
     "Recurrence",
+    "RecurrentStack",
     "SelectiveSSM",
     "SequenceClassifier",
     "SequenceModel",

@@ -23,6 +23,7 @@ from holdfast._types import Time
 from holdfast.errors import ArgumentError, DtypeError, ShapeError
 from holdfast.kernels import checks
 from holdfast.kernels.segments import cleared, in_pieces, packed_bounds, turned
+from holdfast.nn.exporting import by_steps
 from holdfast.nn.kept import MOST, Witness
 from holdfast.nn.precision import HALF, state_dtype, widened, widened_twin, without_autocast
 from holdfast.nn.recurrence import Recurrence
@@ -30,6 +31,7 @@ from holdfast.nn.system import LinearSystem, Motion, RateNetwork, StateSpaceMode
 from holdfast.parameterizations import AbstractMatrixParameterization, AbstractParameterization, spectral_margin
 
 Kept = TypeVar("Kept")
+Lengths = Int[Tensor, " batch"] | list[int] | tuple[int, ...]
 StepSize = float | Float[Tensor, " time"] | Float[Tensor, "batch time"]
 
 
@@ -83,6 +85,13 @@ class AbstractRecurrent(nn.Module, ABC):
     ) -> Tensor:
         """The outputs of `_run`; a layer whose kernel can spare the final state does so here."""
         return self._run(x, state, lengths, dt, reverse)[0]
+
+    def _run_exported(
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
+    ) -> tuple[Tensor, Tensor]:
+        """`_run` in operators that exporters know."""
+        start = x.new_zeros(x.shape[0], *self.state_shape) if state is None else state
+        return by_steps(type(self).__name__, self._step, x, start, lengths, dt, reverse)
 
     @abstractmethod
     def _step(self, x: Tensor, state: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor]:
@@ -207,7 +216,7 @@ class AbstractRecurrent(nn.Module, ABC):
         x: Float[Tensor, "batch time features"],
         state: Tensor | None = None,
         *,
-        lengths: Int[Tensor, " batch"] | None = None,
+        lengths: Lengths | None = None,
         dt: StepSize | None = None,
         resets: Bool[Tensor, "batch time"] | None = None,
         cu_seqlens: Int[Tensor, " bounds"] | None = None,
@@ -218,8 +227,8 @@ class AbstractRecurrent(nn.Module, ABC):
         Args:
             x: inputs (batch, time, features).
             state: state before the first step, as an earlier call returned it; None is zeros.
-            lengths: number of steps of each sequence (batch,). Past its length a sequence's outputs are 0, and its
-                state is the one at its end.
+            lengths: number of steps of each sequence (batch,), a tensor or a list. Past its length a sequence's outputs
+                are 0, and its state is the one at its end.
             dt: step size, in continuous-time layers only: a number, (time,) or (batch, time). None is the layer's own.
             resets: bool (batch, time): the state before a marked step is zero, as if a new sequence began there; a
                 bidirectional layer reads each such piece from its end. Marks past a sequence's length are not read.
@@ -237,6 +246,7 @@ class AbstractRecurrent(nn.Module, ABC):
             packed = None if cu_seqlens is None else len(packed_bounds(name, cu_seqlens, x)) - 1
             state = self._ready_state(x, state, packed)
         dt = self._ready_dt(x, dt)
+        lengths = as_lengths(lengths, x)
         if lengths is not None:
             checks.lengths(name, lengths, x.shape[:1], x.shape[1], x.device)
         checks.flags(name, return_state=return_state)
@@ -263,6 +273,8 @@ class AbstractRecurrent(nn.Module, ABC):
         def run(x: Tensor, *rest: Any) -> tuple[Tensor, Tensor | None]:
             *own, state, lengths = rest
             arguments = (x, state, lengths, own[0] if own else dt, reverse)
+            if torch.compiler.is_exporting():
+                return self._run_exported(*arguments)
             return self._run(*arguments) if return_state else (self._outputs(*arguments), None)
 
         if resets is None and cu_seqlens is None:
@@ -304,7 +316,7 @@ class AbstractRecurrent(nn.Module, ABC):
 
     def stepper(self) -> Stepper:
         """`step` as a module of its own, to be exported: its coefficients are constants, discretised already."""
-        return Stepper(self)
+        return Stepper(self, self._weight().new_zeros(1, self.features))
 
     def _weight(self) -> Tensor:
         """One of the layer's own weights; `parameters()` walks all submodules, 10 us at every step of a stream."""
@@ -413,18 +425,31 @@ class AbstractRecurrent(nn.Module, ABC):
 
 
 class Stepper(nn.Module):
-    """`forward(x, state)` is the layer's `step`, with the weights as they are now."""
+    """`forward(x, state)` is the `step` of a layer or a stack, with the weights as they are now.
 
-    def __init__(self, layer: AbstractRecurrent) -> None:
+    Args:
+        layer: what has the `step`.
+        x: some input of one step.
+    """
+
+    def __init__(self, layer: nn.Module, x: Tensor) -> None:
         super().__init__()
         self.layer = copy.deepcopy(layer).eval().requires_grad_(False)
-        weight = next(layer.parameters())
         with torch.no_grad():
-            self.layer.step(weight.new_zeros(1, layer.features))
+            self.layer.step(x)  # type: ignore[operator]
 
-    def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
         """One step."""
-        return self.layer.step(x, state)
+        return self.layer.step(x, state)  # type: ignore[operator]
+
+
+def as_lengths(lengths: Lengths | None, like: Tensor) -> Tensor | None:
+    """Lengths as a tensor where they came as a list or tuple of whole numbers; anything else is left to the checks."""
+    if not isinstance(lengths, (list, tuple)):
+        return lengths
+    if not all(isinstance(n, int) and not isinstance(n, bool) for n in lengths):
+        raise ArgumentError(f"lengths must be whole numbers, one for each sequence, came {checks.describe(lengths)}")
+    return torch.tensor(lengths, dtype=torch.int64, device=like.device)
 
 
 def zero_after(y: Float[Tensor, "batch time *any"], lengths: Int[Tensor, " batch"] | None) -> Tensor:
@@ -433,25 +458,3 @@ def zero_after(y: Float[Tensor, "batch time *any"], lengths: Int[Tensor, " batch
         return y
     inside = torch.arange(y.shape[1], device=y.device) < lengths.unsqueeze(-1)
     return torch.where(inside.unsqueeze(-1), y, y.new_zeros(()))
-
-
-def uniform(*shape: int, fan_in: int) -> nn.Parameter:
-    """A weight drawn from U(-1/sqrt(fan_in), 1/sqrt(fan_in)), torch's rule for linear layers."""
-    return nn.Parameter(torch.empty(*shape).uniform_(-(fan_in**-0.5), fan_in**-0.5))
-
-
-def check_step_range(dt_min: float, dt_max: float) -> None:
-    """Refuses a range of step sizes that is empty or reaches 0 or infinity."""
-    if not 0 < dt_min <= dt_max < math.inf:
-        raise ArgumentError(f"expected 0 < dt_min <= dt_max, both finite, came dt_min={dt_min!r}, dt_max={dt_max!r}")
-
-
-def as_eigenvalues(given: Tensor, shape: tuple[int, ...], *, real: bool, layer: str) -> Tensor:
-    """Checks eigenvalues that a user gave: shape, and real where the layer's are."""
-    if tuple(given.shape) != shape:
-        raise ShapeError(f"{layer}: expected eigenvalues of shape {shape}, came {tuple(given.shape)}")
-    if real and given.is_complex():
-        if bool((given.imag != 0).any()):
-            raise ArgumentError(f"{layer} has real eigenvalues; came some with an imaginary part")
-        given = given.real
-    return given.detach()

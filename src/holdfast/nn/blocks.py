@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from holdfast._arguments import checked, positive
-from holdfast.errors import ShapeError
+from holdfast.errors import ArgumentError, ShapeError
 from holdfast.kernels.causal_conv import causal_conv
 from holdfast.kernels.gate import gate, gate_reference
 from holdfast.kernels.segments import cleared, packed_bounds
@@ -53,6 +53,7 @@ class GatedBlock(nn.Module):
     @checked
     def __init__(self, mixer: AbstractRecurrent, *, expansion: int = 1, dropout: float = 0.0) -> None:
         super().__init__()
+        _check_mixer("GatedBlock", mixer)
         self.norm = nn.LayerNorm(mixer.features)
         self.mixer = mixer
         self.mlp = GatedMLP(mixer.features, expansion)
@@ -79,6 +80,10 @@ class GatedBlock(nn.Module):
         """
         y, state = self.mixer.step(self.norm(x), state, **how)
         return self._add(x, y, gate_reference), state
+
+    def initial_state(self, batch: int) -> Tensor:
+        """The mixer's zeros, for a number of sequences `batch`."""
+        return self.mixer.initial_state(batch)
 
     def _add(self, x: Tensor, y: Tensor, gated: Callable[..., Tensor]) -> Tensor:
         mlp = self.mlp
@@ -121,6 +126,10 @@ class NaiveBlock(nn.Module):
         y, state = self.mixer.step(x, state, **how)
         return torch.tanh(y), state
 
+    def initial_state(self, batch: int) -> Tensor:
+        """The mixer's zeros, for a number of sequences `batch`."""
+        return self.mixer.initial_state(batch)
+
 
 class HyenaBlock(nn.Module):
     """Hyena of order 2 with a state-space model as its long filter, then an MLP, each with norm and residual.
@@ -140,6 +149,7 @@ class HyenaBlock(nn.Module):
     def __init__(self, mixer: AbstractRecurrent, *, expansion: int = 4, dropout: float = 0.0) -> None:
         super().__init__()
         positive(expansion=expansion)
+        _check_mixer("HyenaBlock", mixer)
         width = mixer.features
         self.norm = nn.LayerNorm(width)
         self.project = nn.Linear(width, 3 * width)
@@ -195,6 +205,11 @@ class HyenaBlock(nn.Module):
         y, inner = self.mixer.step(p * v, inner, resets=resets, **how)
         return self._finish(x, q * y), (past, inner)
 
+    def initial_state(self, batch: int) -> tuple[Tensor, Tensor]:
+        """Zeros for a number of sequences `batch`: inputs of the short convolution, and the mixer's."""
+        weight = self.short.weight
+        return weight.new_zeros(batch, self.reach - 1, weight.shape[0]), self.mixer.initial_state(batch)
+
     def _short(self, z: Tensor, past: Tensor | None) -> tuple[Tensor, Tensor]:
         """The short convolution at one step, in operators that exporters know, and the inputs before the next one."""
         before = z.new_zeros(len(z), self.reach - 1, z.shape[-1]) if past is None else past.to(z.dtype)
@@ -216,3 +231,11 @@ class HyenaBlock(nn.Module):
     def _finish(self, x: Tensor, mixed: Tensor) -> Tensor:
         x = x + self.dropout(self.out(mixed))
         return x + self.dropout(tiled_mlp(self.mlp, self.mlp_norm(x)))
+
+
+def _check_mixer(name: str, mixer: AbstractRecurrent) -> None:
+    if mixer.out_features != mixer.features:
+        raise ArgumentError(
+            f"{name}: expected a mixer with as many outputs as features, came {mixer.features} features and "
+            f"{mixer.out_features} outputs; leave out_features out"
+        )

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from holdfast._arguments import checked, positive
+from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.errors import ArgumentError
-from holdfast.nn.base import AbstractRecurrent, uniform
+from holdfast.nn.base import AbstractRecurrent
 from holdfast.nn.system import Motion
+from holdfast.nn.weights import uniform
 
 
 class ContinuousGRU(AbstractRecurrent):
@@ -48,14 +49,13 @@ class ContinuousGRU(AbstractRecurrent):
     ) -> None:
         choices: dict[str, Any] = dict(dt=dt, bias=bias, out_features=out_features)
         super().__init__(features, state_size, bidirectional=bidirectional, **choices)
-        positive(out_features=out_features)
         if not dt > 0:
             raise ArgumentError(f"dt must be above 0, came {dt!r}")
         self.dt = float(dt)
         self.W = uniform(3 * state_size, features, fan_in=state_size)
         self.U = uniform(3 * state_size, state_size, fan_in=state_size)
         self.b = nn.Parameter(torch.zeros(3 * state_size)) if bias else None
-        self.C = uniform(out_features or features, state_size, fan_in=state_size)
+        self.C = uniform(self.out_features, state_size, fan_in=state_size)
 
     @property
     def state_shape(self) -> tuple[int, ...]:

@@ -8,14 +8,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from holdfast._arguments import checked, positive
+from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.kernels import rnn
 from holdfast.kernels.rnn import ACTIVATIONS, Activation
-from holdfast.nn.base import AbstractRecurrent, uniform
+from holdfast.nn.base import AbstractRecurrent
 from holdfast.nn.recurrence import Recurrence, Structure
 from holdfast.nn.system import RateNetwork
+from holdfast.nn.weights import uniform
 from holdfast.parameterizations import AbstractMatrixParameterization, AbstractParameterization
 
 
@@ -69,7 +70,6 @@ class ContinuousRNN(AbstractRecurrent):
             out_features=out_features, W=W,
         )  # fmt: skip
         super().__init__(features, state_size, bidirectional=bidirectional, **choices)
-        positive(out_features=out_features)
         if activation not in ACTIVATIONS:
             raise unknown_name("activation", activation, ACTIVATIONS)
         if not dt > 0:
@@ -79,7 +79,7 @@ class ContinuousRNN(AbstractRecurrent):
         self.recurrence = Recurrence(state_size, structure, parameterization, "continuous", W, self.dt)
         self.U = uniform(state_size, features, fan_in=features)
         self.b = nn.Parameter(torch.zeros(state_size)) if bias else None
-        self.C = uniform(out_features or features, state_size, fan_in=state_size)
+        self.C = uniform(self.out_features, state_size, fan_in=state_size)
 
     @property
     def state_shape(self) -> tuple[int, ...]:

@@ -10,15 +10,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from holdfast._arguments import checked, positive
+from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.kernels import scan
 from holdfast.nn.activations import ACTIVATIONS
-from holdfast.nn.base import AbstractRecurrent, as_eigenvalues, uniform, zero_after
+from holdfast.nn.base import AbstractRecurrent, zero_after
 from holdfast.nn.discretize import Discretization, discretize
 from holdfast.nn.system import LinearSystem, StateSpaceModel, single_system
-from holdfast.parameterizations import AbstractParameterization, fit_constants, get
+from holdfast.nn.weights import as_eigenvalues, free_weight, own_values, uniform, with_numbers
+from holdfast.parameterizations import AbstractParameterization
 
 READ_OUTS = ("identity", "tanh", "relu", "gelu", "sigmoid")
 
@@ -73,30 +74,25 @@ class DiagonalSSM(AbstractRecurrent):
             raise unknown_name("activation", activation, READ_OUTS)
         if not 0 < dt < math.inf:
             raise ArgumentError(f"dt must be a finite number above 0, came {dt!r}")
-        positive(out_features=out_features)
         if time == "discrete" and (dt != 1.0 or discretization != "zoh"):
             raise ArgumentError("in discrete time there is nothing to discretise; leave dt and discretization out")
         self.time = time
         self.dt = float(dt)
         self.discretization: Discretization = discretization
         self.activation = activation
-        dtype, home = torch.get_default_dtype(), torch.get_default_device()
-        with torch.device("cpu"):  # a model that is built on the meta device has numbers in its constants all the same
-            lam = _default_eigenvalues(state_size, time) if eigenvalues is None else eigenvalues
-            lam = as_eigenvalues(lam, (state_size,), real=True, layer="DiagonalSSM")
-            self.parameterization = fit_constants(get(parameterization, time=time), lam)
-            free = self.parameterization.inverse(lam.to(dtype))
-        self.w = nn.Parameter(free.to(home))
+        start = with_numbers(eigenvalues, lambda: _default_eigenvalues(state_size, time))
+        lam = as_eigenvalues(start, (state_size,), real=True, layer="DiagonalSSM")
+        self.parameterization, self.w = free_weight(parameterization, time, lam)
         self.U = uniform(state_size, features, fan_in=features)
         self.b = nn.Parameter(torch.zeros(state_size)) if bias else None
-        self.C = uniform(out_features or features, state_size, fan_in=state_size)
+        self.C = uniform(self.out_features, state_size, fan_in=state_size)
 
     @property
     def state_shape(self) -> tuple[int, ...]:
         return (self.state_size,)
 
     def eigenvalues(self) -> Float[Tensor, " state"]:
-        return self.parameterization(self.w)
+        return own_values(self.parameterization, self.w)
 
     @torch.no_grad()
     def set_eigenvalues_(self, lam: Float[Tensor, " state"]) -> None:
@@ -110,7 +106,7 @@ class DiagonalSSM(AbstractRecurrent):
             "time": self.time,
             "activation": self.activation,
         }
-        made |= {"bias": self.b is not None, "out_features": self.C.shape[0]}
+        made |= {"bias": self.b is not None, "out_features": self.out_features}
         return made | ({"dt": self.dt, "discretization": self.discretization} if self.time == "continuous" else {})
 
     @property

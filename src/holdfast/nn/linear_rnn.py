@@ -8,14 +8,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from holdfast._arguments import checked, positive
+from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.kernels import rnn, scan
-from holdfast.nn.base import AbstractRecurrent, uniform
+from holdfast.nn.base import AbstractRecurrent
 from holdfast.nn.discretize import Discretization, discretize, discretize_dense
 from holdfast.nn.recurrence import Recurrence, Structure
 from holdfast.nn.system import LinearSystem, single_system
+from holdfast.nn.weights import uniform
 from holdfast.parameterizations import AbstractMatrixParameterization, AbstractParameterization
 
 
@@ -67,7 +68,6 @@ class LinearRNN(AbstractRecurrent):
             bias=bias, out_features=out_features, W=W,
         )  # fmt: skip
         super().__init__(features, state_size, bidirectional=bidirectional, **choices)
-        positive(out_features=out_features)
         if discretization not in ("zoh", "euler"):
             raise unknown_name("discretization", discretization, ("zoh", "euler"))
         if time == "discrete" and (dt != 1.0 or discretization != "zoh"):
@@ -80,7 +80,7 @@ class LinearRNN(AbstractRecurrent):
         self.recurrence = Recurrence(state_size, structure, parameterization, time, W)
         self.U = uniform(state_size, features, fan_in=features)
         self.b = nn.Parameter(torch.zeros(state_size)) if bias else None
-        self.C = uniform(out_features or features, state_size, fan_in=state_size)
+        self.C = uniform(self.out_features, state_size, fan_in=state_size)
 
     @property
     def state_shape(self) -> tuple[int, ...]:

@@ -14,9 +14,10 @@ from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.errors import ArgumentError
 from holdfast.kernels import lru
-from holdfast.nn.base import AbstractRecurrent, as_eigenvalues, uniform
+from holdfast.nn.base import AbstractRecurrent, zero_after
 from holdfast.nn.system import LinearSystem, single_system
-from holdfast.parameterizations import AbstractParameterization, fit_constants, get
+from holdfast.nn.weights import as_eigenvalues, free_weight, placed, uniform, with_numbers
+from holdfast.parameterizations import AbstractParameterization
 
 
 class LRU(AbstractRecurrent):
@@ -26,7 +27,7 @@ class LRU(AbstractRecurrent):
     state_size).
 
     Args:
-        features: number of input and of output features.
+        features: number of input features.
         state_size: number of complex states.
         parameterization: f, which gives the moduli |lam|, by name or as an object of `holdfast.parameterizations`.
         r_min: smallest modulus of the ring that lam starts in, uniform in area (linrec, Lemma 6).
@@ -35,6 +36,7 @@ class LRU(AbstractRecurrent):
         normalize: whether there is a gamma. It starts at sqrt(1 - |lam|^2), so that white noise in gives a state of
             unit size, and is learned.
         eigenvalues: where lam starts (state_size,), instead of the ring.
+        out_features: number of outputs; None is `features`. For another number D is a matrix (out_features, features).
         bidirectional: also read the sequence from its end, with weights of its own, and add the outputs.
 
     Memory of a training step, in numbers: x, y, their gradients, and 2 T state_size for each sequence, for h.
@@ -55,30 +57,29 @@ class LRU(AbstractRecurrent):
         max_phase: float = 2 * math.pi,
         normalize: bool = True,
         eigenvalues: Complex[Tensor, " state"] | None = None,
+        out_features: int | None = None,
         bidirectional: bool = False,
     ) -> None:
         choices: dict[str, Any] = dict(
             parameterization=parameterization, r_min=r_min, r_max=r_max, max_phase=max_phase, normalize=normalize,
-            eigenvalues=eigenvalues,
+            eigenvalues=eigenvalues, out_features=out_features,
         )  # fmt: skip
         super().__init__(features, state_size, bidirectional=bidirectional, **choices)
         if not 0 <= r_min < r_max <= 1:
             raise ArgumentError(f"the ring needs 0 <= r_min < r_max <= 1, came r_min={r_min!r}, r_max={r_max!r}")
         if not math.isfinite(max_phase):
             raise ArgumentError(f"max_phase must be finite, came {max_phase!r}")
-        if eigenvalues is None:
-            eigenvalues = ring(state_size, r_min, r_max, max_phase)
-        lam = as_eigenvalues(eigenvalues, (state_size,), real=False, layer="LRU")
-        dtype = torch.get_default_dtype()
+        start = with_numbers(eigenvalues, lambda: ring(state_size, r_min, r_max, max_phase))
+        lam = as_eigenvalues(start, (state_size,), real=False, layer="LRU")
         modulus = lam.abs()
-        self.parameterization = fit_constants(get(parameterization, time="discrete"), modulus)
-        self.w = nn.Parameter(self.parameterization.inverse(modulus.to(dtype)))
-        self.phase = nn.Parameter(lam.angle().to(dtype))
-        self.log_gamma = nn.Parameter(0.5 * torch.log1p(-(modulus**2)).to(dtype)) if normalize else None
+        self.parameterization, self.w = free_weight(parameterization, "discrete", modulus)
+        self.phase = placed(lam.angle().to(self.w.dtype))
+        self.log_gamma = placed(0.5 * torch.log1p(-(modulus**2)).to(self.w.dtype)) if normalize else None
         # variances 1/(2 features) and 1/state_size of the complex Glorot rule
         self.B = nn.Parameter(torch.randn(2 * state_size, features) / math.sqrt(2 * features))
-        self.C = nn.Parameter(torch.randn(features, 2 * state_size) / math.sqrt(state_size))
-        self.D = uniform(features, fan_in=1)
+        self.C = nn.Parameter(torch.randn(self.out_features, 2 * state_size) / math.sqrt(state_size))
+        square = self.out_features == features
+        self.D = uniform(features, fan_in=1) if square else uniform(self.out_features, features, fan_in=features)
 
     @property
     def state_shape(self) -> tuple[int, ...]:
@@ -112,20 +113,23 @@ class LRU(AbstractRecurrent):
         return torch.cat([re, -im], dim=1)
 
     def choices(self) -> dict[str, Any]:
-        return {"parameterization": self.parameterization.key, "normalize": self.log_gamma is not None}
+        made = {"parameterization": self.parameterization.key, "normalize": self.log_gamma is not None}
+        return {**made, "out_features": self.out_features}
 
     def linear_system(self) -> LinearSystem:
         B = torch.complex(*self._input_matrix().chunk(2))
         C = torch.complex(*self.C.chunk(2, dim=1))
-        return single_system(self.eigenvalues(), B, None, C, torch.diag(self.D))
+        return single_system(self.eigenvalues(), B, None, C, torch.diag(self.D) if self.D.ndim == 1 else self.D)
 
     def _run(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
     ) -> tuple[Tensor, Tensor]:
         re, im = self._pair()
-        return lru(
-            x, re, im, self._input_matrix(), self._output_matrix(), self.D, state, lengths=lengths, reverse=reverse
+        direct = self.D if self.D.ndim == 1 else None
+        y, last = lru(
+            x, re, im, self._input_matrix(), self._output_matrix(), direct, state, lengths=lengths, reverse=reverse
         )
+        return (y if self.D.ndim == 1 else y + zero_after(functional.linear(x, self.D), lengths)), last
 
     def _coefficients(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """What one step multiplies with: h+ = same o h + cross o (h with its halves swapped) + b u, y = c h + D u."""
@@ -137,7 +141,8 @@ class LRU(AbstractRecurrent):
         same, cross, b, c = self._keep("coefficients", sources, self._coefficients)
         swapped = state.roll(self.state_size, -1)
         h = torch.addcmul(torch.addcmul(functional.linear(x, b), same, state), cross, swapped)
-        return torch.addcmul(functional.linear(h, c), self.D, x), h
+        y = functional.linear(h, c)
+        return (torch.addcmul(y, self.D, x) if self.D.ndim == 1 else y + functional.linear(x, self.D)), h
 
 
 def ring(state_size: int, r_min: float, r_max: float, max_phase: float = 2 * math.pi) -> Complex[Tensor, " state"]:

@@ -12,9 +12,10 @@ from holdfast._arguments import checked, positive
 from holdfast.errors import ArgumentError
 from holdfast.kernels import causal_conv
 from holdfast.kernels.selective import selective_heads
-from holdfast.nn.base import check_step_range, uniform, zero_after
-from holdfast.nn.mamba_base import AbstractMamba, scaled, step_bias, whole_expansion
+from holdfast.nn.base import zero_after
+from holdfast.nn.mamba_base import AbstractMamba, whole_expansion
 from holdfast.nn.s4d import initial_modes
+from holdfast.nn.weights import check_step_range, free_weight, scaled, step_bias, uniform, with_numbers
 from holdfast.parameterizations import AbstractParameterization
 
 
@@ -84,9 +85,8 @@ class Mamba2(AbstractMamba):
                 f"divide the heads, came head_size={head_size}, groups={groups}"
             )
         self.channels = self.inner + 2 * groups * state_size
-        with torch.device("cpu"):
-            lam = initial_modes("real", self.heads)
-        self._start_rates(lam, parameterization)
+        lam = with_numbers(None, lambda: initial_modes("real", self.heads))
+        self.parameterization, self.w = free_weight(parameterization, "continuous", lam)
         self.in_proj = nn.Linear(features, self.inner + self.channels + self.heads, bias=bias)
         self.conv_weight = uniform(self.channels, taps, fan_in=taps)
         self.conv_bias = uniform(self.channels, fan_in=taps) if conv_bias else None

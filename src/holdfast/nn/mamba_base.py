@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from typing import Any, ClassVar, Self
 
@@ -12,8 +11,10 @@ from torch.nn import functional
 
 from holdfast._types import Time
 from holdfast.errors import ArgumentError
-from holdfast.nn.base import AbstractRecurrent, as_eigenvalues
-from holdfast.parameterizations import AbstractParameterization, fit_constants, get
+from holdfast.nn.base import AbstractRecurrent
+from holdfast.nn.order import backwards, taken
+from holdfast.nn.weights import as_eigenvalues, own_values
+from holdfast.parameterizations import AbstractParameterization
 
 
 class AbstractMamba(AbstractRecurrent):
@@ -43,14 +44,6 @@ class AbstractMamba(AbstractRecurrent):
     @abstractmethod
     def _sizes_of(cls, mixer: Any) -> tuple[int, int, dict[str, Any]]:
         """Features, states and choices of a block with the sizes of transformers' mixer."""
-
-    def _start_rates(self, lam: Tensor, parameterization: str | AbstractParameterization) -> None:
-        """The free weights whose A is `lam`; they have numbers also where the block is built on the meta device."""
-        home = torch.get_default_device()
-        with torch.device("cpu"):
-            self.parameterization = fit_constants(get(parameterization, time="continuous"), lam)
-            free = self.parameterization.inverse(lam.to(torch.get_default_dtype()))
-        self.w = nn.Parameter(free.to(home))
 
     @classmethod
     def from_transformers(cls, mixer: nn.Module) -> Self:
@@ -105,7 +98,7 @@ class AbstractMamba(AbstractRecurrent):
             )
 
     def eigenvalues(self) -> Tensor:
-        return self.parameterization(self.w)
+        return own_values(self.parameterization, self.w)
 
     @torch.no_grad()
     def set_eigenvalues_(self, lam: Tensor) -> None:
@@ -139,28 +132,3 @@ def whole_expansion(name: str, inner: int, features: int) -> int:
     if inner % features:
         raise ArgumentError(f"{name}: expected inner channels in whole multiples of {features} features, came {inner}")
     return inner // features
-
-
-def step_bias(count: int, dt_min: float, dt_max: float) -> Tensor:
-    """Biases whose softplus is log-uniform between `dt_min` and `dt_max`."""
-    target = torch.exp(torch.rand(count) * math.log(dt_max / dt_min) + math.log(dt_min))
-    return target + torch.log(-torch.expm1(-target))
-
-
-def scaled(delta: Tensor, dt: Tensor | float | None) -> Tensor:
-    """Step sizes (..., channels) times `dt`, a number or (...)."""
-    return delta if dt is None else delta * (dt.unsqueeze(-1) if isinstance(dt, Tensor) else dt)
-
-
-def backwards(x: Tensor, lengths: Tensor | None) -> Tensor:
-    """For each row its steps from the last to the first, (batch, time); those after its end stay where they are."""
-    steps = torch.arange(x.shape[1], device=x.device).expand(x.shape[:2])
-    if lengths is None:
-        return x.shape[1] - 1 - steps
-    ends = lengths.unsqueeze(-1)
-    return torch.where(steps < ends, ends - 1 - steps, steps)
-
-
-def taken(x: Tensor, order: Tensor) -> Tensor:
-    """The steps of x, (batch, time, features), in another order."""
-    return x.gather(1, order.unsqueeze(-1).expand(x.shape))

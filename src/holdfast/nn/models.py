@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -10,31 +9,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from holdfast._arguments import checked, positive
-from holdfast.errors import ArgumentError, DtypeError, ShapeError, unknown_name
+from holdfast.errors import ArgumentError, DtypeError, ShapeError
 from holdfast.kernels import checks
-from holdfast.nn.base import AbstractRecurrent, zero_after
+from holdfast.nn.base import Lengths, as_lengths, zero_after
 from holdfast.nn.blocks import GatedBlock, HyenaBlock, NaiveBlock
-from holdfast.nn.continuous_gru import ContinuousGRU
-from holdfast.nn.continuous_rnn import ContinuousRNN
-from holdfast.nn.diagonal_ssm import DiagonalSSM
-from holdfast.nn.linear_rnn import LinearRNN
-from holdfast.nn.lru import LRU
-from holdfast.nn.s4d import S4D
-from holdfast.nn.selective_ssm import SelectiveSSM
-
-LAYERS: dict[str, type[AbstractRecurrent]] = {
-    "diagonal": DiagonalSSM,
-    "lru": LRU,
-    "s4d": S4D,
-    "selective": SelectiveSSM,
-    "linear": LinearRNN,
-    "rnn": ContinuousRNN,
-    "gru": ContinuousGRU,
-}
-LayerChoice = str | Callable[[int], AbstractRecurrent]
+from holdfast.nn.pretrained import Pretrained, arguments_of
+from holdfast.nn.stack import AbstractStack, LayerChoice, build_layer, step_through, through
 
 
-class SequenceModel(nn.Module):
+class SequenceModel(AbstractStack, Pretrained):
     """Encode, `depth` blocks around a recurrent layer, decode: (batch, time, features) to (batch, time, out_features).
 
     States are a tuple with one entry for each block.
@@ -68,6 +51,7 @@ class SequenceModel(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
+        self.arguments = arguments_of(locals())
         positive(features=features, width=width, depth=depth, out_features=out_features)
         if block == "naive" and (expansion != 1 or dropout):
             raise ArgumentError("a naive block is tanh alone; leave expansion and dropout out")
@@ -75,7 +59,7 @@ class SequenceModel(nn.Module):
         self.encoder = nn.Linear(features, width)
         self.blocks = nn.ModuleList()
         for _ in range(depth):
-            mixer = _build(layer, width, state_size, options)
+            mixer = build_layer(layer, width, state_size, options)
             made = GatedBlock(mixer, expansion=expansion, dropout=dropout) if block == "gated" else NaiveBlock(mixer)
             self.blocks.append(made)
         self.norm = nn.LayerNorm(width) if block == "gated" else nn.Identity()
@@ -86,7 +70,7 @@ class SequenceModel(nn.Module):
         x: Float[Tensor, "batch time features"],
         state: tuple[Any, ...] | None = None,
         *,
-        lengths: Int[Tensor, " batch"] | None = None,
+        lengths: Lengths | None = None,
         dt: Any = None,
         resets: Bool[Tensor, "batch time"] | None = None,
         cu_seqlens: Int[Tensor, " bounds"] | None = None,
@@ -104,13 +88,14 @@ class SequenceModel(nn.Module):
                 lengths; states then have one entry for each sequence.
             return_state: whether the states at the end are wanted; otherwise None comes in their place.
         """
+        lengths = as_lengths(lengths, x)
         h, states = self.hidden(
             x, state, lengths=lengths, dt=dt, resets=resets, cu_seqlens=cu_seqlens, return_state=return_state
         )
         return zero_after(self.decoder(h), lengths), states
 
     def hidden(
-        self, x: Tensor, state: tuple[Any, ...] | None = None, *, lengths: Tensor | None = None, dt: Any = None,
+        self, x: Tensor, state: tuple[Any, ...] | None = None, *, lengths: Lengths | None = None, dt: Any = None,
         resets: Tensor | None = None, cu_seqlens: Tensor | None = None, return_state: bool = True,
     ) -> tuple[Tensor, tuple[Any, ...] | None]:  # fmt: skip
         """The normalised hidden sequence (batch, time, width) before the decoder, and the states at the end.
@@ -126,8 +111,9 @@ class SequenceModel(nn.Module):
             return_state: whether the states at the end are wanted; otherwise None comes in their place.
         """
         _check_input(self, x, ("batch", "time", "features"))
+        lengths = as_lengths(lengths, x)
         how = {"lengths": lengths, "dt": dt, "resets": resets, "cu_seqlens": cu_seqlens}
-        h, states = _through(self.blocks, self.encoder(x), state, return_state, **how)
+        h, states = through(self.blocks, self.encoder(x), state, return_state, **how)
         return self.norm(h), states
 
     def step(
@@ -147,11 +133,14 @@ class SequenceModel(nn.Module):
             resets: bool (batch,): the states of a marked row are zero before the step; None marks none.
         """
         _check_input(self, x, ("batch", "features"))
-        h, states = _step_through(self.blocks, self.encoder(x), state, dt=dt, resets=resets)
+        h, states = step_through(self.blocks, self.encoder(x), state, dt=dt, resets=resets)
         return self.decoder(self.norm(h)), states
 
+    def _first_input(self) -> Tensor:
+        return self.encoder.weight.new_zeros(1, self.features)
 
-class SequenceClassifier(nn.Module):
+
+class SequenceClassifier(Pretrained):
     """A SequenceModel pooled over time before its decoder: (batch, time, features) to (batch, classes).
 
     Args:
@@ -167,6 +156,7 @@ class SequenceClassifier(nn.Module):
         self, features: int, classes: int, width: int, *, pool: Literal["mean", "last"] = "mean", **options: Any
     ) -> None:
         super().__init__()
+        self.arguments = arguments_of(locals())
         positive(classes=classes)
         self.pool = pool
         self.model = SequenceModel(features, width, out_features=classes, **options)
@@ -175,7 +165,7 @@ class SequenceClassifier(nn.Module):
         self,
         x: Float[Tensor, "batch time features"],
         *,
-        lengths: Int[Tensor, " batch"] | None = None,
+        lengths: Lengths | None = None,
         dt: Any = None,
         resets: Bool[Tensor, "batch time"] | None = None,
         cu_seqlens: Int[Tensor, " bounds"] | None = None,
@@ -193,13 +183,14 @@ class SequenceClassifier(nn.Module):
         _check_input(self.model, x, ("batch", "time", "features"))
         if x.shape[1] == 0:
             raise ShapeError(f"a classifier needs at least one time step, came x of shape {tuple(x.shape)}")
+        lengths = as_lengths(lengths, x)
         how = {"lengths": lengths, "dt": dt, "resets": resets, "cu_seqlens": cu_seqlens}
         h, _ = self.model.hidden(x, **how, return_state=False)
         pooled = _pool(h, lengths, self.pool) if cu_seqlens is None else _pool_packed(h, cu_seqlens, self.pool)
         return self.model.decoder(pooled)
 
 
-class LanguageModel(nn.Module):
+class LanguageModel(AbstractStack, Pretrained):
     """Hyena-type blocks with a real diagonal state-space model as the mixer (StableSSM, Sec. 4.2 and App. C).
 
     Tokens (batch, time) to scores (batch, time, vocabulary); the output shares the embedding's weight.
@@ -229,13 +220,14 @@ class LanguageModel(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
+        self.arguments = arguments_of(locals())
         positive(vocabulary=vocabulary, width=width, depth=depth)
         if layer == "s4d":
             options = {"initialization": "real", "parameterization": "best", **options}
         self.embedding = nn.Embedding(vocabulary, width)
         nn.init.normal_(self.embedding.weight, std=width**-0.5)
         self.blocks = nn.ModuleList(
-            HyenaBlock(_build(layer, width, state_size, options), expansion=expansion, dropout=dropout)
+            HyenaBlock(build_layer(layer, width, state_size, options), expansion=expansion, dropout=dropout)
             for _ in range(depth)
         )
         self.norm = nn.LayerNorm(width)
@@ -245,7 +237,7 @@ class LanguageModel(nn.Module):
         tokens: Int[Tensor, "batch time"],
         state: tuple[Any, ...] | None = None,
         *,
-        lengths: Int[Tensor, " batch"] | None = None,
+        lengths: Lengths | None = None,
         resets: Bool[Tensor, "batch time"] | None = None,
         cu_seqlens: Int[Tensor, " bounds"] | None = None,
         return_state: bool = True,
@@ -262,8 +254,9 @@ class LanguageModel(nn.Module):
             return_state: whether the states at the end are wanted; otherwise None comes in their place.
         """
         embedded = self._embed(tokens, ("batch", "time"))
+        lengths = as_lengths(lengths, tokens)
         how = {"lengths": lengths, "dt": None, "resets": resets, "cu_seqlens": cu_seqlens}
-        h, states = _through(self.blocks, embedded, state, return_state, **how)
+        h, states = through(self.blocks, embedded, state, return_state, **how)
         return zero_after(self._scores(h), lengths), states
 
     def step(
@@ -280,8 +273,11 @@ class LanguageModel(nn.Module):
             state: states before this token, one entry for each block; None is zeros.
             resets: bool (batch,): the states of a marked row are zero before this token; None marks none.
         """
-        h, states = _step_through(self.blocks, self._embed(tokens, ("batch",)), state, dt=None, resets=resets)
+        h, states = step_through(self.blocks, self._embed(tokens, ("batch",)), state, dt=None, resets=resets)
         return self._scores(h), states
+
+    def _first_input(self) -> Tensor:
+        return torch.zeros(1, dtype=torch.int64, device=self.embedding.weight.device)
 
     def _embed(self, tokens: Tensor, dims: tuple[str, ...]) -> Tensor:
         kinds = (torch.int64, torch.int32)
@@ -316,51 +312,6 @@ def _check_input(model: SequenceModel, x: Tensor, dims: tuple[str, ...]) -> None
         raise DtypeError(
             f"SequenceModel: x is {x.dtype} and the weights are {weight.dtype}; convert one: x.to(...) or model.to(...)"
         )
-
-
-def _build(layer: LayerChoice, width: int, state_size: int, options: dict[str, Any]) -> AbstractRecurrent:
-    if not isinstance(layer, str):
-        if options:
-            raise ArgumentError(f"a layer given as a function takes no options, came {sorted(options)}")
-        try:
-            made = layer(width)
-        except Exception as error:
-            raise ArgumentError(f"layer must be a function from the width to a layer; it failed: {error}") from error
-        if not isinstance(made, AbstractRecurrent):
-            raise ArgumentError(f"layer must return a layer of holdfast for a width, came {checks.describe(made)}")
-        return made
-    if layer not in LAYERS:
-        raise unknown_name("layer", layer, LAYERS)
-    return LAYERS[layer](width, state_size, **options)
-
-
-def _through(
-    blocks: nn.ModuleList, x: Tensor, state: tuple[Any, ...] | None, return_state: bool, **how: Any
-) -> tuple[Tensor, tuple[Any, ...] | None]:
-    states = []
-    for block, before in zip(blocks, _states(blocks, state), strict=True):
-        x, after = block(x, before, return_state=return_state, **how)
-        states.append(after)
-    return x, tuple(states) if return_state else None
-
-
-def _step_through(
-    blocks: nn.ModuleList, x: Tensor, state: tuple[Any, ...] | None, **how: Any
-) -> tuple[Tensor, tuple[Any, ...]]:
-    states = []
-    for block, before in zip(blocks, _states(blocks, state), strict=True):
-        x, after = block.step(x, before, **how)  # type: ignore[operator]
-        states.append(after)
-    return x, tuple(states)
-
-
-def _states(blocks: nn.ModuleList, state: tuple[Any, ...] | None) -> tuple[Any, ...]:
-    if state is None:
-        return (None,) * len(blocks)
-    if not isinstance(state, (tuple, list)) or len(state) != len(blocks):
-        came = len(state) if isinstance(state, (tuple, list)) else checks.describe(state)
-        raise ShapeError(f"expected a state with one entry for each of the {len(blocks)} blocks, came {came}")
-    return state
 
 
 def _pool(h: Tensor, lengths: Tensor | None, how: str) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from holdfast._arguments import checked, positive
 from holdfast._types import Time
 from holdfast.errors import ShapeError, unknown_name
+from holdfast.nn.weights import placed, with_numbers
 from holdfast.parameterizations import (
     AbstractMatrixParameterization,
     AbstractParameterization,
@@ -55,18 +56,19 @@ class Recurrence(nn.Module):
             raise unknown_name("structure", structure, ("dense", "diagonal"))
         self.time: Time = time
         self.structure = structure
-        W = _default(size, structure, time) if initial is None else initial.detach()
+        W = with_numbers(initial, lambda: _default(size, structure, time))
         expected = (size, size) if structure == "dense" else (size,)
         if tuple(W.shape) != expected:
             raise ShapeError(
                 f"expected a {structure} recurrent weight W (`initial`) of shape {expected}, came {tuple(W.shape)}"
             )
-        self.parameterization = self._choose(parameterization, W, dt)
-        W = W.to(torch.get_default_dtype())
-        if initial is None and isinstance(self.parameterization, EulerContraction):
-            W = self.parameterization.project(W)  # a long step asks for a slower start
-        self.free = nn.ParameterList()
-        self._store(W)
+        home = torch.get_default_device()
+        with torch.device("cpu"):  # numbers are needed also where the layer is built on the meta device
+            self.parameterization = self._choose(parameterization, W, dt)
+            W = W.to(torch.get_default_dtype())
+            if initial is None and isinstance(self.parameterization, EulerContraction):
+                W = self.parameterization.project(W)  # a long step asks for a slower start
+            self._store(W, home)
 
     def _choose(
         self, wanted: str | nn.Module, W: Tensor, dt: float | None
@@ -89,10 +91,9 @@ class Recurrence(nn.Module):
         size = eigenvalues.real if self.time == "continuous" else eigenvalues.abs()
         return Normal(fit_constants(get(wanted, time=self.time), size))  # type: ignore[arg-type]
 
-    def _store(self, W: Tensor) -> None:
+    def _store(self, W: Tensor, home: torch.device) -> None:
         free = self.parameterization.right_inverse(W)
-        for weight in free if isinstance(free, tuple) else (free,):
-            self.free.append(nn.Parameter(weight.clone(memory_format=torch.contiguous_format)))
+        self.free = nn.ParameterList(placed(x, home) for x in (free if isinstance(free, tuple) else (free,)))
 
     def forward(self) -> Tensor:
         """W of the present free weights."""
@@ -101,7 +102,9 @@ class Recurrence(nn.Module):
     def eigenvalues(self) -> Tensor:
         """Eigenvalues of W: real for a diagonal one, complex for a dense one."""
         W = self()
-        return W if W.ndim == 1 else torch.linalg.eigvals(W)
+        if W.ndim == 2:
+            return torch.linalg.eigvals(W)
+        return W.clone() if W is self.free[0] else W
 
     @torch.no_grad()
     def switch_(
@@ -117,8 +120,7 @@ class Recurrence(nn.Module):
         """
         W = self() if W is None else W
         self.parameterization = parameterization
-        self.free = nn.ParameterList()
-        self._store(W)
+        self._store(W, W.device)
 
     @torch.no_grad()
     def set_(self, W: Tensor) -> None:

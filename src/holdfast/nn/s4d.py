@@ -14,10 +14,20 @@ from holdfast._types import Time
 from holdfast.errors import ArgumentError
 from holdfast.kernels import s4d, scan
 from holdfast.kernels.s4d import s4d_step
-from holdfast.nn.base import AbstractRecurrent, as_eigenvalues, check_step_range, zero_after
+from holdfast.nn.base import AbstractRecurrent, zero_after
 from holdfast.nn.discretize import discretize
-from holdfast.nn.system import LinearSystem
-from holdfast.parameterizations import AbstractParameterization, fit_constants, get
+from holdfast.nn.system import LinearSystem, single_system
+from holdfast.nn.weights import (
+    as_eigenvalues,
+    check_step_range,
+    free_weight,
+    mixed,
+    own_values,
+    placed,
+    read_out,
+    with_numbers,
+)
+from holdfast.parameterizations import AbstractParameterization
 
 Initialization = Literal["lin", "inv", "legs", "real"]
 
@@ -30,7 +40,7 @@ class S4D(AbstractRecurrent):
     features, modes, 2) real pairs, or (batch, features, state_size) where modes are real.
 
     Args:
-        features: number of input and of output features.
+        features: number of input features.
         state_size: real numbers of state for each feature; even unless modes are real.
         initialization: where lam starts, with N modes n = 0, 1, ...: "lin" -1/2 + i pi n; "inv" -1/2 + i
             (N/pi)(N/(2n+1) - 1); "legs" the normal part of HiPPO-LegS; "real" -(n+1), real modes with y = C h + D u.
@@ -39,6 +49,7 @@ class S4D(AbstractRecurrent):
         dt_min: smallest step; the features' steps start log-uniform between it and `dt_max`.
         dt_max: largest step at the start.
         eigenvalues: where lam starts (features, modes), instead of `initialization`.
+        out_features: number of outputs; None is `features`. Another number needs a matrix E more, which maps y to the outputs.
         bidirectional: also read the sequence from its end, with weights of its own, and add the outputs.
 
     `dt` of forward and step multiplies exp(log_dt).
@@ -62,11 +73,12 @@ class S4D(AbstractRecurrent):
         dt_min: float = 1e-3,
         dt_max: float = 1e-1,
         eigenvalues: Complex[Tensor, "features modes"] | Float[Tensor, "features modes"] | None = None,
+        out_features: int | None = None,
         bidirectional: bool = False,
     ) -> None:
         choices: dict[str, Any] = dict(
             initialization=initialization, discretization=discretization, parameterization=parameterization,
-            dt_min=dt_min, dt_max=dt_max, eigenvalues=eigenvalues,
+            dt_min=dt_min, dt_max=dt_max, eigenvalues=eigenvalues, out_features=out_features,
         )  # fmt: skip
         super().__init__(features, state_size, bidirectional=bidirectional, **choices)
         if initialization != "real" and state_size % 2:
@@ -74,20 +86,17 @@ class S4D(AbstractRecurrent):
         check_step_range(dt_min, dt_max)
         self.discretization: Literal["zoh", "bilinear"] = discretization
         self.modes = state_size if initialization == "real" else state_size // 2
-        dtype, home = torch.get_default_dtype(), torch.get_default_device()
-        with torch.device("cpu"):  # a model that is built on the meta device has numbers in its constants all the same
-            if eigenvalues is None:
-                eigenvalues = initial_modes(initialization, self.modes).expand(features, self.modes)
-            lam = as_eigenvalues(eigenvalues, (features, self.modes), real=initialization == "real", layer="S4D")
-            self.parameterization = fit_constants(get(parameterization, time="continuous"), lam.real)
-            free = self.parameterization.inverse(lam.real.to(dtype))
-        self.w = nn.Parameter(free.to(home))
-        self.frequency = nn.Parameter(lam.imag.to(home, dtype).clone()) if lam.is_complex() else None
+        shape = (features, self.modes)
+        start = with_numbers(eigenvalues, lambda: initial_modes(initialization, self.modes).expand(shape))
+        lam = as_eigenvalues(start, shape, real=initialization == "real", layer="S4D")
+        self.parameterization, self.w = free_weight(parameterization, "continuous", lam.real)
+        self.frequency = placed(lam.imag.to(self.w.dtype)) if lam.is_complex() else None
         spread = torch.rand(features) * (math.log(dt_max) - math.log(dt_min)) + math.log(dt_min)
         self.log_dt = nn.Parameter(spread)
         pair = (2,) if lam.is_complex() else ()
         self.C = nn.Parameter(torch.randn(features, self.modes, *pair) * math.sqrt(0.5))
         self.D = nn.Parameter(torch.randn(features))
+        self.E = read_out(features, self.out_features)
 
     @property
     def state_shape(self) -> tuple[int, ...]:
@@ -95,7 +104,7 @@ class S4D(AbstractRecurrent):
         return (self.features, self.modes, *pair)
 
     def eigenvalues(self) -> Tensor:
-        real = self.parameterization(self.w)
+        real = own_values(self.parameterization, self.w)
         return real if self.frequency is None else torch.complex(real, self.frequency)
 
     @torch.no_grad()
@@ -113,14 +122,14 @@ class S4D(AbstractRecurrent):
             return self._run_irregular(x, state, lengths, dt, reverse)
         y, last = self._run_regular(x, state, lengths, dt, reverse, return_state=True)
         assert last is not None
-        return y, last
+        return mixed(y, self.E), last
 
     def _outputs(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
     ) -> Tensor:
         if isinstance(dt, Tensor):
             return self._run_irregular(x, state, lengths, dt, reverse)[0]
-        return self._run_regular(x, state, lengths, dt, reverse, return_state=False)[0]
+        return mixed(self._run_regular(x, state, lengths, dt, reverse, return_state=False)[0], self.E)
 
     def _run_regular(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: float | None, reverse: bool, *,
@@ -145,7 +154,7 @@ class S4D(AbstractRecurrent):
             h0 = torch.view_as_complex(h0.contiguous())
         h, last = scan(factor.reshape_as(v), v, h0, reverse=reverse, lengths=lengths)
         y = self._read(h.reshape(batch, steps, self.features, self.modes), x)
-        return zero_after(y, lengths), self._stored(last.reshape(batch, self.features, self.modes))
+        return mixed(zero_after(y, lengths), self.E), self._stored(last.reshape(batch, self.features, self.modes))
 
     def _factors(self, scale: Tensor | float) -> tuple[Tensor, Tensor]:
         """Factor and input gain of one step, (..., features, modes)."""
@@ -158,13 +167,19 @@ class S4D(AbstractRecurrent):
     def choices(self) -> dict[str, Any]:
         kind = "real" if self.frequency is None else "lin"
         made = {"parameterization": self.parameterization.key, "discretization": self.discretization}
-        return {**made, "initialization": kind}
+        return {**made, "initialization": kind, "out_features": self.out_features}
 
     def linear_system(self) -> LinearSystem:
-        """One system a feature, each with its own step: `dt` is 1, and times are steps."""
+        """One system a feature, or one of all modes behind E, with the features' own steps: `dt` is 1, times are steps."""
         factor, gain = self._factors(1.0)
         # of each conjugate pair only one mode is kept
         C = self.C if self.frequency is None else 2 * torch.view_as_complex(self.C)
+        if self.E is not None:
+            own = torch.eye(self.features, dtype=self.D.dtype, device=self.D.device).unsqueeze(
+                1
+            )  # a mode's own feature
+            B, C = (gain.unsqueeze(-1) * own).flatten(0, 1), (self.E.unsqueeze(-1) * C).flatten(1)
+            return single_system(factor.flatten(), B, None, C, self.E * self.D)
         D = self.D.reshape(-1, 1, 1)
         return LinearSystem(factor, gain.unsqueeze(-1), torch.zeros_like(gain), C.unsqueeze(1), D)
 
@@ -175,7 +190,8 @@ class S4D(AbstractRecurrent):
             sources = (self.w, self.log_dt) if self.frequency is None else (self.w, self.log_dt, self.frequency)
             scale = 1.0 if dt is None else dt
             factor, gain = self._keep(dt, sources, lambda: self._factors(scale))
-        return s4d_step(x, state, factor, gain, self.C, self.D)
+        y, after = s4d_step(x, state, factor, gain, self.C, self.D)
+        return mixed(y, self.E), after
 
     def _read(self, h: Tensor, x: Tensor) -> Tensor:
         if self.frequency is None:

@@ -13,9 +13,21 @@ from torch.nn import functional
 from holdfast._arguments import checked, positive
 from holdfast._types import Time
 from holdfast.kernels import selective
-from holdfast.nn.base import AbstractRecurrent, as_eigenvalues, check_step_range, uniform
+from holdfast.nn.base import AbstractRecurrent
 from holdfast.nn.s4d import initial_modes
-from holdfast.parameterizations import AbstractParameterization, fit_constants, get
+from holdfast.nn.weights import (
+    as_eigenvalues,
+    check_step_range,
+    free_weight,
+    mixed,
+    own_values,
+    read_out,
+    scaled,
+    step_bias,
+    uniform,
+    with_numbers,
+)
+from holdfast.parameterizations import AbstractParameterization
 
 
 class SelectiveSSM(AbstractRecurrent):
@@ -25,13 +37,14 @@ class SelectiveSSM(AbstractRecurrent):
     does. State: (batch, features, state_size).
 
     Args:
-        features: number of input and of output features.
+        features: number of input features.
         state_size: states of each feature.
         rank: rank of W_dt; None is features / 16, rounded up.
         parameterization: f, by name or as an object of `holdfast.parameterizations`.
         dt_min: smallest Delta; on zero input the features' Delta start log-uniform between it and `dt_max`.
         dt_max: largest Delta at the start.
         eigenvalues: where A starts (features, state_size); None is -(n+1) for n = 0, 1, ...
+        out_features: number of outputs; None is `features`. Another number needs a matrix E more, which maps y to the outputs.
         bidirectional: also read the sequence from its end, with weights of its own, and add the outputs.
 
     `dt` of forward and step multiplies Delta.
@@ -55,38 +68,41 @@ class SelectiveSSM(AbstractRecurrent):
         dt_min: float = 1e-3,
         dt_max: float = 1e-1,
         eigenvalues: Float[Tensor, "features state"] | None = None,
+        out_features: int | None = None,
         bidirectional: bool = False,
     ) -> None:
         choices: dict[str, Any] = dict(
-            rank=rank, parameterization=parameterization, dt_min=dt_min, dt_max=dt_max, eigenvalues=eigenvalues
-        )
+            rank=rank, parameterization=parameterization, dt_min=dt_min, dt_max=dt_max, eigenvalues=eigenvalues,
+            out_features=out_features,
+        )  # fmt: skip
         super().__init__(features, state_size, bidirectional=bidirectional, **choices)
         check_step_range(dt_min, dt_max)
         positive(rank=rank)
         self.rank = rank or math.ceil(features / 16)
-        if eigenvalues is None:
-            eigenvalues = initial_modes("real", state_size).expand(features, state_size)
-        lam = as_eigenvalues(eigenvalues, (features, state_size), real=True, layer="SelectiveSSM")
-        self.parameterization = fit_constants(get(parameterization, time="continuous"), lam)
-        self.w = nn.Parameter(self.parameterization.inverse(lam.to(torch.get_default_dtype())))
+        start = with_numbers(eigenvalues, lambda: initial_modes("real", state_size).expand(features, state_size))
+        lam = as_eigenvalues(start, (features, state_size), real=True, layer="SelectiveSSM")
+        self.parameterization, self.w = free_weight(parameterization, "continuous", lam)
         self.project = uniform(self.rank + 2 * state_size, features, fan_in=features)
         self.step_weight = uniform(features, self.rank, fan_in=self.rank)
-        target = torch.exp(torch.rand(features) * math.log(dt_max / dt_min) + math.log(dt_min))
-        self.step_bias = nn.Parameter(target + torch.log(-torch.expm1(-target)))  # softplus of it is the target
+        self.step_bias = nn.Parameter(step_bias(features, dt_min, dt_max))
         self.D = nn.Parameter(torch.ones(features))
+        self.E = read_out(features, self.out_features)
 
     @property
     def state_shape(self) -> tuple[int, ...]:
         return (self.features, self.state_size)
 
     def eigenvalues(self) -> Float[Tensor, "features state"]:
-        return self.parameterization(self.w)
+        return own_values(self.parameterization, self.w)
 
     @torch.no_grad()
     def set_eigenvalues_(self, lam: Float[Tensor, "features state"]) -> None:
         """Moves the free weights so that A is `lam`, (features, state_size)."""
         given = as_eigenvalues(lam, self.state_shape, real=True, layer="SelectiveSSM")
         self.w.copy_(self.parameterization.inverse(given.to(self.w)))
+
+    def choices(self) -> dict[str, Any]:
+        return {"rank": self.rank, "parameterization": self.parameterization.key, "out_features": self.out_features}
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -101,8 +117,7 @@ class SelectiveSSM(AbstractRecurrent):
         return functional.softplus(self.step_bias).unsqueeze(-1)
 
     def _step_sizes(self, raw: Tensor, dt: Tensor | float | None) -> Tensor:
-        delta = functional.softplus(raw + self.step_bias)
-        return delta if dt is None else delta * (dt.unsqueeze(-1) if isinstance(dt, Tensor) else dt)
+        return scaled(functional.softplus(raw + self.step_bias), dt)
 
     def _run(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
@@ -110,13 +125,14 @@ class SelectiveSSM(AbstractRecurrent):
         raw, b, c = self._project(x)
         inside = dt is None
         delta = raw if inside else self._step_sizes(raw, dt)
-        return selective(
+        y, last = selective(
             x, delta, self.eigenvalues(), b, c, self.D, dt_bias=self.step_bias if inside else None,
             dt_softplus=inside, h0=state, lengths=lengths, reverse=reverse,
         )  # fmt: skip
+        return mixed(y, self.E), last
 
     def _step(self, x: Tensor, state: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor]:
         raw, b, c = self._project(x)
         delta = self._step_sizes(raw, dt).unsqueeze(-1)
         h = torch.exp(delta * self.eigenvalues()) * state + delta * x.unsqueeze(-1) * b.unsqueeze(-2)
-        return (h @ c.unsqueeze(-1)).squeeze(-1) + self.D * x, h
+        return mixed((h @ c.unsqueeze(-1)).squeeze(-1) + self.D * x, self.E), h

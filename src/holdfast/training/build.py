@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from holdfast.data.base import AbstractTask
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.nn import LanguageModel, SequenceClassifier, SequenceModel
-from holdfast.nn.models import LAYERS
+from holdfast.nn.stack import LAYERS
 
 KINDS: dict[str, Callable[..., nn.Module]] = {
     "classifier": SequenceClassifier,
@@ -21,7 +21,7 @@ KINDS: dict[str, Callable[..., nn.Module]] = {
 }
 # what the task decides: not to be set in a file
 _GIVEN = {"features", "classes", "out_features", "vocabulary", "options", "self"}
-_OF_LAYERS = {"self", "features", "state_size", "eigenvalues", "W"}
+_OF_LAYERS = {"self", "features", "state_size", "eigenvalues", "W", "out_features"}
 
 
 class Embedded(nn.Module):

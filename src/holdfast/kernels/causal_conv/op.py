@@ -130,7 +130,8 @@ def causal_conv(
     for tensor in given.values():
         dtype = dtype if tensor is None else torch.promote_types(dtype, tensor.dtype)
     tensors = [None if t is None else t.to(dtype) for t in given.values()]
-    if chosen != "native" or (backend == "auto" and autograd.has_tangent(*tensors)):
+    plain = torch.compiler.is_exporting() or autograd.has_tangent(*tensors)
+    if chosen != "native" or (backend == "auto" and plain):
         y, last = causal_conv_reference(*tensors, silu=silu, lengths=lengths)  # type: ignore[arg-type]
     elif autograd.untracked(x):
         y, last = native.causal_conv_forward(*tensors, lengths, silu)  # type: ignore[arg-type, call-arg]

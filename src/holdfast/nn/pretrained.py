@@ -1,0 +1,157 @@
+"""Models in a folder: `config.json` with the arguments that they are built with, `model.safetensors` with their weights.
+
+The two names are those of Hugging Face's hub, from where such a folder is read too.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from holdfast._arguments import checked
+from holdfast._files import write_atomically
+from holdfast.errors import ArgumentError, BackendError, DamagedResultError
+from holdfast.nn.base import AbstractRecurrent
+from holdfast.parameterizations import AbstractParameterization
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+
+
+class Pretrained(nn.Module):
+    """A model that is saved with how it was built; `arguments` are those of its constructor."""
+
+    arguments: dict[str, Any]
+
+    @checked
+    def save_pretrained(self, folder: str | Path, *, state_dict: Mapping[str, Tensor] | None = None) -> None:
+        """Writes `config.json` and `model.safetensors`, which `from_pretrained` reads.
+
+        Args:
+            folder: where they go; it is made where it is missing.
+            state_dict: weights to write; None is `self.state_dict()`.
+        """
+        from safetensors.torch import save
+
+        config = json.dumps({"model": type(self).__name__, "arguments": _plain(self)}, indent=2)
+        weights = self.state_dict() if state_dict is None else state_dict
+        tensors = {name: value.detach().contiguous() for name, value in weights.items()}
+        target = Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        write_atomically(target / WEIGHTS, save(tensors, metadata={"format": "pt"}))
+        write_atomically(target / CONFIG, config.encode())
+
+    @classmethod
+    def from_pretrained(cls, source: str | Path, *, revision: str | None = None) -> Self:
+        """The model that `save_pretrained` wrote, weights bit by bit.
+
+        Args:
+            source: its folder, or the name of a repository on Hugging Face's hub ("user/model"), for which
+                huggingface_hub has to be installed.
+            revision: branch, tag or commit of that repository.
+        """
+        from safetensors.torch import load_file
+
+        if not isinstance(source, str | Path):
+            raise ArgumentError(
+                f"from_pretrained: source must be a folder or the name of a repository, came {source!r}"
+            )
+        folder = Path(source) if Path(source).is_dir() else _downloaded(str(source), revision)
+        arguments = cls._read_config(folder / CONFIG)
+        try:
+            weights = load_file(folder / WEIGHTS)
+            with torch.device("meta"):
+                model = cls(**arguments)
+            model.load_state_dict(weights, assign=True)
+        except Exception as error:
+            raise DamagedResultError(
+                f"{folder} does not hold a whole {cls.__name__} ({type(error).__name__}: {error}); save it again with "
+                "save_pretrained"
+            ) from error
+        return model
+
+    def push_to_hub(self, repository: str, **options: Any) -> Any:
+        """Saves the model into a repository on Hugging Face's hub, which is made where it is missing.
+
+        Args:
+            repository: its name, "user/model".
+            options: keyword arguments of `huggingface_hub.HfApi.upload_folder`, such as `commit_message`.
+        """
+        from tempfile import TemporaryDirectory
+
+        api = _hub(repository).HfApi()
+        with TemporaryDirectory() as folder:
+            self.save_pretrained(folder)
+            api.create_repo(repository, exist_ok=True)
+            return api.upload_folder(repo_id=repository, folder_path=folder, **options)
+
+    @classmethod
+    def _read_config(cls, path: Path) -> dict[str, Any]:
+        try:
+            config = json.loads(path.read_text())
+            kind, arguments = config["model"], dict(config["arguments"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DamagedResultError(
+                f"{path} cannot be read as the config.json of save_pretrained ({type(error).__name__}: {error})"
+            ) from error
+        if kind != cls.__name__:
+            raise ArgumentError(f"{path} describes a {kind}, not a {cls.__name__}; call {kind}.from_pretrained")
+        return arguments
+
+
+@dataclass(frozen=True)
+class Unwritable:
+    """In the place of an argument that JSON does not hold, such as a function: a model with it is still pickled."""
+
+    text: str
+
+
+def arguments_of(scope: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a constructor from its `locals()`, those of `**options` among the others."""
+    known = inspect.signature(scope["__class__"].__init__).parameters  # the class that it is written in, not a heir's
+    found = {name: scope[name] for name in known if name not in ("self", "options")}
+    return {name: _writable(value) for name, value in {**found, **scope.get("options", {})}.items()}
+
+
+def _writable(value: Any) -> Any:
+    try:
+        return json.loads(json.dumps(value))
+    except (TypeError, ValueError):
+        return Unwritable(repr(value))
+
+
+def _plain(model: Pretrained) -> dict[str, Any]:
+    """The arguments as JSON; a parameterization by the name that the layers have now."""
+    arguments = dict(model.arguments)
+    layers = [module for module in model.modules() if isinstance(module, AbstractRecurrent)]
+    forms = {form.key for form in (x.boundary_form for x in layers) if isinstance(form, AbstractParameterization)}
+    if len(forms) == 1 and all(isinstance(x.boundary_form, AbstractParameterization) for x in layers):
+        arguments["parameterization"] = forms.pop()
+    for name, value in arguments.items():
+        if isinstance(value, Unwritable):
+            raise ArgumentError(
+                f"{type(model).__name__}: {name}={value.text} cannot be written into {CONFIG}; build the model with names "
+                "and numbers, or save its state_dict()"
+            )
+    return arguments
+
+
+def _downloaded(repository: str, revision: str | None) -> Path:
+    return Path(_hub(repository).snapshot_download(repository, revision=revision, allow_patterns=[CONFIG, WEIGHTS]))
+
+
+def _hub(repository: str) -> Any:
+    try:
+        import huggingface_hub
+    except ImportError:
+        raise BackendError(
+            f"there is no folder {repository}, and Hugging Face's hub is reached by huggingface_hub, which is not "
+            "installed: pip install huggingface_hub"
+        ) from None
+    return huggingface_hub

@@ -1,0 +1,78 @@
+"""Models in a folder, with how they are built: the same outputs after loading, and errors that say what is wrong."""
+
+import json
+import shutil
+
+import pytest
+import torch
+
+import holdfast
+from holdfast.errors import ArgumentError, DamagedResultError
+from holdfast.nn import LRU, LanguageModel, SequenceClassifier, SequenceModel
+
+MODELS = {
+    "sequence": lambda: SequenceModel(3, 8, depth=2, layer="lru", state_size=4, out_features=2, r_max=0.99),
+    "classifier": lambda: SequenceClassifier(3, 5, 8, pool="last", depth=1, layer="linear", state_size=4).double(),
+    "language": lambda: LanguageModel(11, 8, depth=1, state_size=4, expansion=2),
+}
+
+
+def inputs(model):
+    if isinstance(model, LanguageModel):
+        return torch.arange(10).view(2, 5)
+    return torch.linspace(-1, 1, 30, dtype=next(model.parameters()).dtype).view(2, 5, 3)
+
+
+def outputs(model):
+    found = model.eval()(inputs(model))
+    return found[0] if isinstance(found, tuple) else found
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_saved_model_comes_back_bit_by_bit(kind, tmp_path):
+    model = MODELS[kind]()
+    model.save_pretrained(tmp_path / "new" / "folder")
+    again = type(model).from_pretrained(tmp_path / "new" / "folder")
+    assert torch.equal(outputs(again), outputs(model))
+    assert again.arguments == json.loads((tmp_path / "new" / "folder" / "config.json").read_text())["arguments"]
+    assert all(weight.requires_grad and not weight.is_meta for weight in again.parameters())
+
+
+def test_a_stabilised_model_is_saved_with_its_new_parameterization(tmp_path):
+    model = MODELS["sequence"]()
+    holdfast.stabilize(model, "best")
+    model.save_pretrained(tmp_path)
+    assert torch.equal(outputs(SequenceModel.from_pretrained(tmp_path)), outputs(model))
+
+
+def test_what_cannot_be_written_or_read_is_said(tmp_path):
+    with pytest.raises(ArgumentError, match=r"layer=<function .* cannot be written into config.json"):
+        SequenceModel(3, 8, depth=1, layer=lambda width: LRU(width, 4)).save_pretrained(tmp_path)
+    MODELS["sequence"]().save_pretrained(tmp_path)
+    with pytest.raises(ArgumentError, match="describes a SequenceModel, not a LanguageModel; call SequenceModel"):
+        LanguageModel.from_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"cut")
+    with pytest.raises(DamagedResultError, match="does not hold a whole SequenceModel"):
+        SequenceModel.from_pretrained(tmp_path)
+
+
+def test_the_hub_is_asked_where_there_is_no_folder(tmp_path, monkeypatch):
+    hub = pytest.importorskip("huggingface_hub")
+    asked, model = [], MODELS["language"]()
+
+    class Api:
+        def create_repo(self, name, exist_ok):
+            asked.append((name, exist_ok))
+
+        def upload_folder(self, repo_id, folder_path, **options):
+            shutil.copytree(folder_path, tmp_path / repo_id)
+
+    def download(name, revision, allow_patterns):
+        asked.append((name, revision, allow_patterns))
+        return str(tmp_path / name)
+
+    monkeypatch.setattr(hub, "HfApi", Api)
+    monkeypatch.setattr(hub, "snapshot_download", download)
+    model.push_to_hub("someone/tiny", commit_message="first")
+    assert torch.equal(outputs(LanguageModel.from_pretrained("someone/tiny", revision="v1")), outputs(model))
+    assert asked == [("someone/tiny", True), ("someone/tiny", "v1", ["config.json", "model.safetensors"])]
