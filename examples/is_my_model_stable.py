@@ -1,4 +1,8 @@
-"""Is my model stable? From the weights, under perturbation, while it trains; and what to do where it is not.
+"""
+Is my model stable?
+===================
+
+Asked of the weights, under perturbation, while it trains; and what to do where it is not.
 
 A diagonal state-space model with plain eigenvalues ("direct") is trained to remember: its target has memory (1 + t)^-1.1,
 so that training pulls its slowest modes toward the stability boundary. The certificate tells how near it is, the

@@ -1,5 +1,10 @@
-"""A transformers Mamba that learns Shakespeare by characters on a CPU: the same losses before and after
-`holdfast.accelerate`, and both times."""
+"""
+A transformers Mamba on a CPU
+=============================
+
+It learns Shakespeare by characters: the same losses before and after
+`holdfast.accelerate`, and both times.
+"""
 
 import argparse
 import copy

@@ -1,4 +1,8 @@
-"""How five models remember: one call measures a model, one names the law by which its memory fades.
+"""
+How five models remember
+========================
+
+One call measures a model, one names the law by which its memory fades.
 
 An untrained LSTM and GRU forget within tens of steps, at a rate that one exponential describes. S4D remembers so long
 that a thousand steps do not show its law: the fit says "undecided", and its eigenvalues say what comes after. A power

@@ -1,4 +1,8 @@
-"""Why long memory needs a stable parameterization: a power law by sums of exponentials, and what a small error does.
+"""
+Why long memory needs a stable parameterization
+===============================================
+
+A power law by sums of exponentials, and what a small error does.
 
 rho(t) = (1 + t)^-1.5 is approximated by m decaying modes with non-negative weights, rates geometric on [1/m^2, 4]. Then
 the slowest mode's weight is moved by beta: with the plain weight ("direct") the mode crosses the stability boundary at

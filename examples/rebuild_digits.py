@@ -1,4 +1,8 @@
-"""Images rebuilt from the last state of a linear recurrence: how much of the past a state holds.
+"""
+Images rebuilt from the last state
+==================================
+
+How much of the past does the state of a linear recurrence hold?
 
 Each image is read pixel by pixel, 784 numbers, by x_k = Lam x_{k-1} + u_k; from the last state alone all pixels are
 solved for. Eigenvalues inside the unit disk keep only the latest rows; near the circle the whole image comes back; the

@@ -1,4 +1,9 @@
-"""Your own module on your own data: which of two tones is louder in a noisy sequence?"""
+"""
+Your own module on your own data
+================================
+
+Which of two tones is louder in a noisy sequence?
+"""
 
 import torch
 from torch import nn

@@ -1,0 +1,79 @@
+"""
+Seven architectures, one measurement
+====================================
+
+RNN, GRU, LSTM, S4D, LRU, Mamba and a causal transformer, untrained: how much does an input from t steps ago still move
+the output? RNNs forget within tens of steps, state-space models keep some for hundreds, attention fades like a power of
+t. Beside them a layer built to have the memory (1 + t)^-1.5. ("State-space Models ...", Table 1.)
+"""
+
+import argparse
+
+import matplotlib.pyplot as plt
+import torch
+from torch import nn
+
+import holdfast
+
+DRAWN = ("RNN", "LSTM", "S4D", "built")  # four curves of clearly different length for the picture
+
+
+class Transformer(nn.Module):
+    """One causal layer without positions, so that what it sees of the past is not a matter of place."""
+
+    def __init__(self, width=16):
+        super().__init__()
+        self.encode, self.decode = nn.Linear(1, width), nn.Linear(width, 1)
+        self.layer = nn.TransformerEncoderLayer(width, 2, 32, dropout=0.0, batch_first=True)
+
+    def forward(self, x):
+        mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1], dtype=x.dtype)
+        return self.decode(self.layer(self.encode(x), src_mask=mask, is_causal=True))
+
+
+def models():
+    """Seven untrained models, and one with a given memory."""
+    torch.manual_seed(0)
+    return {
+        "RNN": nn.RNN(1, 32, batch_first=True),
+        "GRU": nn.GRU(1, 32, batch_first=True),
+        "LSTM": nn.LSTM(1, 32, batch_first=True),
+        "S4D": holdfast.nn.S4D(1, 32),
+        "LRU": holdfast.nn.LRU(1, 32, r_min=0.9, r_max=0.99),
+        "Mamba": holdfast.nn.SequenceModel(1, 16, layer=lambda width: holdfast.nn.Mamba(width, 16), depth=1),
+        "transformer": Transformer(),
+        "built": holdfast.fit_exponential_sum(holdfast.laws.PowerLaw(1.5), order=16).to_layer("best"),
+    }
+
+
+def draw(fits):
+    """The largest memory from each time on, as a share of all, and as dashes the law that was found."""
+    _, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
+    for name, fit in fits.items():
+        constant = ", {} {:.2g}".format(*fit.constant) if fit.constant else ""
+        (line,) = ax.loglog(fit.time + 1, fit.envelope / fit.envelope[0], label=f"{name}: {fit.law}{constant}")
+        if fit.law in ("exponential", "polynomial"):
+            law = fit.figure().panels[0].layers[1]
+            ax.loglog(law.x + 1, law.y / fit.envelope[0], "--", color=line.get_color(), lw=3, alpha=0.4)
+    ax.set(ylim=(1e-6, 2), xlabel="1 + steps since the input", ylabel="memory, share of its largest")
+    ax.legend(frameon=False, fontsize=8, loc="lower left")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--horizon", type=int, default=400)
+    parser.add_argument("--save", help="draw four of the curves into this file")
+    choices = parser.parse_args()
+    fits = {}
+    for name, model in models().items():
+        curve = holdfast.memory_function(model, horizon=choices.horizon, double=True)
+        fits[name] = holdfast.fit_decay(curve)
+        left = curve.values[-1] / curve.values.max()
+        print(f"{name:12s} {fits[name].law:13s} {left:8.1e} of the largest memory after {choices.horizon} steps")
+    draw({name: fits[name] for name in (DRAWN if choices.save else fits)})
+    if choices.save:
+        plt.savefig(choices.save, dpi=110)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""Every example of the gallery runs, small, and prints what its text says."""
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+@pytest.fixture
+def printed(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+
+    def run(name, *arguments):
+        path = EXAMPLES / f"{name}.py"
+        monkeypatch.setattr("sys.argv", [str(path), *arguments])
+        runpy.run_path(str(path), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_direct_weights_diverge_or_end_within_a_step_of_it_and_stabilized_ones_train_at_the_same_rates(printed):
+    text = printed("fix_diverging_ssm", "--steps", "130")
+    direct, best = (re.findall(rf"rate ([\d.]+) +{name} +(.*); margin (.*)", text) for name in ("direct", "best"))
+    assert [outcome.startswith("diverged") for _, outcome, _ in direct] == [True, True, False]
+    assert float(direct[2][2]) < float(direct[2][0])
+    for _, outcome, margin in best:
+        first, last = re.fullmatch(r"loss ([\d.]+) -> ([\d.]+)", outcome).groups()
+        assert float(last) < float(first) / 2
+        assert float(margin) > 1e-3
+
+
+def test_a_stream_equals_one_pass(printed):
+    differences = re.findall(r"pieces of +\d+: ([\d.e+-]+),", printed("stream", "--samples", "600"))
+    assert len(differences) == 9
+    assert all(float(d) < 1e-5 for d in differences)  # float32 outputs of order 1, summed in another order
+
+
+def test_slow_modes_recall_what_fast_ones_cannot(printed):
+    shares = [int(s) for s in re.findall(r"(\d+)% of the values", printed("long_recall", "--distances", "10", "300"))]
+    assert shares[0] == 100
+    assert shares[1] < 80  # chance, and three standard errors of 32 draws
+    assert shares[2:] == [100, 100]
+
+
+def test_recurrent_networks_forget_long_before_state_space_models_do(printed, tmp_path):
+    text = printed("memory_of_architectures", "--horizon", "120", "--save", str(tmp_path / "curves.png"))
+    left = {
+        name: float(share) for name, share in re.findall(r"^(\w+) .*? ([\d.e+-]+) of the largest", text, re.MULTILINE)
+    }
+    assert len(left) == 8
+    assert max(left["RNN"], left["GRU"], left["LSTM"]) < 1e-5 < left["S4D"]
+    assert (tmp_path / "curves.png").stat().st_size < 80_000
+
+
+def test_an_own_parameterization_stands_beside_the_known_ones(printed):
+    rows = dict(re.findall(r"^(direct|exp|best|own) +(.*)$", printed("own_parameterization"), re.MULTILINE))
+    assert rows.keys() == {"direct", "exp", "best", "own"}
+    assert "inf" in rows["direct"]
+    assert "inf" not in rows["own"]
+
+
+def test_an_own_experiment_decides_its_claim(printed):
+    assert re.match(r"(not )?met: A bias of 3", printed("own_experiment"))
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda p: p.stem)
+def test_an_example_fits_a_page_and_has_a_title(path):
+    text = path.read_text()
+    assert len(text.splitlines()) <= 100
+    assert re.match(r'"""\n(.*)\n=+\n\n', text)
