@@ -51,9 +51,15 @@ coverage: $(STAMP)  ## the share of lines that the test suite runs, by file
 bench: $(STAMP)  ## compare the kernels with their rooflines
 	$(BIN)/holdfast bench
 
-docs: $(STAMP)  ## write the page of our results, and check that the documentation names only what exists
-	$(BIN)/holdfast report --store docs/results
+$(VENV)/.docs: $(STAMP)
+	PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet -e ".[docs]"
+	@touch $@
+
+docs: $(VENV)/.docs  ## build the documentation into build/site, with the page of our results; a warning is an error
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/site
+	$(BIN)/holdfast report --store docs/results --out build/site/results
 	$(BIN)/pytest -q tests/test_docs.py
+	@echo "open build/site/index.html"
 
 wheels: $(STAMP)  ## a source distribution and the wheels of this system, into dist/
 	$(BIN)/pip install --quiet ".[release]"
@@ -61,4 +67,4 @@ wheels: $(STAMP)  ## a source distribution and the wheels of this system, into d
 	$(BIN)/cibuildwheel --output-dir dist
 
 clean:  ## remove everything that make made
-	rm -rf $(VENV) build dist results docs/results/page .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist results docs/results/page docs/api docs/gallery .pytest_cache .mypy_cache .ruff_cache .hypothesis
