@@ -165,7 +165,7 @@ class RecurrentStack(nn.Module):
 
 def _build(layer: Any, inputs: int, outputs: int, state_size: int, options: dict[str, Any]) -> AbstractRecurrent:
     if isinstance(layer, str):
-        return named_layer(layer)(inputs, state_size, out_features=outputs, **options)  # type: ignore[call-arg]
+        return named_layer(layer)(inputs, state_size, out_features=outputs, **options)
     if options:
         raise ArgumentError(f"a layer given as a function takes no options, came {sorted(options)}")
     try:

@@ -57,7 +57,7 @@ class AbstractStack(nn.Module):
 def build_layer(layer: LayerChoice, width: int, state_size: int, options: Mapping[str, Any]) -> AbstractRecurrent:
     """A layer of `width` features: by its name in LAYERS with its options, or by a function from the width."""
     if isinstance(layer, str):
-        return named_layer(layer)(width, state_size, **options)  # type: ignore[call-arg]
+        return named_layer(layer)(width, state_size, **options)
     if options:
         raise ArgumentError(f"a layer given as a function takes no options, came {sorted(options)}")
     try:
