@@ -54,7 +54,8 @@ def draw(fits):
         (line,) = ax.loglog(fit.time + 1, fit.envelope / fit.envelope[0], label=f"{name}: {fit.law}{constant}")
         if fit.law in ("exponential", "polynomial"):
             law = fit.figure().panels[0].layers[1]
-            ax.loglog(law.x + 1, law.y / fit.envelope[0], "--", color=line.get_color(), lw=3, alpha=0.4)
+            scale = fit.envelope[fit.time == law.x[-1]] / law.y[-1] / fit.envelope[0]  # through the last point judged
+            ax.loglog(law.x + 1, law.y * scale, "--", color=line.get_color(), lw=3, alpha=0.4)
     ax.set(ylim=(1e-6, 2), xlabel="1 + steps since the input", ylabel="memory, share of its largest")
     ax.legend(frameon=False, fontsize=8, loc="lower left")
 
@@ -66,10 +67,9 @@ def main():
     choices = parser.parse_args()
     fits = {}
     for name, model in models().items():
-        curve = holdfast.memory_function(model, horizon=choices.horizon, double=True)
-        fits[name] = holdfast.fit_decay(curve)
-        left = curve.values[-1] / curve.values.max()
-        print(f"{name:12s} {fits[name].law:13s} {left:8.1e} of the largest memory after {choices.horizon} steps")
+        fit = fits[name] = holdfast.fit_decay(holdfast.memory_function(model, horizon=choices.horizon, double=True))
+        left = fit.envelope[-1] / fit.envelope[0]
+        print(f"{name:12s} {fit.law:13s} {left:8.1e} of the largest memory after {choices.horizon} steps")
     draw({name: fits[name] for name in (DRAWN if choices.save else fits)})
     if choices.save:
         plt.savefig(choices.save, dpi=110)
