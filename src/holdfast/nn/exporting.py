@@ -37,7 +37,8 @@ def by_steps(
             after = torch.where(running.view(-1, *(1,) * (h.ndim - 1)), after, h)
         return after.clone(), y.clone()  # the loop allows no output that is a view of another
 
-    last, y = scan(advance, state, torch.cat(parts, -1).transpose(0, 1), reverse=reverse)
+    with torch.no_grad():  # what is exported runs forward only, and torch's loop has no gradients of complex numbers
+        last, y = scan(advance, state, torch.cat(parts, -1).transpose(0, 1), reverse=reverse)
     return y.transpose(0, 1), last
 
 
