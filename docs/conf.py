@@ -49,7 +49,7 @@ sphinx_gallery_conf = {
     "copyfile_regex": r".*GALLERY_HEADER\.rst",
     "show_memory": False,
     "show_signature": False,
-    "min_reported_time": 1e9,
+    "write_computation_times": False,  # that page would load scripts from the network
     "download_all_examples": False,
     "remove_config_comments": True,
 }
@@ -60,10 +60,11 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_math_renderer = "mathml"
 html_show_sourcelink = False
+html_context = {"default_mode": "auto"}
 html_theme_options = {
     "show_prev_next": False,
     "navigation_with_keys": False,
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 2,
     "footer_start": ["copyright"],
     "footer_end": [],
 }

@@ -2,9 +2,9 @@
 Seven architectures, one measurement
 ====================================
 
-RNN, GRU, LSTM, S4D, LRU, Mamba and a causal transformer, untrained: how much does an input from t steps ago still move
-the output? RNNs forget within tens of steps, state-space models keep some for hundreds, attention fades like a power of
-t. Beside them a layer built to have the memory (1 + t)^-1.5. ("State-space Models ...", Table 1.)
+How much does an input from t steps ago still move the output of an untrained model? RNN, GRU and LSTM forget within
+tens of steps, Mamba answers most to the last few, S4D and LRU keep some for hundreds, attention fades like a power of t.
+Beside them a layer built to have the memory (1 + t)^-1.5. ("State-space Models ...", Table 1.)
 """
 
 import argparse
