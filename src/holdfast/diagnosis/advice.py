@@ -12,7 +12,7 @@ from torch import nn
 
 from holdfast.diagnosis.forgetting import Forgetting
 from holdfast.diagnosis.learning import Learning
-from holdfast.diagnosis.longer import longer_memory, place
+from holdfast.diagnosis.longer import LOG100, longer_memory, place
 from holdfast.diagnosis.weights import Edge, Survival
 from holdfast.errors import HoldfastError, RangeError
 from holdfast.stability import Certificate, stabilize
@@ -172,10 +172,11 @@ def _clipping(found: Findings) -> Iterator[Advice]:
     if learning is None or not learning.growth > EXPLODES:
         return
     start = learning.norm / learning.growth
+    limit = f"{start:.0f}" if start >= 10 else f"{start:.2g}"
     yield Advice(
         "its gradient explodes with the length of the sequence",
         f"{learning.growth:.3g} times larger for sequences twice as long",
-        f"torch.nn.utils.clip_grad_norm_(model.parameters(), {start:.2g})",
+        f"torch.nn.utils.clip_grad_norm_(model.parameters(), {limit})",
         "a step is never longer than one at half the length; before each optimizer.step()",
     )
 
@@ -189,11 +190,25 @@ def _memory(found: Findings) -> Iterator[Advice]:
     if have >= (wanted if asked else SHORT) or not isinstance(found.model, nn.Module):
         return
     number = f"it remembers {have:.0f} steps" + (f", the task needs {wanted}" if asked else "")
+    if (lasting := _lasting(found.edge)) * LOG100 >= wanted:
+        yield Advice(
+            "its state lasts longer than its outputs show",
+            f"{number}; its slowest recurrence keeps 1/e for {lasting:.0f} steps, of which outputs read less than 1%",
+            "holdfast.memory_function(layer, ...)  # of each recurrent layer by itself, to see which one is not read",
+            "nothing is wrong with the recurrence: training has to raise what reads its state (C, out_proj), or lower D",
+        )
+        return
     trouble = (
         "it forgets before the task is over" if asked else f"short memory, if your task reaches back {wanted} steps"
     )
     for call, effect in longer_memory(found.model, have, wanted):
         yield Advice(trouble, number, call, effect)
+
+
+def _lasting(edge: Edge | None) -> float:
+    """Steps to 1/e of the slowest recurrence that is stable; 0 where none is known."""
+    known = () if edge is None else (part.time_constant for part in edge.parts if part.status == "stable")
+    return max((steps for steps in known if math.isfinite(steps)), default=0.0)
 
 
 def _wiping(found: Findings) -> Iterator[Advice]:

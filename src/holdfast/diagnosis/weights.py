@@ -131,7 +131,8 @@ def look_at_survival(reading: Reading, length: int, seed: int) -> Survival:
 
 def _smallest(model: nn.Module) -> float:
     sizes = [float(w.ball.norm(w.value.unsqueeze(0))[0]) for w in select_weights(model, "recurrent", "spectral")]
-    return min((size for size in sizes if size > 0), default=1.0)
+    # a free weight that begins at 0, as a form's skew part may, is no measure of the others
+    return min((size for size in sizes if size > 1e-3 * max(sizes)), default=1.0)
 
 
 def _plain(value: Any) -> Any:

@@ -56,6 +56,11 @@ def blocks(found: Diagnosis, *, details: bool) -> list[Block]:
     return [(head, sentences) for head, sentences in parts if sentences]
 
 
+def number(value: float) -> str:
+    """Two or three digits, and no powers of ten for what people count."""
+    return f"{value:,.0f}" if 100 <= value < 1e7 else f"{value:.3g}" if value >= 10 else f"{value:.2g}"
+
+
 def memory(found: Diagnosis) -> list[str]:
     """How far it remembers."""
     said = [_reach(one) for one in found.memory]
@@ -108,11 +113,11 @@ def _lasting(part: Certificate) -> str:
     if math.isnan(steps):
         return f"{part.status}, it has no state of rest"
     if steps < 0:
-        return f"past it, a deviation grows by e every {-steps:.3g} steps (margin {part.margin:.3g} per step)"
+        return f"past it, a deviation grows by e every {number(-steps)} steps (margin {part.margin:.3g} per step)"
     if math.isinf(steps):
         return "on it, a deviation stays for ever (margin 0)"
     kind = "small deviation" if part.scope == "local" else "deviation"
-    return f"a {kind} falls to 1/e in {steps:.3g} steps (margin {part.margin:.3g} per step)"
+    return f"a {kind} falls to 1/e in {number(steps)} steps (margin {part.margin:.3g} per step)"
 
 
 def survival(found: Diagnosis) -> list[str]:
@@ -122,7 +127,7 @@ def survival(found: Diagnosis) -> list[str]:
         return []
     sign = {"": "", "at least": "at least ", "at most": "less than "}[one.censored]
     return [
-        f"survives changes of its recurrent weights up to {sign}{100 * one.share:.2g}% of their size ({one.radius:.2g}): "
+        f"survives changes of its recurrent weights up to {sign}{number(100 * one.share)}% of their size ({one.radius:.2g}): "
         f"outputs move by less than {MOVED:.0%}"
     ]
 
