@@ -26,6 +26,7 @@ WAYS: tuple[Way, Way] = ("ahead", "back")
 PROBES: dict[Kind, Literal["impulse", "heaviside"]] = {"impulse": "impulse", "step": "heaviside"}
 FIRST, FURTHER = 256, 4  # steps that a memory is followed for at first, and how many times longer while it is not gone
 APART = 1.5  # two horizons differ where one is this many times the other
+LARGE = 1.0  # size of an input from which on units and gates saturate
 BUDGET = 16  # directions of input that are tried
 
 
@@ -176,6 +177,11 @@ def why_they_differ(found: list[Forgetting]) -> str | None:
     if a is None or b is None or math.isinf(a) or max(a, b) <= APART * max(min(a, b), 1.0):
         return None
     size, longer = ahead["step"].size, "slower" if b > a else "faster"
+    if size < LARGE:
+        return (
+            f"They differ though the input that lasts longest is small (size {size:g}): it moves the state in which the model "
+            f"rests, and there it forgets {longer}."
+        )
     return (
         f"They differ by saturation: a steady input of size {size:g} holds units and gates where they hardly move, and there "
         f"the model forgets {longer} than after one input."
