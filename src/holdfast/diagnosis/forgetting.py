@@ -162,12 +162,16 @@ def _middle(reading: Reading, kind: Kind, steps: int, double: bool, seed: int) -
             sides = moved[:, middle - 1 : middle + steps], moved[:, middle - 1 - steps : middle].flip(1)
         else:
             sides = moved[:, middle : middle + steps + 1], moved[:, middle - steps : middle + 1].flip(1)
-        return [_curve(side.abs().amax((0, 2)).double().cpu().numpy(), floor) for side in sides]
+        return [_curve(side.abs().amax(2).double().cpu().numpy(), x.double().cpu().numpy(), floor) for side in sides]
 
 
-def _curve(values: np.ndarray, floor: float) -> MemoryCurve:
-    values = np.where(np.isfinite(values), values, np.inf)
-    return MemoryCurve(time=np.arange(len(values)), values=values, floor=np.full(len(values), floor))
+def _curve(sizes: np.ndarray, x: np.ndarray, floor: float) -> MemoryCurve:
+    """The largest of the rows at each time, and the x that gave it."""
+    sizes = np.where(np.isfinite(sizes), sizes, np.inf)
+    steps = sizes.shape[1]
+    return MemoryCurve(
+        time=np.arange(steps), values=sizes.max(0), floor=np.full(steps, floor), maximiser=x[sizes.argmax(0)]
+    )
 
 
 def why_they_differ(found: list[Forgetting]) -> str | None:
