@@ -86,7 +86,12 @@ def kolmogorov_arnold(
 
 def _checked(f: Callable[[Any], Any], length: int) -> Callable[[Points], np.ndarray]:
     def evaluate(x: Points) -> np.ndarray:
-        values = np.asarray(f(x), dtype=np.float64)
+        try:
+            values = np.asarray(f(x), dtype=np.float64)
+        except TypeError as error:
+            raise ArgumentError(
+                f"f must map a numpy array (points, {length}) to one number a point: {error}"
+            ) from error
         if values.shape != (len(x),) or not np.isfinite(values).all():
             raise ArgumentError(
                 f"f must map (points, {length}) to one finite number a point; {x.shape} became {values.shape}"

@@ -84,7 +84,7 @@ class MemoryCurve(Record):
                 f"{self.values.shape=}"
             )
         if not (np.isfinite(self.time).all() and (np.diff(self.time) > 0).all()):
-            raise ArgumentError("the times of a curve must be finite and increase")
+            raise ArgumentError("time must be finite and increase: the steps of a curve, in their order")
         if np.isnan(self.values).any() or (self.values < 0).any():
             raise ArgumentError("the values of a curve are sizes: not negative and not NaN (+inf where it diverged)")
 

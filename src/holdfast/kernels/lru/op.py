@@ -105,7 +105,7 @@ def _check(
     lam_re = checks.tensor("lru", "lam_re", lam_re, _DTYPES)
     checks.ndim("lru", "lam_re", lam_re, "states")
     planar = lam_re.shape[0]
-    width = f"N = {planar} states"
+    width = f"N = {planar} states, real without lam_im"
     if lam_im is not None:
         lam_im = checks.tensor("lru", "lam_im", lam_im, _DTYPES)
         checks.shape("lru", "lam_im", lam_im, lam_re.shape, "lam_re's")

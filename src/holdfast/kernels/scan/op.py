@@ -244,7 +244,7 @@ def _scan_pieces(
         return scan(rest[0] if "a" in rows else a.flatten(), b, rest[-2], reverse=reverse, lengths=rest[-1], **how)
 
     h, last = segments.in_pieces(
-        "scan", run, rows, _flat(h0, 1) if isinstance(h0, Tensor) else h0,
+        "scan", run, rows, _flat(h0, 1) if isinstance(h0, Tensor) and h0.layout is torch.strided else h0,
         lengths=None if lengths is None else _flat(lengths, 0), resets=resets, cu_seqlens=cu_seqlens, reverse=reverse,
     )  # fmt: skip
     return h.view(b.shape), last if cu_seqlens is not None else last.view(*b.shape[:-2], b.shape[-1])
