@@ -46,7 +46,7 @@ def command(
     workers: Annotated[
         int | None, typer.Option(metavar="N", help="Units at a time. [default: one a core]", show_default=False)
     ] = None,
-    executor: Annotated[str, typer.Option(help="local, or ray (needs holdfast[cluster]).")] = "local",
+    executor: Annotated[str, typer.Option(help="local, or ray (needs the extra cluster).")] = "local",
     address: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Of a Ray cluster, with --executor ray.")
     ] = None,

@@ -53,7 +53,7 @@ def command(
         int | None,
         typer.Option(metavar="N", help="Runs of a sweep at a time. [default: one a core]", show_default=False),
     ] = None,
-    executor: Annotated[str, typer.Option(help="Of a sweep: local, or ray (needs holdfast[cluster]).")] = "local",
+    executor: Annotated[str, typer.Option(help="Of a sweep: local, or ray (needs the extra cluster).")] = "local",
     address: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Of a Ray cluster.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:

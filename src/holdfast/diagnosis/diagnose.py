@@ -58,9 +58,16 @@ def diagnose(
         data = _pair(data)
     if needs is not None:
         positive(needs=needs)
-    called = name or type(model).__name__
-    announce = progress or _quiet
-    state = torch.random.get_rng_state()
+    with torch.random.fork_rng(devices=[]):
+        return _looked_at(
+            model, input_size, data, needs, horizon, name or type(model).__name__, seed, progress or _quiet
+        )
+
+
+def _looked_at(
+    model: Callable[..., Any], input_size: int | None, data: tuple[Tensor, Tensor] | None, needs: int | None, horizon: int,
+    called: str, seed: int, announce: Callable[[str, int | None, int | None], None],
+) -> Diagnosis:  # fmt: skip
     try:
         reading = read_model(model, input_size, seed)
     except (HoldfastError, *MISTAKES) as error:
@@ -83,7 +90,6 @@ def diagnose(
     announce("task", 3, 5)
     task = _task(data)
     learning = look("training", 4, look_at_learning, LENGTH, seed, _for_training(reading, data))
-    torch.random.set_rng_state(state)
     wanted = needs if needs is not None else None if task is None else task.steps
     findings = Findings(model, memory, edge, survival, learning, wanted)
     return Diagnosis(
