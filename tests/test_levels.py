@@ -157,7 +157,7 @@ FREE = {"nn", "experiments", "benchmarks", "cli"}  # these build layers; all oth
 
 @pytest.mark.parametrize("path", [p for p in FILES if part(p) not in FREE], ids=lambda p: str(p.relative_to(SOURCE)))
 def test_no_layer_class_is_named_outside_nn(path):
-    assert names_in(path) & set(holdfast.nn.LAYERS) == set(), "let the layer say what is needed of it (nn/base.py)"
+    assert names_in(path) & set(holdfast.nn.LAYERS) == set(), "let the layer say what is needed of it (nn/described.py)"
 
 
 def names_in(path):

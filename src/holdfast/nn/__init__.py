@@ -1,11 +1,12 @@
 """Recurrent layers, blocks and stacks with stable memory.
 
-`base.py` holds the contract of a layer, `system.py` what a layer says about itself; a file for each layer follows.
-They share `recurrence.py` (a recurrent weight, dense or diagonal), `activations.py`, `discretize.py`, `kept.py`
-(coefficients kept between the steps of a stream) and `precision.py` (half precision); both Mambas share `mamba_base.py`.
-Weights start in `weights.py`, `exporting.py` is what exporters see of a layer, `pretrained.py` writes models into folders.
-`given.py` builds layers from given weights, `recurrent.py` finds the recurrent weights of any model. `blocks.py` and
-`models.py` stack layers, `drop_in.py` puts them where torch.nn.LSTM stood.
+`base.py` holds the contract of a layer, `arguments.py` the checks of what it is called with, `described.py` what it
+says about itself, `system.py` the systems that it can be; a file for each layer follows. They share `recurrence.py`
+(a recurrent weight, dense or diagonal), `activations.py`, `discretize.py`, `kept.py` (coefficients kept between the
+steps of a stream) and `precision.py` (half precision); both Mambas share `mamba_base.py`. Weights start in
+`weights.py`, `exporting.py` is what exporters see of a layer, `pretrained.py` writes models into folders. `given.py`
+builds layers from given weights, `recurrent.py` finds the recurrent weights of any model. `blocks.py`, `models.py`
+and `language.py` stack layers, `drop_in.py` puts them where torch.nn.LSTM stood.
 """
 
 from holdfast.nn.base import AbstractRecurrent
@@ -14,11 +15,12 @@ from holdfast.nn.continuous_gru import ContinuousGRU
 from holdfast.nn.continuous_rnn import ContinuousRNN
 from holdfast.nn.diagonal_ssm import DiagonalSSM
 from holdfast.nn.drop_in import RecurrentStack
+from holdfast.nn.language import LanguageModel
 from holdfast.nn.linear_rnn import LinearRNN
 from holdfast.nn.lru import LRU
 from holdfast.nn.mamba import Mamba
 from holdfast.nn.mamba2 import Mamba2
-from holdfast.nn.models import LanguageModel, SequenceClassifier, SequenceModel
+from holdfast.nn.models import SequenceClassifier, SequenceModel
 from holdfast.nn.recurrence import Recurrence
 from holdfast.nn.s4d import S4D
 from holdfast.nn.selective_ssm import SelectiveSSM

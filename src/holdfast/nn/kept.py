@@ -5,14 +5,15 @@ from __future__ import annotations
 import ctypes
 import functools
 import operator
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from holdfast.kernels import library
 
+Kept = TypeVar("Kept")
 MOST = 8  # entries of one layer: step sizes that take turns share them, one that changes all the time fills no memory
 
 
@@ -66,3 +67,44 @@ class Witness:
         arguments = copied, now, (ctypes.c_int64 * count)(*(size for _, size, _ in places)), count
         self._prepared = places, arguments
         return bool(_same_bytes()(*arguments))
+
+
+class Keeping(nn.Module):
+    """A module that keeps coefficients between calls."""
+
+    def _keep(self, key: Hashable, sources: tuple[Tensor, ...], make: Callable[[], Kept]) -> Kept:
+        """`make()`, kept between calls while gradients are off and nothing that it is made of has changed.
+
+        Streaming spends most of its time on discretisation otherwise. `sources` are the layer's weights that `make`
+        reads; settings, and the constants of a parameterization, are watched without being named.
+        """
+        kept = self.__dict__.get("_kept")
+        if kept is None:
+            kept = self.__dict__.setdefault("_kept", {})
+        if torch.compiler.is_exporting() and key in kept:
+            return kept[key][1]
+        watched = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+        if torch.is_grad_enabled() or watched:
+            return make()
+        found = kept.get(key)
+        if found is not None and found[0].holds(sources):
+            return found[1]
+        # copied before make() and compared after it: another thread may change the weights meanwhile
+        witness = Witness(self, sources)
+        value = make()
+        if witness.holds(sources):
+            if len(kept) >= MOST:
+                kept.clear()
+            kept[key] = (witness, value)
+        return value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Sets an attribute; coefficients that were made of the old one are dropped.
+
+        In this order, and by a new dict: what a thread is making now of the old value goes into the old dict.
+        """
+        super().__setattr__(name, value)
+        self.__dict__["_kept"] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_kept"}

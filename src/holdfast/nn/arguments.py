@@ -1,0 +1,73 @@
+"""The arguments of a layer's `forward` and `step`, checked and brought into the form that the layer computes with."""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from holdfast._types import Time
+from holdfast.errors import ArgumentError, DtypeError, ShapeError
+from holdfast.kernels import checks
+from holdfast.nn.precision import state_dtype
+
+Lengths = Int[Tensor, " batch"] | list[int] | tuple[int, ...]
+StepSize = float | Float[Tensor, " time"] | Float[Tensor, "batch time"]
+
+
+def check_input(name: str, x: Tensor, dims: tuple[str, ...], features: int, weight: Tensor) -> None:
+    """Refuses inputs of another shape, dtype or device than the layer `name` with this weight takes."""
+    if not isinstance(x, Tensor) or not x.is_floating_point() or x.layout is not torch.strided:
+        raise DtypeError(f"{name}: expected x to be a dense real floating-point tensor, came {checks.describe(x)}")
+    if x.ndim != len(dims):
+        raise ShapeError(f"{name}: expected x of shape ({', '.join(dims)}), came {tuple(x.shape)}")
+    if x.shape[-1] != features:
+        raise ShapeError(f"{name}: expected {features} features (last dimension of x), came {tuple(x.shape)}")
+    if x.dtype is not weight.dtype and state_dtype(x.dtype) != state_dtype(weight.dtype):
+        raise DtypeError(
+            f"{name}: x is {x.dtype} and the weights are {weight.dtype}; convert one: x.to(...) or layer.to(...)"
+        )
+    if x.device != weight.device:
+        raise ArgumentError(f"{name}: x is on {x.device} and the weights are on {weight.device}; move x or the layer")
+
+
+def check_state(name: str, x: Tensor, state: Tensor, expected: tuple[int, ...]) -> None:
+    """Refuses a state of another shape or dtype than the inputs need."""
+    if not isinstance(state, Tensor) or tuple(state.shape) != expected:
+        came = tuple(state.shape) if isinstance(state, Tensor) else type(state).__name__
+        raise ShapeError(f"{name}: expected a state of shape {expected} for x of {tuple(x.shape)}, came {came}")
+    if state.dtype != state_dtype(x.dtype):
+        wanted = state_dtype(x.dtype)
+        raise DtypeError(f"{name}: expected a state in {wanted} for x in {x.dtype}, came {state.dtype}")
+
+
+def as_step_size(name: str, x: Tensor, dt: StepSize | None, time: Time) -> Tensor | float | None:
+    """A float, or a tensor of one step size for each element of x without its features."""
+    if dt is None:
+        return None
+    if time != "continuous":
+        raise ArgumentError(f"{name} runs in discrete time and has no step size; leave dt out")
+    if isinstance(dt, Tensor):
+        if tuple(dt.shape) not in (tuple(x.shape[:-1]), tuple(x.shape[1:-1])) or not dt.is_floating_point():
+            raise ShapeError(
+                f"{name}: expected dt as a number or a real tensor of shape {tuple(x.shape[:-1])}, "
+                f"came {checks.describe(dt)}"
+            )
+        if checks.readable(dt) and bool((~(dt >= 0)).any()):
+            raise ArgumentError(f"{name}: expected step sizes dt >= 0, came a smallest of {float(dt.min())}")
+        return dt.to(state_dtype(x.dtype)).expand(x.shape[:-1])
+    if not isinstance(dt, Real) or isinstance(dt, bool) or not 0 <= dt < math.inf:
+        raise ArgumentError(f"{name}: expected dt as a finite number >= 0 or a tensor, came {checks.describe(dt)}")
+    return float(dt)
+
+
+def as_lengths(lengths: Lengths | None, like: Tensor) -> Tensor | None:
+    """Lengths as a tensor where they came as a list or tuple of whole numbers; anything else is left to the checks."""
+    if not isinstance(lengths, (list, tuple)):
+        return lengths
+    if not all(isinstance(n, int) and not isinstance(n, bool) for n in lengths):
+        raise ArgumentError(f"lengths must be whole numbers, one for each sequence, came {checks.describe(lengths)}")
+    return torch.tensor(lengths, dtype=torch.int64, device=like.device)
