@@ -9,6 +9,7 @@ ROOT = Path(__file__).parent.parent
 
 
 HEAVY = ("scipy", "sklearn", "matplotlib", "plotly", "jinja2", "ray", "transformers", "onnx", "jax", "typer", "rich")
+HEAVY += ("sympy",)  # it comes with all of torch._dynamo, which takes as long to import as torch itself
 
 
 def test_import_loads_nothing_heavy_beyond_torch_and_changes_no_setting():

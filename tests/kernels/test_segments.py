@@ -245,3 +245,22 @@ def test_random_cuts_give_a_right_result_or_an_error_of_ours(name):
     # enough of both: results that were compared with pieces run apart, and mistakes that were refused
     assert counts["compared"] > 0.1 * calls, counts
     assert counts["refused"] > 0.2 * calls, counts
+
+
+@pytest.mark.slow
+def test_resets_run_beside_a_compiled_graph():
+    """How many pieces there are is read from the data, so no graph holds them; other marks compile nothing anew."""
+    x = normal(BATCH, TIME, FEATURES)
+    marks = torch.zeros(BATCH, TIME, dtype=torch.bool)
+    graphs, seen = [], []
+
+    def count(graph, _):
+        graphs.append(graph)
+        return graph
+
+    compiled = torch.compile(lambda x, resets: 2 * run_scan(x, None, {"resets": resets})[0], backend=count)
+    for step in (3, 5, 9):
+        marks[:, step] = True
+        torch.testing.assert_close(compiled(x, marks), 2 * run_scan(x, None, {"resets": marks})[0], rtol=0, atol=0)
+        seen.append(len(graphs))
+    assert seen[0] == seen[-1]

@@ -31,7 +31,6 @@ class _Pieces:
     closing: Tensor  # (sequences,)
 
 
-@torch.compiler.disable  # how many pieces there are is read from the data
 def in_pieces(
     function: str,
     run: Callable[..., tuple[Tensor, Any]],
@@ -55,6 +54,19 @@ def in_pieces(
         cu_seqlens: bounds of the sequences in a batch of one row, or None.
         reverse: whether `run` goes from the last step to the first.
     """
+    arguments = (function, run, sequences, state, lengths, resets, cu_seqlens, reverse)
+    if (
+        torch.compiler.is_compiling()
+    ):  # as a decorator this would import all of dynamo, half the time of `import holdfast`
+        return torch.compiler.disable(_in_pieces)(*arguments)
+    return _in_pieces(*arguments)
+
+
+def _in_pieces(
+    function: str, run: Callable[..., tuple[Tensor, Any]], sequences: Mapping[str, Tensor], state: Tensor | None,
+    lengths: Tensor | None, resets: Tensor | None, cu_seqlens: Tensor | None, reverse: bool,
+) -> tuple[Tensor, Any]:  # fmt: skip
+    """`in_pieces`, which no graph can hold: how many pieces there are is read from the data."""
     like = _check_sequences(function, sequences)
     starts, ends = _sequences(function, like, lengths, cu_seqlens)
     marks = None if resets is None else _marks(function, resets, like)
