@@ -9,7 +9,7 @@ import pytest
 
 SCRIPT = Path(__file__).parent / "api_fuzz.py"
 CHUNK = 1000
-FAST, ALL = 200, 20_000
+FAST, ALL = 100, 20_000
 HANGS = 600  # seconds of a whole chunk; calls that use the processor are stopped after ten of their own
 
 

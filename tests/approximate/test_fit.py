@@ -70,7 +70,10 @@ def test_an_oscillating_kernel_with_real_positive_weights_says_what_it_cannot_do
     assert np.isfinite(found.l1_error)
 
 
-@pytest.mark.parametrize("p", [1.1, 3.0])
+POWERS = [1.1, pytest.param(3.0, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("p", POWERS)
 def test_quadrature_converges_exponentially_in_the_root_of_the_order(p):
     """Sup error like exp(-pi sqrt(p m)) or faster; L1 error like exp(-pi sqrt((p-1) m))."""
     orders = (4, 8, 16, 32)
@@ -85,7 +88,7 @@ def test_quadrature_converges_exponentially_in_the_root_of_the_order(p):
         assert abs(found.coefficients.sum() - 1) <= found.sup_error + 1e-14
 
 
-@pytest.mark.parametrize("p", [1.1, 3.0])
+@pytest.mark.parametrize("p", POWERS)
 def test_sup_error_falls_with_the_order_for_every_method(p):
     for method in METHODS:
         options = {"horizon": 1e4}
@@ -97,7 +100,7 @@ def test_sup_error_falls_with_the_order_for_every_method(p):
         assert found.sup[-1] < 0.3 * found.sup[0] and found.sup[-1] < 0.1, (method, found.sup)
 
 
-@pytest.mark.parametrize("p", [1.1, 3.0])
+@pytest.mark.parametrize("p", POWERS)
 def test_least_squares_weights_blow_up_and_nonnegative_ones_do_not(p):
     rho = laws.PowerLaw(p)
     for order in (4, 16, 32):

@@ -64,7 +64,13 @@ ERRORS = [(1e-1, "exact"), (1e-2, "network"), (1e-3, "exact"), (1e-3, "network")
 
 
 @pytest.mark.parametrize(("epsilon", "product"), ERRORS)
-@pytest.mark.parametrize("kernels", [{1: first, 2: gone_within_64}, {1: first, 3: third}], ids=["order 2", "order 3"])
+@pytest.mark.parametrize(
+    "kernels",
+    [
+        pytest.param({1: first, 2: gone_within_64}, id="order 2"),
+        pytest.param({1: first, 3: third}, id="order 3", marks=pytest.mark.slow),
+    ],
+)
 def test_width_does_not_depend_on_the_length(kernels, epsilon, product):
     short, long = (volterra(kernels, length, tolerance=epsilon, product=product) for length in (64, 160))
     assert short.status == long.status == "ok" and long.reached
@@ -72,6 +78,7 @@ def test_width_does_not_depend_on_the_length(kernels, epsilon, product):
     assert short.parameters == long.parameters
 
 
+@pytest.mark.slow
 def test_width_for_a_power_law_settles_with_the_length():
     """0.6% of the kernel lies after 64 steps, which takes one mode more; after 512 nothing that matters is left."""
     widths = [volterra(KERNELS, length, tolerance=1e-3).width for length in (64, 512, 1024)]

@@ -104,6 +104,7 @@ def test_a_family_of_direct_weights_is_unstable_and_ends_with_1(models):
     assert "E, m = 24" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_same_family_of_stable_weights_is_stable(models):
     done = holdfast(f"{models}:best", "--widths", "8,12,16,24", *LONG, "--search", "exact", "--json")
     assert done.exit_code == 0, done.output

@@ -146,10 +146,17 @@ def test_a_second_backward_is_right(backend, dtype):
     )
 
 
+SPLIT = [
+    (1, 70001, 1),
+    (5, 3000, 40),
+    *(pytest.param(*s, marks=pytest.mark.slow) for s in ((2, 30011, 3), (1, 20000, 17))),
+]
+
+
 @native
 @pytest.mark.parametrize(("dtype", "reverse"), [(torch.float64, False), (torch.complex128, True)])
 @pytest.mark.parametrize("varies", [False, True])
-@pytest.mark.parametrize(("rows", "time", "channels"), [(1, 70001, 1), (2, 30011, 3), (1, 20000, 17), (5, 3000, 40)])
+@pytest.mark.parametrize(("rows", "time", "channels"), SPLIT)
 def test_splitting_over_threads_changes_no_result(rows, time, channels, dtype, varies, reverse, threads):
     # a single row of few channels is split in time, from 2 threads on in lanes, from 3 on otherwise
     inputs, ends, gradients = problem(rows, time, channels, dtype, varies=varies, lengths=rows > 1)

@@ -11,17 +11,16 @@ from layer_cases import BATCH, FEATURES, LAYERS, build, sequence
 
 import children
 
+# one of each kind of kernel and of state; the others take the same way
 COMPILED = [
-    "DiagonalSSM",
     "LRU",
     "S4D lin",
-    "S4D real",
-    "SelectiveSSM",
-    "Mamba",
     "Mamba2",
-    "LinearRNN",
-    "ContinuousRNN",
     "ContinuousGRU",
+    *(
+        pytest.param(name, marks=pytest.mark.slow)
+        for name in ("DiagonalSSM", "S4D real", "SelectiveSSM", "Mamba", "LinearRNN", "ContinuousRNN")
+    ),
 ]
 
 

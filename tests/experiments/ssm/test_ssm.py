@@ -18,7 +18,7 @@ def test_a_line_caps_an_exponential_up_to_its_rate_and_a_power_law_slows_down():
     assert tail(law).end / tail(law).rate == pytest.approx(0.44, abs=0.01)
 
 
-@pytest.mark.parametrize("id", ["ssm-fig5", "ssm-fig6"])
+@pytest.mark.parametrize("id", ["ssm-fig5", pytest.param("ssm-fig6", marks=pytest.mark.slow)])
 def test_random_networks_decay_at_least_as_fast_as_their_linearisation_says(conclude, id):
     result = conclude(id, repeats=1)
     found = {claim.name: claim for claim in result.claims}
