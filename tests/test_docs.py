@@ -9,9 +9,7 @@ import pytest
 
 import holdfast
 from public_names import modules_with_public_names
-
-ROOT = Path(__file__).parent.parent
-PAGES = sorted([*ROOT.glob("docs/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
+from reader import PAGES, ROOT
 
 
 def resolve(name):
@@ -51,23 +49,6 @@ def test_api_page_lists_exactly_the_public_names_of_the_package(package):
 def test_api_page_has_no_row_beyond_the_public_names():
     rows = re.findall(r"^\| `", (ROOT / "docs/api.md").read_text(), re.MULTILINE)
     assert len(rows) == sum(len(package.__all__) for package in modules_with_public_names())
-
-
-# pages whose examples are complete; those of the others have placeholders for the reader's own model
-RUNNABLE = ["README.md", *(f"docs/{name}.md" for name in ("start", "diverges", "forgets", "choose", "build", "extend"))]
-
-
-@pytest.mark.parametrize("page", RUNNABLE)
-def test_the_examples_of_the_page_run_one_after_the_other(page, capsys):
-    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
-    shared = {"__name__": "__main__"}
-    for block in blocks:
-        exec(compile(block, page, "exec"), shared)
-    printed = capsys.readouterr().out
-    assert printed
-    if page == "README.md":
-        assert printed.startswith("exponential ")
-        assert "DiagonalSSM(" in printed
 
 
 PACKAGES = sorted(p.parent for p in Path(holdfast.__file__).parent.rglob("__init__.py"))

@@ -59,16 +59,21 @@ def _build(factory: Any, spec: str) -> Callable[..., Any]:
         return factory
     if not callable(factory):
         raise ArgumentError(f"{spec} is a {type(factory).__name__}; expected a module or a function that returns one")
-    try:
-        inspect.signature(factory).bind()
-    except TypeError as error:
-        raise ArgumentError(f"{spec} must be callable without arguments: {error}") from error
-    except ValueError:
-        pass  # some callables written in C have no signature
-    try:
-        model = factory()
-    except Exception as error:
-        raise failure(f"calling {spec}()", error) from error
+    model = call_factory(factory, spec, wanted="be callable without arguments")
     if not callable(model):
         raise ArgumentError(f"{spec}() returned a {type(model).__name__}; expected a module or another callable")
     return model
+
+
+def call_factory(factory: Callable[..., Any], spec: str, *arguments: Any, wanted: str) -> Any:
+    """What the factory gives; an error tells a call that it does not take from a failure inside it."""
+    try:
+        inspect.signature(factory).bind(*arguments)
+    except TypeError as error:
+        raise ArgumentError(f"{spec} must {wanted}: {error}") from error
+    except ValueError:
+        pass  # some callables written in C have no signature
+    try:
+        return factory(*arguments)
+    except Exception as error:
+        raise failure(f"calling {spec}({', '.join(map(str, arguments))})", error) from error

@@ -112,14 +112,15 @@ def _load_family(spec: str, widths: list[int], seed: int) -> tuple[dict[int, nn.
         raise ArgumentError(
             f"--widths needs a factory that takes a width, module:factory or file.py:factory; came {spec!r}"
         )
-    factory = load_factory(spec)
+    factory, wanted = load_factory(spec), "take the width as its one argument"
+    if isinstance(factory, nn.Module):
+        raise ArgumentError(
+            f"{spec} must {wanted}, and is a {type(factory).__name__}: name a function that returns one"
+        )
     family: dict[int, nn.Module] = {}
     for width in widths:
         torch.manual_seed(seed)
-        try:
-            module = factory(width)
-        except TypeError as error:
-            raise ArgumentError(f"{spec} must take the width as its one argument: {error}") from error
+        module = models.call_factory(factory, spec, width, wanted=wanted)
         if not isinstance(module, nn.Module):
             raise ArgumentError(f"{spec}({width}) returned a {type(module).__name__}; expected an nn.Module")
         family[width] = module
