@@ -12,7 +12,7 @@ SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard csrc/*/*)
 # which C++ libraries to build: native, all, or a list such as "portable;v3"
 export HOLDFAST_VARIANTS ?= native
 
-.PHONY: help install reproduce test test-slow lint types coverage bench docs wheels clean
+.PHONY: help install reproduce test test-slow lint types coverage bench docs notebooks wheels try-wheel clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -61,10 +61,16 @@ docs: $(VENV)/.docs  ## build the documentation into build/site, with the page o
 	$(BIN)/pytest -q tests/test_docs.py
 	@echo "open build/site/index.html"
 
+notebooks: $(STAMP)  ## write notebooks/ anew from the examples that they are made of
+	$(BIN)/python tools/write_notebooks.py
+
 wheels: $(STAMP)  ## a source distribution and the wheels of this system, into dist/
 	$(BIN)/pip install --quiet ".[release]"
 	$(BIN)/python -m build --sdist
 	$(BIN)/cibuildwheel --output-dir dist
 
+try-wheel:  ## a wheel, and a source distribution without a compiler, each tried in an empty environment
+	$(PYTHON) tools/try_distributions.py
+
 clean:  ## remove everything that make made
-	rm -rf $(VENV) build dist results docs/results/page docs/api docs/gallery .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist results docs/results/page docs/api docs/gallery docs/_figures .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -10,9 +10,10 @@ law, built as a convolution, is told apart from all of them; an integrator never
 ("Inverse Approximation Theory", Def. 3.1; "State-space Models with Layer-wise Nonlinearity", Fig. 5 and 6.)
 """
 
+# %%
+# Modules and functions are measured alike: (batch, time, features) in, (batch, time, outputs) out.
+import matplotlib.pyplot as plt
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import nn
 
 import holdfast
@@ -26,43 +27,41 @@ def power_law(x):
     return torch.fft.irfft(torch.fft.rfft(x, size, dim=1) * torch.fft.rfft(rho, size, dim=1), size, dim=1)[:, :steps]
 
 
-def models():
-    torch.manual_seed(0)
-    return {
-        "LSTM, 32 units": nn.LSTM(1, 32, batch_first=True),
-        "GRU, 32 units": nn.GRU(1, 32, batch_first=True),
-        "S4D, 64 modes": holdfast.nn.S4D(1, 64),
-        "power law": power_law,
-        "integrator": lambda x: x.cumsum(1),
-    }
+torch.manual_seed(0)
+models = {
+    "LSTM": nn.LSTM(1, 32, batch_first=True),
+    "GRU": nn.GRU(1, 32, batch_first=True),
+    "S4D": holdfast.nn.S4D(1, 64),
+    "power law": power_law,
+    "integrator": lambda x: x.cumsum(1),
+}
 
+# %%
+# The memory function over a thousand steps, in float64, and the law that it shows.
+fits = {}
+for name, model in models.items():
+    precise = {"double": True} if isinstance(model, nn.Module) else {"dtype": torch.float64}
+    fits[name] = holdfast.fit_decay(holdfast.memory_function(model, horizon=1000, **precise))
+    print(f"{name:11s}{fits[name].summary()}")
 
-def row(name, model):
-    double = {"double": True} if isinstance(model, nn.Module) else {"dtype": torch.float64}
-    curve = holdfast.memory_function(model, horizon=1000, **double)
-    fit = holdfast.fit_decay(curve)
-    constant = fit.rate if fit.law == "exponential" else fit.exponent
+# %%
+# How long until 1% is left; an error says where the curve has not got there.
+for name, fit in fits.items():
     try:
-        horizon = f"{fit.horizon(0.01):.4g}"
-    except holdfast.HoldfastError:
-        horizon = "beyond 1000"
-    ultimate = "" if fit.asymptotic is None else f"{fit.asymptotic.law}, {fit.asymptotic.rate:.3g}"
-    return name, fit.law, "" if constant is None else f"{constant:.3g}", horizon, ultimate
+        print(f"{name:11s}1% is left after {fit.horizon(0.01):.0f} steps")
+    except holdfast.HoldfastError as error:
+        print(f"{name:11s}{error}")
 
+# %%
+# A straight line here is a power of t; an exponential falls off.
+for name, fit in fits.items():
+    plt.loglog(fit.time + 1, fit.envelope / fit.envelope[0], label=name)
+plt.xlabel("1 + steps since the input")
+plt.ylabel("memory, share of its largest")
+plt.ylim(1e-8, 2)
+plt.legend()
 
-def main():
-    table = Table(title="Memory over 1000 steps, measured by a Heaviside input")
-    for column in ("model", "law", "rate or exponent", "1% left after", "for t -> inf, by eigenvalues"):
-        table.add_column(column)
-    for name, model in models().items():
-        table.add_row(*row(name, model))
-    console = Console(width=120)
-    console.print(table)
-    properties = holdfast.check_properties(models()["GRU, 32 units"], input_size=1, horizon=200)
-    console.print(
-        "The GRU as a functional: " + ", ".join(f"{k} {v['answer']}" for k, v in properties.as_dict().items())
-    )
-
-
-if __name__ == "__main__":
-    main()
+# %%
+# A model as a function of its whole past: is it linear, continuous, causal?
+properties = holdfast.check_properties(models["GRU"], input_size=1, horizon=200)
+print("The GRU:", ", ".join(f"{name} {found['answer']}" for name, found in properties.as_dict().items()))

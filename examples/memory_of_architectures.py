@@ -1,38 +1,36 @@
 """
-Seven architectures, one measurement
+Eight architectures, one measurement
 ====================================
 
 How much does an input from t steps ago still move the output of an untrained model? RNN, GRU and LSTM forget within
-tens of steps, Mamba answers most to the last few, S4D and LRU keep some for hundreds, attention fades like a power of t.
-Beside them a layer built to have the memory (1 + t)^-1.5. ("State-space Models ...", Table 1.)
+tens of steps, Mamba and RWKV answer most to the last few, S4D and LRU keep some for hundreds, attention fades like a
+power of t. Beside them a layer built to have the memory (1 + t)^-1.5. ("State-space Models ...", Table 1.)
 """
 
 import argparse
 
 import matplotlib.pyplot as plt
 import torch
+import transformers  # the extra `hf`
 from torch import nn
 
 import holdfast
 
-DRAWN = ("RNN", "LSTM", "S4D", "built")  # four curves of clearly different length for the picture
+RWKV = transformers.RwkvConfig(vocab_size=2, hidden_size=16, num_hidden_layers=2, context_length=4096)
 
 
-class Transformer(nn.Module):
-    """One causal layer without positions, so that what it sees of the past is not a matter of place."""
-
-    def __init__(self, width=16):
-        super().__init__()
-        self.encode, self.decode = nn.Linear(1, width), nn.Linear(width, 1)
-        self.layer = nn.TransformerEncoderLayer(width, 2, 32, dropout=0.0, batch_first=True)
-
+class Transformer(nn.TransformerEncoderLayer):  # noqa: D101 - causal, without positions
     def forward(self, x):
         mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1], dtype=x.dtype)
-        return self.decode(self.layer(self.encode(x), src_mask=mask, is_causal=True))
+        return super().forward(x, src_mask=mask, is_causal=True)
+
+
+def on_numbers(layer):
+    return nn.Sequential(nn.Linear(1, 16), layer, nn.Linear(16, 1))
 
 
 def models():
-    """Seven untrained models, and one with a given memory."""
+    """Eight untrained models, and one with a given memory."""
     torch.manual_seed(0)
     return {
         "RNN": nn.RNN(1, 32, batch_first=True),
@@ -41,7 +39,8 @@ def models():
         "S4D": holdfast.nn.S4D(1, 32),
         "LRU": holdfast.nn.LRU(1, 32, r_min=0.9, r_max=0.99),
         "Mamba": holdfast.nn.SequenceModel(1, 16, layer=lambda width: holdfast.nn.Mamba(width, 16), depth=1),
-        "transformer": Transformer(),
+        "RWKV": on_numbers(holdfast.memory.huggingface.FromEmbeddings(transformers.RwkvModel(RWKV).eval())),
+        "transformer": on_numbers(Transformer(16, 2, 32, dropout=0.0, batch_first=True)),
         "built": holdfast.fit_exponential_sum(holdfast.laws.PowerLaw(1.5), order=16).to_layer("best"),
     }
 
@@ -50,8 +49,8 @@ def draw(fits):
     """The largest memory from each time on, as a share of all, and as dashes the law that was found."""
     _, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
     for name, fit in fits.items():
-        constant = ", {} {:.2g}".format(*fit.constant) if fit.constant else ""
-        (line,) = ax.loglog(fit.time + 1, fit.envelope / fit.envelope[0], label=f"{name}: {fit.law}{constant}")
+        label = f"{name}: {fit.law}" + (", {} {:.2g}".format(*fit.constant) if fit.constant else "")
+        (line,) = ax.loglog(fit.time + 1, fit.envelope / fit.envelope[0], label=label)
         if fit.law in ("exponential", "polynomial"):
             law = fit.figure().panels[0].layers[1]
             scale = fit.envelope[fit.time == law.x[-1]] / law.y[-1] / fit.envelope[0]  # through the last point judged
@@ -68,9 +67,9 @@ def main():
     fits = {}
     for name, model in models().items():
         fit = fits[name] = holdfast.fit_decay(holdfast.memory_function(model, horizon=choices.horizon, double=True))
-        left = fit.envelope[-1] / fit.envelope[0]
-        print(f"{name:12s} {fit.law:13s} {left:8.1e} of the largest memory after {choices.horizon} steps")
-    draw({name: fits[name] for name in (DRAWN if choices.save else fits)})
+        left = f"{fit.envelope[-1] / fit.envelope[0]:8.1e} of the largest memory after {choices.horizon} steps"
+        print(f"{name:12s} {fit.law:13s} {left}")
+    draw({name: fits[name] for name in (("RNN", "LSTM", "S4D", "built") if choices.save else fits)})
     if choices.save:
         plt.savefig(choices.save, dpi=110)
 
