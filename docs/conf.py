@@ -24,6 +24,7 @@ extensions = [
     "plain_docstrings",
     "linked_names",
     "mathml",
+    "theory_figures",
 ]
 exclude_patterns = ["results", "_sphinx", "gallery/GALLERY_HEADER.rst"]
 default_role = "py:obj"
@@ -45,7 +46,7 @@ maximum_signature_line_length = 88
 sphinx_gallery_conf = {
     "examples_dirs": ["../examples"],
     "gallery_dirs": ["gallery"],
-    "filename_pattern": "/(fix_diverging_ssm|memory_of_architectures|stream|own_)",
+    "filename_pattern": "/(diagnose_lstm|fix_diverging_ssm|memory_of_|stream|own_)",
     "copyfile_regex": r".*GALLERY_HEADER\.rst",
     "show_memory": False,
     "show_signature": False,
