@@ -12,7 +12,7 @@ SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard csrc/*/*)
 # which C++ libraries to build: native, all, or a list such as "portable;v3"
 export HOLDFAST_VARIANTS ?= native
 
-.PHONY: help install reproduce test test-slow lint types coverage bench docs notebooks wheels try-wheel clean
+.PHONY: help install reproduce test test-slow lint types coverage bench docs look notebooks wheels try-wheel clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -58,8 +58,12 @@ $(VENV)/.docs: $(STAMP)
 docs: $(VENV)/.docs  ## build the documentation into build/site, with the page of our results; a warning is an error
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/site
 	$(BIN)/holdfast report --store docs/results --out build/site/results
+	$(BIN)/python tools/check_site.py build/site
 	$(BIN)/pytest -q tests/test_docs.py
 	@echo "open build/site/index.html"
+
+look: $(STAMP)  ## open the built site in Chromium, light and dark, desktop and phone, and say what is wrong with it
+	$(BIN)/python tools/check_site.py build/site --browser --shots build/shots
 
 notebooks: $(STAMP)  ## write notebooks/ anew from the examples that they are made of
 	$(BIN)/python tools/write_notebooks.py

@@ -38,7 +38,8 @@ PAGES = [
 ]
 
 
-@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # torch's own, from its exporter
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # these two are torch's own, from its exporter
+@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
 @pytest.mark.usefixtures("user_mistakes")  # a reader's calls are not checked by annotations
 @pytest.mark.parametrize("page", PAGES)
 def test_the_python_blocks_of_the_page_run_one_after_the_other(page, tmp_path, monkeypatch, capsys):

@@ -86,7 +86,6 @@ def test_roots_of_unity_give_an_image_back_and_a_wide_ring_does_not(printed, mon
     assert float(errors["roots of unity"]) < 1e-10  # float64, condition 1, 784 steps
 
 
-@pytest.mark.slow
 def test_direct_modes_diverge_at_one_over_m_squared_and_others_nowhere(printed):
     rows = re.findall(r"(direct|exp|best) (.*)", printed("power_law_memory"))
     assert {name for name, row in rows if "diverges" in row} == {"direct"}

@@ -1,0 +1,123 @@
+"""Checks a built site: every link and image leads somewhere; with --browser also what a reader sees.
+
+`python tools/check_site.py build/site --browser --shots FOLDER` opens pages in Chromium (by playwright), from disk, light
+and dark, on a desktop and a phone: no message of an error, no image that did not load, nothing wider than the screen, and
+a search that finds something. Ends with 1 and a line for each fault.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+PAGES = (
+    "index",
+    "start",
+    "theory",
+    "diagnose",
+    "gallery/diagnose_lstm",
+    "gallery/index",
+    "api/holdfast",
+    "results/index",
+)
+SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
+
+
+class Page(HTMLParser):
+    """The anchors of a page, and what it refers to."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.anchors: set[str] = set()
+        self.targets: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Notes ids, links and sources; what only names a relation (canonical, search) is not followed."""
+        given = dict(attrs)
+        self.anchors.update(value for key in ("id", "name") if (value := given.get(key)))
+        key = "href" if tag in ("a", "link") else "src"
+        if value := given.get(key):
+            self.targets.add(value)
+
+
+def broken_links(site: Path) -> list[str]:
+    """Each link to a file or an anchor that is not there, with its page."""
+    pages = {path.resolve(): Page(path.read_text(errors="replace")) for path in site.rglob("*.html")}
+    faults = []
+    for path, page in pages.items():
+        for target in sorted(page.targets):
+            parts = urlsplit(target)
+            if parts.scheme or parts.netloc:
+                continue
+            file = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            if not file.is_file():
+                faults.append(f"{path.relative_to(site.resolve())}: {target} is not there")
+            elif parts.fragment and file in pages and unquote(parts.fragment) not in pages[file].anchors:
+                faults.append(f"{path.relative_to(site.resolve())}: {target} has no such anchor")
+    return faults
+
+
+def seen_by_a_reader(site: Path, shots: Path | None, chromium: str) -> list[str]:
+    """What is wrong with PAGES in a browser, in both colours and on both screens, and with the search."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        views = [(colour, size) for colour in ("light", "dark") for size in SIZES]
+        faults = [fault for colour, size in views for fault in _visit(browser, site, shots, colour, size)]
+        browser.close()
+    return faults
+
+
+def _visit(browser: Any, site: Path, shots: Path | None, colour: str, size: str) -> list[str]:
+    width, height = SIZES[size]
+    tab = browser.new_page(viewport={"width": width, "height": height}, color_scheme=colour)
+    faults: list[str] = []
+    tab.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
+    tab.on("pageerror", lambda error: faults.append(str(error)))
+    for name in PAGES:
+        tab.goto((site / f"{name}.html").resolve().as_uri())
+        tab.wait_for_timeout(700)
+        faults += [f"{name}: {fault}" for fault in _look(tab, width)]
+        if shots is not None:
+            tab.screenshot(path=shots / f"{name.replace('/', '-')}-{colour}-{size}.png")
+    tab.goto((site / "search.html").resolve().as_uri() + "?q=stabilize")
+    try:
+        tab.wait_for_selector("#search-results li a", timeout=30_000)
+    except Exception:
+        faults.append("the search finds nothing")
+    tab.close()
+    return [f"{colour}, {size}: {fault}" for fault in faults]
+
+
+def _look(tab: Any, width: int) -> list[str]:
+    broken = tab.evaluate("[...document.images].filter(i => i.complete && !i.naturalWidth).map(i => i.src)")
+    wide = tab.evaluate("document.documentElement.scrollWidth")
+    faults = [f"{source} did not load" for source in broken]
+    return [*faults, f"{wide} pixels wide"] if wide > width else faults
+
+
+def main() -> None:
+    """Prints each fault."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("site", type=Path)
+    parser.add_argument("--browser", action="store_true")
+    parser.add_argument("--shots", type=Path, help="write what is seen into this folder")
+    parser.add_argument("--chromium", default="/usr/bin/chromium")
+    choices = parser.parse_args()
+    faults = broken_links(choices.site)
+    if choices.browser:
+        if choices.shots is not None:
+            choices.shots.mkdir(parents=True, exist_ok=True)
+        faults += seen_by_a_reader(choices.site, choices.shots, choices.chromium)
+    sys.stdout.write("".join(f"{fault}\n" for fault in faults))
+    sys.exit(1 if faults else 0)
+
+
+if __name__ == "__main__":
+    main()
