@@ -12,6 +12,8 @@ from typing import Any
 
 from holdfast.errors import ArgumentError, unknown_name
 
+FROM_FILE = "_model_file_"  # before the name of a module that was read from a file
+
 
 def load_factory(spec: str) -> Any:
     """What `module:factory` or `file.py:factory` names, not called."""
@@ -49,7 +51,7 @@ def _import_file(path: Path) -> ModuleType:
     # the file's own imports find its neighbours, as when it is run
     sys.path.insert(0, str(path.parent))
     # a file called like a module (random.py) must neither take its place nor be taken for it later
-    name = f"_model_file_{path.stem}"
+    name = f"{FROM_FILE}{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -73,5 +75,6 @@ def getattr_or_explain(module: ModuleType, name: str) -> Any:
     """The attribute, or an error that lists what the module has."""
     if not hasattr(module, name):
         public = [key for key, value in vars(module).items() if not key.startswith("_") and callable(value)]
-        raise unknown_name(f"name in {module.__name__}", name, public)
+        file = module.__file__ if module.__name__.startswith(FROM_FILE) else None
+        raise unknown_name(f"name in {Path(file).name if file else module.__name__}", name, public)
     return getattr(module, name)

@@ -60,6 +60,10 @@ def untrained(m):
     return DiagonalSSM(1, m)
 
 
+def failing(m):
+    raise TypeError('no width will do')
+
+
 NUMBER = 3
 '''
 
@@ -147,6 +151,7 @@ def test_plot_is_written(models, tmp_path):
         (["{}:best", "--widths", "4,8,16"], ArgumentError, "at least 4"),
         (["{}:best", "--widths", "4,x"], ArgumentError, "whole numbers"),
         (["{}:layer", "--widths", "4,8,16,32"], ArgumentError, "width as its one argument"),
+        (["{}:failing", "--widths", "4,8,16,32"], ArgumentError, "failing(4) failed with TypeError: no width will do"),
         (["hf:some", "--widths", "4,8,16,32"], ArgumentError, "takes a width"),
         (["{}:NUMBER"], ArgumentError, "int"),
         (["{}:nothing"], UnknownNameError, "layer"),

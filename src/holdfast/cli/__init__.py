@@ -8,8 +8,10 @@ Exit codes: 0, it ran; 1, it ran and the answer is bad; 2, it could not run; 130
 
 from __future__ import annotations
 
+import inspect
 import io
 import sys
+from collections.abc import Callable
 from importlib import metadata
 from typing import Annotated
 
@@ -57,17 +59,31 @@ def _options(
     pass
 
 
-app.command("doctor")(doctor.command)
-app.command("diagnose")(diagnose.command)
-app.command("memory")(memory.command)
-app.command("stability")(stability.command)
-app.command("certify")(certify.command)
-app.command("fit-kernel")(fit_kernel.command)
-app.command("bench")(bench.command)
-app.command("list")(list_experiments.command)
-app.command("reproduce")(reproduce.command)
-app.command("report")(report.command)
-app.command("train")(train.command)
+PANELS: dict[str, dict[str, Callable[..., None]]] = {
+    "A model of yours": {
+        "diagnose": diagnose.command,
+        "memory": memory.command,
+        "stability": stability.command,
+        "certify": certify.command,
+    },
+    "Build and train": {"fit-kernel": fit_kernel.command, "train": train.command},
+    "The papers": {
+        "list": list_experiments.command,
+        "reproduce": reproduce.command,
+        "report": report.command,
+    },
+    "This installation": {"doctor": doctor.command, "bench": bench.command},
+}
+
+
+def _paragraphs(function: Callable[..., None]) -> str:
+    """The docstring with its lines joined, so that the terminal breaks them and not the source."""
+    return "\n\n".join(" ".join(part.split()) for part in (inspect.getdoc(function) or "").split("\n\n"))
+
+
+for _panel, _commands in PANELS.items():
+    for _name, _function in _commands.items():
+        app.command(_name, help=_paragraphs(_function), rich_help_panel=_panel)(_function)
 
 
 def main() -> None:

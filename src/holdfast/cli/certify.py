@@ -29,7 +29,7 @@ COLOURS = {"stable": "green", "marginal": "yellow", "unstable": "red"}
 
 
 def command(
-    model: Annotated[str, typer.Argument(help=models.HELP, show_default=False)],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=models.HELP, show_default=False)],
     weight: Annotated[
         str | None, typer.Option(metavar="PATH", help="One weight or layer by its path, instead of all that are known.")
     ] = None,

@@ -20,7 +20,7 @@ from holdfast.diagnosis import diagnose
 
 
 def command(
-    model: Annotated[str, typer.Argument(help=HELP, show_default=False)],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=HELP, show_default=False)],
     data: Annotated[
         Path | None,
         typer.Option(

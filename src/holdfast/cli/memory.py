@@ -30,7 +30,7 @@ from holdfast.memory.repeated import repeat
 
 
 def command(
-    model: Annotated[str, typer.Argument(help=HELP, show_default=False)],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=HELP, show_default=False)],
     input_size: Annotated[
         int | None, typer.Option(help="Input features; by default what the model says, or 1.")
     ] = None,

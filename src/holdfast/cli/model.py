@@ -15,7 +15,10 @@ from holdfast.memory import huggingface
 from holdfast.memory.subject import known_size
 from holdfast.nn.acceleration import accelerate, mixers_of
 
-HELP = "The model: module:factory, file.py:factory, or hf:NAME-OR-FOLDER for a transformers model."
+HELP = (
+    "FILE.py:NAME or package:NAME, where NAME is a module or a function that returns one; "
+    "or hf:NAME-OR-FOLDER, a transformers model."
+)
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,9 @@ def _build(factory: Any, spec: str) -> Callable[..., Any]:
     if isinstance(factory, nn.Module):
         return factory
     if not callable(factory):
-        raise ArgumentError(f"{spec} is a {type(factory).__name__}; expected a module or a function that returns one")
+        raise ArgumentError(
+            f"{spec} is of type {type(factory).__name__}; expected a module or a function that returns one"
+        )
     model = call_factory(factory, spec, wanted="be callable without arguments")
     if not callable(model):
         raise ArgumentError(f"{spec}() returned a {type(model).__name__}; expected a module or another callable")

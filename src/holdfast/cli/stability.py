@@ -28,7 +28,7 @@ from holdfast.stability.verdict import ENOUGH, LEVEL
 
 
 def command(
-    model: Annotated[str, typer.Argument(help=models.HELP, show_default=False)],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=models.HELP, show_default=False)],
     widths: Annotated[
         str | None, typer.Option(metavar="M,M,...", help="A family: the factory is called with each width.")
     ] = None,
