@@ -14,6 +14,12 @@ import torch
 import holdfast
 from holdfast._manifest import seal
 from holdfast._record import FORMAT, Record
+from holdfast.decay.study import reach_of
+from holdfast.diagnosis.advice import Advice
+from holdfast.diagnosis.forgetting import PROBES, Forgetting
+from holdfast.diagnosis.learning import Learning
+from holdfast.diagnosis.task import TaskMemory
+from holdfast.diagnosis.weights import Edge, Survival
 from holdfast.errors import ArgumentError, DamagedResultError
 from holdfast.figures import Figure
 from holdfast.stability import GradientHistory, LyapunovSpectrum
@@ -62,6 +68,17 @@ def training_run():
     )  # fmt: skip
 
 
+def diagnosis():
+    curve, fit = memory_curve(), holdfast.fit_decay(memory_curve(), eigenvalues=torch.tensor([0.5]))
+    part = holdfast.certify(holdfast.nn.LRU(1, 2))
+    return holdfast.Diagnosis(
+        "a $x$ <b>", "a GRU", memory=tuple(Forgetting(kind, "ahead", curve, fit, reach_of(fit), 1.0) for kind in PROBES),
+        edge=Edge((part,), part, ("W",)), survival=Survival(0.1, np.inf, "at least", perturbation_curve()),
+        learning=Learning("a task", {"other": 0.1}, 2.0, 1.0, None, {"other": 0.01, "recurrent": None}, (0.1, 0.01)),
+        task=TaskMemory(3, 0.5, 59, curve, fit), needs=3, advice=(Advice("it <b>", "3", "call()", "so"),), notes=("n",),
+    )  # fmt: skip
+
+
 SAMPLES = {
     "MemoryCurve": memory_curve,
     "DecayFit": lambda: holdfast.fit_decay(memory_curve(), eigenvalues=torch.tensor([0.5, 0.2])),
@@ -81,6 +98,8 @@ SAMPLES = {
     "BitBudget": lambda: holdfast.BitBudget(
         np.array([2.0, 3.0]), np.array([0.5, 0.2]), np.array([np.inf, 0.1]), np.array([0.3, 0.05]), 0.2, ("w",)
     ),
+    "Diagnosis": diagnosis,
+    "Diagnosis of nothing": lambda: holdfast.Diagnosis("none", "a <b>", unseen=("the model could not be run: why",)),
 }
 
 
@@ -125,11 +144,11 @@ def test_a_result_is_one_line_a_figure_and_a_file_that_gives_it_back(name, resul
     assert_same(type(result).load(saved), result)
 
 
-@pytest.mark.parametrize("name", ["MemoryCurve", "zero DecayFit", "empty GradientHistory", "TrainingRun"])
+@pytest.mark.parametrize("name", ["MemoryCurve", "zero DecayFit", "empty GradientHistory", "TrainingRun", "Diagnosis"])
 def test_a_notebook_shows_the_line_escaped_above_the_figure(name, results):
     pytest.importorskip("matplotlib")
     shown = results[name]._repr_html_()
-    assert "<i>" not in shown and "<nan>" not in shown
+    assert not any(markup in shown.replace("<p><b>", "", 1) for markup in ("<i>", "<nan>", "<b>"))
     assert base64.b64decode(shown.split("base64,")[1].split('"')[0]).startswith(b"\x89PNG")
 
 
@@ -206,6 +225,14 @@ def test_what_json_reads_is_what_was_saved(results, tmp_path):
 
 
 def test_every_result_class_at_the_top_is_a_record():
-    names = ("MemoryCurve", "DecayFit", "PerturbationCurve", "StabilityVerdict", "Certificate", "ExponentialSum")
+    names = (
+        "MemoryCurve",
+        "DecayFit",
+        "PerturbationCurve",
+        "StabilityVerdict",
+        "Certificate",
+        "ExponentialSum",
+        "Diagnosis",
+    )
     assert all(issubclass(getattr(holdfast, name), Record) for name in names)
     assert issubclass(GradientHistory, Record) and issubclass(TrainingRun, Record)

@@ -73,7 +73,8 @@ def test_the_page_is_one_file_with_its_figure_and_everything_in_it_escaped(lstm,
     assert "&lt;script&gt;" in text
     for outside in ('src="', "href=http", "url(http", "@import", "<link"):
         assert outside not in text
-    assert json.loads(lstm.save(tmp_path / "report.json").read_text())["name"] == "my_models.py:lstm"
+    again = Diagnosis.load(lstm.save(tmp_path / "report.json"))
+    assert str(again) == str(lstm) and again.to_dict() == lstm.to_dict()
     with pytest.raises(ArgumentError, match=r"\.html or \.json"):
         lstm.save(tmp_path / "report.pdf")
     axes = lstm.plot()

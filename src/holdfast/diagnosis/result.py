@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from holdfast._drawing import panels
 from holdfast._files import write_atomically
+from holdfast._record import Record
+from holdfast.decay import DecayFit
+from holdfast.decay.study import Reach
 from holdfast.diagnosis.advice import Advice
 from holdfast.diagnosis.forgetting import Forgetting
 from holdfast.diagnosis.learning import Learning
@@ -18,10 +22,14 @@ from holdfast.diagnosis.task import TaskMemory
 from holdfast.diagnosis.weights import Edge, Survival
 from holdfast.errors import ArgumentError
 from holdfast.figures import Axis, Figure, Layer, Line, Panel, Rule
+from holdfast.memory import MemoryCurve
+from holdfast.stability import Certificate, PerturbationCurve
+
+RECORDS: tuple[type[Record], ...] = (MemoryCurve, DecayFit, Certificate, PerturbationCurve)
 
 
-@dataclass(frozen=True, eq=False)
-class Diagnosis:
+@dataclass(frozen=True, eq=False, repr=False)
+class Diagnosis(Record):
     """What is to be known of a model that remembers, and what to do about it.
 
     Args:
@@ -37,6 +45,11 @@ class Diagnosis:
         unseen: what could not be looked at, and why.
         notes: how the model was read.
     """
+
+    _parts: ClassVar[tuple[type, ...]] = (
+        *(Forgetting, Reach, Edge, Survival, Learning, TaskMemory, Advice),
+        *(kind for record in RECORDS for kind in (record, *record._parts)),
+    )
 
     name: str
     about: str
@@ -70,8 +83,15 @@ class Diagnosis:
     def __str__(self) -> str:
         return "\n".join(self.lines())
 
-    def __repr__(self) -> str:
-        return f"Diagnosis({self.name}: {len(self.advice)} pieces of advice, {len(self.unseen)} not seen)"
+    def summary(self) -> str:
+        """A line: how far it remembers, how near it is to the edge, and what to do first."""
+        from holdfast.diagnosis.words import edge, memory
+
+        said = [*memory(self)[:1], *edge(self)[:1]] or [f"not measured: {reason[:200]}" for reason in self.unseen[:1]]
+        first = (
+            f"{len(self.advice)} to do, first: {self.advice[0].trouble}" if self.advice else "nothing to fix was found"
+        )
+        return f"{self.name}: {'; '.join([*said, first])}"
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain numbers and texts, for JSON."""
@@ -96,14 +116,6 @@ class Diagnosis:
         )
         return Figure("diagnosis", caption, [panel], columns=1)
 
-    def plot(self, ax: Any = None) -> Any:
-        """Draws the figure into matplotlib axes, made where None, and gives them back.
-
-        Args:
-            ax: the axes.
-        """
-        return panels.plot(self.figure(), ax)
-
     def html(self) -> str:
         """One page with the figure in it, which needs nothing else to be shown."""
         from holdfast.diagnosis.page import page
@@ -111,22 +123,21 @@ class Diagnosis:
         return page(self)
 
     def _repr_html_(self) -> str:
-        return self.html()
+        return f"{super()._repr_html_()}<pre>{escape(str(self))}</pre>"
 
-    def save(self, path: str | Path) -> Path:
-        """Writes the page (.html) or everything as numbers (.json).
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes the page to look at (.html), or a file from which `load` gives the diagnosis back (.json).
 
         Args:
-            path: the file; its ending says which.
+            path: the file; its ending says which. Folders on the way are made.
         """
-        import json
-
         path = Path(path)
         if path.suffix not in (".html", ".json"):
             raise ArgumentError(f"a diagnosis is saved as .html or .json, came {path.suffix!r}")
-        text = self.html() if path.suffix == ".html" else json.dumps(self.to_dict(), indent=1, allow_nan=False)
+        if path.suffix == ".json":
+            return super().save(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, text.encode("utf-8", "backslashreplace"))
+        write_atomically(path, self.html().encode("utf-8", "backslashreplace"))
         return path
 
 
