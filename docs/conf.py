@@ -26,7 +26,7 @@ extensions = [
     "mathml",
     "theory_figures",
 ]
-exclude_patterns = ["results", "_sphinx", "gallery/GALLERY_HEADER.rst"]
+exclude_patterns = ["results", "_sphinx", "_templates", "gallery/GALLERY_HEADER.rst"]
 default_role = "py:obj"
 suppress_warnings = [
     "config.cache",  # the gallery's settings hold an object
@@ -58,6 +58,8 @@ sphinx_gallery_conf = {
 html_theme = "pydata_sphinx_theme"
 html_title = "holdfast"
 html_static_path = ["_static"]
+templates_path = ["_templates"]
+html_sidebars = {"index": [], "**": ["all-pages"]}
 html_css_files = ["site.css"]
 html_math_renderer = "mathml"
 html_show_sourcelink = False

@@ -47,7 +47,11 @@ class Page(HTMLParser):
 
 def broken_links(site: Path) -> list[str]:
     """Each link to a file or an anchor that is not there, with its page."""
-    pages = {path.resolve(): Page(path.read_text(errors="replace")) for path in site.rglob("*.html")}
+    pages = {
+        path.resolve(): Page(path.read_text(errors="replace"))
+        for path in site.rglob("*.html")
+        if path.parent.name != "_static"
+    }
     faults = []
     for path, page in pages.items():
         for target in sorted(page.targets):
@@ -78,6 +82,7 @@ def _visit(browser: Any, site: Path, shots: Path | None, colour: str, size: str)
     width, height = SIZES[size]
     tab = browser.new_page(viewport={"width": width, "height": height}, color_scheme=colour)
     faults: list[str] = []
+    tab.set_default_timeout(300_000)  # milliseconds, for a busy machine
     tab.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
     tab.on("pageerror", lambda error: faults.append(str(error)))
     for name in PAGES:
@@ -88,7 +93,7 @@ def _visit(browser: Any, site: Path, shots: Path | None, colour: str, size: str)
             tab.screenshot(path=shots / f"{name.replace('/', '-')}-{colour}-{size}.png")
     tab.goto((site / "search.html").resolve().as_uri() + "?q=stabilize")
     try:
-        tab.wait_for_selector("#search-results li a", timeout=30_000)
+        tab.wait_for_selector("#search-results li a")
     except Exception:
         faults.append("the search finds nothing")
     tab.close()

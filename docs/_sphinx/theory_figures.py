@@ -59,12 +59,13 @@ def radius() -> Figure:
 
 def gradient() -> Figure:
     """Gradient scale over weight, by how long a mode remembers."""
-    steps = torch.logspace(0.1, 4, 100, dtype=torch.float64)
+    steps = torch.logspace(0.5, 4, 100, dtype=torch.float64)
     figure, ax = plt.subplots(figsize=(6, 3.2), layout="constrained")
     for name in ("direct", "exp", "softplus", "best"):
         f = holdfast.parameterizations.get(name)
         w = f.inverse(-1 / steps)
-        ax.loglog(steps, f.gradient_scale(w) / w.abs(), label=name)
+        dashes = {"ls": "--"} if name == "softplus" else {}  # it lies on exp
+        ax.loglog(steps, f.gradient_scale(w) / w.abs(), label=name, **dashes)
     ax.set(xlabel="steps that a mode remembers, 1 / |f(w)|", ylabel="gradient scale / |w|", ylim=(0.1, 1e12))
     ax.legend(frameon=False)
     return figure
