@@ -68,8 +68,12 @@ look: $(STAMP)  ## open the built site in Chromium, light and dark, desktop and 
 notebooks: $(STAMP)  ## write notebooks/ anew from the examples that they are made of
 	$(BIN)/python tools/write_notebooks.py
 
-wheels: $(STAMP)  ## a source distribution and the wheels of this system, into dist/
-	$(BIN)/pip install --quiet ".[release]"
+# in place, as everything else: a copy of the package would hide the clone's own
+$(VENV)/.release: $(STAMP)
+	PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet -e ".[release]"
+	@touch $@
+
+wheels: $(VENV)/.release  ## a source distribution and the wheels of this system, into dist/
 	$(BIN)/python -m build --sdist
 	$(BIN)/cibuildwheel --output-dir dist
 
