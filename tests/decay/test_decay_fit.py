@@ -122,6 +122,22 @@ def test_oscillations_are_judged_by_their_peaks():
     assert slow.exponent == pytest.approx(1.5, rel=0.03)  # peaks are sampled at whole steps
 
 
+@pytest.mark.parametrize(("below", "law"), [(np.exp(-0.02 * T), "exponential"), (0.4 + 0 * T, "non-decaying")])
+def test_a_curve_that_oscillates_at_its_beginning_alone_is_judged_by_what_follows(below, law):
+    # three peaks and more until t = 20, fewer than the six that blocks of peaks are made from
+    found = fit(below + 2 * np.exp(-0.2 * T) * np.cos(T))
+    assert found.law == law
+    if law == "exponential":
+        assert found.rate == pytest.approx(0.02, rel=1e-3)
+
+
+def test_an_end_that_rounding_holds_in_place_is_no_level():
+    # a state at a rate of 0.05 stops 20 roundings from rest; 4e9 of them are no rounding
+    for height, law in ((2e-14, "exponential"), (2e-5, "undecided")):
+        values = np.maximum(np.exp(-0.05 * T), np.where(T < 950, height, 0.95 * height))
+        assert fit_decay(MemoryCurve(time=T, values=values, floor=np.full(len(T), 5e-15))).law == law
+
+
 def test_finite_periodic_level_and_growing_curves():
     assert fit(laws.Finite(50.0)(T) + noise(1e-6)).support == pytest.approx(50.0)
     smooth = fit(laws.Finite(300.0, 2.0)(T) + noise(1e-5))

@@ -12,10 +12,11 @@ from holdfast.memory import MemoryCurve
 # a held-out curve that leads to a change of the criterion is no longer held out: then take seeds not looked at yet
 TUNING = range(0, 2_000_000)
 HELD_OUT = range(3_000_000, 4_000_000)
-KINDS = ("exponential", "oscillating", "sum", "imitation", "power", "finite", "periodic", "constant")
+KINDS = ("exponential", "oscillating", "settling", "sum", "imitation", "power", "finite", "periodic", "constant")
 TRUTH = {
     "exponential": "exponential",
     "oscillating": "exponential",
+    "settling": "exponential",
     "sum": "exponential",
     "imitation": "exponential",
     "power": "polynomial",
@@ -46,6 +47,14 @@ def exponential(rng, t):
 def oscillating(rng, t):
     rate, frequency, phase = log_uniform(rng, 1e-3, 5.0), rng.uniform(0.05, math.pi), rng.uniform(0, 2 * math.pi)
     return np.exp(-rate * t) * np.abs(np.cos(frequency * t + phase)), {"rate": rate, "frequency": frequency}
+
+
+def settling(rng, t):
+    """An oscillation that dies out faster than the decay below it, as where a recurrence has modes of both kinds."""
+    rate, size, frequency = log_uniform(rng, 1e-3, 1.0), log_uniform(rng, 0.3, 30), rng.uniform(0.05, math.pi)
+    faster = rate * log_uniform(rng, 1.5, 20)
+    wave = size * np.exp(-faster * t) * np.cos(frequency * t + rng.uniform(0, 2 * math.pi))
+    return np.abs(np.exp(-rate * t) + wave), {"rate": rate, "faster": faster, "size": size, "frequency": frequency}
 
 
 def sum_of_exponentials(rng, t):
@@ -112,6 +121,7 @@ MAKERS = {
     "constant": constant,
     "imitation": imitation,
     "quadrature": quadrature,
+    "settling": settling,
 }
 NUMBERS = {kind: number for number, kind in enumerate(MAKERS)}  # of the random streams
 

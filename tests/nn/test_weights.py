@@ -87,8 +87,8 @@ def test_forward_mode_is_right_or_refused(name):
     layer, x, step = build(name), sequence(), 1e-6
     try:
         _, tangent = torch.func.jvp(lambda x: layer(x)[0], (x,), (torch.ones_like(x),))
-    except (HoldfastError, RuntimeError) as refusal:  # torch itself refuses where a matrix has a gradient of its own
-        assert "reverse mode" in str(refusal) or "autograd.Function" in str(refusal)
+    except HoldfastError as refusal:
+        assert "reverse mode" in str(refusal)
         return
     # a central difference: step^2 times a third derivative, and rounding over step
     expected = (layer(x + step)[0] - layer(x - step)[0]) / (2 * step)

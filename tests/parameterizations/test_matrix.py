@@ -11,6 +11,10 @@ from holdfast.parameterizations.positive_definite import positive_definite, posi
 MARGIN = 0.05
 
 
+# torch makes its own forward-mode formulas by a compiler that it warns about
+forward_mode = pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")
+
+
 def stable_matrix(n, time, seed=0):
     """A dense, non-normal matrix whose spectrum keeps MARGIN to the boundary."""
     W = torch.randn(n, n, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
@@ -91,10 +95,19 @@ def test_gradients_of_the_normal_form_pass_gradcheck(time):
     assert torch.autograd.gradcheck(f, free)
 
 
+@forward_mode
 def test_gradient_exists_where_eigenvalues_are_equal():
     # eigh's own gradient is infinite at S = 0, where every layer starts whose W is a multiple of I
     S = torch.zeros(3, 3, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(positive_definite, S)
+    assert torch.autograd.gradcheck(positive_definite, S, check_forward_ad=True)
+
+
+@forward_mode
+def test_transforms_of_torch_func_go_through_the_complete_form():
+    torch.manual_seed(0)
+    S = torch.randn(3, 4, 4, dtype=torch.float64)
+    each = torch.func.vmap(torch.func.jacrev(positive_definite))(S)
+    torch.testing.assert_close(each, torch.stack([torch.func.jacfwd(positive_definite)(s) for s in S]))
 
 
 def test_positive_definite_is_one_to_one():

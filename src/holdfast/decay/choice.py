@@ -57,7 +57,9 @@ def prepare(t: Values, values: Values, known: Values | None) -> Setting:
     t, v = t[peak:], values[peak:]
     noise = Noise(noise.level, noise.end - peak, noise.seen)
     signal = v[: noise.end + 1]
-    rough = is_rough(signal, noise.level, noise.seen)
+    # the last window begins at half of the time: what oscillates before that alone is a transient, which it leaves out
+    late = t[: len(signal)] >= (t[0] + t[max(noise.end, 0)]) / 2
+    rough = all(is_rough(part, noise.level, noise.seen) for part in (signal, signal[late]))
     level = noise.level
     points = None
     if rough:

@@ -35,7 +35,8 @@ def fit_decay(
     """The decay law of a memory curve: exponential, polynomial, finite, periodic, non-decaying, zero, or undecided.
 
     The curve is cut where it sinks into noise: the rounding floor that the curve carries, or a stationary white end, or
-    multiples of one rounding unit. An oscillating curve is replaced by its peaks over blocks of several oscillations.
+    multiples of one rounding unit, or an end that stands still where rounding can hold it. A curve that oscillates in
+    its second half too is replaced by its peaks over blocks of several oscillations.
     Then A (1 + kappa r s)^(-1/kappa) is fitted to windows [t1, end], s = t - t1, t1 from the peak to half of the time:
     kappa = 0 is an exponential, 1/p a power law, -1/n a curve that ends. With N the e-folds over the window, z = kappa
     N is the change of the log rate. The criterion, with standard errors scaled by the misfit:

@@ -30,7 +30,7 @@ def find_noise(values: Values, known: Values | None) -> Noise:
         # the floor bounds rounding errors; their standard deviation is a quarter of it and less
         level = max(level, float(np.median(known[-max(len(known) // 4, 1) :])) / 4)
     seen = False
-    for found in (_stationary_level(values), _quantum(values)):
+    for found in (_stationary_level(values), _quantum(values), None if known is None else _stuck(values, known)):
         if found is not None and found > level:
             level, seen = found, True
     clear = values > CLEAR * level
@@ -102,6 +102,21 @@ def _quantum(values: Values) -> float | None:
     ):
         return None
     return unit
+
+
+def _stuck(values: Values, known: Values) -> float | None:
+    """The height of an end that does not move, if rounding can hold it there.
+
+    A state that decays by a rate r moves by r times its distance from rest in a step. In floating point it stops once a
+    rounding is larger than that: 1/r roundings away.
+    """
+    end = values[-max(len(values) // 8, 16) :]
+    height = float(end.max())
+    if height > 1.2 * float(end.min()) or values.max() < FALLEN * height:
+        return None
+    above = [int(np.flatnonzero(values > times * height)[-1]) for times in (20.0, 1.5)]
+    steps_per_fold = (above[1] - above[0]) / math.log(20 / 1.5)
+    return height if height <= float(known[-1]) * steps_per_fold else None
 
 
 def smooth_noise(values: Values) -> float:

@@ -18,25 +18,41 @@ def _scalar(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _PositiveDefinite(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, s: Tensor, limit: float) -> tuple[Tensor, Tensor]:
+    def forward(s: Tensor, limit: float) -> tuple[Tensor, ...]:
         # halves first: the sum of two large numbers may overflow
         x, q = torch.linalg.eigh(s / 2 + s.mT / 2)
         inside = x.clamp(-limit, limit)
         value, root = _scalar(inside)
-        ctx.save_for_backward(x, inside, root, q)
-        ctx.mark_non_differentiable(value)
-        return (q * value.unsqueeze(-2)) @ q.mT, value
+        return (q * value.unsqueeze(-2)) @ q.mT, value, x, inside, root, q
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(*output[2:])
+        ctx.save_for_forward(*output[2:])
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None]:
-        # Daleckii-Krein: the divided differences have a closed form, so that equal eigenvalues are no trouble
-        x, inside, root, q = ctx.saved_tensors
-        sums = inside.unsqueeze(-1) + inside.unsqueeze(-2)
-        differences = (1 + sums / (root.unsqueeze(-1) + root.unsqueeze(-2))) / 2
-        inner = q.mT @ ((grad + grad.mT) / 2) @ q
-        return q @ (differences * _clamp_differences(x, inside) * inner) @ q.mT, None
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, None]:
+        return _derivative(grad, *ctx.saved_tensors), None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, _: None) -> tuple[Tensor | None, ...]:
+        return _derivative(tangent, *ctx.saved_tensors), *(None,) * 5
+
+
+def _derivative(direction: Tensor, x: Tensor, inside: Tensor, root: Tensor, q: Tensor) -> Tensor:
+    """Daleckii-Krein, which is its own transpose: of a tangent and of a gradient alike.
+
+    The divided differences have a closed form, so that equal eigenvalues are no trouble.
+    """
+    sums = inside.unsqueeze(-1) + inside.unsqueeze(-2)
+    differences = (1 + sums / (root.unsqueeze(-1) + root.unsqueeze(-2))) / 2
+    inner = q.mT @ ((direction + direction.mT) / 2) @ q
+    return q @ (differences * _clamp_differences(x, inside) * inner) @ q.mT
 
 
 def _clamp_differences(x: Tensor, inside: Tensor) -> Tensor:
@@ -52,7 +68,7 @@ def bounded_positive_definite(
     s: Float[Tensor, "*batch n n"], largest: float
 ) -> tuple[Float[Tensor, "*batch n n"], Float[Tensor, "*batch n"]]:
     """P of `positive_definite` with eigenvalues held in [1/largest, largest], and those eigenvalues, rising."""
-    return _PositiveDefinite.apply(s, largest - 1 / largest)
+    return _PositiveDefinite.apply(s, largest - 1 / largest)[:2]
 
 
 def positive_definite(s: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
