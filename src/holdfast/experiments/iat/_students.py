@@ -59,12 +59,16 @@ def lesson(config: Config, target: Callable[[Tensor], Tensor] | None = None) -> 
 
 
 def student(config: Config) -> ContinuousRNN:
-    """A student of `m` units before training; units of a ReLU network start with bias 1, since dead ones learn nothing."""
+    """A student of `m` units before training; units of a ReLU network start with bias 1, since dead ones learn nothing.
+
+    The slowest rate is 1/m, or 1 over the config's `longest`, the longest memory that it starts with.
+    """
     m, activation = config["m"], config.get("activation", "tanh")
+    longest = config.get("longest", m)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config["seed"])
         Q = torch.linalg.qr(torch.randn(m, m, dtype=torch.float64))[0]
-        W = -(Q * torch.logspace(-math.log10(m), math.log10(FASTEST), m, dtype=torch.float64)) @ Q.mT
+        W = -(Q * torch.logspace(-math.log10(longest), math.log10(FASTEST), m, dtype=torch.float64)) @ Q.mT
         parameterization = config.get("parameterization", "direct")
         model = ContinuousRNN(
             1, m, activation=activation, parameterization=parameterization, dt=config["dt"], W=(W + W.mT) / 2
