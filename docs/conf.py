@@ -63,6 +63,7 @@ html_sidebars = {"index": [], "**": ["all-pages"]}
 html_css_files = ["site.css"]
 html_math_renderer = "mathml"
 html_show_sourcelink = False
+html_show_search_summary = False  # read by fetching pages, which a browser forbids for files on disk
 html_context = {"default_mode": "auto"}
 html_theme_options = {
     "show_prev_next": False,

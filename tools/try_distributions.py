@@ -21,6 +21,7 @@ import torch, holdfast
 from holdfast.kernels import library
 assert Path(holdfast.__file__).is_relative_to(sys.prefix), holdfast.__file__
 assert library.status().available == (sys.argv[1] == "native"), library.status()
+torch.manual_seed(0)
 model = holdfast.nn.S4D(1, 8)
 curve = holdfast.memory_function(model, horizon=50)
 before = model(torch.ones(1, 50, 1))[0].square().mean()
@@ -28,7 +29,7 @@ before.backward()
 torch.optim.SGD(model.parameters(), lr=1e-3).step()
 after = model(torch.ones(1, 50, 1))[0].square().mean()
 assert after < before, (after, before)
-print(f"{sys.argv[1]}: M(0) = {curve.values[0]:.3g}, loss {float(before):.4g} -> {float(after):.4g}")
+print(f"{sys.argv[1]}: M(0) = {curve.values[0]:.3g}, loss {before.item():.4g} -> {after.item():.4g}")
 """
 
 
