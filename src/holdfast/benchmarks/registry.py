@@ -9,6 +9,7 @@ from holdfast.benchmarks.case import Case, OwnKernel
 from holdfast.benchmarks.cases import (
     data,
     lru,
+    mamba,
     memory,
     monitor,
     packed,
@@ -23,7 +24,7 @@ from holdfast.benchmarks.cases import (
 from holdfast.errors import unknown_name
 
 KERNELS = (scan, s4d, lru, rnn, selective)
-OTHERS = (packed, stack, memory, perturbation, monitor, data, training)
+OTHERS = (mamba, packed, stack, memory, perturbation, monitor, data, training)
 MODULES = (*KERNELS, *OTHERS)
 GROWTH, MEMORY = "growth", "memory"
 
@@ -54,8 +55,8 @@ def kernels() -> list[OwnKernel]:
 
 
 def remembered() -> list[OwnKernel]:
-    """What peak memory is measured of: our kernels, and a whole training step."""
-    return [*kernels(), training.KERNEL]
+    """What peak memory is measured of: our kernels, layers and models of transformers, and a whole training step."""
+    return [*kernels(), *mamba.KERNELS, training.KERNEL]
 
 
 def names() -> list[str]:
