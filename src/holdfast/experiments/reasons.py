@@ -18,12 +18,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.errors import unknown_name
+from holdfast.errors import BackendError, unknown_name
 from holdfast.experiments import _measures, _sums
-from holdfast.experiments.base import Config, Work
-from holdfast.experiments.iat import _reparameterized, _students, _teachers, fig2, fig3, fig7, fig8
+from holdfast.experiments.base import Config, Unit, Work
+from holdfast.experiments.iat import (
+    _reparameterized,
+    _repeated_words,
+    _sentiment,
+    _students,
+    _teachers,
+    fig2,
+    fig3,
+    fig6,
+    fig7,
+    fig8,
+)
 from holdfast.experiments.linrec import fig9
 from holdfast.figures import Cell, Table
+from holdfast.memory.huggingface import Reading
 from holdfast.nn import ContinuousRNN
 from holdfast.stability import PerturbationCurve, StabilityVerdict, assess_stability
 from holdfast.stability.perturbation.search import Search
@@ -32,6 +44,7 @@ from holdfast.stability.radius import slope_of
 LONG = (400, 1600)  # steps of sequences that no student was trained on
 AGAIN = 8  # repetitions of the random draws, to see how far they scatter
 EIGENVALUES, BASIS = "recurrence.free.1", "recurrence.free.0"  # of W = Q g(M) Q'
+READINGS: dict[Reading, str] = {"pooled": "mean over the tokens", "first": "first token", "last": "last token"}
 SEARCHES: dict[Search, str] = {"random": f"{_measures.DRAWS} random draws", "adversarial": "gradient ascent"}
 
 
@@ -113,6 +126,18 @@ def study_fig3(config: Config) -> list[Table]:
     return [Table("scatter", caption, heads, rows)]
 
 
+def study_fig6(config: Config) -> list[Table]:
+    """iat-fig6: the encoder's memory where its tokens are averaged, and where one of them is read."""
+    unit = next((u for u in fig6.EXPERIMENT.units(config) if u["model"] == _sentiment.ENCODER), None)
+    if unit is None:
+        raise BackendError(fig6.MISSING)
+    found = []
+    for reading, words in READINGS.items():
+        arrays = _sentiment.encoder(unit, Work(), reading)
+        found += _repeated_words.judged([Unit({**unit, "model": words}, arrays)])
+    return [_repeated_words.table(found)]
+
+
 def study_linrec(config: Config) -> list[Table]:
     """linrec-fig9: the run that missed most, with other steps."""
     unit = next(u for u in fig9.units(config) if (u["state"], u["seed"]) == (fig9.RING, config["seeds"] - 1))
@@ -125,6 +150,7 @@ def study_linrec(config: Config) -> list[Table]:
 STUDIES: dict[str, tuple[Callable[[Config], list[Table]], Config]] = {
     "iat-fig2": (study_fig2, fig2.EXPERIMENT.config("standard", {"steps": 3000})),
     "iat-fig3": (study_fig3, fig3.EXPERIMENT.config("standard", {"steps": 1000})),
+    "iat-fig6": (study_fig6, fig6.EXPERIMENT.config("standard", {"read": 2000})),
     "iat-fig7": (study_fig7, fig7.EXPERIMENT.config("standard", {"steps": 2000, "widths": [12, 32]})),
     "iat-fig8": (study_fig8, fig8.EXPERIMENT.config("standard", {"steps": 1000})),
     "linrec-fig9": (study_linrec, fig9.EXPERIMENT.config("standard", {"steps": 14_000})),

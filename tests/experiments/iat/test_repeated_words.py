@@ -34,6 +34,17 @@ def test_an_lstm_has_to_keep_less_than_the_encoder_in_every_seed():
     assert _status(fig6, one) == {"bidirectional LSTM": "not met", "stacked bidirectional LSTM": "met"}
 
 
+def test_what_is_left_after_39_copies_is_told_beside_a_claim_that_is_not_met():
+    units = _units(0.05, 0.01)
+    for unit in units:
+        last = 0.5 if unit.config["model"] == _sentiment.ENCODER else 0.01  # of the memory at 20 copies
+        tail = unit.arrays["memory.good"][:, 19:20] * np.geomspace(1, last, 20)[1:]
+        for word in _sentiment.WORDS:
+            unit.arrays[f"memory.{word}"] = np.concatenate([unit.arrays[f"memory.{word}"][:, :20], tail], 1)
+    said = fig6.conclude({}, units).claims[0].explanation
+    assert "bidirectional LSTM 0.01 to 0.01" in said and "transformer encoder 0.5 to 0.5" in said
+
+
 def test_a_weak_model_made_up_sentences_or_no_encoder_decide_nothing():
     for units in (_units(0.01, 0.05, accuracy=0.69), _units(0.01, 0.05, sentences="made up"), _units(0.01)):
         assert set(_status(fig6, units).values()) == {"undecided"}
@@ -68,7 +79,7 @@ def test_tiny_runs_on_made_up_sentences(claims, monkeypatch, tmp_path):
     pytest.importorskip("lightning_fabric")
     monkeypatch.setenv("HOLDFAST_DATA", str(tmp_path))
     monkeypatch.setattr(_sentiment, "_encoder_is_there", lambda: True)
-    monkeypatch.setattr(_sentiment, "_pretrained", lambda: _letters)
+    monkeypatch.setattr(_sentiment, "_pretrained", lambda reading: _letters)
     found = claims("iat-fig6", width=4, read=96, head_steps=3)
     assert found["bidirectional LSTM"].status == "undecided"
     assert "smallest, encoder, good" in found["bidirectional LSTM"].numbers

@@ -12,7 +12,7 @@ from holdfast.experiments.base import Unit
 from holdfast.experiments.iat._sentiment import WORDS
 from holdfast.figures import Axis, Figure, Line, Panel, Table
 
-EARLY, LATE = 2, 20  # copies between which memory is compared
+EARLY, LATE, LAST = 2, 20, 39  # copies between which memory is compared; the claims are about the first two
 SEEDS = 3  # fewer decide nothing
 LEAST = 0.7  # test accuracy below which a model decides nothing
 NOT_AT_HAND = (
@@ -42,10 +42,16 @@ class Judged:
     accuracy: float
     curves: Mapping[str, np.ndarray]
 
-    def ratio(self, word: str) -> float:
-        """M(20) / M(2): the share of the memory of a word that is left; inf where it had none."""
+    def ratio(self, word: str, early: int = EARLY, late: int = LATE) -> float:
+        """M(late) / M(early): the share of the memory of a word that is left; inf where it had none.
+
+        Args:
+            word: the word.
+            early: copies of it.
+            late: more copies of it.
+        """
         curve = self.curves[word]
-        return float(curve[LATE - 1] / curve[EARLY - 1]) if curve[EARLY - 1] > 0 else float("inf")
+        return float(curve[late - 1] / curve[early - 1]) if curve[early - 1] > 0 else float("inf")
 
 
 def judged(units: Iterable[Unit]) -> list[Judged]:
@@ -94,8 +100,28 @@ def figure(found: Sequence[Judged], caption: str) -> Figure:
     return Figure("memory", caption, panels)
 
 
+def spans(found: Sequence[Judged]) -> list[tuple[int, int]]:
+    """The pairs of copies between which memory is compared, as far as the curves go."""
+    known = min(len(curve) for j in found for curve in j.curves.values())
+    return [(early, late) for early, late in ((EARLY, LATE), (LATE, LAST)) if late <= known]
+
+
+def later(found: Sequence[Judged], words: Sequence[str]) -> str:
+    """What is left of these words' memory at 20 copies after 39, model by model; empty where the curves end before."""
+    if (LATE, LAST) not in spans(found):
+        return ""
+    parts = []
+    for model in dict.fromkeys(j.model for j in found):
+        left = [j.ratio(word, LATE, LAST) for j in found if j.model == model for word in words]
+        parts.append(f"{model} {min(left):.2g} to {max(left):.2g}")
+    return f" Later the picture is another one: M({LAST})/M({LATE}) is, over seeds and words, {'; '.join(parts)}."
+
+
 def table(found: Sequence[Judged]) -> Table:
-    """Accuracy and M(20)/M(2) by model, seed and word."""
-    rows: list[list[str | float]] = [[j.model, j.seed, j.accuracy, *(j.ratio(word) for word in WORDS)] for j in found]
-    heads = ("model", "seed", "test accuracy", *(f"M({LATE})/M({EARLY}), {word}" for word in WORDS))
-    return Table("ratios", "The share of a word's memory at 2 copies that is left at 20.", heads, rows)
+    """Accuracy, and the shares M(20)/M(2) and M(39)/M(20) by model, seed and word."""
+    columns = [(word, early, late) for early, late in spans(found) for word in WORDS]
+    rows: list[list[str | float]] = [
+        [j.model, j.seed, j.accuracy, *(j.ratio(*column) for column in columns)] for j in found
+    ]
+    heads = ("model", "seed", "test accuracy", *(f"M({late})/M({early}), {word}" for word, early, late in columns))
+    return Table("ratios", "The share of a word's memory at some copies that is left at more.", heads, rows)

@@ -20,7 +20,7 @@ from holdfast.experiments import _runs
 from holdfast.experiments._training import trained
 from holdfast.experiments.base import Arrays, Config, Work, split
 from holdfast.memory import repeated_input_memory
-from holdfast.memory.huggingface import TokenScore, load
+from holdfast.memory.huggingface import Reading, TokenScore, load
 
 LSTMS = {"bidirectional LSTM": 1, "stacked bidirectional LSTM": 2}
 ENCODER = "transformer encoder"
@@ -84,16 +84,19 @@ def units(config: Config, *, encoder: bool) -> list[Config]:
 
 def run(config: Config, work: Work) -> Arrays:
     """Accuracy and memory curves of one trained network, or of the encoder with its heads."""
-    parts: Texts
-    parts, facts = sentences() if config["sentences"] == "polarity" else (made_up(), {})
-    return _encoder(config, parts, work) if config["model"] == ENCODER else _lstm(config, parts, facts, work)
+    return encoder(config, work) if config["model"] == ENCODER else _lstm(config, work)
+
+
+def _texts(config: Config) -> tuple[Texts, Mapping[str, Any]]:
+    return sentences() if config["sentences"] == "polarity" else (made_up(), {})
 
 
 def _encoder_is_there() -> bool:
     return all(importlib.util.find_spec(name) is not None for name in (PACKAGE, "transformers"))
 
 
-def _lstm(config: Config, parts: Texts, facts: Mapping[str, Any], work: Work) -> Arrays:
+def _lstm(config: Config, work: Work) -> Arrays:
+    parts, facts = _texts(config)
     task = ReviewTask(config["sentences"], parts, "word", 48, config["vocabulary"], config["sentences"], facts)
     torch.manual_seed(config["seed"])
     model = Reader(task.inputs.size, config["width"], LSTMS[config["model"]])
@@ -118,17 +121,23 @@ def _lstm(config: Config, parts: Texts, facts: Mapping[str, Any], work: Work) ->
     }  # fmt: skip
 
 
-def _pretrained() -> Callable[[list[str]], Tensor]:
-    """The sentence encoder of the package: from texts to the means over their tokens, (texts, features)."""
+def _pretrained(reading: Reading) -> Callable[[list[str]], Tensor]:
+    """The sentence encoder of the package: from texts to what is read of their tokens, (texts, features)."""
     package = importlib.util.find_spec(PACKAGE)
     assert package is not None and package.origin is not None
     loaded = load(str(Path(package.origin).parent / "model"))
-    return TokenScore(loaded.model, loaded.tokenizer)
+    return TokenScore(loaded.model, loaded.tokenizer, output=reading)
 
 
-def _encoder(config: Config, parts: Texts, work: Work) -> Arrays:
-    """The encoder reads the sentences once; a linear head is trained for each seed."""
-    encode = _pretrained()
+def encoder(config: Config, work: Work, reading: Reading = "pooled") -> Arrays:
+    """The encoder reads the sentences once; a linear head is trained for each seed.
+
+    Args:
+        config: of the encoder's unit.
+        work: the unit's.
+        reading: the mean over the tokens, as the encoder was made for, or one of them.
+    """
+    parts, encode = _texts(config)[0], _pretrained(reading)
     x = {
         which: _encoded(encode, texts[: config["read"]], work, (0.3 * k, 0.3 * (k + 1)))
         for k, (which, (texts, _)) in enumerate(parts.items())

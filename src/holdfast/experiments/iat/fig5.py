@@ -37,7 +37,8 @@ def _decays(model: str, found: Sequence[words.Judged], why: str) -> Claim:
             **{f"largest M({LATE})/M({EARLY}), {word}": value for word, value in largest.items()},
             "smallest test accuracy": min(j.accuracy for j in own),
         },
-        otherwise=why or "More than that is left of a plain word's memory in one of the seeds.",
+        otherwise=why
+        or "More than that is left of a plain word's memory in one of the seeds." + words.later(own, _sentiment.PLAIN),
     )
 
 

@@ -47,7 +47,9 @@ def _faster(model: str, found: Sequence[words.Judged], why: str) -> Claim:
         "in every seed",
         None if why else won == len(own),
         numbers,
-        otherwise=why or "In one of the seeds the LSTM keeps the larger share of a plain word's memory.",
+        otherwise=why
+        or "In one of the seeds the LSTM keeps the larger share of a plain word's memory."
+        + words.later(found, _sentiment.PLAIN),
     )
 
 
