@@ -173,8 +173,25 @@ def _losses(runs: Runs, seeds: range) -> Claim:
         "The training losses of the parameterizations are similar: the largest is at most twice the smallest at the end",
         max(values) <= 2 * min(values),
         _finite(found, "median validation loss, "),
-        otherwise="The parameterizations do not learn equally fast at the same rate: see the numbers.",
+        otherwise=_pace(runs, seeds, found),
     )
+
+
+def _pace(runs: Runs, seeds: range, losses: Mapping[str, float]) -> str:
+    """What the modes of the least and of the largest loss did, at the paper's rate and at the chosen one."""
+
+    def median(column: str, f: str, key: str) -> float:
+        return float(np.median([_runs.kept(runs[column, f, s], key) for s in seeds]))
+
+    parts = []
+    for f in (min(losses, key=losses.__getitem__), max(losses, key=losses.__getitem__)):
+        end = median(PAPER, f, "margin.end")
+        place = f"{end:.2g} inside" if end >= 0 else f"{-end:.2g} beyond"
+        parts.append(
+            f"{f} moved {median(PAPER, f, 'moved'):.0%} of its modes, the slowest ended {place} the boundary, and at its "
+            f"chosen rate its loss is {median(CHOSEN, f, 'valid.loss'):.2g}"
+        )
+    return f"At one rate the modes do not move equally fast: {'; '.join(parts)}."
 
 
 def _finite(values: Mapping[str, float], prefix: str) -> dict[str, float]:
