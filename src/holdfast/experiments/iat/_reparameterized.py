@@ -125,10 +125,11 @@ def _runs(groups: dict[tuple[str, str, str], list[Unit]]) -> list[tuple[_sums.Ce
 
 
 FOUND = {
-    "iat-fig7": "What was found: on longer sequences the states of free networks grow by powers of ten, and with softplus hardly; "
-    "on the steps of the experiment both have the same radii. ",
-    "iat-fig8": "What was found: by gradient ascent on 1600 steps free hardtanh networks are unstable. With softplus the weights "
-    "of the eigenvalues may move by 1 and break nothing; those of the eigenvectors, which softplus does not hold, break it. ",
+    "iat-fig7": "What was found: on longer sequences the states of free networks grow by powers of ten, and with softplus "
+    "hardly; on the steps of the experiment both have the same radii. ",
+    "iat-fig8": "What was found: by gradient ascent on 1600 steps free hardtanh networks are unstable. With softplus the "
+    "weights of the eigenvalues may move by 1 and break nothing; those of the eigenvectors, which softplus does not hold, "
+    "break it. ",
 }
 RELU = (
     "dh/dt = relu(...) is never negative: a ReLU network follows a signal only where the argument stays positive, and nothing "
