@@ -16,6 +16,14 @@ def test_unknown_name_lists_the_known_ones_nearest_first(name, nearest):
     assert all(known in str(error) for known in ("relu", "exp", "softplus", "best"))
 
 
+def test_of_many_names_the_nearest_twenty_are_listed_and_the_others_counted():
+    names = [f"name{i}" for i in range(30)]
+    text = str(errors.unknown_name("thing", "name29x", names))
+    assert "Known: name29, " in text
+    assert sum(f"{name}," in text or f"{name} " in text for name in names) == errors.SHOWN
+    assert text.endswith(" and 10 more.")
+
+
 def test_a_name_like_nothing_known_gets_the_plain_list():
     text = str(errors.unknown_name("thing", "zzzz", ["b", "a"]))
     assert text == "unknown thing 'zzzz'. Known: a, b."

@@ -19,7 +19,7 @@ def load_factory(spec: str) -> Any:
     """What `module:factory` or `file.py:factory` names, not called."""
     where, _ = split_spec(spec)
     if where == "hf":
-        raise ArgumentError(f"expected module:factory or file.py:factory, came {spec!r}, which names no factory")
+        raise ArgumentError(f"expected FILE.py:NAME or package:NAME, came {spec!r}, which names no model of yours")
     # the last colon, so that a Windows drive letter or a folder with a colon stays part of the file
     where, _, name = spec.rpartition(":")
     return getattr_or_explain(_import(where), name)
@@ -29,7 +29,7 @@ def split_spec(spec: str) -> tuple[str, str]:
     """The two sides of the first colon."""
     where, separator, name = spec.partition(":")
     if not separator or not where or not name:
-        raise ArgumentError(f"MODEL must be module:factory, file.py:factory or hf:NAME-OR-FOLDER, came {spec!r}")
+        raise ArgumentError(f"MODEL must be FILE.py:NAME, package:NAME or hf:NAME-OR-FOLDER, came {spec!r}")
     return where, name
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+SHOWN = 20  # names that an error lists; more fill a screen and hide what was asked
+
 
 class HoldfastError(Exception):
     """Base of every error that holdfast raises on purpose."""
@@ -27,7 +29,7 @@ class RangeError(ArgumentError):
 
 
 class UnknownNameError(ArgumentError, KeyError):
-    """A name is not in a registry; the text lists the known ones, nearest first."""
+    """A name is not in a registry; the text lists the known ones, nearest first, and counts those past 20."""
 
     def __str__(self) -> str:
         return str(self.args[0])  # KeyError would show the repr of the text
@@ -51,4 +53,5 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameEr
     near = difflib.get_close_matches(str(name).lower(), names, n=len(names), cutoff=0.5)
     ordered = near + sorted(set(names) - set(near))
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return UnknownNameError(f"unknown {kind} {name!r}.{hint} Known: {', '.join(ordered)}.")
+    more = f" and {len(ordered) - SHOWN} more" if len(ordered) > SHOWN else ""
+    return UnknownNameError(f"unknown {kind} {name!r}.{hint} Known: {', '.join(ordered[:SHOWN])}{more}.")

@@ -116,12 +116,12 @@ def test_plot_is_written(models, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["{}:mixing"], "no recurrence was found"),
+        (["{}:mixing"], "--weight layer.weight --time discrete"),
         (["{}:function"], "nn.Module"),
         (["{}:gru", "--target", "power:1.5"], "real diagonal"),
         (["{}:gru", "--limit", "2"], "Pass limit="),
         (["{}:mixing", "--weight", "weight"], "say in which time"),
-        (["gru"], "module:factory"),
+        (["gru"], "FILE.py:NAME"),
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",
 )

@@ -1,10 +1,13 @@
 import json
+import re
 
+import typer
+from rich.text import Text
 from typer.testing import CliRunner
 
 import children
 import holdfast
-from holdfast.cli import app
+from holdfast.cli import app, doctor
 from holdfast.kernels import library
 
 
@@ -36,6 +39,25 @@ def test_a_wrong_setting_ends_in_one_line_and_exit_code_2():
     assert done.returncode == 2
     assert done.stderr.startswith("holdfast: unknown value of HOLDFAST_NATIVE 'v5'.")
     assert "Traceback" not in done.stderr
+
+
+def test_doctor_says_how_to_get_an_extra_that_is_not_there(monkeypatch):
+    monkeypatch.setattr(doctor, "EXTRAS", {"train": "numpy", "cluster": "no-such-package"})
+    done = CliRunner().invoke(app, ["doctor"])
+    assert done.exit_code == 0, done.output
+    assert re.search(r"extra train +numpy \d", done.output)
+    assert re.search(r"extra cluster +not installed; .* pip install 'holdfast\[cluster\]'", done.output)
+
+
+def test_no_help_text_loses_words_in_brackets_to_markup():
+    said = [
+        text
+        for command in typer.main.get_command(app).commands.values()
+        for text in (command.help, *(parameter.help for parameter in command.params))
+        if text
+    ]
+    assert len(said) > 80
+    assert [text for text in said if Text.from_markup(text).plain != text] == []
 
 
 def test_help_of_every_command_has_an_example():

@@ -118,7 +118,7 @@ def test_a_model_that_returns_nan_ends_with_1_and_says_so(run):
         (["my_models.py:number"], "is of type int"),
         (["no_such.py:gru"], "there is no file"),
         (["no_such_module:gru"], "For a file write"),
-        (["gru"], "module:factory, file.py:factory or hf:"),
+        (["gru"], "FILE.py:NAME, package:NAME or hf:"),
     ],
 )
 def test_what_cannot_be_measured_ends_in_one_line_and_2(run, arguments, said):
@@ -146,7 +146,7 @@ def test_a_factory_can_be_had_without_calling_it(run, tmp_path):
     assert known_size(factory(3, 2)) == 3
     assert known_size(torch.nn.ReLU()) is None
     for spec in ("hf:gpt2", "my_models.py", ":gru"):
-        with pytest.raises(ArgumentError, match="factory"):
+        with pytest.raises(ArgumentError, match=r"FILE\.py:NAME"):
             load_factory(spec)
 
 

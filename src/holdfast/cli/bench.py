@@ -34,7 +34,9 @@ def command(
     quick: Annotated[bool, typer.Option("--quick", help="Small shapes only, in well under a minute.")] = False,
     budget: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="Time spent timing, in all; checks come on top. [150, quick 8]"),
+        typer.Option(
+            metavar="SECONDS", help="Time for all timings together (default: 150, with --quick 8); checks come on top."
+        ),
     ] = None,
     json_file: Annotated[
         Path | None,
@@ -48,7 +50,7 @@ def command(
         typer.Option("--from", metavar="FILE", parser=file, help="Show the JSON of an earlier run, measure nothing."),
     ] = None,
 ) -> None:
-    """Time the kernels against rooflines and peers, each checked before; tell ratio, goal and met or missed.
+    """Time the kernels against rooflines and other libraries, after checking their results; tell ratios and goals.
 
     Ends with 1 if a result of ours was wrong; a missed goal is no error.
 

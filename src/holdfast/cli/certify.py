@@ -43,7 +43,8 @@ def command(
     target: Annotated[
         str | None,
         typer.Option(
-            metavar="LAW:CONSTANTS", help="Tell the weights that this memory needs at the horizon, as power:1.5."
+            metavar="LAW:CONSTANTS",
+            help="Also tell how large weights must be for a memory that fades by this law, as power:1.5.",
         ),
     ] = None,
     steps: Annotated[
@@ -61,7 +62,7 @@ def command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Tell what the recurrent weights promise: spectrum, margin, transient growth, Lyapunov norm, memory bound.
+    """Tell from the weights alone whether each recurrence is stable, how near to the edge, how far a state can grow.
 
     Ends with 1 if a recurrence is not stable.
 

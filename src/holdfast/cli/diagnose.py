@@ -26,14 +26,16 @@ def command(
         typer.Option(
             metavar="FILE",
             parser=file,
-            help="The task: .npz with inputs and targets, or a CSV whose last column is it.",
+            help="Data of your task: .npz with inputs and targets, or a CSV file whose last column is the target.",
         ),
     ] = None,
-    needs: Annotated[int | None, typer.Option(help="Steps that the model is to remember.")] = None,
+    needs: Annotated[
+        int | None, typer.Option(help="How many steps back your task needs; by default as many as --data shows.")
+    ] = None,
     input_size: Annotated[int | None, typer.Option(help="Input features; by default what the model says.")] = None,
     horizon: Annotated[int, typer.Option(help="Most steps to follow the memory for.")] = 4096,
     details: Annotated[
-        bool, typer.Option("--details", help="Also laws, spectra and bounds, as the papers say.")
+        bool, typer.Option("--details", help="Also print decay laws, spectra and bounds, in the papers' words.")
     ] = False,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", parser=file, help="Write one page with the figure in it.")

@@ -23,6 +23,7 @@ from holdfast.data import data_root, find_sets
 from holdfast.kernels import library, stream
 
 PACKAGES = ("holdfast", "torch", "numpy", "scipy")
+EXTRAS = {"train": "lightning-fabric", "hf": "transformers", "cluster": "ray"}  # and the package that each brings
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,24 @@ def command(
 
 def look_around() -> list[Check]:
     """Every line of the report, the self-test last."""
-    return [*_versions(), *_native(), *_data(), *_self_test()]
+    return [*_versions(), *_extras(), *_native(), *_data(), *_self_test()]
 
 
 def _versions() -> list[Check]:
     lines = [Check("python", f"{platform.python_version()} on {platform.platform()}")]
     lines += [Check(name, metadata.version(name)) for name in PACKAGES]
     return [*lines, Check("cores", f"{os.cpu_count()}, torch uses {torch.get_num_threads()} threads")]
+
+
+def _extras() -> list[Check]:
+    return [Check(f"extra {extra}", _installed(extra, package)) for extra, package in EXTRAS.items()]
+
+
+def _installed(extra: str, package: str) -> str:
+    try:
+        return f"{package} {metadata.version(package)}"
+    except metadata.PackageNotFoundError:
+        return f"not installed; to have it: pip install 'holdfast[{extra}]'"
 
 
 def _native() -> list[Check]:

@@ -32,13 +32,19 @@ def command(
     file: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE", parser=options.file, help="CSV or NPY: a column of rho, or two columns t and rho."
+            metavar="FILE",
+            parser=options.file,
+            help="CSV or NPY with the kernel rho(t), the weight of the input t steps ago: one column of rho, or t and rho.",
         ),
     ],
-    orders: Annotated[str, typer.Option(help="Numbers of modes to try.")] = ",".join(map(str, ORDERS)),
+    orders: Annotated[str, typer.Option(help="How many modes to try, with commas between.")] = ",".join(
+        map(str, ORDERS)
+    ),
     method: Annotated[str, typer.Option(help=f"best, or one of {', '.join(OFFERED)}.")] = "best",
     tolerance: Annotated[float, typer.Option(help="L1 error wanted, relative to the kernel's L1 norm.")] = 0.01,
-    dt: Annotated[float | None, typer.Option(help="Spacing of the samples where the file has no times. [1]")] = None,
+    dt: Annotated[
+        float | None, typer.Option(help="Spacing of the samples where the file has no times (default: 1).")
+    ] = None,
     export: Annotated[
         Path | None,
         typer.Option(metavar="FILE", parser=options.file, help="Write the chosen sum's layer as safetensors."),
@@ -55,7 +61,7 @@ def command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Fit a kernel by decaying modes: the best sum of each order, its errors, the decay law, a layer to use.
+    """Turn a memory that you measured or want into a layer: the best sum of decaying modes, its errors, its law.
 
     Chosen is the smallest order within the tolerance, else the best that the samples carry (by information criterion).
     Ends with 1 if none is within the tolerance.

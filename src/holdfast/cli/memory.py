@@ -35,7 +35,12 @@ def command(
         int | None, typer.Option(help="Input features; by default what the model says, or 1.")
     ] = None,
     horizon: Annotated[int, typer.Option(help="Steps to follow the memory for.")] = 1000,
-    probe: Annotated[str, typer.Option(help="heaviside, impulse, reversed, all, or repeated (tokens).")] = "heaviside",
+    probe: Annotated[
+        str,
+        typer.Option(
+            help="Input by which memory is measured: heaviside (on from 0), impulse, reversed, all, or repeated (tokens)."
+        ),
+    ] = "heaviside",
     item: Annotated[str, typer.Option(help="What to repeat: text, or token ids like 17,4.")] = "good",
     dt: Annotated[float, typer.Option(help="Time of one step, for continuous-time models.")] = 1.0,
     normalization: Annotated[str, typer.Option(help="Divide by |x| ('x') or by |x| + 1 ('x+1').")] = "x",
@@ -50,14 +55,16 @@ def command(
             "--double/--no-double", help="Measure a float64 copy or not; by default where the model allows it."
         ),
     ] = None,
-    properties: Annotated[bool, typer.Option(help="Also check linear, continuous, bounded, causal, ...")] = True,
+    properties: Annotated[
+        bool, typer.Option(help="Also check whether it is linear, continuous, bounded, causal, ...")
+    ] = True,
     seed: Annotated[int, typer.Option(help="Seed of random probes, and of a model with random weights.")] = 0,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", parser=file, help="Write the curves as a figure (.png, .pdf, .svg).")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Measure how a model remembers: its memory function, decay law, horizon and functional properties.
+    """Measure how far back a model looks, by which law its memory fades, and whether it is linear, causal, ...
 
     Example: holdfast memory my_models.py:lstm --probe all --horizon 2000 --plot memory.png
     """

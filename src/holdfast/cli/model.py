@@ -1,4 +1,4 @@
-"""MODEL on the command line: `module:factory`, `file.py:factory` or `hf:NAME-OR-FOLDER`."""
+"""MODEL on the command line: `FILE.py:NAME`, `package:NAME` or `hf:NAME-OR-FOLDER`."""
 
 from __future__ import annotations
 

@@ -19,12 +19,17 @@ def command(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", parser=folder, help="The page's folder: an empty one. [STORE/page]", show_default=False
+            metavar="FOLDER",
+            parser=folder,
+            help="Folder to write the page into (default: STORE/page).",
+            show_default=False,
         ),
     ] = None,
     preset: Annotated[
         str | None,
-        typer.Option(help="Only results of this preset. [the strongest of each experiment]", show_default=False),
+        typer.Option(
+            help="Only results of this preset (default: the strongest that each experiment has).", show_default=False
+        ),
     ] = None,
     figures: Annotated[bool, typer.Option("--figures", help="Also PNG and SVG of every figure, for papers.")] = False,
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,

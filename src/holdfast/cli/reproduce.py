@@ -38,25 +38,38 @@ def command(
     ids: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[ID]...", help="Experiments, as `holdfast list` shows them, or .py files; all if none."
+            metavar="[ID]...",
+            help="Experiments by their id in `holdfast list`, or .py files of your own; none means all.",
         ),
     ] = None,
-    preset: Annotated[str, typer.Option(help="quick, standard or paper.")] = "quick",
+    preset: Annotated[
+        str, typer.Option(help="How strong: quick (minutes), standard (hours) or paper (the paper's own settings).")
+    ] = "quick",
     store: Annotated[Path, typer.Option(metavar="FOLDER", parser=folder, help="Where results are kept.")] = STORE,
     workers: Annotated[
-        int | None, typer.Option(metavar="N", help="Units at a time. [default: one a core]", show_default=False)
+        int | None,
+        typer.Option(
+            metavar="N", help="How many units at the same time (default: one for each core).", show_default=False
+        ),
     ] = None,
-    executor: Annotated[str, typer.Option(help="local, or ray (needs the extra cluster).")] = "local",
+    executor: Annotated[str, typer.Option(help="Where units run: local, or ray (needs the extra cluster).")] = "local",
     address: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Of a Ray cluster, with --executor ray.")
+        str | None, typer.Option(metavar="ADDRESS", help="Address of the Ray cluster, with --executor ray.")
     ] = None,
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep units of your own experiments whose code changed since.")
     ] = False,
-    check: Annotated[bool, typer.Option("--check", help="Compare with the reference results, too.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Also compare with the reference results, and name what moved.")
+    ] = False,
     reference: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", parser=folder, help="The reference results. [docs/results]", show_default=False),
+        typer.Option(
+            metavar="FOLDER",
+            parser=folder,
+            help="The reference results, for --check (default: docs/results).",
+            show_default=False,
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print claims as JSON.")] = False,
 ) -> None:

@@ -30,21 +30,34 @@ from holdfast.stability.verdict import ENOUGH, LEVEL
 def command(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=models.HELP, show_default=False)],
     widths: Annotated[
-        str | None, typer.Option(metavar="M,M,...", help="A family: the factory is called with each width.")
+        str | None,
+        typer.Option(metavar="M,M,...", help="Judge a family: NAME is a function, called with each of these widths."),
     ] = None,
     target: Annotated[
         str | None,
         typer.Option(
-            metavar="LAW:CONSTANTS", help="A linear target with this kernel, as power:1.5 or exponential:0.5."
+            metavar="LAW:CONSTANTS",
+            help="What the family approximates: a memory that fades by this law, as power:1.5 or exponential:0.5.",
         ),
     ] = None,
-    radii: Annotated[str, typer.Option(metavar="LOW:HIGH:COUNT", help="Radii, geometric.")] = "1e-4:1:21",
-    search: Annotated[str, typer.Option(help="random, adversarial, or exact (diagonal recurrences).")] = "random",
-    scope: Annotated[str, typer.Option(help="all, recurrent, or names of weights with commas.")] = "all",
-    metric: Annotated[str, typer.Option(help="sup, mean-square or sobolev.")] = "sup",
-    norm: Annotated[str, typer.Option(help="spectral, frobenius or max-abs.")] = "spectral",
-    ball: Annotated[str, typer.Option(help="ball, or sphere for perturbations of exactly that norm.")] = "ball",
-    draws: Annotated[int, typer.Option(help="Random perturbations a radius.")] = 30,
+    radii: Annotated[
+        str, typer.Option(metavar="LOW:HIGH:COUNT", help="Sizes of the change, evenly spaced on a logarithmic scale.")
+    ] = "1e-4:1:21",
+    search: Annotated[
+        str,
+        typer.Option(help="How the worst change is looked for: random, adversarial, or exact (diagonal recurrences)."),
+    ] = "random",
+    scope: Annotated[
+        str, typer.Option(help="Which weights change: all, recurrent, or names with commas between.")
+    ] = "all",
+    metric: Annotated[
+        str, typer.Option(help="How the error of outputs is measured: sup, mean-square or sobolev.")
+    ] = "sup",
+    norm: Annotated[
+        str, typer.Option(help="How the size of a change is measured: spectral, frobenius or max-abs.")
+    ] = "spectral",
+    ball: Annotated[str, typer.Option(help="ball: changes up to each size; sphere: of exactly that size.")] = "ball",
+    draws: Annotated[int, typer.Option(help="Random changes at each size.")] = 30,
     batch: Annotated[int, typer.Option(help="Random input sequences.")] = 32,
     length: Annotated[int, typer.Option(help="Steps of each sequence.")] = 100,
     level: Annotated[
@@ -60,7 +73,7 @@ def command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Perturb the weights of a model and tell how far its outputs move; for a family of widths, whether it is stable.
+    """Change the weights a little and tell how far the outputs move; for a family of widths, whether it is stable.
 
     Without --target the outputs of the unperturbed model are the target. Ends with 1 if the family is unstable or fewer
     than four of its widths approximate the target, or if a single model breaks at the smallest radius or is not finite
@@ -110,7 +123,7 @@ def _load_family(spec: str, widths: list[int], seed: int) -> tuple[dict[int, nn.
     """A module of each width from the factory that is called with it."""
     if spec.startswith("hf:"):
         raise ArgumentError(
-            f"--widths needs a factory that takes a width, module:factory or file.py:factory; came {spec!r}"
+            f"--widths needs a function that takes a width, as FILE.py:NAME or package:NAME; came {spec!r}"
         )
     factory, wanted = load_factory(spec), "take the width as its one argument"
     if isinstance(factory, nn.Module):

@@ -27,16 +27,21 @@ RUNS = Path("runs")
 
 
 def command(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="What to train, see docs/training.md.")],
+    config: Annotated[
+        Path, typer.Argument(metavar="CONFIG.toml", help="What to train; docs/training.md explains each part.")
+    ],
     changes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="In place of what the file says.")
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="SECTION.KEY=VALUE", help="A value in place of the file's own; may be given several times."
+        ),
     ] = None,
     folder: Annotated[
         Path | None,
         typer.Option(
             metavar="FOLDER",
             parser=folder_option,
-            help="Where the run is kept. [default: runs/CONFIG]",
+            help="Where the run is kept (default: runs/CONFIG).",
             show_default=False,
         ),
     ] = None,
@@ -47,14 +52,25 @@ def command(
         bool, typer.Option("--dry-run", help="Build everything, say what it takes, train nothing.")
     ] = False,
     range_test: Annotated[
-        bool, typer.Option("--range-test", help="Try learning rates, of recurrent weights and others apart.")
+        bool,
+        typer.Option(
+            "--range-test", help="Train nothing; propose a learning rate for recurrent weights and one for the others."
+        ),
     ] = False,
     workers: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Runs of a sweep at a time. [default: one a core]", show_default=False),
+        typer.Option(
+            metavar="N",
+            help="How many runs of a sweep at the same time (default: one for each core).",
+            show_default=False,
+        ),
     ] = None,
-    executor: Annotated[str, typer.Option(help="Of a sweep: local, or ray (needs the extra cluster).")] = "local",
-    address: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Of a Ray cluster.")] = None,
+    executor: Annotated[
+        str, typer.Option(help="Where a sweep runs: local, or ray (needs the extra cluster).")
+    ] = "local",
+    address: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Address of the Ray cluster, with --executor ray.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Train a model as a config file says. Lists in the file make it a sweep, which ends on a page.

@@ -248,7 +248,8 @@ def _recurrences(
     if not found:
         raise ArgumentError(
             f"no recurrence was found in {type(module).__name__}; name its weight: certify(model, 'layer.weight', "
-            f"time='discrete'). The model's weights: {', '.join(n for n, _ in module.named_parameters())}"
+            "time='discrete'), or on the command line --weight layer.weight --time discrete. "
+            f"The model's weights: {', '.join(n for n, _ in module.named_parameters())}"
         )
     return found
 
