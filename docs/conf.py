@@ -48,6 +48,7 @@ sphinx_gallery_conf = {
     "gallery_dirs": ["gallery"],
     "filename_pattern": "/(diagnose_lstm|fix_diverging_ssm|memory_of_|stream|own_)",
     "copyfile_regex": r".*GALLERY_HEADER\.rst",
+    "within_subsection_order": "FileNameSortKey",
     "show_memory": False,
     "show_signature": False,
     "write_computation_times": False,  # that page would load scripts from the network

@@ -17,6 +17,9 @@ from urllib.parse import unquote, urlsplit
 PAGES = (
     "index",
     "start",
+    "diverges",
+    "forgets",
+    "choose",
     "theory",
     "diagnose",
     "gallery/diagnose_lstm",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
+from functools import reduce
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -22,9 +24,17 @@ def directive(name: str, thing: object, sentence: str) -> list[str]:
     return [f".. py:{kind}:: {name}", "", f"   {sentence}", ""]
 
 
+def locate(name: str) -> object:
+    """What a dotted name is to someone who writes it: a function where one hides the package of the same name."""
+    first, *rest = name.split(".")
+    return reduce(getattr, rest, import_module(first))
+
+
 def page(package: ModuleType, pages: set[str], seen: dict[int, str], sentences: dict[str, str]) -> str:
     """The page of a package; what another page already has is a link to it."""
-    lines = [package.__name__, "=" * len(package.__name__), "", f".. py:currentmodule:: {package.__name__}", ""]
+    # a package that shares its name with a function (`kernels.scan`) leaves links by that name to the function
+    kind = "currentmodule" if callable(locate(package.__name__)) else "module"
+    lines = [package.__name__, "=" * len(package.__name__), "", f".. py:{kind}:: {package.__name__}", ""]
     lines += [(inspect.getdoc(package) or "").split("\n\n")[0], ""]
     for short in package.__all__:
         name, thing = f"{package.__name__}.{short}", getattr(package, short)
