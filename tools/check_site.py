@@ -92,21 +92,28 @@ def _visit(browser: Any, site: Path, shots: Path | None, colour: str, size: str)
         tab.goto((site / f"{name}.html").resolve().as_uri())
         tab.wait_for_timeout(700)
         faults += [f"{name}: {fault}" for fault in _look(tab, width)]
-        if shots is not None:
-            tab.screenshot(path=shots / f"{name.replace('/', '-')}-{colour}-{size}.png")
+        _shoot(tab, shots, f"{name.replace('/', '-')}-{colour}-{size}")
     tab.goto((site / "search.html").resolve().as_uri() + "?q=stabilize")
     try:
         tab.wait_for_selector("#search-results li a")
     except Exception:
         faults.append("the search finds nothing")
+    _shoot(tab, shots, f"search-{colour}-{size}")
     tab.close()
     return [f"{colour}, {size}: {fault}" for fault in faults]
+
+
+def _shoot(tab: Any, shots: Path | None, name: str) -> None:
+    if shots is not None:
+        tab.screenshot(path=shots / f"{name}.png")
 
 
 def _look(tab: Any, width: int) -> list[str]:
     broken = tab.evaluate("[...document.images].filter(i => i.complete && !i.naturalWidth).map(i => i.src)")
     wide = tab.evaluate("document.documentElement.scrollWidth")
+    cut = "[...document.querySelectorAll('h1, h2, h3')].filter(h => h.scrollWidth > h.clientWidth + 1)"
     faults = [f"{source} did not load" for source in broken]
+    faults += [f"heading {text!r} is wider than the screen" for text in tab.evaluate(f"{cut}.map(h => h.textContent)")]
     return [*faults, f"{wide} pixels wide"] if wide > width else faults
 
 
