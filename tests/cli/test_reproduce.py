@@ -66,7 +66,7 @@ def test_list_names_every_experiment(holdfast):
 def test_reproduce_of_what_is_there_prints_claims_and_the_page(holdfast, store):
     code, out, err = holdfast("reproduce", TOY, "--store", store)
     assert code == 0, err
-    assert "6 units are there, 0 to run" in err
+    assert "1 experiment: 6 units are there, 0 to run" in err
     assert "1 met, 1 not met, 1 undecided" in out
     assert f"Page: {store / 'page' / 'index.html'}" in out
     assert (store / "page" / "index.html").is_file()

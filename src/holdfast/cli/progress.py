@@ -80,7 +80,8 @@ class PlainLines:
         """Says how much there is to do."""
         self._estimate.plan(jobs)
         there = len({folder for job in jobs for folder in job.contents})
-        self._say(f"{len(jobs)} experiments: {there} units are there, {self._estimate.units} to run")
+        what = "experiment" if len(jobs) == 1 else "experiments"
+        self._say(f"{len(jobs)} {what}: {there} units are there, {self._estimate.units} to run")
 
     def started(self, task: Task) -> None:
         """Nothing: its end says enough."""

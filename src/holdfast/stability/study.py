@@ -56,7 +56,9 @@ class StabilityStudy:
     def _of_one(self) -> list[str]:
         assert self.radius is not None and self.level is not None
         sign = {"": "=", "at least": ">=", "at most": "<="}[self.censored]
-        lines = [f"radius {sign} {self.radius:.3g}: up to there the error stays below {self.level:.3g}"]
+        lines = [
+            f"radius {sign} {self.radius:.3g}: weights may change by so much before outputs are off by {self.level:.3g}"
+        ]
         curve = self.curves[SINGLE]
         if curve.at_zero > self.level / 2:
             lines.append(
