@@ -17,16 +17,21 @@ def _scalar(x: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(x > 0, (x + root) / 2, 2 / (root - x)), root
 
 
+def _decomposed(s: Tensor, limit: float) -> tuple[Tensor, ...]:
+    """P and its eigenvalues, and what their derivative is made of."""
+    # halves first: the sum of two large numbers may overflow
+    x, q = torch.linalg.eigh(s / 2 + s.mT / 2)
+    inside = x.clamp(-limit, limit)
+    value, root = _scalar(inside)
+    return (q * value.unsqueeze(-2)) @ q.mT, value, x, inside, root, q
+
+
 class _PositiveDefinite(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
     def forward(s: Tensor, limit: float) -> tuple[Tensor, ...]:
-        # halves first: the sum of two large numbers may overflow
-        x, q = torch.linalg.eigh(s / 2 + s.mT / 2)
-        inside = x.clamp(-limit, limit)
-        value, root = _scalar(inside)
-        return (q * value.unsqueeze(-2)) @ q.mT, value, x, inside, root, q
+        return _decomposed(s, limit)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -42,6 +47,26 @@ class _PositiveDefinite(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, _: None) -> tuple[Tensor | None, ...]:
         return _derivative(tangent, *ctx.saved_tensors), *(None,) * 5
+
+
+class _Compiled(torch.autograd.Function):
+    """The same for torch.compile, which traces no function that has a forward mode."""
+
+    @staticmethod
+    def forward(ctx: Any, s: Tensor, limit: float) -> tuple[Tensor, Tensor]:
+        P, value, *saved = _decomposed(s, limit)
+        ctx.save_for_backward(*saved)
+        ctx.mark_non_differentiable(value)
+        return P, value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None]:
+        return _derivative(grad, *ctx.saved_tensors), None
+
+
+def _apply(s: Tensor, limit: float) -> tuple[Tensor, Tensor]:
+    return _Compiled.apply(s, limit) if torch.compiler.is_compiling() else _PositiveDefinite.apply(s, limit)[:2]
 
 
 def _derivative(direction: Tensor, x: Tensor, inside: Tensor, root: Tensor, q: Tensor) -> Tensor:
@@ -68,7 +93,7 @@ def bounded_positive_definite(
     s: Float[Tensor, "*batch n n"], largest: float
 ) -> tuple[Float[Tensor, "*batch n n"], Float[Tensor, "*batch n"]]:
     """P of `positive_definite` with eigenvalues held in [1/largest, largest], and those eigenvalues, rising."""
-    return _PositiveDefinite.apply(s, largest - 1 / largest)[:2]
+    return _apply(s, largest - 1 / largest)
 
 
 def positive_definite(s: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
@@ -78,7 +103,7 @@ def positive_definite(s: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n
     1/|x| for x << 0, so that P stays well conditioned wherever S goes: at |S| = 100 its condition is 1e4, where a
     matrix exponential has 1e86.
     """
-    return _PositiveDefinite.apply(s, math.inf)[0]
+    return _apply(s, math.inf)[0]
 
 
 def positive_definite_inverse(p: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
