@@ -8,7 +8,9 @@ from layer_cases import FEATURES, build, sequence
 from torch import nn
 from torch.export import Dim
 
-from holdfast.nn import LanguageModel, RecurrentStack, SequenceModel
+from holdfast.nn import S4D, LanguageModel, LinearRNN, RecurrentStack, SequenceModel
+from holdfast.nn.discretize import discretize, discretize_pairs
+from holdfast.parameterizations import get
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}  # two float32 runtimes, up to 17 steps
 
@@ -48,8 +50,59 @@ def test_a_layer_is_exported_with_its_length_open(name, tmp_path):
     given = (longer, state, lengths)
     expected = layer(longer, state, lengths=lengths)
     torch.testing.assert_close(exported.module()(*given), expected, **CLOSE)
-    if name == "LRU":  # ONNX has no complex numbers, which a step of S4D compares
-        torch.testing.assert_close(tuple(in_onnxruntime(exported, tmp_path / "m.onnx", *given)), expected, **CLOSE)
+    torch.testing.assert_close(tuple(in_onnxruntime(exported, tmp_path / "m.onnx", *given)), expected, **CLOSE)
+
+
+def exported_with_open_length(model):
+    return torch.export.export(model, (torch.randn(2, 5, FEATURES),), dynamic_shapes=({1: Dim("time")},))
+
+
+@pytest.mark.usefixtures("user_mistakes")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
+@pytest.mark.parametrize("name", ["S4D bilinear", "LinearRNN dense"])
+def test_a_layer_is_exported_after_it_has_streamed_and_with_its_gradients_on(name):
+    torch.manual_seed(0)
+    made = {"S4D bilinear": S4D(FEATURES, 6, discretization="bilinear"), "LinearRNN dense": LinearRNN(FEATURES, 6)}
+    layer, longer = made[name], torch.randn(2, 13, FEATURES)
+    with torch.no_grad():
+        layer.step(longer[:, 0])  # leaves coefficients behind, which are numbers and no part of a graph
+    found = exported_with_open_length(layer).module()(longer)
+    torch.testing.assert_close(found, layer(longer), **CLOSE)
+    layer.step(longer[:, 0])  # and nothing of the graph is left in the layer
+
+
+@pytest.mark.usefixtures("user_mistakes")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
+def test_a_stack_is_exported_for_one_step_and_for_many():
+    torch.manual_seed(0)
+    model = SequenceModel(FEATURES, 16, depth=1, state_size=4).eval()  # 16 is a width that the gate's kernel takes
+    exported = exported_with_open_length(model).module()
+    for steps in (1, 2, 40):
+        x = torch.randn(2, steps, FEATURES)
+        torch.testing.assert_close(exported(x)[0], model(x)[0], **CLOSE)
+
+
+@pytest.mark.parametrize("method", ["zoh", "bilinear", "euler"])
+def test_real_pairs_are_discretised_as_complex_numbers_are(method):
+    lam = torch.complex(-torch.logspace(-6, 1, 8).double(), torch.linspace(-30, 30, 8).double())
+    lam = torch.cat([lam, torch.complex(lam.real, 0 * lam.real), 0 * lam[:1]])
+    for dt in (0.01, torch.rand(3, 1, dtype=torch.float64)):
+        pairs = discretize_pairs(lam.real, lam.imag, dt, method)
+        for pair, expected in zip(pairs, discretize(lam, dt, method), strict=True):
+            # float64 beside float64: a few roundings each
+            torch.testing.assert_close(torch.view_as_complex(pair), expected, rtol=1e-13, atol=1e-15)
+
+
+@pytest.mark.usefixtures("user_mistakes")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_onnx_of_a_matrix_behind_a_factorization_says_what_to_export_instead(tmp_path):
+    layer, x = LinearRNN(FEATURES, 4).eval(), torch.randn(1, 3, FEATURES)
+    with pytest.raises(Exception, match=r"layer\.stepper\(\)"):
+        torch.onnx.export(layer, (x,), str(tmp_path / "m.onnx"), dynamo=True, verbose=False)
+    expected = layer(x)
+    layer.recurrence.switch_(get("direct", time=layer.time))
+    found = in_onnxruntime(torch.export.export(layer, (x,)), tmp_path / "m.onnx", x)
+    torch.testing.assert_close(tuple(found), expected, **CLOSE)
 
 
 STACKS = {

@@ -70,9 +70,16 @@ class AbstractRecurrent(Keeping, Described):
     def _run_exported(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
     ) -> tuple[Tensor, Tensor]:
-        """`_run` in operators that exporters know."""
+        """`_run` in operators that exporters know; what does not change in time is computed once, before the loop."""
         start = x.new_zeros(x.shape[0], *self.state_shape) if state is None else state
-        return by_steps(type(self).__name__, self._step, x, start, lengths, dt, reverse)
+        self._forget()  # numbers that a stream left behind would be constants, which a traced loop does not take
+        try:
+            if not isinstance(dt, Tensor):
+                with torch.no_grad():
+                    self._step(x.new_zeros(x.shape[0], self.features), start, dt)
+            return by_steps(type(self).__name__, self._step, x, start, lengths, dt, reverse)
+        finally:
+            self._forget()
 
     @abstractmethod
     def _step(self, x: Tensor, state: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor]:

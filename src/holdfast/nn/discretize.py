@@ -30,6 +30,29 @@ def discretize(lam: Tensor, dt: Tensor | float, method: Rule) -> tuple[Tensor, T
     return torch.exp(z), gain
 
 
+def discretize_pairs(re: Tensor, im: Tensor, dt: Tensor | float, method: Rule) -> tuple[Tensor, Tensor]:
+    """`discretize` of lam = re + i im without a complex number: factor and gain with a last dimension of 2.
+
+    For ONNX, which has none. e^z - 1 = 2 sinh(a/2) e^(a/2) cos b - 2 sin(b/2)^2 + i e^a sin b for z = a + i b, since
+    ONNX has no expm1 either, and e^a - 1 loses three digits at a = -1e-3.
+    """
+    a, b = re * dt, im * dt
+    if method == "bilinear":
+        # numerator and denominator times the conjugate of 1 - z/2
+        size = (1 - a / 2) ** 2 + b**2 / 4
+        factor = ((1 - a**2 / 4 - b**2 / 4) / size, b / size)
+        return torch.stack(factor, -1), torch.stack(((1 - a / 2) / size * dt, b / 2 / size * dt), -1)
+    if method == "euler":
+        return torch.stack((1 + a, b), -1), torch.stack((torch.ones_like(a) * dt, torch.zeros_like(b)), -1)
+    growth, zero = torch.exp(a), (a == 0) & (b == 0)
+    minus_re = 2 * torch.sinh(a / 2) * torch.exp(a / 2) * torch.cos(b) - 2 * torch.sin(b / 2) ** 2
+    minus_im = growth * torch.sin(b)
+    size = torch.where(zero, torch.ones_like(a), a**2 + b**2)
+    gain_re = torch.where(zero, torch.ones_like(a), (minus_re * a + minus_im * b) / size) * dt
+    gain_im = (minus_im * a - minus_re * b) / size * dt
+    return torch.stack((growth * torch.cos(b), growth * torch.sin(b)), -1), torch.stack((gain_re, gain_im), -1)
+
+
 def discretize_dense(W: Tensor, dt: Tensor | float, method: Discretization) -> tuple[Tensor, Tensor]:
     """e^{W dt} and int_0^dt e^{W s} ds, as the two upper blocks of exp([[W, I], [0, 0]] dt); W may be singular."""
     n = len(W)

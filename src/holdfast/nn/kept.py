@@ -84,6 +84,9 @@ class Keeping(nn.Module):
         if torch.compiler.is_exporting() and key in kept:
             return kept[key][1]
         watched = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+        if torch.compiler.is_exporting():
+            kept[key] = (None, make())
+            return kept[key][1]
         if torch.is_grad_enabled() or watched:
             return make()
         found = kept.get(key)
@@ -98,13 +101,14 @@ class Keeping(nn.Module):
             kept[key] = (witness, value)
         return value
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Sets an attribute; coefficients that were made of the old one are dropped.
-
-        In this order, and by a new dict: what a thread is making now of the old value goes into the old dict.
-        """
-        super().__setattr__(name, value)
+    def _forget(self) -> None:
+        """Drops what is kept, by a new dict: what a thread is making now goes into the old one."""
         self.__dict__["_kept"] = {}
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Sets an attribute; coefficients that were made of the old one are dropped, in this order."""
+        super().__setattr__(name, value)
+        self._forget()
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_kept"}

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from holdfast._arguments import checked, positive
 from holdfast._types import Time
-from holdfast.errors import ShapeError, unknown_name
+from holdfast.errors import BackendError, ShapeError, unknown_name
 from holdfast.nn.weights import placed, with_numbers
 from holdfast.parameterizations import (
     AbstractMatrixParameterization,
@@ -97,6 +97,13 @@ class Recurrence(nn.Module):
 
     def forward(self) -> Tensor:
         """W of the present free weights."""
+        matrix = isinstance(self.parameterization, AbstractMatrixParameterization)
+        if matrix and torch.compiler.is_exporting() and torch.onnx.is_in_onnx_export():
+            raise BackendError(
+                f"ONNX has no operator for the factorizations of {type(self.parameterization).__name__}: export one step, "
+                "layer.stepper(), whose W is numbers already; or, for whole sequences, export a copy whose free weight is W "
+                f'itself: layer.recurrence.switch_(holdfast.parameterizations.get("direct", time="{self.time}"))'
+            )
         return self.parameterization(*self.free)
 
     def eigenvalues(self) -> Tensor:

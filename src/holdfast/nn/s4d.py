@@ -14,8 +14,10 @@ from holdfast._types import Time
 from holdfast.errors import ArgumentError
 from holdfast.kernels import s4d, scan
 from holdfast.kernels.s4d import s4d_step
+from holdfast.kernels.s4d.step import step_of_pairs
 from holdfast.nn.base import AbstractRecurrent, zero_after
-from holdfast.nn.discretize import discretize
+from holdfast.nn.discretize import discretize, discretize_pairs
+from holdfast.nn.exporting import by_steps
 from holdfast.nn.system import LinearSystem, single_system
 from holdfast.nn.weights import (
     as_eigenvalues,
@@ -155,6 +157,28 @@ class S4D(AbstractRecurrent):
         h, last = scan(factor.reshape_as(v), v, h0, reverse=reverse, lengths=lengths)
         y = self._read(h.reshape(batch, steps, self.features, self.modes), x)
         return mixed(zero_after(y, lengths), self.E), self._stored(last.reshape(batch, self.features, self.modes))
+
+    def _run_exported(
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Complex modes as pairs of real numbers; what does not change in time is computed before the loop."""
+        if self.frequency is None:
+            return super()._run_exported(x, state, lengths, dt, reverse)
+        fixed = None if isinstance(dt, Tensor) else self._factor_pairs(1.0 if dt is None else dt)
+
+        def step(u: Tensor, h: Tensor, now: Any) -> tuple[Tensor, Tensor]:
+            factor, gain = self._factor_pairs(now[:, None, None]) if fixed is None else fixed
+            y, after = step_of_pairs(u, h, factor, gain, self.C, self.D)
+            return mixed(y, self.E), after
+
+        start = x.new_zeros(x.shape[0], *self.state_shape) if state is None else state
+        return by_steps(type(self).__name__, step, x, start, lengths, dt, reverse)
+
+    @torch.no_grad()
+    def _factor_pairs(self, scale: Tensor | float) -> tuple[Tensor, Tensor]:
+        assert self.frequency is not None
+        step = torch.exp(self.log_dt).unsqueeze(-1) * scale
+        return discretize_pairs(self.parameterization(self.w), self.frequency, step, self.discretization)
 
     def _factors(self, scale: Tensor | float) -> tuple[Tensor, Tensor]:
         """Factor and input gain of one step, (..., features, modes)."""

@@ -97,6 +97,8 @@ def gate(
 
 
 def _suits(*tensors: Tensor) -> bool:
+    if torch.compiler.is_exporting():  # before anything that would bind the number of rows
+        return False
     y = tensors[0]
     width = y.shape[-1]
     if y.numel() < _FEWEST * width or width % native.GRAIN or not 0 < width <= _WIDEST:
@@ -105,4 +107,4 @@ def _suits(*tensors: Tensor) -> bool:
         return False
     if any(t.dtype is not y.dtype for t in tensors) or torch.is_autocast_enabled("cpu"):
         return False
-    return not library.missing() and not torch.compiler.is_exporting() and not autograd.has_tangent(*tensors)
+    return not library.missing() and not autograd.has_tangent(*tensors)

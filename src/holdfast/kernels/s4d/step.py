@@ -50,9 +50,24 @@ def s4d_step(u: Tensor, state: Tensor, factor: Tensor, gain: Tensor, c: Tensor, 
         h = torch.addcmul(gain * v, factor, torch.view_as_complex(state.contiguous()))
         y = 2 * (h * torch.view_as_complex(c.contiguous())).sum(-1).real
         return torch.addcmul(y, d, u), torch.view_as_real(h)
-    # the same in real arithmetic: complex tensors cannot be exported to ONNX
-    (a, b), (p, q) = (torch.view_as_real(z).unbind(-1) for z in (factor, gain))
-    (re, im), (c_re, c_im) = state.unbind(-1), c.unbind(-1)
+    return step_of_pairs(u, state, torch.view_as_real(factor), torch.view_as_real(gain), c, d)
+
+
+def step_of_pairs(
+    u: Tensor, state: Tensor, factor: Tensor, gain: Tensor, c: Tensor, d: Tensor
+) -> tuple[Tensor, Tensor]:
+    """`s4d_step` in real arithmetic, for ONNX, which has no complex numbers.
+
+    Args:
+        u: inputs (batch, features).
+        state: h before the step as pairs (batch, features, modes, 2).
+        factor: discretised eigenvalues as pairs (features, modes, 2), or with a batch dimension before.
+        gain: discretised input weights, shaped like `factor`.
+        c: output weights (features, modes, 2).
+        d: direct path (features,).
+    """
+    v = u.unsqueeze(-1)
+    (a, b), (p, q), (re, im), (c_re, c_im) = (pair.unbind(-1) for pair in (factor, gain, state, c))
     h_re, h_im = a * re - b * im + p * v, a * im + b * re + q * v
     return 2 * (c_re * h_re - c_im * h_im).sum(-1) + d * u, torch.stack([h_re, h_im], dim=-1)
 
