@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import textwrap
 
 import models_at_hand
 import numpy as np
@@ -12,6 +13,7 @@ from torch import nn
 
 import holdfast
 from holdfast.diagnosis import Diagnosis, diagnose
+from holdfast.diagnosis.advice import Advice
 from holdfast.diagnosis.forgetting import measure_memory
 from holdfast.diagnosis.longer import longer_memory
 from holdfast.diagnosis.reading import read_model
@@ -146,14 +148,22 @@ def test_an_unstable_recurrence_is_named_with_its_growth_and_the_call_cures_it()
     assert not any("grows" in advice.trouble for advice in cured.advice)
 
 
-@pytest.mark.parametrize("name", ["lstm", "gru", "tanh", "relu", "s4d", "lru"])
+def pasted(call, effect):
+    """The call as it is copied from a screen of 80 columns."""
+    screen = Diagnosis("m", "a model", advice=(Advice("trouble", "number", call, effect),)).lines()
+    first = next(k for k, line in enumerate(screen) if "trouble: number" in line) + 1
+    last = next(k for k, line in enumerate(screen) if line.strip().startswith(effect.split()[0]))
+    return textwrap.dedent("\n".join(screen[first:last]))
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru", "both ways", "tanh", "relu", "s4d", "lru"])
 def test_the_call_for_a_longer_memory_makes_it_longer(name):
     model = models_at_hand.make(name)
     have = reached(model)
     wanted = int(6 * have)
     calls = list(longer_memory(model, have, wanted))
     assert len(calls) == 1
-    exec(calls[0][0], {"model": model, "torch": torch})
+    exec(pasted(*calls[0]), {"model": model, "torch": torch})
     now = reached(model)
     # tanh shrinks what a rotation keeps, and stacks pass less than their slowest mode: half of what was wanted is asked for
     assert now >= 0.5 * wanted

@@ -43,18 +43,24 @@ def load_model(spec: str) -> LoadedModel:
     if where == "hf":
         return _from_transformers(name)
     model = _build(load_factory(spec), spec)
+    if isinstance(model, nn.Module) and hasattr(model, "get_input_embeddings"):
+        return _adapted(spec, model, None, ())
     return LoadedModel(spec, model, known_size(model))
 
 
 def _from_transformers(name: str) -> LoadedModel:
     loaded = huggingface.load(name)
-    fast = accelerate(loaded.model).replaced if mixers_of(loaded.model) else ()
-    adapter = huggingface.FromEmbeddings(loaded.model)
-    said = ("the folder has no weights: they are random", loaded.random)
-    told = (f"{len(fast)} mixers run on holdfast's kernels", bool(fast))
-    notes = tuple(text for text, holds in (said, told) if holds)
-    longest = adapter.longest_input
-    return LoadedModel(f"hf:{name}", adapter, adapter.input_size, loaded.tokenizer, loaded.model, notes, longest)
+    notes = ("the folder has no weights: they are random",) if loaded.random else ()
+    return _adapted(f"hf:{name}", loaded.model, loaded.tokenizer, notes)
+
+
+def _adapted(name: str, model: nn.Module, tokenizer: Any, notes: tuple[str, ...]) -> LoadedModel:
+    """A transformers model, from embeddings to hidden states."""
+    fast = accelerate(model).replaced if mixers_of(model) else ()
+    adapter = huggingface.FromEmbeddings(model)
+    if fast:
+        notes = (*notes, f"{len(fast)} mixers run on holdfast's kernels")
+    return LoadedModel(name, adapter, adapter.input_size, tokenizer, model, notes, adapter.longest_input)
 
 
 def _build(factory: Any, spec: str) -> Callable[..., Any]:

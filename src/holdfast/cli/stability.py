@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import sys
+import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,8 +25,10 @@ from holdfast.cli.options import file
 from holdfast.cli.plot import new_figure, save
 from holdfast.cli.text import visible
 from holdfast.errors import ArgumentError
-from holdfast.stability import StabilityStudy, study_stability
+from holdfast.stability import PerturbationCurve, StabilityStudy, study_stability
 from holdfast.stability.verdict import ENOUGH, LEVEL
+
+COLUMN = 14  # columns of a screen for the errors of one width: "E, m = 100000" is 13
 
 
 def command(
@@ -150,16 +154,24 @@ def report(name: str, study: StabilityStudy) -> None:
         f"{first.method}: {first.reason}",
         markup=False,
     )
-    table = Table(box=None, pad_edge=False)
-    table.add_column("radius", justify="right")
-    for width in study.curves:
-        table.add_column(f"E, m = {width}" if width else "error", justify="right")
-    table.add_row("0", *(_shown(curve.at_zero) for curve in study.curves.values()))
-    for i, beta in enumerate(first.radii):
-        table.add_row(f"{beta:.3g}", *(_shown(curve.errors[i]) for curve in study.curves.values()))
-    console.print(table)
+    curves, side = list(study.curves.items()), max(1, (console.width - COLUMN) // COLUMN)
+    for start in range(0, len(curves), side):
+        console.print(_table(dict(curves[start : start + side])))
     for line in study.conclusion():
-        console.print(visible(line), markup=False, soft_wrap=True)
+        whole = textwrap.fill(visible(line), console.width, subsequent_indent="  ", break_on_hyphens=False)
+        console.print(whole, markup=False, soft_wrap=True)
+
+
+def _table(curves: Mapping[int, PerturbationCurve]) -> Table:
+    """Errors by radius, a column a width."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("radius", justify="right", no_wrap=True)
+    for width in curves:
+        table.add_column(f"E, m = {width}" if width else "error", justify="right", no_wrap=True)
+    table.add_row("0", *(_shown(curve.at_zero) for curve in curves.values()))
+    for i, beta in enumerate(next(iter(curves.values())).radii):
+        table.add_row(f"{beta:.3g}", *(_shown(curve.errors[i]) for curve in curves.values()))
+    return table
 
 
 def draw(name: str, study: StabilityStudy, path: Path) -> None:

@@ -12,9 +12,11 @@ from torch import nn
 
 from holdfast.diagnosis.forgetting import Forgetting
 from holdfast.diagnosis.learning import Learning
-from holdfast.diagnosis.longer import LOG100, longer_memory, place
+from holdfast.diagnosis.longer import LOG100, each, longer_memory, place
 from holdfast.diagnosis.weights import Edge, Survival
 from holdfast.errors import HoldfastError, RangeError
+from holdfast.memory.subject import known_size
+from holdfast.nn.recurrent import find_recurrent
 from holdfast.stability import Certificate, stabilize
 
 SHORT = 30  # steps: a memory below that is told how to be made longer even where nobody asked for more
@@ -81,12 +83,12 @@ def _unstable(found: Findings) -> Iterator[Advice]:
     if not rest:
         return
     worst = min(rest, key=lambda part: part.margin)
-    number = f"{worst.path or 'its recurrence'}: a step multiplies by up to {1 - worst.margin:.4g}{_growing(worst)}"
+    number = f"a step of {worst.path or 'its recurrence'} multiplies by up to {1 - worst.margin:.4g}{_growing(worst)}"
     call, effect = _stabilizing(found.model)
     if call is None:
         call = f"torch.nn.init.orthogonal_({_weight(worst.path)}, gain=0.5)"
         effect = "a smaller recurrent weight to start from: gates bound the state, and no parameterization helps them"
-    yield Advice("its state grows or never settles: outputs may explode", number, call, effect)
+    yield Advice("its state grows or never settles, and outputs may explode", number, call, effect)
 
 
 def _growing(part: Certificate) -> str:
@@ -96,7 +98,7 @@ def _growing(part: Certificate) -> str:
 def _shorter_step(part: Certificate, dt: float) -> Advice:
     assert part.euler is not None
     return Advice(
-        "its step is too long for Euler's rule: the state grows though the system is stable",
+        "its step is too long for Euler's rule, and the state grows though the system is stable",
         f"dt = {part.euler.dt:g}, and the longest stable step is {part.euler.largest_dt:.3g}",
         f"{place(part.path)}.dt = {dt:.3g}",
         "a stable step; times are counted in dt, so give inputs as often",
@@ -121,7 +123,7 @@ def _crossing(found: Findings) -> Iterator[Advice]:
     if call is not None:
         yield Advice(
             "training can push it over the edge",
-            f"margin {nearest.margin:.3g}: {max(steps, 1):.0f} steps of Adam at {rate:g} on {width} units could cross it",
+            f"{max(steps, 1):.0f} steps of Adam at {rate:g} on {width} units could use up its margin, {nearest.margin:.3g}",
             call,
             effect,
         )
@@ -189,12 +191,12 @@ def _memory(found: Findings) -> Iterator[Advice]:
     wanted = found.needs if found.needs is not None else NOMINAL
     if have >= (wanted if asked else SHORT) or not isinstance(found.model, nn.Module):
         return
-    number = f"it remembers {have:.0f} steps" + (f", the task needs {wanted}" if asked else "")
+    number = f"it remembers {have:.0f} step{'' if have == 1 else 's'}" + (f", the task needs {wanted}" if asked else "")
     if (lasting := _lasting(found.edge)) * LOG100 >= wanted:
         yield Advice(
             "its state lasts longer than its outputs show",
             f"{number}; its slowest recurrence keeps 1/e for {lasting:.0f} steps, of which outputs read less than 1%",
-            "holdfast.memory_function(layer, ...)  # of each recurrent layer by itself, to see which one is not read",
+            _each_layer(found.model),
             "nothing is wrong with the recurrence: training has to raise what reads its state (C, out_proj), or lower D",
         )
         return
@@ -203,6 +205,16 @@ def _memory(found: Findings) -> Iterator[Advice]:
     )
     for call, effect in longer_memory(found.model, have, wanted):
         yield Advice(trouble, number, call, effect)
+
+
+def _each_layer(model: nn.Module) -> str:
+    """The diagnosis of every recurrent layer by itself, which shows which one is not read; of one alone its slow modes."""
+    module = next(iter(find_recurrent(model))).module
+    if module is model:
+        return "print(holdfast.certify(model))"
+    size = known_size(module) or getattr(module, "hidden_size", None)
+    call = f"print(holdfast.diagnose(m, input_size={size}))" if size else "print(holdfast.diagnose(m))"
+    return each(type(module).__name__, call)
 
 
 def _lasting(edge: Edge | None) -> float:
@@ -219,7 +231,7 @@ def _wiping(found: Findings) -> Iterator[Advice]:
             limit = WIPES / slowest
             yield Advice(
                 "inputs can wipe its memory in one step",
-                f"{part.path}: dt reaches {seen.largest:.3g}, which keeps e^-{seen.largest * slowest:.3g} of the slowest state",
+                f"dt of {part.path} reaches {seen.largest:.3g}: it keeps e^-{seen.largest * slowest:.3g} of the slowest state",
                 f"dt = dt.clamp(max={limit:.3g})  # in the forward of that layer, after softplus",
                 "a limit on dt: no single input erases more than 1/e of it",
             )

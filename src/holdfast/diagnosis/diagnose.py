@@ -139,7 +139,9 @@ def _about(model: Any, reading: Reading | None) -> str:
 
 
 def _statuses(memory: list[Forgetting]) -> list[str]:
-    return [f"{one.kind}: {one.curve.status}" for one in memory if one.curve.status != "ok"]
+    """That a model was still moving; outputs that are not finite are told where its memory is."""
+    moving = dict.fromkeys(one.kind for one in memory if one.curve.status == "unsettled")
+    return [f"it had not come to rest when it was probed ({', '.join(moving)}): its steps are rough"] if moving else []
 
 
 def _line(error: BaseException) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterator
 
 from torch import Tensor, nn
@@ -33,8 +34,17 @@ def longer_memory(model: nn.Module, have: float, wanted: int) -> Iterator[tuple[
         found = _call(where, module, have, wanted, slowest)
         if found is not None:
             call, effect = found
-            loop = f'for m in model.modules(): type(m).__name__ == "{kind}" and {call}' if several else call
-            yield loop, effect
+            yield each(kind, call) if several else call, effect
+
+
+def each(kind: str, call: str) -> str:
+    """The call for every module m of a class; lines short enough to be pasted from a screen of 80 columns.
+
+    Args:
+        kind: name of the class.
+        call: what to do with m.
+    """
+    return f'for m in model.modules():\n    if type(m).__name__ == "{kind}":\n{textwrap.indent(call, " " * 8)}'
 
 
 def place(path: str) -> str:
@@ -63,10 +73,10 @@ def _gate(where: str, module: nn.RNNBase, slowest: float) -> tuple[str, str]:
     bias = -math.log(math.expm1(1 / slowest))
     part = f"data[{module.hidden_size}:{2 * module.hidden_size}].fill_({bias:.2f})"
     name = "forget" if isinstance(module, nn.LSTM) else "update"
-    effect = f"the {name} gate's bias: at rest it keeps 1/e for {slowest:.0f} steps"
+    effect = f"the {name} gate's bias: {_lasts(slowest)}"
     if module.num_layers == 1 and not module.bidirectional:
         return f"{where}.bias_hh_l0.{part}", effect
-    return f'[b.{part} for n, b in {where}.named_parameters() if "bias_hh" in n]', effect
+    return f'for n, b in {where}.named_parameters():\n    if "bias_hh" in n:\n        b.{part}', effect
 
 
 def _matrix(where: str, module: nn.RNN, slowest: float) -> tuple[str, str]:
@@ -76,8 +86,15 @@ def _matrix(where: str, module: nn.RNN, slowest: float) -> tuple[str, str]:
         start, effect = f"w.data.copy_({size:.4f} * torch.eye({n}))", "every unit remembers by itself"
     else:
         start, effect = f"torch.nn.init.orthogonal_(w, gain={size:.4f})", "a rotation that small inputs do not saturate"
-    call = f'[{start} if "weight_hh" in n else w.data.zero_() for n, w in {where}.named_parameters() if "weight_ih" not in n]'
-    return call, f"{effect}: it shrinks to 1/e in {slowest:.0f} steps"
+    call = f'for n, w in {where}.named_parameters():\n    if "weight_hh" in n:\n        {start}'
+    if module.bias:
+        call += '\n    if "bias" in n:\n        w.data.zero_()'
+    return call, f"{effect}: {_lasts(slowest)}"
+
+
+def _lasts(slowest: float) -> str:
+    """In the measure that the diagnosis begins with, 1%, and in that of its edge, 1/e."""
+    return f"at rest 1% is left after {slowest * LOG100:.0f} steps, 1/e after {slowest:.0f}"
 
 
 def _layer(where: str, layer: AbstractRecurrent, have: float, wanted: int) -> tuple[str, str] | None:
@@ -88,12 +105,13 @@ def _layer(where: str, layer: AbstractRecurrent, have: float, wanted: int) -> tu
     if not hasattr(layer, "set_eigenvalues_"):
         return None
     share = max(have, 1.0) / wanted
-    lam = f"{where}.eigenvalues().detach()"
+    lines = [f"lam = {where}.eigenvalues().detach()"]
     if layer.time == "discrete":  # |lam|^share, with the same angle
-        lam = f"(lam := {lam}) * lam.abs().clamp(min=1e-6) ** {share - 1:.3g}"
+        lines.append("size = lam.abs().clamp(min=1e-6)")
+        lines.append(f"{where}.set_eigenvalues_(lam * size ** {share - 1:.3g})")
     else:
-        lam = f"{share:.3g} * {lam}"
-    return f"{where}.set_eigenvalues_({lam})", f"all modes {1 / share:.2g} times slower"
+        lines.append(f"{where}.set_eigenvalues_({share:.3g} * lam)")
+    return "\n".join(lines), f"all modes {1 / share:.2g} times slower"
 
 
 def _shift(what: str, have: float, wanted: int) -> tuple[str, str]:

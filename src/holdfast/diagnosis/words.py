@@ -34,7 +34,8 @@ def screen(found: Diagnosis, *, details: bool, width: int) -> list[str]:
     for head, sentences in blocks(found, details=details):
         for k, sentence in enumerate(sentences):
             start = f"{head if k == 0 else '':<{HEAD}}"
-            after = " " * (HEAD + (len(INDENT) if sentence.startswith(INDENT) or sentence[1:3] == ". " else 0))
+            own = len(sentence) - len(sentence.lstrip())
+            after = " " * (HEAD + (len(INDENT) if sentence[1:3] == ". " else own))
             lines += textwrap.wrap(
                 sentence, width, initial_indent=start, subsequent_indent=after, break_on_hyphens=False
             )
@@ -78,7 +79,7 @@ def _reach(one: Forgetting) -> str:
     if math.isinf(one.steps):
         return f"no end for {what}: it does not fade ({one.fit.explanation})"
     by = "" if one.reach.measured else f", by its law beyond the {one.curve.time[-1]:.0f} steps measured"
-    return f"{one.steps:.0f} steps until {LEFT:.0%} is left of {what}{by}"
+    return f"{one.steps:.0f} step{'' if one.steps == 1 else 's'} until {LEFT:.0%} is left of {what}{by}"
 
 
 def task(found: Diagnosis) -> list[str]:
@@ -137,12 +138,16 @@ def training(found: Diagnosis) -> list[str]:
     one = found.learning
     if one is None:
         return []
-    ratios = ", ".join(f"{value:.2g} {name}" for name, value in one.ratio.items())
+    ratios = ", ".join(f"{number(value)} {name}" for name, value in one.ratio.items())
     rate = "below 1e-4" if one.safe is None else f"{one.safe:.2g}"
     return [
-        f"gradient over weight at the start: {ratios}; for twice the length the gradient is {one.growth:.2g} times as large",
+        f"gradient over weight at the start: {ratios}; for twice the length the gradient is {_times(one.growth)}",
         f"largest safe learning rate {rate} (safe: {SAFE}, on {one.task})",
     ]
+
+
+def _times(growth: float) -> str:
+    return "as large" if abs(growth - 1) < 0.05 else f"{number(growth)} times as large"
 
 
 def advice(found: Diagnosis) -> list[str]:
@@ -151,7 +156,8 @@ def advice(found: Diagnosis) -> list[str]:
         return ["nothing to fix was found"]
     said = []
     for k, one in enumerate(found.advice, start=1):
-        said += [f"{k}. {one.trouble}: {one.number}", f"{INDENT}{one.call}", f"{INDENT}{one.effect}"]
+        said.append(f"{k}. {one.trouble}: {one.number}")
+        said += [f"{INDENT}{line}" for line in (*one.call.splitlines(), one.effect)]
     return said
 
 
