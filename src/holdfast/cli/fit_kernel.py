@@ -115,17 +115,18 @@ def _report(name: str, fit: KernelFit, export: Path | None) -> None:
     console.print(visible(about), markup=False)
     console.print(terminal_plot(MemoryCurve(time=fit.time, values=np.abs(fit.values))), markup=False)
     console.print(f"decay law: {_law(fit.decay)}", markup=False)
-    table = Table(box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False, collapse_padding=True)
     for head in ("", "order", "method", "L1 error", "relative", "sup error", "largest weight", "condition", "status"):
-        table.add_column(head, justify="left" if head in ("", "method", "status") else "right")
+        left, breaks = head in ("", "method", "status"), head in ("method", "largest weight")
+        table.add_column(head, justify="left" if left else "right", no_wrap=not breaks, overflow="fold")
     for order, found in sorted(fit.sums.items()):
         table.add_row(
             "*" if order == fit.chosen else "",
             str(order),
             found.method + (" (complex)" if found.is_complex else ""),
-            f"{found.l1_error:.3e}",
+            f"{found.l1_error:.2e}",
             f"{found.l1_error / fit.size:.1e}",
-            f"{found.sup_error:.3e}",
+            f"{found.sup_error:.2e}",
             f"{found.weight_norms['max']:.3g}",
             f"{found.condition:.1e}",
             found.status if order <= fit.useful else "follows noise",

@@ -165,7 +165,7 @@ def _rates(found: Findings) -> Iterator[Advice]:
             "its recurrent weights hold the learning rate down",
             f"all weights bear {learning.safe:.2g}, the others {lr:.2g} while the recurrent ones go at {own:.2g}",
             f"holdfast.parameter_groups(model, lr={lr:.2g}, recurrent_lr={own:.2g})",
-            "two groups for the optimizer: the others need not wait for the recurrence",
+            "two groups for the optimizer; rates of the weights as they are: diagnose again after another advice",
         )
 
 
