@@ -15,7 +15,7 @@ import holdfast
 from holdfast.diagnosis import Diagnosis, diagnose
 from holdfast.diagnosis.advice import Advice
 from holdfast.diagnosis.forgetting import measure_memory
-from holdfast.diagnosis.longer import longer_memory
+from holdfast.diagnosis.longer import each, longer_memory
 from holdfast.diagnosis.reading import read_model
 from holdfast.diagnosis.task import look_at_task
 from holdfast.diagnosis.weights import look_at_edge
@@ -168,6 +168,13 @@ def test_the_call_for_a_longer_memory_makes_it_longer(name):
     # tanh shrinks what a rotation keeps, and stacks pass less than their slowest mode: half of what was wanted is asked for
     assert now >= 0.5 * wanted
     assert now > 2 * have
+
+
+def test_a_call_for_accelerated_mixers_finds_those_that_are_not():
+    for name in ("MambaMixer", "AcceleratedMambaMixer"):
+        model = nn.Sequential(type(name, (nn.Identity,), {})())
+        exec(each("AcceleratedMambaMixer", "m.found = True"), {"model": model})
+        assert model[0].found
 
 
 @pytest.mark.filterwarnings("ignore")  # transformers warns about optional kernels

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from torch import Tensor, nn
 
 from holdfast.nn import AbstractRecurrent
+from holdfast.nn.acceleration import PREFIX
 from holdfast.nn.recurrent import find_recurrent
 
 LOG100 = math.log(100.0)
@@ -44,7 +45,9 @@ def each(kind: str, call: str) -> str:
         kind: name of the class.
         call: what to do with m.
     """
-    return f'for m in model.modules():\n    if type(m).__name__ == "{kind}":\n{textwrap.indent(call, " " * 8)}'
+    own = kind.removeprefix(PREFIX)  # the command accelerates a transformers model, the user's own may be as it was
+    test = f'type(m).__name__ == "{kind}"' if own == kind else f'type(m).__name__.endswith("{own}")'
+    return f"for m in model.modules():\n    if {test}:\n{textwrap.indent(call, ' ' * 8)}"
 
 
 def place(path: str) -> str:
