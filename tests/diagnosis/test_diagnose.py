@@ -81,6 +81,8 @@ def test_the_page_is_one_file_with_its_figure_and_everything_in_it_escaped(lstm,
         lstm.save(tmp_path / "report.pdf")
     axes = lstm.plot()
     assert len(axes.get_lines()) >= 2
+    for line in axes.get_lines()[:2]:  # one point below the foot of the figure, where the line leaves it
+        assert (line.get_ydata()[:-1] >= 1e-4).all()
 
 
 @pytest.mark.parametrize(

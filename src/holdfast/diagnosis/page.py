@@ -17,7 +17,8 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem;color:#1c2733;background:#fff}
 h1{font-size:1.4rem;overflow-wrap:anywhere}h2{font-size:.85rem;letter-spacing:.06em;color:#5f6b76;margin:1.4rem 0 .2rem}
-p{margin:.2rem 0;overflow-wrap:anywhere}code{display:block;background:#f0f2f5;padding:.4rem .6rem;white-space:pre-wrap}
+p{margin:.2rem 0;overflow-wrap:anywhere}
+code{display:block;background:#f0f2f5;padding:.4rem .6rem;white-space:pre-wrap;overflow-wrap:anywhere}
 .advice{border-left:3px solid #0072b2;padding-left:.8rem;margin:.8rem 0}figure{margin:1rem 0}
 svg{max-width:100%;height:auto;background:#fff}
 @media(prefers-color-scheme:dark){body{color:#dfe5ec;background:#14191f}h2{color:#9aa6b2}code{background:#222a33}}

@@ -25,6 +25,7 @@ from holdfast.figures import Axis, Figure, Layer, Line, Panel, Rule
 from holdfast.memory import MemoryCurve
 from holdfast.stability import Certificate, PerturbationCurve
 
+LEAST = 1e-4  # share left at the foot of the figure
 RECORDS: tuple[type[Record], ...] = (MemoryCurve, DecayFit, Certificate, PerturbationCurve)
 
 
@@ -112,7 +113,7 @@ class Diagnosis(Record):
         layers.append(Rule("1%", y=0.01))
         caption = f"{self.name}: the share of an input that is left, by the steps since."
         panel = Panel(
-            "what is left", Axis("steps since", log=True), Axis("share left", log=True, limits=(1e-4, 2.0)), layers
+            "what is left", Axis("steps since", log=True), Axis("share left", log=True, limits=(LEAST, 2.0)), layers
         )
         return Figure("diagnosis", caption, [panel], columns=1)
 
@@ -150,7 +151,9 @@ def _share(one: Forgetting) -> tuple[np.ndarray, np.ndarray]:
     """Steps from 1 on, up to where the curve ends, and the share that is left of its largest value."""
     rest = one.fit.envelope
     peak = float(rest[0]) if math.isfinite(rest[0]) and rest[0] > 0 else 1.0
-    last = max(2, int(np.searchsorted(one.curve.time, one.fit.window[1])) + 1)
+    last = int(np.searchsorted(one.curve.time, one.fit.window[1])) + 1
+    below = np.flatnonzero(rest / peak < LEAST)  # the axis of steps ends where the curve leaves the figure
+    last = max(2, min(last, int(below[0]) + 1)) if len(below) else max(2, last)
     return one.curve.time[1:last], rest[1:last] / peak
 
 
