@@ -136,3 +136,16 @@ def test_names_with_markup_and_escapes_are_shown_as_text(models):
     assert result.exit_code in (0, 1), result.output
     assert "[/x]\\x1b[31m" in result.output
     assert "\x1b" not in result.output
+
+
+@pytest.mark.filterwarnings("ignore")  # transformers warns about optional kernels
+def test_a_transformers_model_of_a_file_is_read_by_its_tokens(tmp_path):
+    pytest.importorskip("transformers")
+    path = tmp_path / "made.py"
+    path.write_text(
+        "from transformers import MambaConfig, MambaModel\n\n\ndef mamba():\n"
+        "    return MambaModel(MambaConfig(vocab_size=20, hidden_size=8, state_size=4, num_hidden_layers=1))\n"
+    )
+    result = CliRunner().invoke(app, [f"{path}:mamba", "--steps", "16"])
+    assert result.exit_code == 0, result.output
+    assert "over the 16 steps of the inputs given" in " ".join(result.output.split())

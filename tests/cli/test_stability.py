@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from holdfast.cli import stability
 from holdfast.errors import ArgumentError, UnknownNameError
+from holdfast.stability import PerturbationCurve, StabilityStudy, assess_stability
 
 app = typer.Typer()
 app.command("stability")(stability.command)
@@ -78,6 +79,18 @@ def models(tmp_path):
 
 def holdfast(*arguments):
     return CliRunner().invoke(app, list(arguments))
+
+
+def test_many_widths_stand_below_each_other_where_the_screen_is_narrow(monkeypatch, capsys):
+    widths = [4, 8, 16, 32, 64, 128, 256, 512]
+    curves = {m: PerturbationCurve(radii=[1e-3, 0.1], errors=[1.234e-05, 5.678e-04]) for m in widths}
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    stability.report("many", StabilityStudy("a target", curves, assess_stability(curves, target_norm=1.0)))
+    lines = re.sub(r"\x1b\[\d+m", "", capsys.readouterr().out).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not any("…" in line for line in lines)
+    assert sum(line.count("0.0005678") for line in lines) == len(widths)
 
 
 def test_one_model_gets_a_table_and_a_radius(models):

@@ -47,5 +47,6 @@ def refuse_tangents(function: str, backend: str, *tensors: Tensor | None) -> Non
     if has_tangent(*tensors):
         raise BackendError(
             f"{function}: expected reverse mode, the only one that backend {backend!r} has, came tensors with tangents "
-            "(torch.func.jvp, jacfwd, forward_ad); use backend='reference', or torch.func.vjp or jacrev"
+            "(torch.func.jvp, jacfwd, forward_ad); use backend='reference', of a layer its step in a loop, or "
+            "torch.func.vjp or jacrev"
         )
