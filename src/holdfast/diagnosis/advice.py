@@ -197,7 +197,7 @@ def _memory(found: Findings) -> Iterator[Advice]:
             "its state lasts longer than its outputs show",
             f"{number}; its slowest recurrence keeps 1/e for {lasting:.0f} steps, of which outputs read less than 1%",
             _each_layer(found.model),
-            "nothing is wrong with the recurrence: training has to raise what reads its state (C, out_proj), or lower D",
+            "nothing is wrong with the recurrence: training has to raise what reads its state (C, out_proj)",
         )
         return
     trouble = (
