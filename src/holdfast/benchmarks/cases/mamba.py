@@ -129,7 +129,7 @@ def _case(shape: Shape, *, trained: bool) -> Case:
         plain = contender("transformers", fast=False)
         whole = 4 * shape[0] * shape[1] * 2 * shape[2] * shape[3]
         plain = replace(plain, memory=20 * whole)
-        matches.append(Match(plain, f"{said} against the layer as it was", 25.0 if trained else 15.0))
+        matches.append(Match(plain, f"{said} against the layer as it was", 25.0 if trained else None))
     parallel = contender("transformers with mambapy", "mambapy", fast=False, mambapy=True)
     matches.append(Match(parallel, f"{said} against the layer with mambapy", 3.0))
     group = GROUP if trained else f"{GROUP}-forward"

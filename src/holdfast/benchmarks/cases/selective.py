@@ -18,6 +18,8 @@ SHAPES: tuple[Shape, ...] = ((1, 512, 1536, 16), (8, 1024, 512, 16), (1, 16384, 
 QUICK = SHAPES[:1]
 # heads of Mamba-2's 130M model: batch, time, heads, width of a head, states
 HEADS: tuple[Shape, ...] = ((1, 512, 24, 64, 128), (1, 2048, 24, 64, 64))
+# block by block in float64: the loop's graph would take 20 numbers a state and step
+TRUTH = truth_by(lambda *leaves: selective(*leaves, dt_softplus=True, backend="chunked")[0])
 LOOP_STEPS = 512  # transformers' loop takes T^2; beyond this it is not waited for
 
 
@@ -66,8 +68,10 @@ KERNEL = OwnKernel(
 
 
 def cases() -> list[Case]:
-    """One case a shape, Mamba-2's heads, and one token."""
-    return [*(_case(shape) for shape in SHAPES), *(_heads_case(shape) for shape in HEADS), token.case()]
+    """One case a shape, the forward pass at the first, Mamba-2's heads, and one token."""
+    return [
+        *(_case(shape) for shape in SHAPES), _forward_case(SHAPES[0]), *(_heads_case(shape) for shape in HEADS), token.case(),
+    ]  # fmt: skip
 
 
 def _case(shape: Shape) -> Case:
@@ -84,11 +88,31 @@ def _case(shape: Shape) -> Case:
         group=GROUP,
         shape=shape,
         inputs=lambda: make_inputs(shape),
-        # block by block in float64: the loop's graph would take 20 numbers a state and step
-        truth=truth_by(lambda *leaves: selective(*leaves, dt_softplus=True, backend="chunked")[0]),
+        truth=TRUTH,
         ours=Contender("holdfast selective", "ours", ours),
         matches=tuple(matches),
         memory=2 * 6 * 4 * batch * time * channels,
+    )
+
+
+def _forward_case(shape: Shape) -> Case:
+    def forward(inputs: Inputs) -> Runner:
+        leaves = [value for name, value in inputs.items() if name != "cotangent"]
+
+        @torch.no_grad()
+        def step() -> Tensor:
+            return selective(*leaves, dt_softplus=True)[0]
+
+        return Runner(step, lambda y: {"y": y})
+
+    loop = Contender("transformers", "peer", mamba.transformers_forward, ("transformers",))
+    return Case(
+        group=f"{GROUP}-forward",
+        shape=shape,
+        inputs=lambda: make_inputs(shape),
+        truth=lambda inputs: {"y": TRUTH(inputs)["y"]},
+        ours=Contender("holdfast selective", "ours", forward),
+        matches=(Match(loop, "forward pass of the selective scan against transformers' loop, T = 512", 15.0),),
     )
 
 

@@ -57,6 +57,18 @@ def transformers_loop(inputs: Inputs) -> Runner:
     return Runner(inner.step, read)
 
 
+def transformers_forward(inputs: Inputs) -> Runner:
+    """The same without gradients, as a model is evaluated."""
+    run = load("transformers.models.mamba.modeling_mamba").mamba_selective_scan
+    u, dt, A, B, C, D = (x.mT.contiguous() if x.ndim == 3 else x for name, x in inputs.items() if name != "cotangent")
+
+    @torch.no_grad()
+    def step() -> Tensor:
+        return run(u, dt, A, B, C, D, delta_softplus=True)
+
+    return Runner(step, lambda y: {"y": y.mT})
+
+
 def transformers_chunks(inputs: Inputs) -> Runner:
     """transformers' scan of Mamba-2 without a GPU, in its chunks of 256 steps."""
     run = load("transformers.models.mamba2.modeling_mamba2").mamba2_chunk_scan
