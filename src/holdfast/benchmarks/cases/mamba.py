@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from holdfast.benchmarks.case import Case, Contender, Inputs, Match, OwnKernel, Results, Runner, Shape
+from holdfast.benchmarks.case import Case, Contender, Inputs, Kind, Match, OwnKernel, Results, Runner, Shape
 from holdfast.benchmarks.peers.optional import load
 from holdfast.benchmarks.steps import generator, training_step, truth_by
 from holdfast.nn.acceleration import accelerate
@@ -118,9 +118,9 @@ def _case(shape: Shape, *, trained: bool) -> Case:
     truth = _truth(trained)
 
     def contender(name: str, *modules: str, **how: bool) -> Contender:
-        kind = "ours" if how["fast"] else "peer"
+        kind: Kind = "ours" if how["fast"] else "peer"
         build = layer_step(trained=trained, **how)
-        return Contender(name, kind, build, (*NEEDED, *modules), truth=truth, checked_steps=CHECKED)  # type: ignore[arg-type]
+        return Contender(name, kind, build, (*NEEDED, *modules), truth=truth, checked_steps=CHECKED)
 
     what = "training step" if trained else "forward pass"
     said = f"{what} of a transformers Mamba layer after accelerate"
