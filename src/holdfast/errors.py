@@ -47,11 +47,17 @@ class DamagedResultError(HoldfastError, OSError):
     """A saved result was truncated or altered; the text names the file."""
 
 
+def listed(names: Iterable[str]) -> str:
+    """The names in one line, those past 20 as a number."""
+    every = list(names)
+    more = f" and {len(every) - SHOWN} more" if len(every) > SHOWN else ""
+    return ", ".join(every[:SHOWN]) + more
+
+
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
     """Makes the error for `name`, which is none of the `known` names of `kind`."""
     names = list(known)
     near = difflib.get_close_matches(str(name).lower(), names, n=len(names), cutoff=0.5)
     ordered = near + sorted(set(names) - set(near))
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    more = f" and {len(ordered) - SHOWN} more" if len(ordered) > SHOWN else ""
-    return UnknownNameError(f"unknown {kind} {name!r}.{hint} Known: {', '.join(ordered[:SHOWN])}{more}.")
+    return UnknownNameError(f"unknown {kind} {name!r}.{hint} Known: {listed(ordered)}.")

@@ -43,7 +43,7 @@ def load_model(spec: str) -> LoadedModel:
     if where == "hf":
         return _from_transformers(name)
     model = _build(load_factory(spec), spec)
-    if isinstance(model, nn.Module) and hasattr(model, "get_input_embeddings"):
+    if isinstance(model, nn.Module) and huggingface.token_table(model) is not None:
         return _adapted(spec, model, None, ())
     return LoadedModel(spec, model, known_size(model))
 
@@ -56,10 +56,15 @@ def _from_transformers(name: str) -> LoadedModel:
 
 def _adapted(name: str, model: nn.Module, tokenizer: Any, notes: tuple[str, ...]) -> LoadedModel:
     """A transformers model, from embeddings to hidden states."""
+    if huggingface.token_table(model) is None:
+        raise ArgumentError(
+            f"{type(model).__name__} reads no tokens, so {name} cannot be measured as it is; wrap it in a file as a module "
+            "from (batch, time, features) to (batch, time, outputs), and give file.py:function"
+        )
     fast = accelerate(model).replaced if mixers_of(model) else ()
     adapter = huggingface.FromEmbeddings(model)
     if fast:
-        notes = (*notes, f"{len(fast)} mixers run on holdfast's kernels")
+        notes = (*notes, f"mixers that run on holdfast's kernels: {len(fast)}")
     return LoadedModel(name, adapter, adapter.input_size, tokenizer, model, notes, adapter.longest_input)
 
 

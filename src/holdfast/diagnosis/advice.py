@@ -13,7 +13,7 @@ from torch import nn
 from holdfast.diagnosis.forgetting import Forgetting
 from holdfast.diagnosis.learning import Learning
 from holdfast.diagnosis.longer import LOG100, each, longer_memory, place
-from holdfast.diagnosis.weights import Edge, Survival
+from holdfast.diagnosis.weights import Edge, Survival, lasting_of
 from holdfast.errors import HoldfastError, RangeError
 from holdfast.memory.subject import known_size
 from holdfast.nn.recurrent import find_recurrent
@@ -22,7 +22,6 @@ from holdfast.stability import Certificate, stabilize
 SHORT = 30  # steps: a memory below that is told how to be made longer even where nobody asked for more
 NOMINAL = 100  # steps that it is then made for
 SOON = 100  # steps of Adam to the boundary at full speed that are worth a warning
-SLOW = 0.01  # a safe rate up to which it is worth giving the recurrent weights one of their own
 EXPLODES = 3.0  # growth of the gradient from a sequence to one twice as long
 BFLOAT16 = 0.004  # half of the last digit of bfloat16, relative
 WIPES = 1.0  # dt A of a step after which 1/e of the slowest state is left: the input can wipe the memory at once
@@ -159,7 +158,7 @@ def _rates(found: Findings) -> Iterator[Advice]:
             "bounds every step; then try rates below 1e-4",
         )
         return
-    if learning.pair is not None and learning.safe <= SLOW:
+    if learning.pair is not None:
         lr, own = learning.pair
         yield Advice(
             "its recurrent weights hold the learning rate down",
@@ -192,10 +191,10 @@ def _memory(found: Findings) -> Iterator[Advice]:
     if have >= (wanted if asked else SHORT) or not isinstance(found.model, nn.Module):
         return
     number = f"it remembers {have:.0f} step{'' if have == 1 else 's'}" + (f", the task needs {wanted}" if asked else "")
-    if (lasting := _lasting(found.edge)) * LOG100 >= wanted:
+    if (lasting := lasting_of(found.edge)) * LOG100 >= wanted:
         yield Advice(
             "its state lasts longer than its outputs show",
-            f"{number}; its slowest recurrence keeps 1/e for {lasting:.0f} steps, of which outputs read less than 1%",
+            f"{number}; its slowest recurrence keeps 1/e for {lasting:,.0f} steps, of which outputs read less than 1%",
             _each_layer(found.model),
             "nothing is wrong with the recurrence: training has to raise what reads its state (C, out_proj)",
         )
@@ -215,12 +214,6 @@ def _each_layer(model: nn.Module) -> str:
     size = known_size(module) or getattr(module, "hidden_size", None)
     call = f"print(holdfast.diagnose(m, input_size={size}))" if size else "print(holdfast.diagnose(m))"
     return each(type(module).__name__, call)
-
-
-def _lasting(edge: Edge | None) -> float:
-    """Steps to 1/e of the slowest recurrence that is stable; 0 where none is known."""
-    known = () if edge is None else (part.time_constant for part in edge.parts if part.status == "stable")
-    return max((steps for steps in known if math.isfinite(steps)), default=0.0)
 
 
 def _wiping(found: Findings) -> Iterator[Advice]:

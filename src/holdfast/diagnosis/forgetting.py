@@ -22,6 +22,7 @@ from holdfast.memory.subject import Subject
 
 Kind = Literal["impulse", "step"]
 Way = Literal["ahead", "back"]
+Cause = Literal["gates", "selection", "unknown"]
 WAYS: tuple[Way, Way] = ("ahead", "back")
 PROBES: dict[Kind, Literal["impulse", "heaviside"]] = {"impulse": "impulse", "step": "heaviside"}
 FIRST, FURTHER = 256, 4  # steps that a memory is followed for at first, and how many times longer while it is not gone
@@ -126,7 +127,8 @@ def _judged(kind: Kind, way: Way, curve: MemoryCurve) -> Forgetting:
 
 def _both_ways(reading: Reading, horizon: int, double: bool, seed: int) -> list[Forgetting]:
     """Of a model that sees later inputs: an input in the middle of zeros, read at each distance after and before it."""
-    steps = FIRST
+    steps, longest = FIRST, reading.longest
+    horizon = horizon if longest is None else min(horizon, (longest - 1) // 4)  # as long a run as `_middle` makes
     while True:
         steps = min(steps, horizon)
         found = [
@@ -174,19 +176,30 @@ def _curve(sizes: np.ndarray, x: np.ndarray, floor: float) -> MemoryCurve:
     )
 
 
-def why_they_differ(found: list[Forgetting]) -> str | None:
-    """One sentence on why the step's horizon is not the impulse's; None where they are near each other or not known."""
+def why_they_differ(found: list[Forgetting], cause: Cause) -> str | None:
+    """One sentence on why the step's horizon is not the impulse's; None where they are near each other or not known.
+
+    Args:
+        found: what was measured.
+        cause: "gates" (and units) that saturate, "selection" where inputs set the steps, "unknown" without a recurrence.
+    """
     ahead = {one.kind: one for one in found if one.way == "ahead"}
     a, b = ahead["impulse"].steps, ahead["step"].steps
     if a is None or b is None or math.isinf(a) or max(a, b) <= APART * max(min(a, b), 1.0):
         return None
     size, longer = ahead["step"].size, "slower" if b > a else "faster"
+    if cause == "unknown":
+        return "They differ, so the model is not linear: how long it keeps one input depends on the inputs around it."
+    if cause == "selection":
+        return (
+            f"They differ by selection: inputs set its step sizes, and at those of a steady input it forgets {longer}."
+        )
     if size < LARGE:
         return (
             f"They differ though the input that lasts longest is small (size {size:g}): it moves the state in which the model "
             f"rests, and there it forgets {longer}."
         )
     return (
-        f"They differ by saturation: a steady input of size {size:g} holds units and gates where they hardly move, and there "
+        f"They differ by saturation: a steady input of size {size:.3g} holds units and gates where they hardly move, and there "
         f"the model forgets {longer} than after one input."
     )

@@ -18,8 +18,10 @@ from holdfast.nn.recurrent import parameter_groups
 
 RATES = tuple(10 ** (-4 + k / 2) for k in range(9))  # 1e-4 to 1, two a decade
 STEPS = 12  # of Adam at one rate
-ROWS = 8
+ROWS, FEWEST, SHORTEST = 8, 2, 16  # sequences of a gradient; and of a large model, with steps at half their length
+WORK = 1e10  # weights times steps of one gradient, from which on there are fewer and shorter sequences
 WORSE = 2.0  # times the first loss: no step may go beyond
+SLOW = 0.01  # a safe rate up to which it is worth giving the recurrent weights one of their own
 SAFE = f"{STEPS} steps of Adam end below the first loss and never double it"
 STAND_IN = 20.0  # steps over which the stand-in task averages its inputs
 KINDS = ("recurrent", "other")
@@ -35,7 +37,7 @@ class Learning:
         growth: how many times larger the gradient is for sequences twice as long.
         norm: the gradient's norm, of all weights, at the longer length.
         safe: largest safe learning rate of all weights; None where none of those tried is.
-        safe_of: the same where only "recurrent" or only "other" weights move.
+        safe_of: the same where only "recurrent" or only "other" weights move; empty unless `safe` is small.
         pair: a larger rate of the others with one of the recurrent weights that were safe together; None where there is
             none.
     """
@@ -67,19 +69,23 @@ def look_at_learning(reading: Reading, length: int, seed: int, data: tuple[Tenso
     if not any(p.requires_grad for p in reading.model.parameters()):
         raise ArgumentError("the model has no weight that is trained")
     length = length if reading.longest is None else min(length, reading.longest // 2)
+    rows, length = _affordable(reading.model, length)
     if data is None:
-        x, y = _stand_in(reading, 2 * length, seed)
+        x, y = _stand_in(reading, rows, 2 * length, seed)
         task = f"a stand-in: the mean of the inputs over the last {STAND_IN:.0f} steps"
     else:
-        x, y = data[0][:ROWS, : 2 * length], data[1][:ROWS, : 2 * length]
+        x, y = data[0][:rows, : 2 * length], data[1][:rows, : 2 * length]
         task = "the data given"
+    if rows < ROWS:
+        task += f"; {rows} sequences of {x.shape[1]} steps, since the model is large"
     half = x.shape[1] // 2
     model = copy.deepcopy(reading.model).eval()
     before = _gradient(model, x[:, :half], y[:, :half])
     after = _gradient(model, x, y)
     ratio = {name: _ratio(weights) for name, weights in _groups(model).items() if weights}
-    safe_of = {name: _largest(reading.model, x, y, (name,)) for name in ratio}
     safe = _largest(reading.model, x, y, KINDS)
+    held_down = safe is None or safe <= SLOW  # only then is it worth the time to ask which weights do that
+    safe_of = {name: _largest(reading.model, x, y, (name,)) for name in ratio} if held_down else {}
     pair = _pair(reading.model, x, y, safe, safe_of)
     return Learning(task, ratio, after / max(before, 1e-300), after, safe, safe_of, pair)
 
@@ -98,8 +104,15 @@ def _pair(
     return None
 
 
-def _stand_in(reading: Reading, length: int, seed: int) -> tuple[Tensor, Tensor]:
-    x = random_inputs(reading, ROWS, length, seed)
+def _affordable(model: nn.Module, length: int) -> tuple[int, int]:
+    """How many sequences, and half the steps of each, so that a gradient of a large model is no long wait."""
+    steps = int(WORK / max(sum(p.numel() for p in model.parameters()), 1))
+    rows = min(ROWS, max(FEWEST, steps // (2 * length)))
+    return rows, min(length, max(SHORTEST, steps // (2 * rows)))
+
+
+def _stand_in(reading: Reading, rows: int, length: int, seed: int) -> tuple[Tensor, Tensor]:
+    x = random_inputs(reading, rows, length, seed)
     with torch.no_grad():
         y = first_output(reading.model(x[:1, :2]))
     outputs = y.shape[-1] if y.ndim == 3 else 1

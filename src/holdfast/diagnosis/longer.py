@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from holdfast.nn import AbstractRecurrent
 from holdfast.nn.acceleration import PREFIX
-from holdfast.nn.recurrent import find_recurrent
+from holdfast.nn.recurrent import RecurrentWeight, find_recurrent
 
 LOG100 = math.log(100.0)
 
@@ -26,13 +26,13 @@ def longer_memory(model: nn.Module, have: float, wanted: int) -> Iterator[tuple[
     slowest = wanted / LOG100  # steps to 1/e
     told: set[str] = set()
     for weight in find_recurrent(model):
-        module, kind = weight.module, type(weight.module).__name__
+        kind = type(weight.module).__name__
         if kind in told:
             continue
         told.add(kind)
         several = sum(type(other).__name__ == kind for other in model.modules()) > 1
         where = "m" if several else place(weight.path.rpartition(".")[0])
-        found = _call(where, module, have, wanted, slowest)
+        found = _call(where, weight, have, wanted, slowest)
         if found is not None:
             call, effect = found
             yield each(kind, call) if several else call, effect
@@ -59,7 +59,8 @@ def place(path: str) -> str:
     return f"model.{path}"
 
 
-def _call(where: str, module: nn.Module, have: float, wanted: int, slowest: float) -> tuple[str, str] | None:
+def _call(where: str, weight: RecurrentWeight, have: float, wanted: int, slowest: float) -> tuple[str, str] | None:
+    module = weight.module
     if isinstance(module, (nn.LSTM, nn.GRU)):
         return _gate(where, module, slowest) if module.bias else None
     if isinstance(module, nn.RNN):
@@ -68,6 +69,9 @@ def _call(where: str, module: nn.Module, have: float, wanted: int, slowest: floa
         return _layer(where, module, have, wanted)
     if isinstance(getattr(getattr(module, "dt_proj", None), "bias", None), Tensor):
         return _shift(f"{where}.dt_proj.bias.data", have, wanted)
+    if weight.kind == "named" and weight.storage != "value":
+        call, _ = _shift(f"{where}.{weight.name}.data", have, wanted)
+        return call, f"decays {wanted / max(have, 1.0):.3g} times slower in every channel"
     return None
 
 
@@ -121,5 +125,5 @@ def _shift(what: str, have: float, wanted: int) -> tuple[str, str]:
     times = wanted / max(have, 1.0)
     return (
         f"{what}.sub_({math.log(times):.2f})",
-        f"a limit on dt: steps {times:.2g} times shorter, all modes slower by that",
+        f"a limit on dt: steps {times:.3g} times shorter, all modes slower by that",
     )

@@ -82,11 +82,14 @@ def _copy(model: Callable[..., Any]) -> nn.Module:
 
 def _taking(model: nn.Module, input_size: int | None, seed: int) -> Reading:
     """By tokens, or by real inputs with time in the second dimension."""
-    if hasattr(model, "get_input_embeddings"):
+    if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
+        raise ModelError(
+            "it has an encoder and a decoder, which read two sequences; give one of them: model.get_encoder()"
+        )
+    if (tokens := huggingface.token_table(model)) is not None:
         if mixers_of(model):
             accelerate(model)
-        inner = huggingface.FromEmbeddings(model)
-        return _by_tokens(inner, model.get_input_embeddings(), seed, "model.")  # type: ignore[operator]
+        return _by_tokens(huggingface.FromEmbeddings(model), tokens, seed, "model.")
     if isinstance(model, nn.RNNBase) and not model.batch_first:
         turned = Turned(model)
         words = f"{model.input_size} real inputs"
@@ -98,8 +101,8 @@ def _taking(model: nn.Module, input_size: int | None, seed: int) -> Reading:
         through = ThroughEmbedding(model, path)
         if _runs(through, table.embedding_dim):
             return _by_tokens(through, table, seed, "inner.")
-    words = "1 real input" if (size or 1) == 1 else f"{size} real inputs"
-    return Reading(model, size or 1, words)
+    inputs = "1 real input" if (size or 1) == 1 else f"{size} real inputs"
+    return Reading(model, size or 1, inputs)
 
 
 def _by_tokens(inner: nn.Module, table: nn.Embedding, seed: int, prefix: str) -> Reading:

@@ -86,13 +86,11 @@ class Diagnosis(Record):
 
     def summary(self) -> str:
         """A line: how far it remembers, how near it is to the edge, and what to do first."""
-        from holdfast.diagnosis.words import edge, memory
+        from holdfast.diagnosis.words import advice, edge, memory
 
         said = [*memory(self)[:1], *edge(self)[:1]] or [f"not measured: {reason[:200]}" for reason in self.unseen[:1]]
-        first = (
-            f"{len(self.advice)} to do, first: {self.advice[0].trouble}" if self.advice else "nothing to fix was found"
-        )
-        return f"{self.name}: {'; '.join([*said, first])}"
+        first = [f"{len(self.advice)} to do, first: {self.advice[0].trouble}"] if self.advice else advice(self)
+        return f"{self.name}: {'; '.join([*said, *first])}"
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain numbers and texts, for JSON."""

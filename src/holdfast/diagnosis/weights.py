@@ -22,6 +22,7 @@ from holdfast.stability.radius import Censored
 STARTS = 4  # states from which equilibria are looked for
 SHARES = np.geomspace(1e-3, 1.0, 7)  # of the smallest recurrent weight: sizes of the changes that are tried
 DRAWS = 8
+NO_RECURRENCE = "no recurrent weight is known in this model; attention and convolutions have none"
 MOVED = 0.1  # of the largest output: a model whose outputs move further is not the same
 
 
@@ -44,6 +45,16 @@ class Edge:
         named = ("path", "status", "scope", "margin", "continuous_margin", "time_constant")
         rows = [{name: _plain(getattr(part, name)) for name in named} for part in self.parts]
         return {"worst": self.worst.path, "crosses": list(self.crosses), "recurrences": rows}
+
+
+def lasting_of(edge: Edge | None) -> float:
+    """Steps to 1/e of the slowest recurrence that is stable; 0 where none is known.
+
+    Args:
+        edge: the recurrences.
+    """
+    known = () if edge is None else (part.time_constant for part in edge.parts if part.status == "stable")
+    return max((steps for steps in known if math.isfinite(steps)), default=0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +87,10 @@ def look_at_edge(reading: Reading, length: int, seed: int) -> Edge:
         length: steps of the random inputs that a selective recurrence is watched on.
         seed: of them.
     """
+    if not find_recurrent(reading.model):
+        raise ArgumentError(
+            f"{NO_RECURRENCE}. Name one that you know: holdfast.certify(model, 'path', time='discrete')"
+        )
     selective = any(is_selective(part) for part in reading.model.modules())
     inputs = random_inputs(reading, 1, length, seed) if selective else None
     found = certify(reading.model, inputs=inputs, starts=STARTS, seed=seed)
@@ -112,7 +127,7 @@ def look_at_survival(reading: Reading, length: int, seed: int) -> Survival:
         seed: of inputs and changes.
     """
     if not find_recurrent(reading.model):
-        raise ArgumentError("no recurrent weight is known in this model")
+        raise ArgumentError(NO_RECURRENCE)
     smallest = _smallest(reading.model)
     study = study_stability(
         reading.model,

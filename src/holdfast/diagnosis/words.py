@@ -7,9 +7,10 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from holdfast.decay.study import LEFT
-from holdfast.diagnosis.forgetting import Forgetting, why_they_differ
+from holdfast.diagnosis.forgetting import Cause, Forgetting, why_they_differ
 from holdfast.diagnosis.learning import SAFE
-from holdfast.diagnosis.weights import MOVED
+from holdfast.diagnosis.longer import LOG100
+from holdfast.diagnosis.weights import MOVED, lasting_of
 from holdfast.stability import Certificate
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 HEAD = 10  # columns of the heads
 INDENT = "   "  # of what belongs to a number
 MOST = 6  # recurrences that a screen names
+UNREAD = 3.0  # times that the slowest recurrence outlasts the measured memory where that needs a word
 
 Block = tuple[str, list[str]]
 
@@ -65,8 +67,14 @@ def number(value: float) -> str:
 def memory(found: Diagnosis) -> list[str]:
     """How far it remembers."""
     said = [_reach(one) for one in found.memory]
-    why = why_they_differ(list(found.memory)) if found.memory else None
+    why = why_they_differ(list(found.memory), _cause(found)) if found.memory else None
     return [*said, why] if why else said
+
+
+def _cause(found: Diagnosis) -> Cause:
+    if found.edge is None:
+        return "unknown"
+    return "selection" if any(part.selective is not None for part in found.edge.parts) else "gates"
 
 
 def _reach(one: Forgetting) -> str:
@@ -103,6 +111,12 @@ def edge(found: Diagnosis) -> list[str]:
     worst = one.worst
     name = worst.path or "its recurrence"
     said = [f"{name}{'' if len(one.parts) == 1 else ', the nearest to it'}: {_lasting(worst)}"]
+    reach = next((m.steps for m in found.memory if m.kind == "impulse" and m.way == "ahead"), None)
+    if reach is not None and lasting_of(one) * LOG100 > UNREAD * reach:
+        said.append(
+            f"that is longer than the memory of {number(reach)} step{'' if reach == 1 else 's'} above: outputs read little of "
+            "this slowest part"
+        )
     unstable = [part for part in one.parts if part.status == "unstable"]
     if len(unstable) > 1:
         said.append(f"{len(unstable)} of {len(one.parts)} recurrences are unstable")
@@ -141,7 +155,8 @@ def training(found: Diagnosis) -> list[str]:
     ratios = ", ".join(f"{number(value)} {name}" for name, value in one.ratio.items())
     rate = "below 1e-4" if one.safe is None else f"{one.safe:.2g}"
     return [
-        f"gradient over weight at the start: {ratios}; for twice the length the gradient is {_times(one.growth)}",
+        f"gradient over weight at the start: {ratios} (the share of the weights that one step of plain gradient descent "
+        f"at rate 1 moves); for twice the length the gradient is {_times(one.growth)}",
         f"largest safe learning rate {rate} (safe: {SAFE}, on {one.task})",
     ]
 
@@ -153,7 +168,7 @@ def _times(growth: float) -> str:
 def advice(found: Diagnosis) -> list[str]:
     """What to do, numbered."""
     if not found.advice:
-        return ["nothing to fix was found"]
+        return ["nothing to fix was found"] if found.memory or found.edge else []
     said = []
     for k, one in enumerate(found.advice, start=1):
         said.append(f"{k}. {one.trouble}: {one.number}")
@@ -176,9 +191,10 @@ def in_detail(found: Diagnosis) -> list[str]:
         rows = ", ".join(f"{r:.2g}: {e:.2g}" for r, e in zip(curve.radii, curve.errors, strict=True))
         said.append(f"perturbation error E(beta), {curve.metric} metric, {curve.norm} norm, {curve.search}: {rows}")
     if found.learning is not None:
+        said.append(f"gradient norm {found.learning.norm:.3g}")
         rates = found.learning.safe_of.items()
         alone = ", ".join(f"{name} {'none' if rate is None else f'{rate:.2g}'}" for name, rate in rates)
-        said.append(f"largest safe rates of each group alone: {alone}; gradient norm {found.learning.norm:.3g}")
+        said += [f"largest safe rates of each group alone: {alone}"] if alone else []
     return said
 
 

@@ -92,6 +92,19 @@ def _tokenizer(transformers: Any, source: str | Path) -> Any | None:
         return None  # a bare config has no vocabulary; token ids still work
 
 
+def token_table(model: nn.Module) -> nn.Embedding | None:
+    """The embeddings of a transformers model's tokens; None where it reads none, as models of sound and images.
+
+    Args:
+        model: any module.
+    """
+    try:
+        table = getattr(model, "get_input_embeddings", lambda: None)()
+    except NotImplementedError:  # transformers' word for models without one
+        return None
+    return table if isinstance(table, nn.Embedding) else None
+
+
 class FromEmbeddings(nn.Module):
     """A transformers model as (batch, time, hidden) -> (batch, time, hidden): inputs are embeddings, no cache.
 

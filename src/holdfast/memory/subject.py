@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from holdfast._arguments import positive
 from holdfast.errors import ArgumentError
 from holdfast.memory.curve import ModelError
+from holdfast.memory.huggingface import token_table
 from holdfast.memory.preserve import modules_of
 
 Layout = Literal["batch_first", "time_first"]
@@ -39,7 +40,7 @@ class Subject:
         double: bool = False,
     ) -> None:
         positive(input_size=input_size)
-        if hasattr(model, "get_input_embeddings"):
+        if isinstance(model, nn.Module) and token_table(model) is not None:
             raise ModelError(
                 f"{type(model).__name__} is a transformers model, which reads tokens: measure "
                 "holdfast.memory.huggingface.FromEmbeddings(model), whose inputs are embeddings of size .input_size"

@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
 from holdfast._arguments import checked
-from holdfast.errors import ArgumentError
+from holdfast.errors import ArgumentError, listed
 from holdfast.nn.base import AbstractRecurrent
 
-# how a foreign weight stores its eigenvalue: as itself, or as log(-lam)
-Storage = Literal["value", "log_negative"]
+# how a foreign weight stores its eigenvalue lam: as itself, as log(-lam), or as the inverse of softplus at -lam
+Storage = Literal["value", "log_negative", "softplus_negative"]
 _KNOWN_NAMES: dict[str, Storage] = {
     "A_log": "log_negative",
     "A_logs": "log_negative",
@@ -22,6 +23,12 @@ _KNOWN_NAMES: dict[str, Storage] = {
     "Lambda_re": "value",
     "Lambda_real": "value",
 }
+# names that only a neighbour makes sure: RWKV's decay exp(-exp(time_decay)), Griffin's exp(-8 r softplus(recurrent_param))
+_KNOWN_PAIRS: dict[tuple[str, str], Storage] = {
+    ("time_decay", "time_first"): "log_negative",
+    ("recurrent_param", "recurrent_gate_bias"): "softplus_negative",
+}
+_GRIFFIN = 8.0  # the exponent of Griffin's gate
 _TORCH_WEIGHT = re.compile(r"weight_hh_l\d+(_reverse)?")
 
 
@@ -35,8 +42,19 @@ class RecurrentWeight:
     kind: Literal["layer", "torch", "named"]
     storage: Storage = "value"
 
+    def eigenvalues(self) -> Tensor:
+        """What a foreign weight stands for, in continuous time."""
+        value: Tensor = getattr(self.module, self.name).detach()
+        if self.storage == "value":
+            return value
+        return -torch.exp(value) if self.storage == "log_negative" else -nn.functional.softplus(value)
+
     def step_size(self) -> Tensor | None:
-        """dt of each eigenvalue on zero input, softplus of its bias, where a Mamba mixer beside the weight has one."""
+        """dt of each eigenvalue on zero input: of Mamba's mixers, RWKV (1) and Griffin; None where it is not known."""
+        if self.name == "time_decay":
+            return torch.ones_like(self.eigenvalues())
+        if self.storage == "softplus_negative":
+            return _GRIFFIN * torch.sigmoid(self.module.recurrent_gate_bias.detach()).flatten()  # type: ignore[operator,union-attr]
         bias = getattr(self.module, "dt_bias", None)
         if not isinstance(bias, Tensor):
             bias = getattr(getattr(self.module, "dt_proj", None), "bias", None)
@@ -63,8 +81,15 @@ def _walk(model: nn.Module) -> Iterator[RecurrentWeight]:
         for name in _own_names(module):
             if isinstance(module, nn.RNNBase) and _TORCH_WEIGHT.fullmatch(name):
                 yield RecurrentWeight(dot + name, module, name, "torch")
-            elif name in _KNOWN_NAMES:
-                yield RecurrentWeight(dot + name, module, name, "named", _KNOWN_NAMES[name])
+            elif (storage := _storage(module, name)) is not None:
+                yield RecurrentWeight(dot + name, module, name, "named", storage)
+
+
+def _storage(module: nn.Module, name: str) -> Storage | None:
+    for (known, neighbour), storage in _KNOWN_PAIRS.items():
+        if name == known and isinstance(getattr(module, neighbour, None), Tensor):
+            return storage
+    return _KNOWN_NAMES.get(name)
 
 
 def _has(module: nn.Module, name: str) -> bool:
@@ -102,7 +127,7 @@ def parameter_groups(
     every = dict(model.named_parameters())
     unknown = [n for n in names if not any(belongs(path, n) for path in every)]
     if unknown:
-        raise ArgumentError(f"the model has no weight called {', '.join(unknown)}; its weights: {', '.join(every)}")
+        raise ArgumentError(f"the model has no weight called {', '.join(unknown)}; its weights: {listed(every)}")
     recurrent = [p for path, p in every.items() if any(belongs(path, prefix) for prefix in prefixes)]
     chosen = {id(p) for p in recurrent}
     rest = [p for p in every.values() if id(p) not in chosen]

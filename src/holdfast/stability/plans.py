@@ -29,6 +29,10 @@ SELECTIVE = (
     "not whether the model can diverge. NaN in such a model come from its step sizes (softplus of dt_proj) and the "
     "learning rate: lower it, clip gradients, keep dt_proj and A in float32"
 )
+DECAYING = (
+    "its decay exp(-exp(weight)) is below 1 by construction, before and after: another parameterization changes the "
+    "gradients of the decay, not whether the model can diverge"
+)
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,11 @@ class LogNegative(nn.Module):
 
 def gated(weight: RecurrentWeight) -> str | None:
     """Why a gated unit is left alone and what helps it; None for anything else."""
+    if weight.storage == "softplus_negative":
+        return (
+            f"{weight.path} is left as it is: a gate r multiplies the state by exp(-8 r softplus(weight)), below 1 whatever "
+            "the weight. If training diverges, lower the learning rate or clip gradients"
+        )
     torch_gate = weight.kind == "torch" and not isinstance(weight.module, nn.RNN)
     layer_gate = isinstance(weight.module, AbstractRecurrent) and weight.module.boundary_name is None
     if not (torch_gate or layer_gate):
@@ -106,7 +115,7 @@ def _plan_named(weight: RecurrentWeight, wanted: Wanted) -> Plan:
     value = getattr(weight.module, weight.name).detach()
     if weight.storage == "log_negative":
         f = fit_constants(get(wanted.parameterization, time="continuous"), -torch.exp(value))
-        return _register(weight, LogNegative(f), wanted, (SELECTIVE,))
+        return _register(weight, LogNegative(f), wanted, (DECAYING if weight.name == "time_decay" else SELECTIVE,))
     kind = wanted.time or _infer_time(value, weight.path)
     if value.ndim == 2 and value.shape[0] == value.shape[1]:
         return _register(weight, get_matrix(time=kind), wanted)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from holdfast._arguments import checked
 from holdfast._types import Time
-from holdfast.errors import ArgumentError, unknown_name
+from holdfast.errors import ArgumentError, listed, unknown_name
 from holdfast.nn.recurrent import RecurrentWeight, find_recurrent
 from holdfast.parameterizations import AbstractParameterization
 from holdfast.parameterizations import names as known_names
@@ -53,7 +53,7 @@ def stabilize(
     """Gives the recurrent weights of `model` a stable parameterization, in place; its outputs stay as they are.
 
     Known: holdfast's layers, `torch.nn.RNN` (weight_hh), and weights called A_log, log_A_real, Lambda_re and the like,
-    as in Mamba, S4D and S5. Afterwards, for every finite value of the free weights, in their own dtype:
+    as in Mamba, RWKV, S4D and S5. Afterwards, for every finite value of the free weights, in their own dtype:
 
     - eigenvalues (`parameterization`, constants fitted to the present ones with room) are stable;
     - a dense W of a linear recurrence (the complete form) has stable eigenvalues;
@@ -78,7 +78,7 @@ def stabilize(
     if not found:
         raise ArgumentError(
             "no recurrent weight was found; name them: stabilize(model, names=['layer.weight']). "
-            f"The model's weights: {', '.join(n for n, _ in model.named_parameters())}"
+            f"The model's weights: {listed(n for n, _ in model.named_parameters())}"
         )
     closed = [(weight, text) for weight in found if (text := gated(weight)) is not None]
     if closed and (names is not None or len(closed) == len(found)):
@@ -130,7 +130,7 @@ def _named(model: nn.Module, path: str) -> RecurrentWeight:
         module = model.get_submodule(prefix)
         value = getattr(module, name)
     except AttributeError:
-        known = ", ".join(n for n, _ in model.named_parameters())
+        known = listed(n for n, _ in model.named_parameters())
         raise ArgumentError(f"the model has no weight called {path!r}; its weights: {known}") from None
     for found in find_recurrent(model):
         if found.path == path:

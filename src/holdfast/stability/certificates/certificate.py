@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from holdfast._arguments import checked
 from holdfast._record import Record
 from holdfast._types import Time
-from holdfast.errors import ArgumentError, unknown_name
+from holdfast.errors import ArgumentError, listed, unknown_name
 from holdfast.figures import Figure
 from holdfast.laws import AbstractLaw
 from holdfast.memory.preserve import undisturbed
@@ -180,7 +180,7 @@ def certify(
     """What the recurrent weights promise: spectrum, margin, Lyapunov solution, transient growth, decay, memory.
 
     Known: holdfast's layers, torch.nn.RNN, GRU and LSTM (linearised at their equilibria on zero input), and state-space
-    weights by name (A_log, Lambda_re, ...). The model is left as it was.
+    weights by name (A_log, Lambda_re, RWKV's time_decay, Griffin's recurrent_param, ...). The model is left as it was.
 
     Continuous time: eigenvalues need Re lam < 0 (iat, Thm 3.9), and |1 + dt lam| < 1 where the layer steps by Euler's
     rule. P solves W'P + PW = -I; iat, Lemma A.8, gives |P| <= 1/(2 beta0), which can fail where W is not normal: both numbers
@@ -249,7 +249,7 @@ def _recurrences(
         raise ArgumentError(
             f"no recurrence was found in {type(module).__name__}; name its weight: certify(model, 'layer.weight', "
             "time='discrete'), or on the command line --weight layer.weight --time discrete. "
-            f"The model's weights: {', '.join(n for n, _ in module.named_parameters())}"
+            f"The model's weights: {listed(n for n, _ in module.named_parameters())}"
         )
     return found
 

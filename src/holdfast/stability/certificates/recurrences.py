@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from holdfast._types import Time
-from holdfast.errors import ArgumentError, ShapeError
+from holdfast.errors import ArgumentError, ShapeError, listed
 from holdfast.nn import AbstractRecurrent
 from holdfast.nn.recurrence import Structure
 from holdfast.nn.recurrent import RecurrentWeight, find_recurrent
@@ -90,7 +90,7 @@ def named_recurrence(model: nn.Module, path: str, time: Time | None, structure: 
     try:
         value = getattr(model.get_submodule(prefix), name)
     except AttributeError:
-        known = ", ".join(n for n, _ in model.named_parameters())
+        known = listed(n for n, _ in model.named_parameters())
         raise ArgumentError(f"the model has no weight or layer called {path!r}; its weights: {known}") from None
     if not isinstance(value, Tensor) or not (value.is_floating_point() or value.is_complex()):
         raise ArgumentError(f"{path} is not a weight but {type(value).__name__}; name a parameter")
@@ -193,14 +193,13 @@ def _check_finite(name: str, module: nn.Module) -> None:
 
 
 def _known(weight: RecurrentWeight) -> FoundRecurrence:
-    value = getattr(weight.module, weight.name).detach()
-    if weight.storage == "log_negative":
+    if weight.storage != "value":
         dt = weight.step_size()
         notes = () if dt is not None else (UNKNOWN_STEP,)
-        kind = "eigenvalues -exp(weight)"
-        return FoundRecurrence(
-            weight.path, kind, "continuous", eigenvalues=-torch.exp(value), notes=notes, step_size=dt
-        )
+        kind = "eigenvalues -exp(weight)" if weight.storage == "log_negative" else "eigenvalues -softplus(weight)"
+        lam = weight.eigenvalues()
+        return FoundRecurrence(weight.path, kind, "continuous", eigenvalues=lam, notes=notes, step_size=dt)
+    value = weight.eigenvalues()
     partner = weight.name.replace("_re", "_im")
     imaginary = getattr(weight.module, partner, None) if partner != weight.name else None
     lam = torch.complex(value, imaginary.detach()) if isinstance(imaginary, Tensor) else value

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from holdfast.errors import ArgumentError, unknown_name
+from holdfast.errors import ArgumentError, listed, unknown_name
 from holdfast.nn import AbstractRecurrent
 from holdfast.nn.recurrent import RecurrentWeight, belongs, find_recurrent
 from holdfast.parameterizations import AbstractParameterization
@@ -46,12 +46,12 @@ def find_watched(model: nn.Module, names: Sequence[str]) -> list[Watched]:
         if not any(belongs(path, name) for path in every):
             raise unknown_name("weight", name, every)
     found = [_watched(weight, every) for weight in find_recurrent(model)]
-    listed = {watched.path for watched in found}
-    extra = [Watched(n, _behind(n, every)) for n in names if n not in listed]
+    known = {watched.path for watched in found}
+    extra = [Watched(n, _behind(n, every)) for n in names if n not in known]
     if not found and not extra:
         raise ArgumentError(
             "no recurrent weight was found; name them: GradientMonitor(model, names=['layer.weight']). "
-            f"The model's weights: {', '.join(every)}"
+            f"The model's weights: {listed(every)}"
         )
     return [watched for watched in found + extra if watched.parameters]
 
@@ -71,14 +71,9 @@ def _watched(weight: RecurrentWeight, every: dict[str, nn.Parameter]) -> Watched
         plain = isinstance(module, nn.RNN) and not nn.utils.parametrize.is_parametrized(module, name)
         return Watched(weight.path, parameters, lambda: rest.margin(name), True, plain)
     if weight.kind == "named":
-        if weight.storage == "log_negative":
-            return Watched(
-                weight.path,
-                parameters,
-                lambda: _per_step(weight),
-                continuous=lambda: float(getattr(module, name).detach().min().exp()),
-            )
-        rate = lambda: -float(getattr(module, name).detach().max())  # noqa: E731
+        rate = lambda: -float(weight.eigenvalues().max())  # noqa: E731
+        if weight.storage != "value":
+            return Watched(weight.path, parameters, lambda: _per_step(weight), continuous=rate)
         return Watched(weight.path, parameters, lambda: -math.expm1(-rate()), False, True, rate)
     assert isinstance(module, AbstractRecurrent)
     return _of_layer(weight.path, parameters, module, name)
@@ -96,9 +91,8 @@ def _of_layer(path: str, parameters: tuple[nn.Parameter, ...], layer: AbstractRe
 
 
 def _per_step(weight: RecurrentWeight) -> float:
-    rates = getattr(weight.module, weight.name).detach().exp()
-    dt = weight.step_size()
-    return -float(torch.expm1(-rates if dt is None else -rates * dt).max())
+    lam, dt = weight.eigenvalues(), weight.step_size()
+    return -float(torch.expm1(lam if dt is None else lam * dt).max())
 
 
 def _crosses(f: nn.Module, time: str) -> bool:

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from holdfast.errors import ArgumentError, unknown_name
+from holdfast.errors import ArgumentError, listed, unknown_name
 from holdfast.nn import AbstractRecurrent, Recurrence
 from holdfast.nn.recurrent import RecurrentWeight, belongs, find_recurrent
 from holdfast.parameterizations import AbstractParameterization
@@ -171,7 +171,7 @@ def _names(every: dict[str, nn.Parameter], found: list[RecurrentWeight], scope: 
         if not names:
             raise ArgumentError(
                 "scope='recurrent', but no recurrent weight was found; name them: scope=['layer.weight']. "
-                f"The model's weights: {', '.join(every)}"
+                f"The model's weights: {listed(every)}"
             )
         return names
     wanted = [scope] if isinstance(scope, str) else list(scope)
