@@ -54,7 +54,7 @@ class RecurrentWeight:
         if self.name == "time_decay":
             return torch.ones_like(self.eigenvalues())
         if self.storage == "softplus_negative":
-            return _GRIFFIN * torch.sigmoid(self.module.recurrent_gate_bias.detach()).flatten()  # type: ignore[operator,union-attr]
+            return _GRIFFIN * torch.sigmoid(self.module.recurrent_gate_bias.detach()).flatten()  # type: ignore[operator]
         bias = getattr(self.module, "dt_bias", None)
         if not isinstance(bias, Tensor):
             bias = getattr(getattr(self.module, "dt_proj", None), "bias", None)
