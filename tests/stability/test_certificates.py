@@ -1,5 +1,6 @@
 """certify: closed forms of normal and non-normal matrices, the papers' bounds, equilibria of gated units, mistakes."""
 
+import copy
 import json
 import math
 
@@ -11,7 +12,17 @@ from torch import nn
 
 from holdfast import laws
 from holdfast.errors import ArgumentError, ShapeError
-from holdfast.nn import LRU, S4D, ContinuousGRU, ContinuousRNN, DiagonalSSM, LinearRNN, SelectiveSSM, SequenceModel
+from holdfast.nn import (
+    LRU,
+    S4D,
+    ContinuousGRU,
+    ContinuousRNN,
+    DiagonalSSM,
+    LinearRNN,
+    Mamba,
+    SelectiveSSM,
+    SequenceModel,
+)
 from holdfast.stability import certify, memory_bound, stabilize, weight_bound
 
 NON_NORMAL = torch.tensor([[-0.1, 5.0, 0.0], [0.0, -0.2, 3.0], [0.0, 0.0, -0.3]])
@@ -445,3 +456,13 @@ class TestScope:
         found = certify(module)
         assert found.scope == "global"
         assert found.contracting.factor < 1
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("make", [lambda: LRU(4, 8), lambda: S4D(4, 8), lambda: nn.LSTM(1, 8), lambda: Mamba(8, 4)])
+def test_weights_of_16_bits_are_certified_as_the_float32_numbers_that_they_are(make, dtype):
+    torch.manual_seed(0)
+    coarse = make().to(dtype)
+    found = certify(coarse)
+    assert found.margin == certify(copy.deepcopy(coarse).float()).margin
+    assert all(p.dtype == dtype for p in coarse.parameters())

@@ -232,9 +232,9 @@ def _wiping(found: Findings) -> Iterator[Advice]:
 
 def _fragile(found: Findings) -> Iterator[Advice]:
     survival = found.survival
-    if survival is not None and survival.share < BFLOAT16 and survival.censored != "at least":
+    if survival is not None and survival.half and survival.share < BFLOAT16 and survival.censored != "at least":
         yield Advice(
-            "tiny changes of its recurrent weights change what it computes",
+            "its recurrent weights are too coarse to be trained",
             f"changes above {100 * survival.share:.2g}% of their size move outputs by a tenth; bfloat16 rounds by 0.4%",
             "model.float()  # and keep recurrent weights out of autocast",
             "recurrent weights in float32: rounding them is then harmless",

@@ -29,6 +29,7 @@ FIRST, FURTHER = 256, 4  # steps that a memory is followed for at first, and how
 APART = 1.5  # two horizons differ where one is this many times the other
 LARGE = 1.0  # size of an input from which on units and gates saturate
 BUDGET = 16  # directions of input that are tried
+REST = 1024  # steps that a large model is given to come to rest
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +106,7 @@ def _followed(reading: Reading, kind: Kind, steps: int, most: int, double: bool,
             budget=BUDGET,
             double=double,
             seed=seed,
+            longest_burn_in=REST if reading.large else None,
         )
         found = _judged(kind, "ahead", curve)
         gone = found.reach.measured or (found.steps is not None and math.isinf(found.steps))

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import textwrap
 from collections.abc import Iterator
 
+import torch
 from torch import Tensor, nn
 
 from holdfast.nn import AbstractRecurrent
 from holdfast.nn.acceleration import PREFIX
 from holdfast.nn.recurrent import RecurrentWeight, find_recurrent
+from holdfast.stability.cells import cell_of, state_size
+from holdfast.stability.certificates.certificate import time_constant
+from holdfast.stability.rest import RestMargins
 
 LOG100 = math.log(100.0)
+LARGEST = 1024  # numbers of a state up to which a bias is tried before it is told
+HALVINGS = 7  # of the range in which it is looked for: 0.04 of a bias
+NEARLY, CLOSE = 1.3, 1.5  # times longer than asked for: what is looked for, and what is left as it is
 
 
 def longer_memory(model: nn.Module, have: float, wanted: int) -> Iterator[tuple[str, str]]:
@@ -76,14 +84,40 @@ def _call(where: str, weight: RecurrentWeight, have: float, wanted: int, slowest
 
 
 def _gate(where: str, module: nn.RNNBase, slowest: float) -> tuple[str, str]:
-    """sigmoid(b) = e^(-1/slowest), so that b = -log(e^(1/slowest) - 1)."""
-    bias = -math.log(math.expm1(1 / slowest))
+    bias = _bias(module, slowest)
     part = f"data[{module.hidden_size}:{2 * module.hidden_size}].fill_({bias:.2f})"
     name = "forget" if isinstance(module, nn.LSTM) else "update"
     effect = f"the {name} gate's bias: {_lasts(slowest)}"
     if module.num_layers == 1 and not module.bidirectional:
         return f"{where}.bias_hh_l0.{part}", effect
     return f'for n, b in {where}.named_parameters():\n    if "bias_hh" in n:\n        b.{part}', effect
+
+
+def _bias(module: nn.RNNBase, slowest: float) -> float:
+    """sigmoid(b) = e^(-1/slowest), so that b = -log(e^(1/slowest) - 1); less where units that feed each other last longer."""
+    alone = -math.log(math.expm1(1 / slowest))
+    if cell_of(module) is None or state_size(module) > LARGEST:
+        return alone
+    low, high = -2.0, alone
+    if _time_at(module, high) <= CLOSE * slowest:
+        return alone
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _time_at(module, middle) < NEARLY * slowest else (low, middle)
+    return low
+
+
+def _time_at(module: nn.RNNBase, bias: float) -> float:
+    """Steps to 1/e near rest where every gate that keeps has this bias; inf where deviations grow."""
+    tried = copy.deepcopy(module)
+    names = [name for name, _ in tried.named_parameters()]
+    with torch.no_grad():
+        for name in names:
+            if "bias_hh" in name:
+                getattr(tried, name)[module.hidden_size : 2 * module.hidden_size] = bias
+    rests = RestMargins(tried)
+    steps = time_constant(min(rests.margin(name) for name in names if "weight_hh" in name))
+    return steps if steps >= 0 else math.inf
 
 
 def _matrix(where: str, module: nn.RNN, slowest: float) -> tuple[str, str]:

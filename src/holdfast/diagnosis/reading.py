@@ -19,7 +19,8 @@ from holdfast.memory.preserve import undisturbed
 from holdfast.memory.subject import MISTAKES, Subject, known_size
 from holdfast.nn.acceleration import accelerate, mixers_of
 
-SWAPS = 12  # tokens that the one at rest is exchanged for
+SWAPS, FEW = 12, 4  # tokens that the one at rest is exchanged for, and those of a large model
+LARGE = 2e7  # weights from which on a model is large: a step of it takes a core several milliseconds
 SHORT = 12  # steps of the runs that show how a model is to be read
 
 
@@ -44,6 +45,11 @@ class Reading:
     causal: bool = True
     notes: tuple[str, ...] = ()
     prefix: str = ""
+
+    @property
+    def large(self) -> bool:
+        """Whether the model has so many weights that fewer and shorter runs have to do."""
+        return _is_large(self.model)
 
     @property
     def longest(self) -> int | None:
@@ -108,7 +114,8 @@ def _taking(model: nn.Module, input_size: int | None, seed: int) -> Reading:
 def _by_tokens(inner: nn.Module, table: nn.Embedding, seed: int, prefix: str) -> Reading:
     weight = table.weight.detach()
     generator = torch.Generator().manual_seed(seed)
-    ids = torch.randperm(len(weight), generator=generator)[: SWAPS + 1]
+    swaps = FEW if _is_large(inner) else SWAPS
+    ids = torch.randperm(len(weight), generator=generator)[: swaps + 1]
     size = float((weight[ids] - weight[ids].mean(0)).square().mean().sqrt()) or 1.0
     reading = Reading(
         Around(inner, weight[ids[0]], size),
@@ -118,9 +125,13 @@ def _by_tokens(inner: nn.Module, table: nn.Embedding, seed: int, prefix: str) ->
         prefix=f"inner.{prefix}",
     )
     said = (
-        f"read by tokens: at rest it reads token {int(ids[0])} again and again, an input is another of {SWAPS} tokens"
+        f"read by tokens: at rest it reads token {int(ids[0])} again and again, an input is another of {swaps} tokens"
     )
     return reading.note(said)
+
+
+def _is_large(model: nn.Module) -> bool:
+    return sum(p.numel() for p in model.parameters()) > LARGE
 
 
 def _giving(reading: Reading) -> Reading:

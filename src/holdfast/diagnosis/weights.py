@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from holdfast.diagnosis.reading import Reading
 from holdfast.errors import ArgumentError
+from holdfast.memory.subject import first_output
 from holdfast.nn.recurrent import find_recurrent
 from holdfast.stability import Certificate, PerturbationCurve, certify, study_stability
 from holdfast.stability.certificates.selective_steps import is_selective
@@ -67,16 +69,21 @@ class Survival:
         share: the same over the size of the smallest recurrent weight.
         censored: where that is only a bound, "at least" or "at most".
         curve: the errors at every size.
+        rounded: by what share of the largest output outputs move where these weights are rounded to bfloat16.
+        half: whether they have 16 bits as they are.
     """
 
     radius: float
     share: float
     censored: Censored
     curve: PerturbationCurve
+    rounded: float = 0.0
+    half: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, for JSON."""
-        return {"radius": self.radius, "share": self.share, "censored": self.censored, "curve": self.curve.as_dict()}
+        plain = {"radius": self.radius, "share": self.share, "censored": self.censored, "rounded": self.rounded}
+        return plain | {"curve": self.curve.as_dict()}
 
 
 def look_at_edge(reading: Reading, length: int, seed: int) -> Edge:
@@ -141,7 +148,26 @@ def look_at_survival(reading: Reading, length: int, seed: int) -> Survival:
         seed=seed,
     )
     assert study.radius is not None
-    return Survival(study.radius, study.radius / smallest, study.censored, study.curves[0])
+    rounded, half = _as_bfloat16(reading, length, seed)
+    return Survival(study.radius, study.radius / smallest, study.censored, study.curves[0], rounded, half)
+
+
+@torch.no_grad()
+def _as_bfloat16(reading: Reading, length: int, seed: int) -> tuple[float, bool]:
+    """How far outputs move where recurrent weights are rounded, and whether they are that coarse already."""
+    x = random_inputs(reading, 4, length, seed)
+    model = copy.deepcopy(reading.model).eval()
+    before = first_output(model(x)).double()
+    weights = [getattr(model.get_submodule(at), name) for w in _recurrent(model) for at, _, name in [w.rpartition(".")]]
+    for weight in weights:
+        parts = torch.view_as_real(weight) if weight.is_complex() else weight
+        parts.copy_(parts.bfloat16())
+    moved = (first_output(model(x)).double() - before).abs().max() / before.abs().max().clamp(min=1e-300)
+    return float(moved), all(weight.element_size() <= 2 for weight in weights)
+
+
+def _recurrent(model: nn.Module) -> list[str]:
+    return [w.name for w in select_weights(model, "recurrent", "spectral")]
 
 
 def _smallest(model: nn.Module) -> float:

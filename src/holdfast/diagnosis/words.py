@@ -141,10 +141,13 @@ def survival(found: Diagnosis) -> list[str]:
     if one is None:
         return []
     sign = {"": "", "at least": "at least ", "at most": "less than "}[one.censored]
-    return [
+    said = [
         f"survives changes of its recurrent weights up to {sign}{number(100 * one.share)}% of their size ({one.radius:.2g}): "
         f"outputs move by less than {MOVED:.0%}"
     ]
+    if one.rounded > MOVED and not one.half:
+        said.append(f"rounded to bfloat16 they would move outputs by {one.rounded:.0%}: keep them in float32")
+    return said
 
 
 def training(found: Diagnosis) -> list[str]:

@@ -130,7 +130,8 @@ class FromEmbeddings(nn.Module):
 
     def forward(self, x: Float[Tensor, "batch time features"]) -> Float[Tensor, "batch time outputs"]:
         """The last hidden states (batch, time, hidden) for embeddings x (batch, time, features)."""
-        out = self.model(inputs_embeds=x, **({"use_cache": False} if hasattr(self.model.config, "use_cache") else {}))
+        body: Any = getattr(self.model, "base_model", self.model)  # logits of a large vocabulary would fill the memory
+        out = body(inputs_embeds=x, **({"use_cache": False} if hasattr(self.model.config, "use_cache") else {}))
         return out.last_hidden_state if hasattr(out, "last_hidden_state") else out[0]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
@@ -212,6 +213,7 @@ def certify(
         raise unknown_name("structure", structure, ("dense", "diagonal"))
     if horizon < 1 or starts < 1 or limit < 1:
         raise ArgumentError(f"needs horizon, starts, limit >= 1; came {horizon=}, {starts=}, {limit=}")
+    module, inputs = _at_least_float32(module, inputs)
     with undisturbed(module):
         recurrences = _recurrences(module, weight, time, structure, Options(starts, limit, seed))
         seen = {} if inputs is None else _seen(module, weight, inputs)
@@ -220,6 +222,15 @@ def certify(
         raise ArgumentError("target= is for real diagonal layers, which StableSSM, eq. 56, is about; leave it out")
     worst = min(parts, key=lambda part: (_rank(part), part.margin))
     return worst if len(parts) == 1 else replace(worst, parts=parts)
+
+
+def _at_least_float32(module: nn.Module, inputs: Tensor | None) -> tuple[nn.Module, Tensor | None]:
+    """As they are, or in float32 where weights have 16 bits: spectra and equilibria have no such arithmetic."""
+    if not any(p.is_floating_point() and p.element_size() == 2 for p in module.parameters()):
+        return module, inputs
+    if inputs is not None and inputs.is_floating_point():
+        inputs = inputs.float()
+    return copy.deepcopy(module).float(), inputs
 
 
 def time_constant(margin: float) -> float:
