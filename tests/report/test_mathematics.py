@@ -20,8 +20,13 @@ from holdfast.report.mathematics import in_unicode, typeset
     ],
 )
 def test_a_formula_is_typeset(text, mathml, characters):
-    assert typeset(f"Here {text}, there") == f"Here <math>{mathml}</math>, there"
+    assert typeset(f"Here {text}, there") == f"Here <math>{mathml}</math>\u2060, there"
     assert in_unicode(text) == characters
+
+
+def test_no_line_ends_between_a_formula_and_a_sign_next_to_it():
+    assert typeset("(E_m(beta)) x").count("\u2060") == 3
+    assert "\u2060" not in typeset("at w_j and beta here")
 
 
 def test_scripts_nest_and_brackets_are_bases():

@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from holdfast._drawing.palette import LIGHT, slots
+from holdfast._drawing.colours import Colours
 from holdfast._drawing.prepare import ceiling, curve
 from holdfast._readers import describe
 from holdfast.errors import ArgumentError, BackendError
@@ -73,8 +74,12 @@ def _needed() -> Iterator[None]:
 
 def _fill(places: np.ndarray, panels: Sequence[Panel]) -> None:
     """Draws each panel into its place; places beyond the last are left empty, without axes."""
+    colours = Colours([layer for panel in panels for layer in panel.layers])
+    named: set[str] = set()
     for place, panel in zip(places, panels, strict=False):
-        _panel(place, panel)
+        labels = {str(getattr(layer, "label", "")) for layer in panel.layers}
+        _panel(place, panel, colours, every=colours.by_value and not labels <= named)
+        named |= labels if colours.by_value else set()
     for place in places[len(panels) :]:
         place.set_axis_off()
 
@@ -91,10 +96,12 @@ def _size(figure: Figure) -> tuple[float, float]:
     return width * columns, height * rows
 
 
-def _panel(place: Any, panel: Panel) -> None:
+def _panel(place: Any, panel: Panel, colours: Colours, *, every: bool) -> None:
+    """Draws a panel; with `every` its legend names all layers, those too that leave it to another panel."""
     place.set_title(panel.title, fontsize=9, parse_math=False)  # a name may hold a dollar sign
-    for layer, slot in zip(panel.layers, slots([getattr(la, "colour", None) for la in panel.layers]), strict=True):
-        _layer(place, layer, LIGHT[slot % len(LIGHT)], panel)
+    for layer in panel.layers:
+        shown = replace(layer, legend=True) if every and isinstance(layer, (Line, Points, Bars)) else layer
+        _layer(place, shown, colours.light(layer), panel)
     if any(isinstance(la, Heatmap) and la.image for la in panel.layers):
         place.set_axis_off()
         return

@@ -30,6 +30,7 @@ _SCRIPT = re.compile(
 _SIGN = re.compile(r"<=|>=|->|!=|(?<![\w.])inf(?!\w)")
 _GREEK = re.compile(rf"(?<![\w.])({_LETTER})(\d?)(?!\w)")
 _TOKEN = re.compile(rf"\d+(?:\.\d+)?|(?:{_LETTER})(?![a-z])|[A-Za-z]+|<=|>=|->|!=|\S")
+JOINER = "\u2060"  # a character without width at which no line ends
 CLOSING = {"(": ")", "{": "}", "[": "]", "|": "|"}
 
 
@@ -44,8 +45,20 @@ class Scripts:
 
 def typeset(text: object) -> Markup:
     """The text as HTML, everything escaped, its formulas as MathML."""
-    pieces = (_mathml(part) if isinstance(part, Scripts) else html.escape(part) for part in _parts(str(text)))
+    parts = _parts(str(text))
+    pieces = (_mathml(part) if isinstance(part, Scripts) else html.escape(part) for part in _held(parts))
     return Markup("".join(pieces))  # each of them is escaped
+
+
+def _held(parts: list[str | Scripts]) -> list[str | Scripts]:
+    """No line ends between a formula and the sign that stands right behind or before it, as in E_m(beta)."""
+    held = list(parts)
+    for k, part in enumerate(parts):
+        if isinstance(part, str):
+            before = JOINER if k and not part[0].isspace() else ""
+            after = JOINER if k + 1 < len(parts) and not part[-1].isspace() else ""
+            held[k] = f"{before}{part}{after}"
+    return held
 
 
 def in_unicode(text: str) -> str:

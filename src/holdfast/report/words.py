@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+DATA = "Data: "  # what a note on the data of an experiment begins with
+
 
 def shown(value: Any) -> str:
     """A setting of any kind."""
@@ -17,8 +19,16 @@ def shown(value: Any) -> str:
 
 
 def is_on_data(note: str) -> bool:
-    """Whether a note says that other data than the paper's were used, or none: it then stands above everything."""
-    return any(words in note for words in ("stand in for", "stands in for", "not on this machine"))
+    """Whether a note says which data were used, or that others than the paper's were: it then stands above everything."""
+    others = ("stand in", "stands in", "not on this machine", "not at hand")
+    return note.startswith(DATA) or any(words in note for words in others)
+
+
+def on_data(note: str) -> tuple[str, str]:
+    """A note on data as a heading of one or two words, and the rest."""
+    if not note.startswith(DATA):
+        return "Other data", note
+    return "Part of the data" if ", part: " in note else "Data", note.removeprefix(DATA)
 
 
 def number(value: Any) -> str:

@@ -220,7 +220,8 @@ def _figures(units: Sequence[Unit]) -> list[Figure]:
         Figure("trajectories", "Validation trajectories: the MLP's outputs and the truth (dashed).", panels),
         Figure(
             "learning",
-            "Left: training loss over the steps. Right: validation error by place in the sequence, the worse of both outputs.",
+            "First panel: training loss over the steps. Second: validation error by place in the sequence, the worse of both "
+            "outputs.",
             [
                 Panel("Training", Axis("step"), Axis("mean squared error / variance", log=True), curves),
                 Panel(

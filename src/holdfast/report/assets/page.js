@@ -81,19 +81,20 @@ const holdfast = (() => {
       line: { color: ink, width: raw.x.length > 2000 ? 1 : 2, dash: dashes[raw.dash] || "solid" }, marker: { color: ink, size: raw.mode === "markers" ? 8 : 5 } };
   }
 
-  // powers of ten alone where there are enough of them: between them plotly writes a crowd of 2s and 5s
-  function decades(spec, values) {
-    if (!spec.log) return undefined;
+  // powers of ten alone where there are enough of them; else 1, 2 and 5 in full: by itself plotly writes a crowd of tiny digits
+  function ticks(spec, values) {
+    if (!spec.log) return {};
     const seen = spec.range ? spec.range.map((v) => 10 ** v) : values.filter((v) => v > 0);
-    const span = Math.log10(seen.reduce((a, b) => Math.max(a, b), 0) / seen.reduce((a, b) => Math.min(a, b), Infinity));
-    return span > 1.5 ? Math.max(1, Math.ceil(span / 6)) : undefined;
+    const high = seen.reduce((a, b) => Math.max(a, b), 0), low = seen.reduce((a, b) => Math.min(a, b), Infinity), span = Math.log10(high / low);
+    if (span > 1.5) return { dtick: Math.max(1, Math.ceil(span / 6)) };
+    return { dtick: span > 0.5 ? "D2" : undefined, tickformat: low < 1e-3 ? "~e" : "~r" };
   }
 
   function axis(spec, values) {
     const narrow = window.matchMedia("(max-width: 40rem)").matches;
     return { title: { text: spec.label, standoff: narrow ? 4 : 8, font: { size: narrow ? 11 : 12 } }, type: spec.log ? "log" : undefined, range: spec.range || undefined,
       gridcolor: style("--line"), linecolor: style("--line"), zeroline: false, exponentformat: "power", showexponent: "all",
-      dtick: decades(spec, values), automargin: true, tickfont: { size: 11 } };
+      ...ticks(spec, values), automargin: true, tickfont: { size: 11 }, ticks: "outside", ticklen: 4, tickcolor: "rgba(0,0,0,0)" };
   }
 
   function layout(panel) {
@@ -102,7 +103,9 @@ const holdfast = (() => {
     const along = (name) => panel.traces.flatMap((raw) => raw[name] || []);
     const y = axis(panel.y, along("y"));
     if (panel.equal) Object.assign(y, { scaleanchor: "x", scaleratio: 1 });
-    return { xaxis: axis(panel.x, along("x")), yaxis: y, shapes: rules, hovermode: panel.hover, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    const empty = panel.traces.every((raw) => raw.type !== "heatmap" && !raw.y.some((v) => v !== null));
+    const note = { text: "nothing to draw here", showarrow: false, xref: "paper", yref: "paper", x: 0.5, y: 0.5, font: { color: style("--soft") } };
+    return { xaxis: axis(panel.x, along("x")), yaxis: y, shapes: rules, annotations: empty ? [note] : [], hovermode: panel.hover, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: style("--sans"), size: 12, color: style("--ink") }, margin: { l: 60, r: 12, t: 8, b: 48 },
       showlegend: false, colorway: colours[root.dataset.theme],
       hoverlabel: { bgcolor: style("--raised"), bordercolor: style("--line"), font: { color: style("--ink") } }, dragmode: "zoom" };
@@ -241,7 +244,9 @@ const holdfast = (() => {
         any ||= fits;
         shown += fits;
       }
-      claims.hidden = !any;
+      const list = claims.closest("details");
+      list.hidden = !any;
+      if (status || paper || words) list.open = true;
     }
     const all = document.querySelectorAll(".claims tbody tr").length;
     document.getElementById("shown").textContent = shown === all ? "" : `${shown} of ${all} claims shown`;
