@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from holdfast.report.mathematics import in_unicode, typeset
+from holdfast.report.mathematics import _parts, in_unicode, typeset
 
 
 @pytest.mark.parametrize(
@@ -25,8 +25,19 @@ def test_a_formula_is_typeset(text, mathml, characters):
 
 
 def test_no_line_ends_between_a_formula_and_a_sign_next_to_it():
-    assert typeset("(E_m(beta)) x").count("\u2060") == 3
+    assert typeset("(E_m(beta)) x").count("\u2060") == 4
     assert "\u2060" not in typeset("at w_j and beta here")
+
+
+def test_what_stands_in_backticks_is_code():
+    assert typeset("run `holdfast <x_1>` for x_1").startswith("run <code>holdfast &lt;x_1&gt;</code> for <math>")
+    assert typeset("a ` alone") == "a ` alone"
+
+
+@pytest.mark.parametrize(("text", "above"), [("t^-1/2", "-1/2"), ("e^-0.05t cos 0.7t", "-0.05t"), ("e^-t/10", "-t/10")])
+def test_a_negative_exponent_holds_what_stands_next_to_it(text, above):
+    (script,) = [part for part in _parts(text) if not isinstance(part, str)]
+    assert script.above == above
 
 
 def test_scripts_nest_and_brackets_are_bases():

@@ -16,9 +16,10 @@ from holdfast.errors import ArgumentError, ShapeError, UnknownNameError
 from holdfast.experiments.registry import ids
 from holdfast.figures import Axis, Bars, Figure, Heatmap, Line, Page, Panel, Points, Rule, Table, pack, unpack
 from holdfast.report import find_conclusions, write_figures, write_page
+from holdfast.report.printed import PRINTED
 from holdfast.report.story import STORIES
 from holdfast.report.traces import figure_data, panel_data
-from holdfast.report.words import is_on_data, number, on_data
+from holdfast.report.words import is_on_data, number, on_data, sentences
 from holdfast.results import Result
 
 VOID = {"meta", "link", "input", "br", "hr", "img"}
@@ -88,7 +89,7 @@ def test_ids_are_unique_and_headings_descend_one_level_at_a_time(read):
 
 def test_landmarks_captions_and_labels_are_there_for_screen_readers(read):
     tags = [tag for tag, _ in read.tags]
-    assert {"header", "nav", "main", "figcaption", "caption"} <= set(tags)
+    assert {"header", "nav", "main", "figcaption"} <= set(tags)
     assert tags.count("figure") == tags.count("figcaption") == 3
     assert all(attrs.get("aria-label") for tag, attrs in read.tags if attrs.get("role") in ("img", "region", "group"))
     assert all(attrs.get("scope") in ("col", "row") for tag, attrs in read.tags if tag == "th")
@@ -151,6 +152,13 @@ def test_long_tables_and_those_after_the_third_wait_behind_their_captions(result
     folded = re.findall(r'<details class="table"><summary>(.*?)</summary>', text)
     assert folded == ["Table 1. (25 rows)", "Table 3. (1 row)"]
     assert text.count("<td><math><msup><mi>k</mi>") == 24 + 25 + 1 + 1, "cells are typeset"
+
+
+def test_a_papers_table_is_shown_as_printed_and_a_long_explanation_by_its_first_sentence():
+    known = find_conclusions(Path(__file__).parent.parent.parent / "docs" / "results")
+    assert set(PRINTED) <= known.keys()
+    assert sentences("Short. All of it.") == ("Short. All of it.", "")
+    assert sentences("First" + 400 * "x" + ". Then, so.") == ("First" + 400 * "x" + ".", "Then, so.")
 
 
 def test_the_captions_of_our_results_are_whole_sentences():

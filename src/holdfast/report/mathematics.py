@@ -18,14 +18,14 @@ GREEK = {
     "Lam": "Λ", "Psi": "Ψ", "Phi": "Φ", "Sigma": "Σ",
 }  # fmt: skip
 SIGNS = {"<=": "≤", ">=": "≥", "->": "→", "!=": "≠", "inf": "∞"}
-RAISED = str.maketrans("0123456789+-=()ni", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱ")
+RAISED = str.maketrans("0123456789+-=().nikmtx", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾·ⁿⁱᵏᵐᵗˣ")
 LOWERED = str.maketrans("0123456789+-=()aehijklmnoprstuvx", "₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓ")
 
 _LETTER = "|".join(sorted(GREEK, key=len, reverse=True))
-_NAME = rf"(?:{_LETTER}|sup|max|min|sum|d?[A-Za-z]|[A-Z]{{2}})\d?"
+_NAME = rf"(?:{_LETTER}|sup|max|min|sum|log|d?[A-Za-z]|[A-Z]{{2}})\d?"
 _BASE = re.compile(rf"(?<![\w.])(?:{_NAME}|\d+(?:\.\d+)?)(?=[\^_])")
 _SCRIPT = re.compile(
-    rf"[\^](?:[-+]?(?:\d+(?:\.\d+)?|{_LETTER}|[A-Za-z]\b|[A-Za-z](?=[_^]))|\+)|_(?:{_LETTER}|[A-Za-z]+\d*|\d+)"
+    rf"[\^](?:-(?:\d+(?:\.\d+)?[a-z]|(?:\d+|[a-z])/\d+)\b|[-+]?(?:\d+(?:\.\d+)?|{_LETTER}|[A-Za-z]\b|[A-Za-z](?=[_^]))|\+)|_(?:{_LETTER}|[A-Za-z]+\d*|\d+)"
 )
 _SIGN = re.compile(r"<=|>=|->|!=|(?<![\w.])inf(?!\w)")
 _GREEK = re.compile(rf"(?<![\w.])({_LETTER})(\d?)(?!\w)")
@@ -44,10 +44,15 @@ class Scripts:
 
 
 def typeset(text: object) -> Markup:
-    """The text as HTML, everything escaped, its formulas as MathML."""
-    parts = _parts(str(text))
-    pieces = (_mathml(part) if isinstance(part, Scripts) else html.escape(part) for part in _held(parts))
+    """The text as HTML, everything escaped, its formulas as MathML and what stands in `backticks` as code."""
+    prose = re.split(r"`([^`]+)`", str(text))  # code at the odd places
+    pieces = (f"<code>{html.escape(part)}</code>" if k % 2 else _prose(part) for k, part in enumerate(prose))
     return Markup("".join(pieces))  # each of them is escaped
+
+
+def _prose(text: str) -> str:
+    held = _held(_parts(text))
+    return "".join(_mathml(part) if isinstance(part, Scripts) else html.escape(part) for part in held)
 
 
 def _held(parts: list[str | Scripts]) -> list[str | Scripts]:

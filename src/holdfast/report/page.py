@@ -27,9 +27,10 @@ from holdfast.papers import PAPERS, SHORT_TITLES
 from holdfast.report.collect import Saved, find_conclusions, load_conclusions
 from holdfast.report.folder import INDEX, MOST, description, locked, replace_files
 from holdfast.report.mathematics import typeset
+from holdfast.report.printed import PRINTED
 from holdfast.report.story import STORIES, WORDS
 from holdfast.report.traces import figure_data
-from holdfast.report.words import is_on_data, number, on_data, shown
+from holdfast.report.words import is_on_data, number, on_data, sentences, shown
 from holdfast.results import MANIFEST, Result
 
 if TYPE_CHECKING:
@@ -140,6 +141,7 @@ def _section(result: Result, figures: list[dict[str, Any]], files: list[str]) ->
         "on_data": [on_data(note) for note in result.page.notes if is_on_data(note)],
         "notes": [note for note in result.page.notes if not is_on_data(note)],
         "figures": figures,
+        "printed": PRINTED.get(result.experiment),
         "config": {key: shown(value) for key, value in result.config.items()},
         "provenance": {
             "holdfast": f"{p.version}, commit {p.commit or 'unknown'}",
@@ -171,7 +173,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number, "duration": duration, "typeset": typeset}
+    environment.filters |= {"number": number, "duration": duration, "typeset": typeset, "sentences": sentences}
     return environment
 
 

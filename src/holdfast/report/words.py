@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+LONG = 350  # characters of an explanation that are read at once
 DATA = "Data: "  # what a note on the data of an experiment begins with
 
 
@@ -29,6 +30,12 @@ def on_data(note: str) -> tuple[str, str]:
     if not note.startswith(DATA):
         return "Other data", note
     return "Part of the data" if ", part: " in note else "Data", note.removeprefix(DATA)
+
+
+def sentences(text: str) -> tuple[str, str]:
+    """A text as what is read at once and what is read if wanted: all of a short one, the first sentence of a long one."""
+    first, stop, rest = text.partition(". ")
+    return (text, "") if len(text) <= LONG or not stop else (first + ".", rest)
 
 
 def number(value: Any) -> str:

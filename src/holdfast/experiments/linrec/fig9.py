@@ -217,7 +217,11 @@ def _figures(units: Sequence[Unit]) -> list[Figure]:
         for k, u in enumerate(units)
     ]  # fmt: skip
     return [
-        Figure("trajectories", "Validation trajectories: the MLP's outputs and the truth (dashed).", panels),
+        Figure(
+            "trajectories",
+            "Validation trajectories, a colour for each: the MLP's outputs, and the truth dashed.",
+            panels,
+        ),
         Figure(
             "learning",
             "First panel: training loss over the steps. Second: validation error by place in the sequence, the worse of both "

@@ -68,7 +68,7 @@ const holdfast = (() => {
     if (raw.type === "heatmap") {
       return { ...raw, colorscale: "Viridis", colorbar: { title: { text: raw.name, side: "right" }, thickness: 12, outlinewidth: 0 } };
     }
-    if (raw.type === "bar") return { ...raw, marker: { color: ink } };
+    if (raw.type === "bar") return { ...raw, marker: { color: ink }, error_y: raw.error_y && { ...raw.error_y, color: style("--ink"), thickness: 1.2 } };
     const common = { type: raw.type, name: raw.name, x: raw.x, y: raw.y, legendgroup: raw.legendgroup };
     if (raw.role === "band") {
       return { ...common, fill: "toself", fillcolor: faint(ink, 0.16), line: { width: 0 }, mode: "lines", showlegend: false, hoverinfo: "skip" };
@@ -86,8 +86,9 @@ const holdfast = (() => {
     if (!spec.log) return {};
     const seen = spec.range ? spec.range.map((v) => 10 ** v) : values.filter((v) => v > 0);
     const high = seen.reduce((a, b) => Math.max(a, b), 0), low = seen.reduce((a, b) => Math.min(a, b), Infinity), span = Math.log10(high / low);
-    if (span > 1.5) return { dtick: Math.max(1, Math.ceil(span / 6)) };
-    return { dtick: span > 0.5 ? "D2" : undefined, tickformat: low < 1e-3 ? "~e" : "~r" };
+    const enough = Math.floor(Math.log10(high)) - Math.ceil(Math.log10(low)) >= 2 || (span > 1.5 && low < 1e-3);
+    if (enough) return { dtick: Math.max(1, Math.ceil(span / 6)) };
+    return { dtick: span > 0.5 ? "D2" : undefined, tickformat: low < 1e-3 ? "~e" : high >= 1e4 ? "~s" : "~r" };
   }
 
   function axis(spec, values) {
@@ -98,7 +99,10 @@ const holdfast = (() => {
   }
 
   function layout(panel) {
-    const rules = panel.rules.map((rule) => ({ type: "line", line: { color: style("--soft"), width: 1, dash: "dot" }, label: { text: rule.label, font: { size: 11 } },
+    const top = panel.traces.flatMap((raw) => raw.y || []).reduce((a, b) => Math.max(a, b), -Infinity);
+    const rules = panel.rules.map((rule) => ({ type: "line", line: { color: style("--soft"), width: 1, dash: "dot" },
+      // a name above the highest line of a panel would be cut off
+      label: { text: rule.label, font: { size: 11 }, yanchor: rule.y !== null && rule.y >= top ? "top" : "bottom" },
       ...(rule.x === null ? { xref: "paper", x0: 0, x1: 1, y0: rule.y, y1: rule.y } : { yref: "paper", y0: 0, y1: 1, x0: rule.x, x1: rule.x }) }));
     const along = (name) => panel.traces.flatMap((raw) => raw[name] || []);
     const y = axis(panel.y, along("y"));
@@ -123,7 +127,7 @@ const holdfast = (() => {
   }
 
   // what a line looks like: two lines of one look and two names cannot share a legend
-  const look = (raw) => [raw.scale ?? raw.slot, raw.dash, raw.mode, raw.type].join();
+  const look = (raw) => [raw.scale ?? raw.slot, raw.dash, raw.mode === "markers", raw.type].join();
   const named = (panels) => panels.flatMap((p) => p.traces || []).filter((raw) => raw.name && raw.showlegend !== false && !raw.role && raw.type !== "heatmap");
 
   function sharedLegend(panels) {
@@ -169,7 +173,8 @@ const holdfast = (() => {
       item.append(button);
       return item;
     }));
-    list.hidden = entries.size === 0;
+    // one kind of bars is named by the axis
+    list.hidden = entries.size === 0 || (entries.size === 1 && [...entries.values()][0].type === "bar");
   }
 
   function picture(element, panel) {
