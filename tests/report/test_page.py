@@ -274,6 +274,43 @@ def test_a_long_line_is_thinned_but_keeps_its_extremes_ends_and_gaps():
     assert np.isnan(drawn.y).any()
 
 
+def test_a_thinned_trajectory_keeps_its_fast_part_rather_than_its_rest():
+    angle = np.concatenate([np.linspace(0, 6, 2000), np.full(60_000, 6.0)])
+    line = Line("a", np.cos(angle), np.sin(angle))
+    drawn = curve(line, Panel("", Axis("x"), Axis("y"), [line]))
+    assert len(drawn.x) == 2001, "the turn in full, and the end"
+
+
+def test_static_figures_name_every_width_that_a_panel_has_and_give_it_one_colour(tmp_path):
+    pytest.importorskip("matplotlib")
+    from matplotlib.colors import to_hex
+
+    from holdfast._drawing.panels import drawn
+
+    x = np.arange(1.0, 4.0)
+    panels = [
+        Panel("", Axis("x"), Axis("y"), [Line(f"m = {m}", x, m * x, colour=k, legend=p == 0) for k, m in enumerate(ms)])
+        for p, ms in enumerate(((12, 16), (4, 8, 12), (4, 8)))
+    ]
+    with drawn(Figure("f", "c", panels)) as canvas:
+        colours = [{line.get_label(): to_hex(line.get_color()) for line in ax.lines} for ax in canvas.axes[:3]]
+        legends = [ax.get_legend() for ax in canvas.axes[:3]]
+    assert [text.get_text() for text in legends[1].get_texts()] == ["m = 4", "m = 8", "m = 12"]
+    assert legends[2] is None, "both are in the legend before"
+    assert colours[0]["m = 12"] == colours[1]["m = 12"] and len({*colours[0].values(), *colours[1].values()}) == 4
+
+
+def test_every_width_of_a_figure_is_in_its_legend():
+    x = np.arange(3.0)
+    panels = [
+        Panel("", Axis("x"), Axis("y"), [Line(f"m = {m}", x, x, colour=k, legend=p == 0) for k, m in enumerate(ms)])
+        for p, ms in enumerate(((12, 16), (4, 8, 12)))
+    ]
+    traces = [trace for panel in figure_data(Figure("f", "c", panels))["panels"] for trace in panel["traces"]]
+    assert all(trace["showlegend"] for trace in traces)
+    assert [trace["scale"] for trace in traces] == [0.6667, 1, 0, 0.3333, 0.6667]
+
+
 def test_a_thinned_trajectory_keeps_its_pieces_apart():
     angle = np.linspace(0, 6, 2001)
     angle[-1] = np.nan

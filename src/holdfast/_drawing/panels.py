@@ -16,6 +16,7 @@ from holdfast._readers import describe
 from holdfast.errors import ArgumentError, BackendError
 from holdfast.figures import Axis, Bars, Figure, Heatmap, Layer, Line, Panel, Points, Rule
 
+FEW = 5  # lines of a legend that have room for letters as large as those of the axes
 STYLES = {"solid": "-", "dash": "--", "dot": ":"}
 SETTINGS: dict[Any, Any] = {
     "font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.7, "lines.linewidth": 1.4,
@@ -109,8 +110,8 @@ def _panel(place: Any, panel: Panel, colours: Colours, *, every: bool) -> None:
     _axis(place, "y", panel.y)
     if panel.equal:
         place.set_aspect("equal")
-    if place.get_legend_handles_labels()[1]:
-        for text in place.legend(fontsize=7).get_texts():
+    if labels := place.get_legend_handles_labels()[1]:
+        for text in place.legend(fontsize=8.5 if len(labels) <= FEW else 7).get_texts():
             text.set_parse_math(False)
 
 
