@@ -7,6 +7,7 @@ is. Browsers draw MathML themselves, so that the page needs neither a network no
 from __future__ import annotations
 
 import html
+import itertools
 import re
 from dataclasses import dataclass
 
@@ -30,7 +31,7 @@ _SCRIPT = re.compile(
 _SIGN = re.compile(r"<=|>=|->|!=|(?<![\w.])inf(?!\w)")
 _GREEK = re.compile(rf"(?<![\w.])({_LETTER})(\d?)(?!\w)")
 _TOKEN = re.compile(rf"\d+(?:\.\d+)?|(?:{_LETTER})(?![a-z])|[A-Za-z]+|<=|>=|->|!=|\S")
-JOINER = "\u2060"  # a character without width at which no line ends
+LONGEST = 24  # characters around formulas that a phone's line has room for in one piece
 CLOSING = {"(": ")", "{": "}", "[": "]", "|": "|"}
 
 
@@ -51,19 +52,17 @@ def typeset(text: object) -> Markup:
 
 
 def _prose(text: str) -> str:
-    held = _held(_parts(text))
-    return "".join(_mathml(part) if isinstance(part, Scripts) else html.escape(part) for part in held)
-
-
-def _held(parts: list[str | Scripts]) -> list[str | Scripts]:
     """No line ends between a formula and the sign that stands right behind or before it, as in E_m(beta)."""
-    held = list(parts)
-    for k, part in enumerate(parts):
-        if isinstance(part, str):
-            before = JOINER if k and not part[0].isspace() else ""
-            after = JOINER if k + 1 < len(parts) and not part[-1].isspace() else ""
-            held[k] = f"{before}{part}{after}"
-    return held
+    atoms: list[str | Scripts] = []
+    for part in _parts(text):
+        atoms += [part] if isinstance(part, Scripts) else re.findall(r"\s+|\S+", part)
+    made = []
+    for space, group in itertools.groupby(atoms, key=lambda atom: isinstance(atom, str) and atom.isspace()):
+        word = [*group]
+        inner = "".join(_mathml(atom) if isinstance(atom, Scripts) else html.escape(atom) for atom in word)
+        whole = not space and len(word) > 1 and sum(len(atom) for atom in word if isinstance(atom, str)) <= LONGEST
+        made.append(f'<span class="formula">{inner}</span>' if whole else inner)
+    return "".join(made)
 
 
 def in_unicode(text: str) -> str:
