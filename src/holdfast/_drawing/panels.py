@@ -16,12 +16,13 @@ from holdfast._readers import describe
 from holdfast.errors import ArgumentError, BackendError
 from holdfast.figures import Axis, Bars, Figure, Heatmap, Layer, Line, Panel, Points, Rule
 
+DENSE = 2000  # points of a line that fills its panel: it is drawn thin
 FEW = 5  # lines of a legend that have room for letters as large as those of the axes
 STYLES = {"solid": "-", "dash": "--", "dot": ":"}
 SETTINGS: dict[Any, Any] = {
     "font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.7, "lines.linewidth": 1.4,
-    "axes.grid": True, "grid.color": "#e3e6ea", "grid.linewidth": 0.6, "axes.axisbelow": True, "legend.frameon": False,
-    "svg.fonttype": "none", "svg.hashsalt": "holdfast",
+    "axes.grid": True, "grid.color": "#e3e6ea", "grid.linewidth": 0.6, "axes.axisbelow": True,
+    "legend.framealpha": 0.85, "legend.edgecolor": "none", "svg.fonttype": "none", "svg.hashsalt": "holdfast",
 }  # fmt: skip
 
 
@@ -147,7 +148,11 @@ def _curve(place: Any, layer: Line | Points, colour: str, panel: Panel) -> None:
     label = layer.label if layer.legend else None
     if isinstance(layer, Line):
         marker = "o" if layer.markers else None
-        place.plot(drawn.x, drawn.y, STYLES[layer.dash], color=colour, label=label, marker=marker, markersize=3)
+        (line,) = place.plot(
+            drawn.x, drawn.y, STYLES[layer.dash], color=colour, label=label, marker=marker, markersize=3
+        )
+        if len(drawn.x) > DENSE:
+            line.set_linewidth(0.5)
         if drawn.low is not None:
             place.fill_between(drawn.x, drawn.low, drawn.high, color=colour, alpha=0.18, linewidth=0)
     else:
