@@ -42,7 +42,9 @@ def number(value: Any) -> str:
     """Four digits, as people write them."""
     if value is None:
         return "–"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not isinstance(value, (int, float)):
         return str(value)
     if math.isnan(value):
         return "not a number"
