@@ -42,7 +42,8 @@ def test_a_negative_exponent_holds_what_stands_next_to_it(text, above):
     assert script.above == above
 
 
-def test_scripts_nest_and_brackets_are_bases():
+def test_scripts_nest_and_brackets_are_bases_and_scripts():
+    assert "<msub><mi>T</mi><mrow><mi>k</mi><mo>+</mo><mn>1</mn></mrow></msub>" in typeset("T_(k+1)")
     assert "<msup><mrow><mo>(</mo><mi>t</mi><mo>+</mo><mn>1</mn><mo>)</mo></mrow>" in typeset("(t+1)^-1.5")
     assert "<msub><mi>β</mi><mn>0</mn></msub>" in typeset("e^{-beta0 t}")
 

@@ -345,7 +345,8 @@ def test_wrong_figures_are_refused_with_what_came():
 @pytest.mark.parametrize(
     ("value", "text"),
     [(0.000123456, "0.0001235"), (1.5e-12, "1.5 × 10⁻¹²"), (-3, "−3"), (12345, "12,345"), (None, "–"),
-     (np.inf, "∞"), ("a-b", "a-b"), (True, "yes"), (False, "no")],
+     (np.inf, "∞"), ("a-b", "a-b"), (True, "yes"), (False, "no"),
+     (10_000.0, "10,000"), (2.5e9, "2.5 × 10⁹"), (0.0, "0")],
 )  # fmt: skip
 def test_numbers_are_written_as_people_write_them(value, text):
     assert number(value) == text

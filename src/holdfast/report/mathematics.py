@@ -119,7 +119,7 @@ def _scripts(text: str, place: int) -> tuple[str, str, int]:
     found = {"_": "", "^": ""}
     while place < len(text) and text[place] in found and not found[text[place]]:
         kind, after = text[place], text[place + 1 : place + 2]
-        if after == "{" or (after == "(" and kind == "^"):
+        if after and after in "{(":
             end = _closed(text, place + 1)
             if end is None:
                 break

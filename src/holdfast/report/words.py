@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 LONG = 350  # characters of an explanation that are read at once
+WHOLE = 1_000_000  # below it a whole number is written with all its digits, of whatever type
 DATA = "Data: "  # what a note on the data of an experiment begins with
 
 
@@ -50,7 +51,8 @@ def number(value: Any) -> str:
         return "not a number"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
-    text = f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+    whole = isinstance(value, int) or (value.is_integer() and abs(value) < WHOLE)
+    text = f"{int(value):,}" if whole else f"{value:.4g}"
     if "e" in text:
         mantissa, exponent = text.split("e")
         power = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
