@@ -34,9 +34,11 @@ def on_data(note: str) -> tuple[str, str]:
 
 
 def sentences(text: str) -> tuple[str, str]:
-    """A text as what is read at once and what is read if wanted: all of a short one, the first sentence of a long one."""
-    first, stop, rest = text.partition(". ")
-    return (text, "") if len(text) <= LONG or not stop else (first + ".", rest)
+    """A text as what is read at once and what is read if wanted: all of a short one, a short first sentence of a long one."""
+    first, _, rest = text.partition(". ")
+    if len(text) <= LONG:
+        return text, ""
+    return (first + ".", rest) if len(first) <= LONG else ("", text)
 
 
 def number(value: Any) -> str:
