@@ -72,6 +72,8 @@ def test_the_page_is_one_file_with_its_figure_and_everything_in_it_escaped(lstm,
     path = replace(lstm, name="<script>alert(1)</script>").save(tmp_path / "new" / "report.html")
     text = path.read_text()
     assert text.count("<svg") == 1
+    assert "the share of an input that is left, by the steps since.</figcaption>" in text
+    assert "svg{filter:" in text.split("prefers-color-scheme:dark")[1], "no white box on a dark page"
     assert "<script>" not in text
     assert "&lt;script&gt;" in text
     for outside in ('src="', "href=http", "url(http", "@import", "<link"):

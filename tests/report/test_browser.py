@@ -1,11 +1,53 @@
 """The page in a real headless Chromium: no errors, every figure drawn, toggles and keyboard work."""
 
 import re
+from dataclasses import replace
 
+import numpy as np
 import pytest
+
+from holdfast.figures import Axis, Figure, Line, Panel
+from holdfast.report import write_page
+from holdfast.results import Result
 
 PHONE = {"width": 390, "height": 844}
 DESK = {"width": 1280, "height": 900}
+
+
+@pytest.fixture(scope="session")
+def uneven(results, tmp_path_factory):
+    """A page of one figure: a panel with a tall legend, one with another and a title of two lines, an empty one."""
+    x = np.linspace(0.3, 4.0, 9)
+    axes = Axis("x", log=True), Axis("y", log=True)
+    tall = [Line(f"a line with a long name, {k}", x, x + k, colour=k) for k in range(6)]
+    panels = [
+        Panel("Tall", *axes, tall),
+        Panel("A title that does not fit into one line of such a narrow panel", *axes, [Line("b", x, x, colour=0)]),
+        Panel("Empty", *axes, []),
+    ]
+    whole = Result.load(results / "own-toy" / "conclusion-quick")
+    store = tmp_path_factory.mktemp("uneven")
+    page = replace(whole.page, figures=[Figure("f", "Lines.", panels, columns=3)])
+    replace(whole, page=page).save(store / "own-toy" / "conclusion-quick")
+    return write_page(store, store / "page")
+
+
+@pytest.mark.parametrize("viewport", [PHONE, DESK], ids=["phone", "desk"])
+def test_panels_of_a_row_are_level_their_ticks_can_be_read_and_an_empty_one_says_so(browser, uneven, viewport):
+    context = browser.new_context(viewport=viewport)
+    tab = context.new_page()
+    tab.set_default_timeout(300_000)
+    tab.goto(uneven.as_uri())
+    draw_all(tab)
+    tops = tab.evaluate("[...document.querySelectorAll('.plot')].map((p) => Math.round(p.getBoundingClientRect().top))")
+    assert len(set(tops)) == (1 if viewport is DESK else 3)
+    sizes = tab.evaluate(
+        "[...document.querySelectorAll('.plot svg text')].map((t) => parseFloat(getComputedStyle(t).fontSize))"
+    )
+    assert min(sizes) >= 10
+    assert "0.5" in tab.locator(".plot").first.inner_text().split()
+    assert "nothing to draw here" in tab.locator(".plot").nth(2).inner_text()
+    context.close()
 
 
 @pytest.fixture

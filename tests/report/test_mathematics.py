@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from holdfast.report.mathematics import in_unicode, typeset
+from holdfast.report.mathematics import _parts, in_unicode, typeset
 
 
 @pytest.mark.parametrize(
@@ -20,11 +20,30 @@ from holdfast.report.mathematics import in_unicode, typeset
     ],
 )
 def test_a_formula_is_typeset(text, mathml, characters):
-    assert typeset(f"Here {text}, there") == f"Here <math>{mathml}</math>, there"
+    assert typeset(f"Here {text} is") == f"Here <math>{mathml}</math> is"
     assert in_unicode(text) == characters
 
 
-def test_scripts_nest_and_brackets_are_bases():
+def test_no_line_ends_between_a_formula_and_a_sign_next_to_it():
+    tree = ElementTree.fromstring(
+        f"<p>{typeset('the (E_m(beta)), and w_j here, for long-words-that-hold-a-beta-and-more')}</p>"
+    )
+    assert ["".join(span.itertext()) for span in tree.iter("span")] == ["(Em(β)),"]
+
+
+def test_what_stands_in_backticks_is_code():
+    assert typeset("run `holdfast <x_1>` for x_1").startswith("run <code>holdfast &lt;x_1&gt;</code> for <math>")
+    assert typeset("a ` alone") == "a ` alone"
+
+
+@pytest.mark.parametrize(("text", "above"), [("t^-1/2", "-1/2"), ("e^-0.05t cos 0.7t", "-0.05t"), ("e^-t/10", "-t/10")])
+def test_a_negative_exponent_holds_what_stands_next_to_it(text, above):
+    (script,) = [part for part in _parts(text) if not isinstance(part, str)]
+    assert script.above == above
+
+
+def test_scripts_nest_and_brackets_are_bases_and_scripts():
+    assert "<msub><mi>T</mi><mrow><mi>k</mi><mo>+</mo><mn>1</mn></mrow></msub>" in typeset("T_(k+1)")
     assert "<msup><mrow><mo>(</mo><mi>t</mi><mo>+</mo><mn>1</mn><mo>)</mo></mrow>" in typeset("(t+1)^-1.5")
     assert "<msub><mi>β</mi><mn>0</mn></msub>" in typeset("e^{-beta0 t}")
 
@@ -45,9 +64,9 @@ def test_signs_are_written_as_people_write_them():
 )
 def test_every_text_gives_sound_markup_of_known_elements_alone(text):
     tree = ElementTree.fromstring(f"<p>{typeset(text)}</p>")
-    known = {"p", "math", "msub", "msup", "msubsup", "mrow", "mi", "mn", "mo"}
+    known = {"p", "span", "math", "msub", "msup", "msubsup", "mrow", "mi", "mn", "mo"}
     assert {element.tag for element in tree.iter()} <= known
-    assert not any(element.attrib for element in tree.iter())
+    assert all(element.attrib in ({}, {"class": "formula"}) for element in tree.iter())
 
 
 def test_thousands_of_odd_texts_end_and_lose_no_letter():

@@ -13,11 +13,13 @@ import pytest
 
 from holdfast._drawing.prepare import ceiling, curve
 from holdfast.errors import ArgumentError, ShapeError, UnknownNameError
+from holdfast.experiments.registry import ids
 from holdfast.figures import Axis, Bars, Figure, Heatmap, Line, Page, Panel, Points, Rule, Table, pack, unpack
 from holdfast.report import find_conclusions, write_figures, write_page
+from holdfast.report.printed import PRINTED
 from holdfast.report.story import STORIES
 from holdfast.report.traces import figure_data, panel_data
-from holdfast.report.words import number
+from holdfast.report.words import is_on_data, number, on_data, sentences
 from holdfast.results import Result
 
 VOID = {"meta", "link", "input", "br", "hr", "img"}
@@ -87,7 +89,7 @@ def test_ids_are_unique_and_headings_descend_one_level_at_a_time(read):
 
 def test_landmarks_captions_and_labels_are_there_for_screen_readers(read):
     tags = [tag for tag, _ in read.tags]
-    assert {"header", "nav", "main", "figcaption", "caption"} <= set(tags)
+    assert {"header", "nav", "main", "figcaption"} <= set(tags)
     assert tags.count("figure") == tags.count("figcaption") == 3
     assert all(attrs.get("aria-label") for tag, attrs in read.tags if attrs.get("role") in ("img", "region", "group"))
     assert all(attrs.get("scope") in ("col", "row") for tag, attrs in read.tags if tag == "th")
@@ -103,7 +105,7 @@ def test_claims_show_the_papers_numbers_and_why_one_is_not_met(page):
 def test_the_page_opens_with_the_story_and_a_section_with_its_figures_before_its_claims(page):
     text = page.read_text()
     assert text.index('id="story"') < text.index('id="summary"') < text.index('<article id="stable-fig2"')
-    assert "curse of memory" in text and "Not computed in this store: stable-fig1" in text
+    assert "curse of memory" in text and "Not computed in this store" in text
     section = text[text.index('<article id="stable-fig2"') :]
     assert section.index("<figure") < section.index('class="verdicts"') < section.index("<dl>")
     assert section.index("<details>") < section.index("<dl>"), "the numbers of a claim are folded away"
@@ -121,10 +123,52 @@ def test_data_that_stand_in_for_others_are_named_above_everything_else_of_their_
 
 
 def test_the_sentences_by_which_experiments_say_so_are_known():
-    from holdfast.experiments.iat import fig6
-    from holdfast.report.words import is_on_data
+    from holdfast.experiments.iat import _repeated_words, fig6
+    from holdfast.experiments.stable import _language_runs
 
-    assert is_on_data(fig6.MISSING) and not is_on_data("Images: test set of MNIST, in the order of its file.")
+    for note in (fig6.MISSING, _repeated_words.NOT_AT_HAND, _language_runs.OTHER_TEXTS):
+        assert is_on_data(note) and on_data(note) == ("Other data", note)
+    assert on_data("Data: WikiText-2 by words, part: no train.") == (
+        "Part of the data",
+        "WikiText-2 by words, part: no train.",
+    )
+    assert on_data("Data: MNIST by pixel.") == ("Data", "MNIST by pixel.")
+    assert not is_on_data("Images: test set of MNIST, in the order of its file.")
+
+
+def test_experiments_that_are_not_there_are_listed_for_papers_without_any_too(page):
+    text = page.read_text()
+    listed = text[text.index('<section id="missing"') :]
+    assert [id for id in ids() if f"<code>{id}</code>" in listed] == [id for id in ids() if id != "stable-fig2"]
+    assert "Stability of trained tanh RNNs on a polynomial target" in listed, "each with what it shows"
+    assert f"{len(ids()) - 1} more are not computed yet" in text
+
+
+def test_long_tables_and_those_after_the_third_wait_behind_their_captions(results, tmp_path):
+    whole = Result.load(results / "own-toy" / "conclusion-quick")
+    tables = [Table(f"t{k}", f"Table {k}.", ("x^2 <= 1",), [("k^-2",)] * n) for k, n in enumerate((24, 25, 1, 1))]
+    replace(whole, page=replace(whole.page, tables=tables)).save(tmp_path / "store" / "own-toy" / "conclusion-quick")
+    text = write_page(tmp_path / "store", tmp_path / "page").read_text()
+    folded = re.findall(r'<details class="table"><summary>(.*?)</summary>', text)
+    assert folded == ["Table 1. (25 rows)", "Table 3. (1 row)"]
+    assert text.count("<td><math><msup><mi>k</mi>") == 24 + 25 + 1 + 1, "cells are typeset"
+
+
+def test_a_papers_table_is_shown_as_printed_and_a_long_explanation_by_its_first_sentence():
+    known = find_conclusions(Path(__file__).parent.parent.parent / "docs" / "results")
+    assert set(PRINTED) <= known.keys()
+    assert all(isinstance(cell, str) for table in PRINTED.values() for row in table.rows for cell in row), "unrounded"
+    assert sentences("Short. All of it.") == ("Short. All of it.", "")
+    assert sentences("First. Then" + 400 * "x") == ("First.", "Then" + 400 * "x")
+    assert sentences(400 * "x" + ". Then.") == ("", 400 * "x" + ". Then."), "a heap of numbers"
+
+
+def test_the_captions_of_our_results_are_whole_sentences():
+    here = Path(__file__).parent.parent.parent / "docs" / "results"
+    for id, folder in find_conclusions(here).items():
+        page = Result.load(folder).page
+        texts = [part.caption for part in (*page.figures, *page.tables)]
+        assert all(text.endswith(".") for text in texts), id
 
 
 def test_every_story_names_panels_of_a_figure_that_our_results_have():
@@ -144,6 +188,14 @@ def test_equal_labels_have_equal_colours_in_all_panels_and_values_of_one_quantit
     panels = [Panel("", Axis("x"), Axis("y"), [Line(name, x, x) for name in names]) for names in ("ab", "ca")]
     traces = [trace for panel in figure_data(Figure("f", "c", panels))["panels"] for trace in panel["traces"]]
     assert [trace["slot"] for trace in traces] == [0, 1, 2, 0]
+
+
+def test_more_lines_than_the_palette_has_colours_have_a_colour_each():
+    x = np.arange(3.0)
+    for names in ([f"m = {m}" for m in range(9)], [f"net {k}" for k in range(9)]):
+        panel = Panel("", Axis("x"), Axis("y"), [Line(name, x, x, colour=k) for k, name in enumerate(names)])
+        traces = figure_data(Figure("f", "c", [panel]))["panels"][0]["traces"]
+        assert len({trace["scale"] for trace in traces}) == 9
 
 
 def test_writing_the_page_again_changes_no_file(results, page):
@@ -224,6 +276,43 @@ def test_a_long_line_is_thinned_but_keeps_its_extremes_ends_and_gaps():
     assert np.isnan(drawn.y).any()
 
 
+def test_a_thinned_trajectory_keeps_its_fast_part_rather_than_its_rest():
+    angle = np.concatenate([np.linspace(0, 6, 2000), np.full(60_000, 6.0)])
+    line = Line("a", np.cos(angle), np.sin(angle))
+    drawn = curve(line, Panel("", Axis("x"), Axis("y"), [line]))
+    assert len(drawn.x) == 2001, "the turn in full, and the end"
+
+
+def test_static_figures_name_every_width_that_a_panel_has_and_give_it_one_colour(tmp_path):
+    pytest.importorskip("matplotlib")
+    from matplotlib.colors import to_hex
+
+    from holdfast._drawing.panels import drawn
+
+    x = np.arange(1.0, 4.0)
+    panels = [
+        Panel("", Axis("x"), Axis("y"), [Line(f"m = {m}", x, m * x, colour=k, legend=p == 0) for k, m in enumerate(ms)])
+        for p, ms in enumerate(((12, 16), (4, 8, 12), (4, 8)))
+    ]
+    with drawn(Figure("f", "c", panels)) as canvas:
+        colours = [{line.get_label(): to_hex(line.get_color()) for line in ax.lines} for ax in canvas.axes[:3]]
+        legends = [ax.get_legend() for ax in canvas.axes[:3]]
+    assert [text.get_text() for text in legends[1].get_texts()] == ["m = 4", "m = 8", "m = 12"]
+    assert legends[2] is None, "both are in the legend before"
+    assert colours[0]["m = 12"] == colours[1]["m = 12"] and len({*colours[0].values(), *colours[1].values()}) == 4
+
+
+def test_every_width_of_a_figure_is_in_its_legend():
+    x = np.arange(3.0)
+    panels = [
+        Panel("", Axis("x"), Axis("y"), [Line(f"m = {m}", x, x, colour=k, legend=p == 0) for k, m in enumerate(ms)])
+        for p, ms in enumerate(((12, 16), (4, 8, 12)))
+    ]
+    traces = [trace for panel in figure_data(Figure("f", "c", panels))["panels"] for trace in panel["traces"]]
+    assert all(trace["showlegend"] for trace in traces)
+    assert [trace["scale"] for trace in traces] == [0.6667, 1, 0, 0.3333, 0.6667]
+
+
 def test_a_thinned_trajectory_keeps_its_pieces_apart():
     angle = np.linspace(0, 6, 2001)
     angle[-1] = np.nan
@@ -257,7 +346,8 @@ def test_wrong_figures_are_refused_with_what_came():
 @pytest.mark.parametrize(
     ("value", "text"),
     [(0.000123456, "0.0001235"), (1.5e-12, "1.5 × 10⁻¹²"), (-3, "−3"), (12345, "12,345"), (None, "–"),
-     (np.inf, "∞"), ("a-b", "a-b")],
+     (np.inf, "∞"), ("a-b", "a-b"), (True, "yes"), (False, "no"),
+     (10_000.0, "10,000"), (2.5e9, "2.5 × 10⁹"), (0.0, "0")],
 )  # fmt: skip
 def test_numbers_are_written_as_people_write_them(value, text):
     assert number(value) == text

@@ -5,21 +5,24 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from holdfast._drawing.palette import LIGHT, slots
+from holdfast._drawing.colours import Colours
 from holdfast._drawing.prepare import ceiling, curve
 from holdfast._readers import describe
 from holdfast.errors import ArgumentError, BackendError
 from holdfast.figures import Axis, Bars, Figure, Heatmap, Layer, Line, Panel, Points, Rule
 
+DENSE = 2000  # points of a line that fills its panel: it is drawn thin
+FEW = 5  # lines of a legend that have room for letters as large as those of the axes
 STYLES = {"solid": "-", "dash": "--", "dot": ":"}
 SETTINGS: dict[Any, Any] = {
     "font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.7, "lines.linewidth": 1.4,
-    "axes.grid": True, "grid.color": "#e3e6ea", "grid.linewidth": 0.6, "axes.axisbelow": True, "legend.frameon": False,
-    "svg.fonttype": "none", "svg.hashsalt": "holdfast",
+    "axes.grid": True, "grid.color": "#e3e6ea", "grid.linewidth": 0.6, "axes.axisbelow": True,
+    "legend.framealpha": 0.85, "legend.edgecolor": "none", "svg.fonttype": "none", "svg.hashsalt": "holdfast",
 }  # fmt: skip
 
 
@@ -73,8 +76,12 @@ def _needed() -> Iterator[None]:
 
 def _fill(places: np.ndarray, panels: Sequence[Panel]) -> None:
     """Draws each panel into its place; places beyond the last are left empty, without axes."""
+    colours = Colours([layer for panel in panels for layer in panel.layers])
+    named: set[str] = set()
     for place, panel in zip(places, panels, strict=False):
-        _panel(place, panel)
+        labels = {str(getattr(layer, "label", "")) for layer in panel.layers}
+        _panel(place, panel, colours, every=colours.by_value and not labels <= named)
+        named |= labels if colours.by_value else set()
     for place in places[len(panels) :]:
         place.set_axis_off()
 
@@ -91,10 +98,12 @@ def _size(figure: Figure) -> tuple[float, float]:
     return width * columns, height * rows
 
 
-def _panel(place: Any, panel: Panel) -> None:
+def _panel(place: Any, panel: Panel, colours: Colours, *, every: bool) -> None:
+    """Draws a panel; with `every` its legend names all layers, those too that leave it to another panel."""
     place.set_title(panel.title, fontsize=9, parse_math=False)  # a name may hold a dollar sign
-    for layer, slot in zip(panel.layers, slots([getattr(la, "colour", None) for la in panel.layers]), strict=True):
-        _layer(place, layer, LIGHT[slot % len(LIGHT)], panel)
+    for layer in panel.layers:
+        shown = replace(layer, legend=True) if every and isinstance(layer, (Line, Points, Bars)) else layer
+        _layer(place, shown, colours.light(layer), panel)
     if any(isinstance(la, Heatmap) and la.image for la in panel.layers):
         place.set_axis_off()
         return
@@ -102,8 +111,8 @@ def _panel(place: Any, panel: Panel) -> None:
     _axis(place, "y", panel.y)
     if panel.equal:
         place.set_aspect("equal")
-    if place.get_legend_handles_labels()[1]:
-        for text in place.legend(fontsize=7).get_texts():
+    if labels := place.get_legend_handles_labels()[1]:
+        for text in place.legend(fontsize=8.5 if len(labels) <= FEW else 7).get_texts():
             text.set_parse_math(False)
 
 
@@ -139,7 +148,11 @@ def _curve(place: Any, layer: Line | Points, colour: str, panel: Panel) -> None:
     label = layer.label if layer.legend else None
     if isinstance(layer, Line):
         marker = "o" if layer.markers else None
-        place.plot(drawn.x, drawn.y, STYLES[layer.dash], color=colour, label=label, marker=marker, markersize=3)
+        (line,) = place.plot(
+            drawn.x, drawn.y, STYLES[layer.dash], color=colour, label=label, marker=marker, markersize=3
+        )
+        if len(drawn.x) > DENSE:
+            line.set_linewidth(0.5)
         if drawn.low is not None:
             place.fill_between(drawn.x, drawn.low, drawn.high, color=colour, alpha=0.18, linewidth=0)
     else:

@@ -38,7 +38,8 @@ def curve(layer: Line | Points, panel: Panel) -> Curve:
 def _seen(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Indices of the points to draw. A screen has some thousand columns: a longer line shows the extremes of each bin.
 
-    A line that turns back, like a trajectory, keeps every k-th point of each of its pieces, and their ends.
+    A line that turns back, like a trajectory, keeps points at equal distances along each of its pieces, and their ends:
+    every k-th would be most of them where it hardly moves, and corners where it is fast.
     """
     if len(x) <= MOST:
         return np.arange(len(x))
@@ -48,13 +49,16 @@ def _seen(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         pairs = [(a + filled[0][a:b].argmin(), a + filled[1][a:b].argmax()) for a, b in itertools.pairwise(edges)]
         gaps = np.flatnonzero(np.diff(np.isnan(y).astype(int)) != 0)
         return np.unique(np.concatenate([np.ravel(pairs), gaps, gaps + 1, [0, len(x) - 1]]))
-    every = -(-len(x) // MOST_TURNING)
     breaks = np.isnan(x) | np.isnan(y)
-    place = np.arange(len(x)) - np.maximum.accumulate(
-        np.where(breaks, np.arange(len(x)), -1)
-    )  # within its piece, from 1
-    ends = np.append(breaks[1:], True)
-    return np.flatnonzero(breaks | ends | (place % every == 1 % every))
+    along = np.cumsum(np.nan_to_num(np.hypot(_share(x), _share(y))))
+    cell = np.floor(along / (along[-1] or 1.0) * MOST_TURNING)
+    starts, ends = np.append(True, breaks[:-1]), np.append(breaks[1:], True)
+    return np.flatnonzero(breaks | starts | ends | (np.diff(cell, prepend=-1.0) > 0))
+
+
+def _share(values: np.ndarray) -> np.ndarray:
+    """Each step of a line as a share of all that it spans; 0 at the first point."""
+    return np.diff(values, prepend=values[0]) / (float(np.nanmax(values) - np.nanmin(values)) or 1.0)
 
 
 def ceiling(panel: Panel) -> float:

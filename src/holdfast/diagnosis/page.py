@@ -20,8 +20,9 @@ h1{font-size:1.4rem;overflow-wrap:anywhere}h2{font-size:.85rem;letter-spacing:.0
 p{margin:.2rem 0;overflow-wrap:anywhere}
 code{display:block;background:#f0f2f5;padding:.4rem .6rem;white-space:pre-wrap;overflow-wrap:anywhere}
 .advice{border-left:3px solid #0072b2;padding-left:.8rem;margin:.8rem 0}figure{margin:1rem 0}
-svg{max-width:100%;height:auto;background:#fff}
-@media(prefers-color-scheme:dark){body{color:#dfe5ec;background:#14191f}h2{color:#9aa6b2}code{background:#222a33}}
+svg{width:100%;max-width:34rem;height:auto;background:#fff}figcaption{font-size:.9rem;color:#5f6b76}details{margin:1rem 0}
+@media(prefers-color-scheme:dark){body{color:#dfe5ec;background:#14191f}h2,figcaption{color:#9aa6b2}code{background:#222a33}
+svg{filter:invert(.91) hue-rotate(180deg)}} /* a figure drawn for a light ground, its hues kept */
 """
 
 
@@ -68,4 +69,4 @@ def _figure(found: Diagnosis) -> str:
         text = next(path for path in paths if path.suffix == ".svg").read_text(encoding="utf-8")
     # without the XML head, which names a document type on another server
     svg = re.sub(r"^.*?(?=<svg)", "", text, flags=re.DOTALL)
-    return f'<figure role="img" aria-label="{html.escape(figure.caption, quote=True)}">{svg}</figure>'
+    return f"<figure>{svg}<figcaption>{html.escape(figure.caption)}</figcaption></figure>"

@@ -7,6 +7,7 @@ is. Browsers draw MathML themselves, so that the page needs neither a network no
 from __future__ import annotations
 
 import html
+import itertools
 import re
 from dataclasses import dataclass
 
@@ -18,18 +19,19 @@ GREEK = {
     "Lam": "Λ", "Psi": "Ψ", "Phi": "Φ", "Sigma": "Σ",
 }  # fmt: skip
 SIGNS = {"<=": "≤", ">=": "≥", "->": "→", "!=": "≠", "inf": "∞"}
-RAISED = str.maketrans("0123456789+-=()ni", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱ")
+RAISED = str.maketrans("0123456789+-=().nikmtx", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾·ⁿⁱᵏᵐᵗˣ")
 LOWERED = str.maketrans("0123456789+-=()aehijklmnoprstuvx", "₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓ")
 
 _LETTER = "|".join(sorted(GREEK, key=len, reverse=True))
-_NAME = rf"(?:{_LETTER}|sup|max|min|sum|d?[A-Za-z]|[A-Z]{{2}})\d?"
+_NAME = rf"(?:{_LETTER}|sup|max|min|sum|log|d?[A-Za-z]|[A-Z]{{2}})\d?"
 _BASE = re.compile(rf"(?<![\w.])(?:{_NAME}|\d+(?:\.\d+)?)(?=[\^_])")
 _SCRIPT = re.compile(
-    rf"[\^](?:[-+]?(?:\d+(?:\.\d+)?|{_LETTER}|[A-Za-z]\b|[A-Za-z](?=[_^]))|\+)|_(?:{_LETTER}|[A-Za-z]+\d*|\d+)"
+    rf"[\^](?:-(?:\d+(?:\.\d+)?[a-z]|(?:\d+|[a-z])/\d+)\b|[-+]?(?:\d+(?:\.\d+)?|{_LETTER}|[A-Za-z]\b|[A-Za-z](?=[_^]))|\+)|_(?:{_LETTER}|[A-Za-z]+\d*|\d+)"
 )
 _SIGN = re.compile(r"<=|>=|->|!=|(?<![\w.])inf(?!\w)")
 _GREEK = re.compile(rf"(?<![\w.])({_LETTER})(\d?)(?!\w)")
 _TOKEN = re.compile(rf"\d+(?:\.\d+)?|(?:{_LETTER})(?![a-z])|[A-Za-z]+|<=|>=|->|!=|\S")
+LONGEST = 24  # characters around formulas that a phone's line has room for in one piece
 CLOSING = {"(": ")", "{": "}", "[": "]", "|": "|"}
 
 
@@ -43,9 +45,24 @@ class Scripts:
 
 
 def typeset(text: object) -> Markup:
-    """The text as HTML, everything escaped, its formulas as MathML."""
-    pieces = (_mathml(part) if isinstance(part, Scripts) else html.escape(part) for part in _parts(str(text)))
+    """The text as HTML, everything escaped, its formulas as MathML and what stands in `backticks` as code."""
+    prose = re.split(r"`([^`]+)`", str(text))  # code at the odd places
+    pieces = (f"<code>{html.escape(part)}</code>" if k % 2 else _prose(part) for k, part in enumerate(prose))
     return Markup("".join(pieces))  # each of them is escaped
+
+
+def _prose(text: str) -> str:
+    """No line ends between a formula and the sign that stands right behind or before it, as in E_m(beta)."""
+    atoms: list[str | Scripts] = []
+    for part in _parts(text):
+        atoms += [part] if isinstance(part, Scripts) else re.findall(r"\s+|\S+", part)
+    made = []
+    for space, group in itertools.groupby(atoms, key=lambda atom: isinstance(atom, str) and atom.isspace()):
+        word = [*group]
+        inner = "".join(_mathml(atom) if isinstance(atom, Scripts) else html.escape(atom) for atom in word)
+        whole = not space and len(word) > 1 and sum(len(atom) for atom in word if isinstance(atom, str)) <= LONGEST
+        made.append(f'<span class="formula">{inner}</span>' if whole else inner)
+    return "".join(made)
 
 
 def in_unicode(text: str) -> str:
@@ -102,7 +119,7 @@ def _scripts(text: str, place: int) -> tuple[str, str, int]:
     found = {"_": "", "^": ""}
     while place < len(text) and text[place] in found and not found[text[place]]:
         kind, after = text[place], text[place + 1 : place + 2]
-        if after == "{" or (after == "(" and kind == "^"):
+        if after and after in "{(":
             end = _closed(text, place + 1)
             if end is None:
                 break

@@ -13,7 +13,7 @@ import hashlib
 import importlib.util
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,14 +22,15 @@ from holdfast._drawing.palette import DARK, DARK_SCALE, LIGHT, LIGHT_SCALE
 from holdfast._files import read_regular
 from holdfast._words import duration
 from holdfast.errors import BackendError, DamagedResultError
-from holdfast.experiments.registry import ids
+from holdfast.experiments.registry import get, ids
 from holdfast.papers import PAPERS, SHORT_TITLES
 from holdfast.report.collect import Saved, find_conclusions, load_conclusions
 from holdfast.report.folder import INDEX, MOST, description, locked, replace_files
 from holdfast.report.mathematics import typeset
-from holdfast.report.story import STORIES
+from holdfast.report.printed import PRINTED
+from holdfast.report.story import STORIES, WORDS
 from holdfast.report.traces import figure_data
-from holdfast.report.words import is_on_data, number, shown
+from holdfast.report.words import is_on_data, number, on_data, sentences, shown
 from holdfast.results import MANIFEST, Result
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 TITLES = {**PAPERS, "own": "Experiments of your own"}
 MARKS = {"met": "✓", "not met": "✗", "undecided": "?"}
+LONGEST, MOST_TABLES = 24, 3  # rows of a table, and tables of a section, that are shown without being asked for
 
 
 def write_page(
@@ -111,7 +113,7 @@ def _write(store: Path, out: Path, preset: str | None, fingerprint: str) -> list
         sections.append(section)
         files[f"data/{one.result.experiment}.js"] = data
         files |= {f"raw/{one.result.experiment}/{name}": content for name, content in one.files.items()}
-    files[INDEX] = _render(sections, damage, fingerprint)
+    files[INDEX] = _render(sections, damage, fingerprint, _missing({section["id"] for section in sections}))
     replace_files(out, files, damage)
     return damage
 
@@ -136,9 +138,10 @@ def _section(result: Result, figures: list[dict[str, Any]], files: list[str]) ->
         "id": result.experiment,
         "page": result.page,
         "claims": result.claims,
-        "on_data": [note for note in result.page.notes if is_on_data(note)],
+        "on_data": [on_data(note) for note in result.page.notes if is_on_data(note)],
         "notes": [note for note in result.page.notes if not is_on_data(note)],
         "figures": figures,
+        "printed": PRINTED.get(result.experiment),
         "config": {key: shown(value) for key, value in result.config.items()},
         "provenance": {
             "holdfast": f"{p.version}, commit {p.commit or 'unknown'}",
@@ -170,12 +173,13 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number, "duration": duration, "typeset": typeset}
+    environment.filters |= {"number": number, "duration": duration, "typeset": typeset, "sentences": sentences}
     return environment
 
 
-def _render(sections: list[dict[str, Any]], damage: list[str], fingerprint: str) -> bytes:
-    known = ids()
+def _render(
+    sections: list[dict[str, Any]], damage: list[str], fingerprint: str, missing: Sequence[dict[str, Any]] = ()
+) -> bytes:
     papers = [
         {
             "key": key,
@@ -184,7 +188,6 @@ def _render(sections: list[dict[str, Any]], damage: list[str], fingerprint: str)
             "sections": chosen,
             "count": _count(chosen),
             "story": _story(key, chosen),
-            "missing": [id for id in known if id.startswith(f"{key}-") and id not in {s["id"] for s in chosen}],
         }
         for key, title in TITLES.items()
         if (chosen := [s for s in sections if s["page"].paper == key])
@@ -194,6 +197,10 @@ def _render(sections: list[dict[str, Any]], damage: list[str], fingerprint: str)
         .get_template("index.html")
         .render(
             papers=papers,
+            missing=missing,
+            words=WORDS,
+            longest=LONGEST,
+            most=MOST_TABLES,
             count=_count(sections),
             experiments=len(sections),
             presets=sorted({s["page"].preset for s in sections}),
@@ -205,6 +212,16 @@ def _render(sections: list[dict[str, Any]], damage: list[str], fingerprint: str)
     )
     # half a character has no bytes, and a name or a path may hold one
     return text.encode("utf-8", "backslashreplace")
+
+
+def _missing(there: set[str]) -> list[dict[str, Any]]:
+    """The experiments that have no section, paper by paper."""
+    absent = [get(id) for id in ids() if id not in there]
+    return [
+        {"title": title, "experiments": chosen}
+        for key, title in PAPERS.items()
+        if (chosen := [experiment for experiment in absent if experiment.paper == key])
+    ]
 
 
 def _story(paper: str, sections: list[dict[str, Any]]) -> dict[str, Any] | None:

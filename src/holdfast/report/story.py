@@ -23,6 +23,24 @@ class Story:
     panels: Sequence[int]
 
 
+WORDS = {
+    "width m": "how many units or modes a model has. Claims on approximation are about what happens as m grows.",
+    "memory M(t), rho(t)": "how much an input from t steps ago still moves the output. Exponential memory falls like 0.9^t, "
+    "polynomial memory like (t+1)^-1.5: much more slowly in the end.",
+    "mode, eigenvalue, rate": "a linear recurrence is a sum of modes. Each multiplies its state by an eigenvalue lam at "
+    "every step, so that it falls like e^{-rate t}; the boundary of stability is |lam| = 1, rate 0.",
+    "perturbation beta, error E_m(beta)": "the weights of a model of width m are moved by up to beta, and E_m(beta) is the "
+    "largest distance from the target that comes of it. E_m(0) is the error of the model as it is.",
+    "radius": "the largest beta at which E_m(beta) is still below a quarter of the target's norm.",
+    "stable, unstable": "stable: models approximate the target, and their radii do not shrink as m grows. Unstable: they do. "
+    "Judged by the slope of log radius in log m and its interval of 95%; inconclusive where that holds both.",
+    "functional norm": "the largest error over all inputs up to 1 and all times; the papers' own measure is a sample of it.",
+    "parameterization f": "a weight w is trained and the eigenvalue f(w) is used. Direct: f(w) = w. Exp, softplus, tanh, "
+    "inverse and best (the third paper's, -1/(a w^2 + b)) keep every w on the stable side; relu and clip cut off.",
+    "gradient over weight": "|dLoss/dw| / |w|, the size of a training step against what it changes.",
+    "recurrent rate": "the learning rate of the recurrent weights, where it is not that of the others.",
+    "met, not met, undecided": "whether the numbers computed here agree with the sentence. Undecided: they could not tell.",
+}
 STORIES = {
     "iat": Story(
         (
@@ -32,8 +50,8 @@ STORIES = {
             "their weights are moved a little, then the target's memory decays exponentially. Slower memory can be "
             "approximated, but not stably.",
             "In the figure a line is a network of width m fitted to a target, and its error when the recurrent weights "
-            "move by beta. Where the target decays like 0.9^t (left) all widths break at about the same beta. Where it "
-            "decays like (t+1)^-1.5 (right) each wider network fits better and breaks earlier. The way out is to learn "
+            "move by beta. Where the target decays like 0.9^t (first panel) all widths break at about the same beta. Where it "
+            "decays like (t+1)^-1.5 (second) each wider network fits better and breaks earlier. The way out is to learn "
             "other weights: rates f(w) that no w makes unstable.",
         ),
         "iat-fig1",
@@ -62,9 +80,9 @@ STORIES = {
             "It is the weights' curse, not the model's. Let w be learned and lam = f(w) be used, with an f that keeps every "
             "w on the stable side and slows down near the boundary: then an error of beta in the weights costs at most "
             "g(beta), however slow the mode. Exponential, softplus and the paper's own f = -1/(a w^2 + b) do this.",
-            "In the figure the target decays like (t+1)^-1.1. Direct weights (left) break at their slowest rate, earlier "
-            "with every width; softplus weights (right) turn up at one beta for all. The paper's f also keeps the gradient "
-            "in proportion to the weight, so that larger learning rates train.",
+            "In the figure the target decays like (t+1)^-1.1. Direct weights (first panel) break at their slowest rate, "
+            "earlier with every width; softplus weights (second) turn up at one beta for all. The paper's f also keeps the "
+            "gradient in proportion to the weight, so that larger learning rates train.",
         ),
         "stable-fig1",
         "functional-norm",

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from holdfast._drawing.palette import slots
+from holdfast._drawing.colours import Colours
 from holdfast._drawing.prepare import ceiling, curve
 from holdfast.figures import Axis, Bars, Figure, Heatmap, Layer, Line, Panel, Points, Rule
 from holdfast.report.mathematics import in_unicode
 
-SCALE = 4  # values of one quantity from which on they are colours of a scale
 DIGITS = 6  # kept of each number on the page; the raw data have all
 
 
@@ -28,45 +25,13 @@ def figure_data(figure: Figure) -> dict[str, Any]:
     }
 
 
-class Colours:
-    """The colour of each layer of a figure: a slot of the palette, or a place from 0 to 1 on a scale.
-
-    Layers called by values of one quantity ("m = 4", "m = 8", ...) lie on the scale, in the order of the values; there
-    may be more of them than the palette has colours.
-
-    Args:
-        layers: all layers of the figure.
-    """
-
-    def __init__(self, layers: Sequence[Layer]) -> None:
-        drawn = [layer for layer in layers if isinstance(layer, (Line, Points, Bars))]
-        self._names = list(dict.fromkeys(layer.label for layer in drawn if layer.colour is None))
-        slots_taken = [*(layer.colour for layer in drawn if layer.colour is not None), *[None] * len(self._names)]
-        self._slots = dict(zip(self._names, slots(slots_taken)[len(slots_taken) - len(self._names) :], strict=True))
-        values = [re.fullmatch(r"(\S+) = (-?\d+(?:\.\d+)?(?:e-?\d+)?)", name) for name in self._names]
-        known = [match for match in values if match]
-        self._scale: dict[str, float] = {}
-        if len(known) == len(self._names) >= SCALE and len({match.group(1) for match in known}) == 1:
-            ordered = sorted(self._names, key=lambda name: float(name.split(" = ")[1]))
-            self._scale = {name: k / (len(ordered) - 1) for k, name in enumerate(ordered)}
-
-    def of(self, layer: Layer) -> dict[str, Any]:
-        """What a trace of the `layer` says of its colour."""
-        if not isinstance(layer, (Line, Points, Bars)):
-            return {"slot": 0}
-        if layer.colour is not None:
-            return {"slot": layer.colour}
-        place = {"scale": round(self._scale[layer.label], 4)} if layer.label in self._scale else {}
-        return {"slot": self._slots[layer.label], **place}
-
-
 def panel_data(panel: Panel, colours: Colours | None = None) -> dict[str, Any]:
     """Axes, and traces with a colour each; a picture is pixels instead."""
     pictures = [layer for layer in panel.layers if isinstance(layer, Heatmap) and layer.image]
     if pictures:
         return {"title": panel.title, "label": pictures[0].label, "picture": _pixels(pictures[0].z)}
     colours = colours or Colours(panel.layers)
-    traces = [t for layer in panel.layers for t in _traces(layer, colours.of(layer), panel)]
+    traces = [t for layer in panel.layers for t in _traces(layer, _look(layer, colours), panel)]
     monotone = all(bool((np.diff(la.x) >= 0).all()) for la in panel.layers if isinstance(la, Line))
     return {
         "title": panel.title,
@@ -79,6 +44,13 @@ def panel_data(panel: Panel, colours: Colours | None = None) -> dict[str, Any]:
     }
 
 
+def _look(layer: Layer, colours: Colours) -> dict[str, Any]:
+    """What a trace of the layer says of its colour, and whether the legend names it."""
+    slot, place = colours.place(layer)
+    shown = {"slot": slot, "showlegend": getattr(layer, "legend", True) or colours.by_value}
+    return shown if place is None else {**shown, "scale": round(place, 4)}
+
+
 def _traces(layer: Layer, colour: dict[str, Any], panel: Panel) -> list[dict[str, Any]]:
     if isinstance(layer, (Line, Points)):
         return _curve(layer, colour, panel)
@@ -87,7 +59,7 @@ def _traces(layer: Layer, colour: dict[str, Any], panel: Panel) -> list[dict[str
         bars = {"type": "bar", "name": in_unicode(layer.label), "x": list(layer.names), "y": numbers(y), **colour}
         if layer.low is not None and layer.high is not None:
             bars["error_y"] = _errors(y, layer.low, layer.high)
-        return [{**bars, "showlegend": layer.legend}]
+        return [bars]
     if isinstance(layer, Heatmap):
         z = layer.z.astype(np.float64)
         shown = np.log10(np.where(z > 0, z, np.nan)) if layer.log else z
@@ -108,7 +80,7 @@ def _curve(layer: Line | Points, colour: dict[str, Any], panel: Panel) -> list[d
         around = np.concatenate([drawn.x[there], drawn.x[there][::-1]])
         edge = np.concatenate([drawn.high[there], drawn.low[there][::-1]])
         traces.append({**common, "role": "band", "name": name, "x": numbers(around), "y": numbers(edge)})
-    main = {**common, "name": name, "x": x, "y": numbers(drawn.y), "showlegend": layer.legend}
+    main = {**common, "name": name, "x": x, "y": numbers(drawn.y)}
     if isinstance(layer, Line):
         main |= {"mode": "lines+markers" if layer.markers else "lines", "dash": layer.dash}
     else:

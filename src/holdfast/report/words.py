@@ -6,6 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+LONG = 350  # characters of an explanation that are read at once
+WHOLE = 1_000_000  # below it a whole number is written with all its digits, of whatever type
+DATA = "Data: "  # what a note on the data of an experiment begins with
+
 
 def shown(value: Any) -> str:
     """A setting of any kind."""
@@ -17,21 +21,40 @@ def shown(value: Any) -> str:
 
 
 def is_on_data(note: str) -> bool:
-    """Whether a note says that other data than the paper's were used, or none: it then stands above everything."""
-    return any(words in note for words in ("stand in for", "stands in for", "not on this machine"))
+    """Whether a note says which data were used, or that others than the paper's were: it then stands above everything."""
+    others = ("stand in", "stands in", "not on this machine", "not at hand")
+    return note.startswith(DATA) or any(words in note for words in others)
+
+
+def on_data(note: str) -> tuple[str, str]:
+    """A note on data as a heading of one or two words, and the rest."""
+    if not note.startswith(DATA):
+        return "Other data", note
+    return "Part of the data" if ", part: " in note else "Data", note.removeprefix(DATA)
+
+
+def sentences(text: str) -> tuple[str, str]:
+    """A text as what is read at once and what is read if wanted: all of a short one, a short first sentence of a long one."""
+    first, _, rest = text.partition(". ")
+    if len(text) <= LONG:
+        return text, ""
+    return (first + ".", rest) if len(first) <= LONG else ("", text)
 
 
 def number(value: Any) -> str:
     """Four digits, as people write them."""
     if value is None:
         return "–"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not isinstance(value, (int, float)):
         return str(value)
     if math.isnan(value):
         return "not a number"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
-    text = f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+    whole = isinstance(value, int) or (value.is_integer() and abs(value) < WHOLE)
+    text = f"{int(value):,}" if whole else f"{value:.4g}"
     if "e" in text:
         mantissa, exponent = text.split("e")
         power = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))

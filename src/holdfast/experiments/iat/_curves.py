@@ -25,6 +25,7 @@ MEASURES: dict[str, dict[str, Any]] = {
         "scope": "all", "norm": "max-abs", "ball": "sphere", "metric": "mean-square", "running_maximum": True,
     },
 }  # fmt: skip
+UNSTABLE = "Unstable would be lines that turn up at smaller beta the wider the network is."  # for captions
 SHARE = 0.125  # of the target's norm: an error at beta = 0 that still counts as an approximation
 
 

@@ -108,7 +108,7 @@ def _claim(activation: str, verdicts: _sums.Verdicts, rate: str, name: str) -> C
     return Claim.decide(
         f"{WORDS[activation]}, {extra}" if extra else WORDS[activation],
         f"{WORDS[activation]} RNNs approximate the polynomial target stably with softplus and not without it "
-        f"({MEASURES[name]} perturbed, {'the common' if rate == 'paper rate' else 'a chosen'} learning rate)",
+        f"(perturbed: {MEASURES[name]}; {'the common' if rate == 'paper rate' else 'a chosen'} learning rate)",
         _curves.decided(*((pair[f], wanted) for f, wanted in EXPECTED.items())),
         {k: v for f in FORMS for k, v in _sums.numbers(pair[f], f"{FORMS[f]}: ").items()},
         otherwise=_sums.why({FORMS[f]: pair[f] for f in FORMS})
@@ -170,7 +170,8 @@ def _figures(groups: dict[tuple[str, str, str], list[Unit]]) -> list[Figure]:
     return [
         Figure(
             "recurrent-weights",
-            "Error against the size of the perturbation of the recurrent weights, a line a width, the median of the seeds.",
+            f"One line for each width: the error when the recurrent weights move by up to beta, the median of the seeds. "
+            f"{_curves.UNSTABLE}",
             panels("recurrent", (1e-2, 1e2)),
         ),
         Figure("all-weights", "The same with all weights perturbed.", panels("all", (1e-2, 1e2))),

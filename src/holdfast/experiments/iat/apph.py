@@ -57,7 +57,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         ),
         Claim.decide(
             "no memory",
-            "It has no memory of past inputs: every probe gives 0 after t = 0",
+            "The identity has no memory of past inputs: every probe gives 0 after t = 0",
             max(left.values()) == 0,
             {f"largest memory after t = 0, {probe}": value for probe, value in left.items()},
             paper={f"largest memory after t = 0, {probe}": 0.0 for probe in PROBES},
@@ -66,7 +66,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         ),
         Claim.decide(
             "first input",
-            "Changing x_0 changes no later output",
+            "Changing x_0 changes no later output of the identity",
             changed == 0,
             {"largest change after t = 0": changed},
             otherwise="A later output moved.",

@@ -161,7 +161,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         ),
         Claim.decide(
             "remark 3.3",
-            "Hence RNNs have decaying memory (Remark 3.3)",
+            "RNNs have decaying memory, as the paper concludes from that continuity (Remark 3.3)",
             left < 1e-3,
             {f"smallest |dh_1/dt| in the last quarter, up to t = {network['time'][-1]:g}": left},
             otherwise="The tanh network of Fig. 11, whose W = [[1, 1], [-4, -3]] is Hurwitz, keeps moving for ever after "
@@ -223,10 +223,9 @@ def _figure(families: Arrays, network: Arrays, hold: Arrays, spikes: Arrays) -> 
         ),
     ]
     caption = (
-        "Left: the largest memory of three families; e^(-t/m) does not decay uniformly. Middle: a tanh network with Hurwitz "
-        "W that never comes to rest. Right: the peak-hold operator forgets nothing though its memory function is 0, and "
-        "the spikes' "
-        "memory function stays 1 though old inputs count less and less."
+        "First panel: the largest memory of three families; e^(-t/m) does not decay uniformly. Second: a tanh network with "
+        "Hurwitz W that never comes to rest. Third: the peak-hold operator forgets nothing though its memory function is 0, "
+        "and the spikes' memory function stays 1 though old inputs count less and less."
     )
     return Figure("memory", caption, panels, columns=3)
 

@@ -123,7 +123,8 @@ def _figures(units: Sequence[Unit]) -> list[Figure]:
     return [
         Figure(
             "perturbation",
-            "Error against the size of the perturbation, a line a width, medians of the seeds. The paper has beta up to 0.34.",
+            f"One line for each width: the error when the weights move by up to beta, medians of the seeds. {_curves.UNSTABLE} "
+            "The paper has beta up to 0.34.",
             panels,
             columns=3,
         ),

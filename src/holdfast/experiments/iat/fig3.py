@@ -151,10 +151,15 @@ def _figures(
         for k, (t, found) in enumerate(students.items())
     ]
     return [
-        Figure("memory", "Memory functions of the teachers that were kept, and of the others.", panels),
+        Figure(
+            "memory",
+            "Memory of the teachers that were kept, and of the others: straight lines are exponential.",
+            panels,
+        ),
         Figure(
             "perturbation",
-            "Students' errors against the size of the perturbation of all weights: a panel a teacher, a line a width.",
+            f"One panel for each teacher, one line for each width of its students: their error when all weights move by up to "
+            f"beta. {_curves.UNSTABLE}",
             curves,
             columns=3,
         ),

@@ -31,7 +31,7 @@ def _decays(model: str, found: Sequence[words.Judged], why: str) -> Claim:
     largest = {word: max(j.ratio(word) for j in own) for word in _sentiment.PLAIN}
     return Claim.decide(
         model,
-        f"The memory of plain words decays in the {model}: M({LATE})/M({EARLY}) < {LEFT:g} for good and bad, in every seed",
+        f"The memory of plain words decays in the {model}: M({LATE})/M({EARLY}) < {LEFT:g} for 'good' and 'bad', in every seed",
         None if why else max(largest.values()) < LEFT,
         {
             **{f"largest M({LATE})/M({EARLY}), {word}": value for word, value in largest.items()},
@@ -47,8 +47,8 @@ def _slower(model: str, found: Sequence[words.Judged], why: str) -> Claim:
     slower = sum(j.ratio(_sentiment.ODD) > max(j.ratio(word) for word in _sentiment.PLAIN) for j in own)
     return Claim.decide(
         f"ha, {model}",
-        f"In the {model} the memory of 'ha' does not decay as fast: its M({LATE})/M({EARLY}) is larger than those of good and "
-        "bad, in every seed",
+        f"In the {model} the memory of 'ha' does not decay as fast: its M({LATE})/M({EARLY}) is larger than those of "
+        "'good' and 'bad', in every seed",
         None if why else slower == len(own),
         {"seeds where it is larger": slower, "seeds": len(own)},
         otherwise=why

@@ -43,8 +43,8 @@ def _faster(model: str, found: Sequence[words.Judged], why: str) -> Claim:
             numbers[f"smallest, encoder, {word}"] = min(j.ratio(word) for j in encoder.values())
     return Claim.decide(
         model,
-        f"Of good and bad the {model} keeps less than the transformer encoder: M({LATE})/M({EARLY}) is smaller for both words, "
-        "in every seed",
+        f"Of the words 'good' and 'bad' the {model} keeps less than the transformer encoder: M({LATE})/M({EARLY}) is smaller "
+        "for both, in every seed",
         None if why else won == len(own),
         numbers,
         otherwise=why

@@ -97,7 +97,7 @@ def _figures(config: Config, units: Sequence[Unit], errors: dict[int, list[np.nd
         at = "some" if key == "vandermonde" else "step"
         curves = [Line(f"N = {m}", a[at], a[key], colour=c) for c, (m, a) in enumerate(first.items())]
         panels.append(Panel(f"Rank of {name}", x, Axis(f"rank of {name}"), curves))
-    basis = [Line("Psi_k", step, next(iter(first.values()))["basis"], colour=0)]
+    basis = [Line("Psi_k", step, next(iter(first.values()))["basis"], colour=0, legend=False)]
     panels.append(Panel("Rank of Psi_k", x, Axis("rank of Psi_k"), basis))
     caption = (
         "Inputs of 32 Haar functions rebuilt at each step from the state of that step: error (median and range over the "

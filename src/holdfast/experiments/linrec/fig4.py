@@ -124,8 +124,8 @@ def _against_modes(config: Config, grid: Grid) -> Figure:
             lines.append(Line(f"ring ({r:g}, 1)", modes, middle, low=low, high=high, colour=k, markers=True))
         panels.append(Panel("", Axis("number of modes N", log=True), y, lines))
     caption = (
-        "Left: error over the images, median and range over draws of the eigenvalues. Right: condition number, infinite "
-        "(triangles at the upper edge) below N = 784 and wherever rounding hides it."
+        "First panel: error over the images, median and range over draws of the eigenvalues. Second: condition number, "
+        "infinite (triangles at the upper edge) below N = 784 and wherever rounding hides it."
     )
     return Figure("modes-and-ring", caption, panels)
 

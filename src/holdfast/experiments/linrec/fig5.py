@@ -59,7 +59,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         ),
         Claim.decide(
             "condition",
-            "In this setting the condition number of the Vandermonde matrix is 1",
+            "With the 784-th roots of unity the condition number of the Vandermonde matrix is 1",
             abs(float(full["condition"]) - 1) < EXACT,
             {"condition of V'V": float(full["condition"])},
             paper={"condition of V'V": 1.0},

@@ -217,10 +217,15 @@ def _figures(units: Sequence[Unit]) -> list[Figure]:
         for k, u in enumerate(units)
     ]  # fmt: skip
     return [
-        Figure("trajectories", "Validation trajectories: the MLP's outputs and the truth (dashed).", panels),
+        Figure(
+            "trajectories",
+            "Validation trajectories, a colour for each: the MLP's outputs, and the truth dashed.",
+            panels,
+        ),
         Figure(
             "learning",
-            "Left: training loss over the steps. Right: validation error by place in the sequence, the worse of both outputs.",
+            "First panel: training loss over the steps. Second: validation error by place in the sequence, the worse of both "
+            "outputs.",
             [
                 Panel("Training", Axis("step"), Axis("mean squared error / variance", log=True), curves),
                 Panel(

@@ -116,7 +116,8 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         ),
         Claim.decide(
             "exact",
-            "At t = k it gives the inputs up to k back from the state x_k alone, k read off the counting state (eq. 27 to 31)",
+            "At t = k the extension gives the inputs up to k back from the state x_k alone, k read off the counting state (eq. "
+            "27 to 31)",
             worst < EXACT,
             {"largest relative error": worst, "steps": float(len(a["error"]))},
             otherwise="Some inputs come back with more than rounding.",

@@ -63,7 +63,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         ),
         Claim.decide(
             "complex",
-            "With roots of unity as eigenvalues it is exactly 1, whatever N is",
+            "With roots of unity as eigenvalues the condition number of V is exactly 1, whatever N is",
             unit < 1e-10,
             {"largest distance from 1": unit},
             paper={"largest distance from 1": 0.0},

@@ -122,7 +122,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         ),
         Claim.decide(
             "inputs",
-            "With it, inputs of unknown length are rebuilt from the state alone",
+            "With the number of steps so read, inputs of unknown length are rebuilt from the state alone",
             bool((inputs["read"] == inputs["length"]).all()) and float(inputs["error"].max()) < EXACT,
             {"sequences": float(len(inputs["length"])), "largest relative error": float(inputs["error"].max())},
             otherwise="Some length was misread, or its inputs are off by more than rounding.",

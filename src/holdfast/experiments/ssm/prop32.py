@@ -63,7 +63,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         ),
         Claim.decide(
             "output",
-            "Hence the outputs are within eps for every input bounded by 1",
+            "The outputs of such a layer are within eps for every input bounded by 1",
             max(output.values()) <= 1,
             {f"largest error / eps, {name}": value for name, value in output.items()},
             otherwise="A small sup error of the kernel alone does not bound the output: its sum over the lags does.",

@@ -70,7 +70,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         ),
         Claim.decide(
             "bound",
-            "It stays within the modulus of f over half a cell plus T (max f - min f) / terms",
+            "The error of a five-layer network stays within the modulus of f over half a cell plus T (max f - min f) / terms",
             within,
             {"largest error / bound": max(float(a["error"] / a["bound"]) for a in found.values())},
             otherwise="Some measured error exceeds the bound.",
@@ -117,7 +117,7 @@ def _figure(config: Config, found: dict[tuple[str, int, int], Arrays], growth: d
         Panel("Error", Axis("digits"), Axis("measured sup error", log=True), lines),
         Panel("Width", Axis("sequence length T"), Axis("hidden units", log=True), widths),
     ]
-    caption = "Left: the error falls with every digit. Right: the width grows exponentially with the length."
+    caption = "First panel: the error falls with every digit. Second: the width grows exponentially with the length."
     return Figure("errors", caption, panels)
 
 

@@ -301,7 +301,7 @@ def _influences(memory: dict[str, list[Unit]], config: Config) -> Figure:
         panels.append(Panel(", ".join(NAMES[kind] for kind in chosen), *axes, layers))
     caption = (
         "Mean influence of each lag on the last output of random models. The RNN's falls on a straight line, the TCN's ends "
-        "at its receptive field, the transformer's is level; right, their improved versions."
+        "at its receptive field, the transformer's is level; second panel, their improved versions."
     )
     return Figure("influence", caption, panels)
 

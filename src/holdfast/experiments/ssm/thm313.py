@@ -217,8 +217,8 @@ def _figure(layers: dict[str, np.ndarray], stacks: Sequence[Unit]) -> Figure:
     )
     caption = (
         "An output settles at the smaller of its input's rate and the layer's own; a stack at the smallest of its "
+        "layers'."
     )
-    "layers'."
     return Figure("rates", caption, [first, second])
 
 

@@ -199,7 +199,11 @@ def conclude(config: Config, units: Sequence[Unit], facts: Facts) -> Conclusion:
             [compare.accuracy_panel(facts.title, found)],
             columns=1,
         ),
-        compare.curves("curves", "First seed, all weights at one learning rate.", both["same rate"]),
+        compare.curves(
+            "curves",
+            "The first seed, all weights at one learning rate: loss, and gradient over weight, by step.",
+            both["same rate"],
+        ),
     ]
     return Conclusion(claims, figures, [_table(found, authors, facts)], _notes(config, units, facts))
 

@@ -26,6 +26,7 @@ TEXTS = {
     "wikitext-2": "WikiText-2 by word",
     "wikitext-103": "WikiText-103 by word",
 }
+OTHER_TEXTS = "The paper's text is WikiText-103, which takes a machine of another size: other texts stand in for it."
 
 
 @dataclass(frozen=True)
@@ -209,6 +210,7 @@ def notes(units: Sequence[Unit]) -> list[str]:
     stand_in = "Shakespeare's text is not on this machine: Python's manual stands in."
     return [
         *([stand_in] if config["data"] == "manual" else []),
+        *([] if any(unit.config["data"] == "wikitext-103" for unit in units) else [OTHER_TEXTS]),
         *(f"Data: {text}." for text in data),
         f"Models: width {config['width']}, {config['depth']} Hyena-type blocks, {config['state']} real modes each, "
         f"{config['steps']:,} steps of {config['batch']} windows of {config['length']} tokens, warm-up {config['warmup']} "

@@ -130,8 +130,8 @@ def _figure(found: dict[tuple[str, str], Arrays]) -> Figure:
         panels.append(Panel(f"{time.capitalize()} time", Axis("beta", log=True), Axis("g(beta)", log=True), layers))
     caption = (
         "The modulus g(beta): lines as stated, points by search over all weights. Direct, relu and the discrete best "
+        "with b = 0.5 have none."
     )
-    "with b = 0.5 have none."
     return Figure("moduli", caption, panels)
 
 

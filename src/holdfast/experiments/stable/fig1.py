@@ -202,7 +202,8 @@ def _figures(curves: _sums.Families, exact: _sums.Families) -> list[Figure]:
         Figure(
             "recurrent-weights",
             "Error against the size of the perturbation of the recurrent weights. Direct: the curves of wider models begin "
-            "lower, turn up earlier and cross those of narrower ones. Softplus: no curve blows up. S4: one line a state size.",
+            "lower, turn up earlier and cross those of narrower ones. Softplus: no curve blows up. S4: a line for each "
+            "state size.",
             panels({NAMES[name]: curves[name, RECURRENT] for name in NAMES}),
             columns=3,
         ),

@@ -26,7 +26,7 @@ BEST = {"best, b = 0.5": 0.5, "best, b = 1": 1.0}
 OTHERS = ("direct", "relu", "exp", "softplus", "tanh")  # those of the paper's Table 1, and none at all
 BESIDE = "inverse"  # not in the paper: shown, and no part of its claim
 NAMES = (*BEST, *OTHERS, BESIDE)
-PAPER, CHOSEN = "the paper's rate", "chosen rate"
+PAPER, CHOSEN = "the paper's rate", "the chosen rate"
 ENOUGH, SEEDS = 4, 5  # seeds in which best has to be smallest, of how many at least
 Runs = Mapping[tuple[str, str, int], Arrays]
 

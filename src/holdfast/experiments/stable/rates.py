@@ -143,8 +143,9 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         f"Rates are tried by bisection on a grid of factors of 2 from {config['lowest']:.2g} to {top:.3g}: the largest "
         "that trains, where the next does not. Where not even the lowest trains, half of it is drawn.",
         f"{config['states']} real modes, AdamW with a warm-up of a tenth of {config['steps']} steps and a cosine to 0, "
-        f"clipping at 1, batch {config['batch']}, sequences of 4 tau steps. Left: the other weights stay at {config['lr']:g}. "
-        f"Eigenvalues start with rates from 1/(4 tau) to {FASTEST:g}, input weights so that every mode has the same variance.",
+        f"clipping at 1, batch {config['batch']}, sequences of 4 tau steps. First panel: the other weights stay "
+        f"at {config['lr']:g}. Eigenvalues start with rates from 1/(4 tau) to {FASTEST:g}, input weights so that "
+        "every mode has the same variance.",
     ]
     return Conclusion(claims, [_figure(found, config, floor)], [_table(found, units, config, slopes)], notes)
 
@@ -233,7 +234,8 @@ def _figure(found: Rates, config: Config, floor: float) -> Figure:
         panels.append(Panel(f"Rate of {of}", *axes, layers))
     caption = (
         "The largest learning rate that still trains, by the memory length of the task. Points are seeds, lines their "
-        "geometric means, bands 2 standard errors. Left the rate of the recurrent weights alone, right that of all weights."
+        "geometric means, bands 2 standard errors. First panel: the rate of the recurrent weights alone; second: that of "
+        "all weights."
     )
     return Figure("largest-rates", caption, panels)
 

@@ -242,7 +242,9 @@ def _ratios(units: Sequence[Unit]) -> Figure:
         )
     names = ", ".join(f"{k} {name}" for k, name in enumerate(ACTIVATIONS))
     panel = Panel("", Axis(names), Axis("measured / bound", log=True, limits=(1e-3, 3)), [*layers, Rule("", y=1.0)])
-    return Figure("ratios", "Largest measured memory over the bound, a point a model: all lie below 1.", [panel])
+    return Figure(
+        "ratios", "Largest measured memory over the bound, one point for each model: all lie below 1.", [panel]
+    )
 
 
 def _consequences(fits: Arrays, held: dict[float, Arrays]) -> Figure:

@@ -84,7 +84,8 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         ),
         Claim.decide(
             "any approximation",
-            "They are bounded for any approximation, as the theorem's wording has it: least squares on equally spaced rates",
+            "The sums |c_i| / |f(w_i)| are bounded for any approximation, as the theorem's wording has it: least squares on "
+            "equally spaced rates",
             max(mass["least squares"]) < BOUNDED * mass["least squares"][0],
             {f"sum at m = {m}": v for m, v in zip(config["widths"], mass["least squares"], strict=True)},
             otherwise="They grow without limit. The proof assumes eq. 57, which the theorem does not say: a family of sums "

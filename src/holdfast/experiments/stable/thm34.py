@@ -190,9 +190,9 @@ def _figure(found: dict[tuple[str, str], Arrays]) -> Figure:
         y = Axis("gradient / bound", log=True, limits=(1e-6, 3))
         panels.append(Panel(words, Axis("bound", log=True), y, [*points, Rule("", y=1.0)]))
     caption = (
-        "Gradients of recurrent weights over their bounds, a point a mode of a random or trained model: none lies "
+        "Gradients of recurrent weights over their bounds, one point for each mode of a random or trained model: none lies "
+        "above 1."
     )
-    "above 1."
     return Figure("gradients", caption, panels)
 
 

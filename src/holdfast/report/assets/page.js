@@ -68,7 +68,7 @@ const holdfast = (() => {
     if (raw.type === "heatmap") {
       return { ...raw, colorscale: "Viridis", colorbar: { title: { text: raw.name, side: "right" }, thickness: 12, outlinewidth: 0 } };
     }
-    if (raw.type === "bar") return { ...raw, marker: { color: ink } };
+    if (raw.type === "bar") return { ...raw, marker: { color: ink }, error_y: raw.error_y && { ...raw.error_y, color: style("--ink"), thickness: 1.2 } };
     const common = { type: raw.type, name: raw.name, x: raw.x, y: raw.y, legendgroup: raw.legendgroup };
     if (raw.role === "band") {
       return { ...common, fill: "toself", fillcolor: faint(ink, 0.16), line: { width: 0 }, mode: "lines", showlegend: false, hoverinfo: "skip" };
@@ -81,28 +81,35 @@ const holdfast = (() => {
       line: { color: ink, width: raw.x.length > 2000 ? 1 : 2, dash: dashes[raw.dash] || "solid" }, marker: { color: ink, size: raw.mode === "markers" ? 8 : 5 } };
   }
 
-  // powers of ten alone where there are enough of them: between them plotly writes a crowd of 2s and 5s
-  function decades(spec, values) {
-    if (!spec.log) return undefined;
+  // powers of ten alone where there are enough of them; else 1, 2 and 5 in full: by itself plotly writes a crowd of tiny digits
+  function ticks(spec, values) {
+    if (!spec.log) return {};
     const seen = spec.range ? spec.range.map((v) => 10 ** v) : values.filter((v) => v > 0);
-    const span = Math.log10(seen.reduce((a, b) => Math.max(a, b), 0) / seen.reduce((a, b) => Math.min(a, b), Infinity));
-    return span > 1.5 ? Math.max(1, Math.ceil(span / 6)) : undefined;
+    const high = seen.reduce((a, b) => Math.max(a, b), 0), low = seen.reduce((a, b) => Math.min(a, b), Infinity), span = Math.log10(high / low);
+    const enough = Math.floor(Math.log10(high)) - Math.ceil(Math.log10(low)) >= 2 || (span > 1.5 && low < 1e-3);
+    if (enough) return { dtick: Math.max(1, Math.ceil(span / 6)) };
+    return { dtick: span > 0.5 ? "D2" : undefined, tickformat: low < 1e-3 ? "~e" : high >= 1e4 ? "~s" : "~r" };
   }
 
   function axis(spec, values) {
     const narrow = window.matchMedia("(max-width: 40rem)").matches;
     return { title: { text: spec.label, standoff: narrow ? 4 : 8, font: { size: narrow ? 11 : 12 } }, type: spec.log ? "log" : undefined, range: spec.range || undefined,
       gridcolor: style("--line"), linecolor: style("--line"), zeroline: false, exponentformat: "power", showexponent: "all",
-      dtick: decades(spec, values), automargin: true, tickfont: { size: 11 } };
+      ...ticks(spec, values), automargin: true, tickfont: { size: 11 }, ticks: "outside", ticklen: 4, tickcolor: "rgba(0,0,0,0)" };
   }
 
   function layout(panel) {
-    const rules = panel.rules.map((rule) => ({ type: "line", line: { color: style("--soft"), width: 1, dash: "dot" }, label: { text: rule.label, font: { size: 11 } },
+    const top = panel.traces.flatMap((raw) => raw.y || []).reduce((a, b) => Math.max(a, b), -Infinity);
+    const rules = panel.rules.map((rule) => ({ type: "line", line: { color: style("--soft"), width: 1, dash: "dot" },
+      // a name above the highest line of a panel would be cut off
+      label: { text: rule.label, font: { size: 11 }, yanchor: rule.y !== null && rule.y >= top ? "top" : "bottom" },
       ...(rule.x === null ? { xref: "paper", x0: 0, x1: 1, y0: rule.y, y1: rule.y } : { yref: "paper", y0: 0, y1: 1, x0: rule.x, x1: rule.x }) }));
     const along = (name) => panel.traces.flatMap((raw) => raw[name] || []);
     const y = axis(panel.y, along("y"));
     if (panel.equal) Object.assign(y, { scaleanchor: "x", scaleratio: 1 });
-    return { xaxis: axis(panel.x, along("x")), yaxis: y, shapes: rules, hovermode: panel.hover, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    const empty = panel.traces.every((raw) => raw.type !== "heatmap" && !raw.y.some((v) => v !== null));
+    const note = { text: "nothing to draw here", showarrow: false, xref: "paper", yref: "paper", x: 0.5, y: 0.5, font: { color: style("--soft") } };
+    return { xaxis: axis(panel.x, along("x")), yaxis: y, shapes: rules, annotations: empty ? [note] : [], hovermode: panel.hover, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: style("--sans"), size: 12, color: style("--ink") }, margin: { l: 60, r: 12, t: 8, b: 48 },
       showlegend: false, colorway: colours[root.dataset.theme],
       hoverlabel: { bgcolor: style("--raised"), bordercolor: style("--line"), font: { color: style("--ink") } }, dragmode: "zoom" };
@@ -120,7 +127,7 @@ const holdfast = (() => {
   }
 
   // what a line looks like: two lines of one look and two names cannot share a legend
-  const look = (raw) => [raw.scale ?? raw.slot, raw.dash, raw.mode, raw.type].join();
+  const look = (raw) => [raw.scale ?? raw.slot, raw.dash, raw.mode === "markers", raw.type].join();
   const named = (panels) => panels.flatMap((p) => p.traces || []).filter((raw) => raw.name && raw.showlegend !== false && !raw.role && raw.type !== "heatmap");
 
   function sharedLegend(panels) {
@@ -166,7 +173,8 @@ const holdfast = (() => {
       item.append(button);
       return item;
     }));
-    list.hidden = entries.size === 0;
+    // one kind of bars is named by the axis
+    list.hidden = entries.size === 0 || (entries.size === 1 && [...entries.values()][0].type === "bar");
   }
 
   function picture(element, panel) {
@@ -241,7 +249,9 @@ const holdfast = (() => {
         any ||= fits;
         shown += fits;
       }
-      claims.hidden = !any;
+      const list = claims.closest("details");
+      list.hidden = !any;
+      if (status || paper || words) list.open = true;
     }
     const all = document.querySelectorAll(".claims tbody tr").length;
     document.getElementById("shown").textContent = shown === all ? "" : `${shown} of ${all} claims shown`;
