@@ -13,7 +13,7 @@ from torch import nn
 
 import holdfast
 from holdfast.diagnosis import Diagnosis, diagnose
-from holdfast.diagnosis.advice import Advice
+from holdfast.diagnosis.advice import Advice, Findings, advise
 from holdfast.diagnosis.forgetting import measure_memory
 from holdfast.diagnosis.learning import _affordable
 from holdfast.diagnosis.longer import each, longer_memory
@@ -204,6 +204,40 @@ def test_rounding_is_told_where_it_moves_outputs_and_advised_against_where_it_is
     assert look_at_survival(read_model(model.bfloat16(), None, 0), 64, 0).half
 
 
+def wiping(model, edge):
+    return [one for one in advise(Findings(model, [], edge, None, None, None)) if "wipe" in one.trouble]
+
+
+def selective_stack():
+    model = nn.Sequential(*(holdfast.nn.SelectiveSSM(4, 4) for _ in range(3)))
+    for layer in model:
+        layer.step_weight.data.mul_(20)
+    return model
+
+
+class First(nn.Module):
+    def __init__(self, stack):
+        super().__init__()
+        self.stack = stack
+
+    def forward(self, x):
+        for layer in self.stack:
+            x = layer(x)[0]
+        return x
+
+
+def test_layers_that_inputs_can_wipe_are_told_once_and_the_call_shortens_their_steps():
+    torch.manual_seed(0)
+    model = First(selective_stack())
+    edge = look_at_edge(read_model(model, None, 0), 64, 0)
+    (advice,) = wiping(model, edge)
+    assert "the most of 3 layers" in advice.number
+    exec(advice.call, {"model": model})
+    after = look_at_edge(read_model(model, None, 0), 64, 0)
+    assert not wiping(model, after)
+    assert max(part.selective.largest for part in after.parts) > 1e-3  # smaller steps, not none: biases begin there
+
+
 def test_a_large_model_is_trained_on_fewer_and_shorter_sequences():
     assert _affordable(nn.Linear(10, 10), 64) == (8, 64)
     rows, length = _affordable(nn.Linear(8000, 8000, device="meta"), 64)
@@ -257,5 +291,24 @@ def test_the_memory_that_a_task_needs_is_that_of_its_kernel():
 def test_a_task_that_is_not_linear_is_said_to_be_so():
     x = torch.randn(60, 80, 2, generator=torch.Generator().manual_seed(0))
     product = (x[..., :1] * x[..., 1:]).roll(3, 1)
-    report = Diagnosis("m", "a model", task=look_at_task(x, product), needs=1)
-    assert "not linear" in str(report)
+    found = look_at_task(x, product)
+    assert (found.products, found.steps) == (True, 3)
+    assert found.explained > 0.99
+    assert "and their products" in str(Diagnosis("m", "a model", task=found, needs=3))
+    apart = (x[..., :1].roll(3, 1) * x[..., 1:].roll(5, 1))[:, 8:]  # of inputs at different times
+    silent = look_at_task(x[:, 8:], apart)
+    assert not silent.tells
+    said = str(Diagnosis("m", "a model", task=silent))
+    assert "the data do not tell" in said
+    assert "needs" not in said
+
+
+def test_the_adding_problem_is_seen_to_need_its_whole_length():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(600, 50, 2, generator=generator)
+    x[..., 1] = 0
+    marked = torch.rand(600, 50, generator=generator).topk(2, dim=1).indices
+    x[..., 1].scatter_(1, marked, 1.0)
+    found = look_at_task(x, (x[..., 0] * x[..., 1]).sum(1, keepdim=True))
+    assert found.products
+    assert found.steps >= 47  # the marks lie anywhere in the 50 steps, and 99% of the variance is asked for

@@ -2,7 +2,7 @@
 
 `diagnose.py` is the call and `result.py` what it gives. `reading.py` finds how a model is to be read, with the modules of
 `adapters.py` around it. `forgetting.py`, `weights.py`, `learning.py` and `task.py` each look at one side, `advice.py` draws
-the conclusions (`longer.py`: calls for a longer memory), `words.py` and `page.py` tell them.
+the conclusions (`longer.py`: calls for a longer memory, `smaller.py`: for smaller steps), `words.py` and `page.py` tell them.
 """
 
 from holdfast.diagnosis.advice import Advice

@@ -13,6 +13,7 @@ from torch import nn
 from holdfast.diagnosis.forgetting import Forgetting
 from holdfast.diagnosis.learning import Learning
 from holdfast.diagnosis.longer import LOG100, each, longer_memory, place
+from holdfast.diagnosis.smaller import Wiped, owner, smaller_steps
 from holdfast.diagnosis.weights import Edge, Survival, lasting_of
 from holdfast.errors import HoldfastError, RangeError
 from holdfast.memory.subject import known_size
@@ -217,17 +218,24 @@ def _each_layer(model: nn.Module) -> str:
 
 
 def _wiping(found: Findings) -> Iterator[Advice]:
+    """One advice for all recurrences of a kind: a large model has dozens of them."""
+    wiped: dict[str, list[Wiped]] = {}
     for part in () if found.edge is None else found.edge.parts:
-        seen = part.selective
-        slowest = part.continuous_margin
+        seen, slowest = part.selective, part.continuous_margin
         if seen is not None and slowest is not None and seen.largest * slowest > WIPES:
-            limit = WIPES / slowest
-            yield Advice(
-                "inputs can wipe its memory in one step",
-                f"dt of {part.path} reaches {seen.largest:.3g}: it keeps e^-{seen.largest * slowest:.3g} of the slowest state",
-                f"dt = dt.clamp(max={limit:.3g})  # in the forward of that layer, after softplus",
-                "a limit on dt: no single input erases more than 1/e of it",
-            )
+            where, module = owner(found.model, part.path)
+            wiped.setdefault(type(module).__name__, []).append(Wiped(where, module, seen.largest, WIPES / slowest))
+    for kind, several in wiped.items():
+        worst = max(several, key=lambda one: one.largest / one.limit)
+        call, effect = smaller_steps(kind, several, worst)
+        many = "" if len(several) == 1 else f", the most of {len(several)} layers"
+        yield Advice(
+            "inputs can wipe its memory in one step",
+            f"dt of {worst.where or 'the model'} reaches {worst.largest:.3g}{many}: such a step keeps "
+            f"e^-{worst.largest / worst.limit:.3g} of the slowest state",
+            call,
+            effect,
+        )
 
 
 def _fragile(found: Findings) -> Iterator[Advice]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from holdfast._arguments import checked, positive
 from holdfast.diagnosis.advice import Findings, advise
-from holdfast.diagnosis.forgetting import Forgetting, measure_memory
+from holdfast.diagnosis.forgetting import measure_memory
 from holdfast.diagnosis.learning import look_at_learning
 from holdfast.diagnosis.reading import Reading, read_model
 from holdfast.diagnosis.result import Diagnosis
@@ -90,7 +90,7 @@ def _looked_at(
     announce("task", 3, 5)
     task = _task(data)
     learning = look("training", 4, look_at_learning, LENGTH, seed, _for_training(reading, data))
-    wanted = needs if needs is not None else None if task is None else task.steps
+    wanted = needs if needs is not None else task.steps if task is not None and task.tells else None
     findings = Findings(model, memory, edge, survival, learning, wanted)
     return Diagnosis(
         name=called,
@@ -103,7 +103,7 @@ def _looked_at(
         needs=wanted,
         advice=tuple(advise(findings)),
         unseen=tuple(unseen),
-        notes=(*reading.notes, *notes, *_statuses(memory)),
+        notes=(*reading.notes, *notes),
     )
 
 
@@ -136,12 +136,6 @@ def _about(model: Any, reading: Reading | None) -> str:
     kind = type(model).__name__
     read = "" if reading is None else f", reads {reading.inputs}"
     return f"{kind}, {count:,} weights{read}"
-
-
-def _statuses(memory: list[Forgetting]) -> list[str]:
-    """That a model was still moving; outputs that are not finite are told where its memory is."""
-    moving = dict.fromkeys(one.kind for one in memory if one.curve.status == "unsettled")
-    return [f"it had not come to rest when it was probed ({', '.join(moving)}): its steps are rough"] if moving else []
 
 
 def _line(error: BaseException) -> str:

@@ -14,6 +14,7 @@ from holdfast.decay.study import Reach, reach_of
 from holdfast.diagnosis.reading import Reading
 from holdfast.memory import MemoryCurve, memory_function
 from holdfast.memory.checks import prepare
+from holdfast.memory.measure import HELPS
 from holdfast.memory.precision import widest
 from holdfast.memory.preserve import undisturbed
 from holdfast.memory.search import directions
@@ -88,7 +89,8 @@ def measure_memory(reading: Reading, horizon: int, seed: int) -> tuple[list[Forg
         one = _followed(reading, kind, min(first, horizon), horizon, double, seed)
         first = len(one.curve.time) - 1  # the next probe begins where this one had to go
         found.append(one)
-        notes += [note for note in one.curve.notes if note not in notes]
+        said = [note.removesuffix(HELPS) for note in one.curve.notes]  # there is no such knob here
+        notes += [note for note in said if note not in notes]
     return found, notes
 
 

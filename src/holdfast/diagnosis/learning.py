@@ -22,7 +22,8 @@ ROWS, FEWEST, SHORTEST = 8, 2, 16  # sequences of a gradient; and of a large mod
 WORK = 1e10  # weights times steps of one gradient, from which on there are fewer and shorter sequences
 WORSE = 2.0  # times the first loss: no step may go beyond
 SLOW = 0.01  # a safe rate up to which it is worth giving the recurrent weights one of their own
-SAFE = f"{STEPS} steps of Adam end below the first loss and never double it"
+USUAL = 1e-3  # the rate that larger ones are measured by: outputs that a norm bounds never double a loss
+SAFE = f"{STEPS} steps of Adam never double the loss and end below it, above {USUAL:g} no higher than there"
 STAND_IN = 20.0  # steps over which the stand-in task averages its inputs
 KINDS = ("recurrent", "other")
 
@@ -99,7 +100,7 @@ def _pair(
         return None
     for times in (10.0, 10**0.5):
         rates = {"recurrent": min(own, safe), "other": min(other, times * safe)}
-        if rates["other"] > 3 * safe and _is_safe(model, x, y, rates):
+        if rates["other"] > 3 * safe and _is_safe(model, x, y, rates, _end(model, x, y, dict.fromkeys(KINDS, USUAL))):
             return rates["other"], rates["recurrent"]
     return None
 
@@ -156,17 +157,25 @@ def _norm(tensors: list[Tensor]) -> float:
 
 def _largest(model: nn.Module, x: Tensor, y: Tensor, moving: tuple[str, ...]) -> float | None:
     """The largest of RATES that is safe, by bisection: a rate above an unsafe one counts as unsafe."""
+    usual = _end(model, x, y, dict.fromkeys(moving, USUAL))
     low, high = -1, len(RATES)
     while high - low > 1:
         middle = (low + high) // 2
-        if _is_safe(model, x, y, dict.fromkeys(moving, RATES[middle])):
+        if _is_safe(model, x, y, dict.fromkeys(moving, RATES[middle]), usual):
             low = middle
         else:
             high = middle
     return None if low < 0 else RATES[low]
 
 
-def _is_safe(model: nn.Module, x: Tensor, y: Tensor, rates: dict[str, float]) -> bool:
+def _is_safe(model: nn.Module, x: Tensor, y: Tensor, rates: dict[str, float], usual: float) -> bool:
+    """Whether training at these rates ends below the first loss, and above the usual rate also no worse than there."""
+    end = _end(model, x, y, rates)
+    return end < 1 and (max(rates.values()) <= USUAL or end <= usual)
+
+
+def _end(model: nn.Module, x: Tensor, y: Tensor, rates: dict[str, float]) -> float:
+    """The last loss over the first; inf where one on the way was more than twice the first."""
     trained = copy.deepcopy(model).eval()  # dropout off: the same loss is compared
     groups = _groups(trained)
     optimizer = torch.optim.Adam([{"params": groups[name], "lr": rate} for name, rate in rates.items()])
@@ -177,7 +186,7 @@ def _is_safe(model: nn.Module, x: Tensor, y: Tensor, rates: dict[str, float]) ->
             loss = _loss(trained, x, y)
             losses.append(float(loss.detach()))
             if not losses[-1] <= WORSE * losses[0]:
-                return False
+                return math.inf
             loss.backward()
             optimizer.step()
-    return losses[-1] < losses[0]
+    return losses[-1] / losses[0] if losses[0] > 0 else math.inf

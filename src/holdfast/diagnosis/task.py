@@ -19,20 +19,23 @@ HELD = 0.25  # share of the sequences, or of the time of a single one, on which 
 ENOUGH = 0.99  # of what the whole kernel explains: the task needs no more steps than explain this
 NUMBERS = 4_000_000  # of the regression's matrix; more rows are sampled evenly
 SEVERAL = 4  # sequences from which on some are held out; of fewer, the last part of their time is
+LITTLE, NOTHING = 0.3, 0.05  # shares explained below which products are tried, and below which no steps are told
+MOST = 8  # inputs up to which there are products: 36 of them
 LOUD = 2.0  # standard errors below which a weight of the kernel says nothing
 
 
 @dataclass(frozen=True, eq=False)
 class TaskMemory:
-    """How far back the targets of a task depend on its inputs, as far as a linear kernel sees it.
+    """How far back the targets of a task depend on its inputs, as far as a kernel of them sees it.
 
     Args:
         steps: the task needs inputs up to this many steps back: 99% of what the kernel explains.
-        explained: share of the targets' variance that the kernel explains where it was not fitted; near 0: the task is
-            not linear in its inputs, and `steps` says little.
+        explained: share of the targets' variance that the kernel explains where it was not fitted; near 0: `steps` says
+            nothing.
         lags: steps that the kernel was given.
         curve: the size of its weight on the input k steps back.
         fit: the decay law of that.
+        products: whether it is a kernel of the products of two inputs of a step too, since inputs alone explain little.
     """
 
     steps: int
@@ -40,15 +43,24 @@ class TaskMemory:
     lags: int
     curve: MemoryCurve
     fit: DecayFit
+    products: bool = False
+
+    @property
+    def tells(self) -> bool:
+        """Whether the kernel explains enough for its steps to mean something."""
+        return self.explained >= NOTHING
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, for JSON."""
         plain = {"steps": self.steps, "explained": self.explained, "lags": self.lags}
+        plain |= {"products": self.products, "tells": self.tells}
         return {**plain, "fit": self.fit.as_dict(), "kernel": self.curve.as_dict()}
 
 
 def look_at_task(inputs: Tensor, targets: Tensor, lags: int | None = None) -> TaskMemory:
     """Regresses targets on the inputs of the last steps, with a ridge and a length chosen on data held out.
+
+    Where that explains little, products of two inputs of the same step are taken too, as the adding problem needs them.
 
     Args:
         inputs: (rows, time, features).
@@ -58,6 +70,15 @@ def look_at_task(inputs: Tensor, targets: Tensor, lags: int | None = None) -> Ta
     x, y = inputs.detach().cpu().double().numpy(), targets.detach().cpu().double().numpy()
     if x.ndim != 3 or len(x) != len(y):
         raise ArgumentError(f"data: inputs (rows, time, features) and as many targets, came {x.shape} and {y.shape}")
+    found = _regressed(x, y, lags, products=False)
+    if found.explained >= LITTLE or x.shape[2] > MOST:
+        return found
+    i, j = np.triu_indices(x.shape[2])
+    more = _regressed(np.concatenate([x, x[..., i] * x[..., j]], axis=2), y, lags, products=True)
+    return more if more.explained > max(found.explained, NOTHING) else found
+
+
+def _regressed(x: np.ndarray, y: np.ndarray, lags: int | None, products: bool) -> TaskMemory:
     once = y.ndim == 2
     length = x.shape[1] - 1 if once else x.shape[1] // (2 if len(x) >= SEVERAL else 4)
     lags = max(1, min(lags or LAGS, length))
@@ -73,7 +94,7 @@ def look_at_task(inputs: Tensor, targets: Tensor, lags: int | None = None) -> Ta
     size = np.abs(kernel.reshape(lags + 1, features, -1)).sum(1).max(-1)
     floor = LOUD * errors.reshape(lags + 1, features).sum(1)
     curve = MemoryCurve(time=np.arange(lags + 1), values=size, floor=floor)
-    return TaskMemory(steps, whole, lags, curve, fit_decay(curve))
+    return TaskMemory(steps, whole, lags, curve, fit_decay(curve), products)
 
 
 def _rows(x: np.ndarray, y: np.ndarray, lags: int, once: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from holdfast.decay.study import LEFT
 from holdfast.diagnosis.forgetting import Cause, Forgetting, why_they_differ
 from holdfast.diagnosis.learning import SAFE
 from holdfast.diagnosis.longer import LOG100
+from holdfast.diagnosis.task import LITTLE
 from holdfast.diagnosis.weights import MOVED, lasting_of
 from holdfast.stability import Certificate
 
@@ -17,7 +19,9 @@ if TYPE_CHECKING:
     from holdfast.diagnosis.result import Diagnosis
 
 HEAD = 10  # columns of the heads
+ROUGH = "; roughly, since the model was not at rest"
 INDENT = "   "  # of what belongs to a number
+NUMBERED = re.compile(r"\d+\. ")  # how advice begins
 MOST = 6  # recurrences that a screen names
 UNREAD = 3.0  # times that the slowest recurrence outlasts the measured memory where that needs a word
 
@@ -37,7 +41,7 @@ def screen(found: Diagnosis, *, details: bool, width: int) -> list[str]:
         for k, sentence in enumerate(sentences):
             start = f"{head if k == 0 else '':<{HEAD}}"
             own = len(sentence) - len(sentence.lstrip())
-            after = " " * (HEAD + (len(INDENT) if sentence[1:3] == ". " else own))
+            after = " " * (HEAD + (len(INDENT) if NUMBERED.match(sentence) else own))
             lines += textwrap.wrap(
                 sentence, width, initial_indent=start, subsequent_indent=after, break_on_hyphens=False
             )
@@ -66,7 +70,7 @@ def number(value: float) -> str:
 
 def memory(found: Diagnosis) -> list[str]:
     """How far it remembers."""
-    said = [_reach(one) for one in found.memory]
+    said = [_reach(one) + (ROUGH if one.curve.status == "unsettled" else "") for one in found.memory]
     why = why_they_differ(list(found.memory), _cause(found)) if found.memory else None
     return [*said, why] if why else said
 
@@ -95,11 +99,17 @@ def task(found: Diagnosis) -> list[str]:
     one = found.task
     if one is None:
         return [] if found.needs is None else [f"needs {found.needs} steps, as asked"]
-    said = [f"needs the last {one.steps} steps: a linear kernel of them explains {one.explained:.0%} of the targets"]
+    kind = "a kernel of them and their products" if one.products else "a linear kernel of them"
+    if not one.tells:
+        more = "" if found.needs is None else f"; needs {found.needs} steps, as asked"
+        return [
+            f"how far back it reaches the data do not tell: {kind} explains {one.explained:.0%} of the targets{more}"
+        ]
+    said = [f"needs the last {one.steps} steps: {kind} explains {one.explained:.0%} of the targets"]
     if one.steps >= one.lags:
         said[0] += f"; it was given {one.lags}, so the task may need more"
-    if one.explained < 0.3:
-        said.append("that is little: the task is not linear in its inputs, and the number of steps is a lower bound")
+    if one.explained < LITTLE:
+        said.append("that is little: the task is not linear in its inputs, and may need more steps")
     return said
 
 

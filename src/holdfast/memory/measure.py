@@ -27,6 +27,7 @@ from holdfast.memory.window import WINDOWED, measure_window
 
 Search = Literal["auto", "grid", "ascent"]
 Form = Literal["auto", "stream", "window"]
+HELPS = ": a higher burn_in or longest_burn_in may help, unless the model counts positions and never rests"
 
 
 @checked
@@ -230,7 +231,7 @@ def _curve(plan: Plan, best: Best, parts: list[Measured], settling: Settling, no
         what = "x" if plan.probe == "reversed" else "0"
         notes += (
             f"on constant input {what} the output still moved by {settling.remaining:.3g} after {settling.steps} "
-            "steps: a higher burn_in or longest_burn_in may help, unless the model counts positions and never rests",
+            f"steps{HELPS}",
         )
     if not finite:
         status = "not finite"

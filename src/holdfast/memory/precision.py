@@ -37,7 +37,11 @@ def widest(model: Callable[..., Any], input_size: int, layout: Layout = "batch_f
     own = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
     count = sum(p.numel() for p in model.parameters())
     if count > MOST:
-        return False, f"measured in {own}: a float64 copy would take {count * 8 / 1e9:.1f} GB; double=True makes it"
+        copied = f"{count * 8 / 1e9:.1f} GB"
+        return (
+            False,
+            f"measured in {own}: a float64 copy would take {copied}; memory_function(..., double=True) makes it",
+        )
     try:
         with undisturbed(model, evaluate=True), torch.no_grad():
             subject = Subject(model, input_size, layout=layout, double=True)
