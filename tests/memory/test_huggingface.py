@@ -147,9 +147,9 @@ def test_a_name_that_cannot_be_had_is_one_message_with_what_to_do(monkeypatch, c
 
     monkeypatch.setattr("transformers.AutoModel.from_pretrained", unreachable)
     before = logging.getLogger("huggingface_hub").level
-    with pytest.raises(ArgumentError, match="check its spelling and the network.*hf:path/to/folder"):
+    with pytest.raises(ArgumentError, match=r"check its spelling and the network.*hf:path/to/folder"):
         huggingface.load("no-such/model")
     assert "Retrying" not in caplog.text
     assert logging.getLogger("huggingface_hub").level == before
-    with pytest.raises(ArgumentError, match="could not load the folder .* expected a config.json"):
+    with pytest.raises(ArgumentError, match=r"could not load the folder .*expected a config\.json"):
         huggingface.load(str(tmp_path))
