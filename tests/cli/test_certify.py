@@ -1,11 +1,14 @@
 import json
 
 import pytest
+import torch
 import typer
 from typer.testing import CliRunner
 
 from holdfast.cli import certify
 from holdfast.errors import ArgumentError
+from holdfast.nn import LinearRNN
+from holdfast.stability import certificates, stabilize
 
 app = typer.Typer()
 app.command("certify")(certify.command)
@@ -156,4 +159,12 @@ def test_the_first_screen_says_what_it_means_without_the_papers_words(models):
     assert "a state may first grow" in text
     assert "Next: holdfast diagnose" in text
     assert not any(word in text for word in ("Lyapunov", "Lemma", "Thm", "spectral"))
-    assert "holdfast.stabilize(model)" in holdfast(f"{models}:growing").stdout
+    assert "holdfast.stabilize(model, allow_change=True)" in holdfast(f"{models}:growing").stdout
+
+
+def test_the_call_that_an_unstable_model_is_told_makes_it_stable():
+    layer = LinearRNN(1, 2, W=torch.tensor([[0.1, 5.0], [0.0, 0.2]]), parameterization="direct", time="continuous")
+    with pytest.raises(ArgumentError, match="allow_change=True"):
+        stabilize(layer)
+    stabilize(layer, allow_change=True)
+    assert certificates.certify(layer).status == "stable"

@@ -134,9 +134,8 @@ def _meaning(parts: tuple[Certificate, ...]) -> list[str]:
         "scope: global, from every state; local, for small deviations from a place of rest",
     ]
     if any(part.status != "stable" for part in parts):
-        lines.append(
-            "Next: holdfast.stabilize(model) keeps the outputs and, where it can, moves it inside; diagnose says more"
-        )
+        moved = "holdfast.stabilize(model, allow_change=True) moves it inside and says how far, which changes outputs"
+        lines.append(f"Next: {moved}; holdfast diagnose says which call suits")
     else:
         lines.append(
             "Next: holdfast diagnose says whether training can push it over the edge; --details has the theory"
