@@ -66,3 +66,30 @@ def test_a_package_maps_files_that_it_has_and_a_large_one_all_of_them(folder):
 
 
 FAMILIES = {"holdfast", "nn", "laws", "cli", "cases", "peers", "iat", "ssm", "stable", "linrec"}
+
+
+def test_each_way_to_extend_is_shown_in_under_60_lines():
+    text = (ROOT / "docs/extend.md").read_text()
+    parts = re.findall(r"^## An? (\w+)\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
+    assert sorted(name for name, _ in parts) == ["experiment", "kernel", "layer", "parameterization", "task"]
+    for name, part in parts:
+        (code,) = re.findall(r"^```python\n(.*?)^```", part, re.DOTALL | re.MULTILINE)
+        assert 0 < len(code.splitlines()) < 60, name
+
+
+KIND = re.compile(r"(?:Def\.|Thm|Prop\.|Lemma|Remark) [A-Z]?\.?\d+(?:\.\d+)?")
+
+
+def statements(text):
+    """Definitions, theorems, propositions, lemmas and remarks that a text names, as "stable Thm 3.4"."""
+    parts = re.split(r"\b(iat|ssm|stable|linrec), ", re.sub(r"\s+", " ", text))[1:]
+    return {
+        f"{paper} {found}" for paper, part in zip(parts[::2], parts[1::2], strict=True) for found in KIND.findall(part)
+    }
+
+
+def test_every_statement_of_the_map_is_on_the_theory_page():
+    rows = (ROOT / "docs/paper_map.md").read_text().splitlines()
+    asked = set().union(*(statements(row.split("|")[1]) for row in rows if row.startswith("| ")))
+    assert len(asked) > 20
+    assert asked <= statements((ROOT / "docs/theory.md").read_text())

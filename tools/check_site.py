@@ -1,33 +1,33 @@
-"""Checks a built site: every link and image leads somewhere; with --browser also what a reader sees.
+"""Checks a built site: links and images lead somewhere, public names have entries; with --browser also what a reader sees.
 
-`python tools/check_site.py build/site --browser --shots FOLDER` opens pages in Chromium (by playwright), from disk, light
-and dark, on a desktop and a phone: no message of an error, no image that did not load, nothing wider than the screen, and
-a search that finds something. Ends with 1 and a line for each fault.
+`python tools/check_site.py build/site --browser --shots FOLDER` opens every page in Chromium (by playwright), from disk,
+light and dark, on a desktop and a phone: no message of an error, no image that did not load, nothing wider than the screen
+unless it scrolls, and a search that finds something. Ends with 1 and a line for each fault.
 """
 
 from __future__ import annotations
 
 import argparse
+import html
+import re
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-PAGES = (
-    "index",
-    "start",
-    "diverges",
-    "forgets",
-    "choose",
-    "theory",
-    "diagnose",
-    "gallery/diagnose_lstm",
-    "gallery/index",
-    "api/holdfast",
-    "results/index",
-)
 SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
+
+
+# what stands in the text of a page and reaches beyond the screen, without a box around it that scrolls
+CUT = """width => [...document.querySelectorAll('article :is(p, li, h1, h2, h3, td, th, img, math, svg, dt, code, pre)')]
+  .filter(e => {
+    const box = e.getBoundingClientRect();
+    if (box.width === 0 || box.right <= width + 1) return false;
+    for (let a = e; a && a.tagName !== 'ARTICLE'; a = a.parentElement)
+      if (['auto', 'scroll'].includes(getComputedStyle(a).overflowX)) return false;
+    return true;
+  }).map(e => e.tagName.toLowerCase() + ' ' + (e.textContent || e.src || '').trim().slice(0, 60))"""
 
 
 class Page(HTMLParser):
@@ -69,8 +69,33 @@ def broken_links(site: Path) -> list[str]:
     return faults
 
 
+def missing_names(site: Path) -> list[str]:
+    """Each public name of the package, and of every public package in it, that the pages of the API do not have."""
+    sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+    from public_names import modules_with_public_names
+
+    faults = []
+    for package in modules_with_public_names():
+        file = site / "api" / f"{package.__name__}.html"
+        page = file.read_text(errors="replace") if file.is_file() else ""
+        text = html.unescape(re.sub(r"<[^>]+>", "", page))
+        # an entry has its full name as anchor; what another page has is told with its full name
+        faults += [
+            f"api/{file.name}: {name} is not there"
+            for name in (f"{package.__name__}.{short}" for short in package.__all__)
+            if f'id="{name}"' not in page and not re.search(rf"{re.escape(name)}\b", text)
+        ]
+    return faults
+
+
+def page_names(site: Path) -> list[str]:
+    """Every page, without its ending."""
+    files = (file.relative_to(site) for file in site.rglob("*.html") if file.parent.name != "_static")
+    return sorted(str(file.with_suffix("")) for file in files)
+
+
 def seen_by_a_reader(site: Path, shots: Path | None, chromium: str) -> list[str]:
-    """What is wrong with PAGES in a browser, in both colours and on both screens, and with the search."""
+    """What is wrong with the pages in a browser, in both colours and on both screens, and with the search."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -88,9 +113,9 @@ def _visit(browser: Any, site: Path, shots: Path | None, colour: str, size: str)
     tab.set_default_timeout(300_000)  # milliseconds, for a busy machine
     tab.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
     tab.on("pageerror", lambda error: faults.append(str(error)))
-    for name in PAGES:
+    for name in page_names(site):
         tab.goto((site / f"{name}.html").resolve().as_uri())
-        tab.wait_for_timeout(700)
+        tab.wait_for_timeout(400)
         faults += [f"{name}: {fault}" for fault in _look(tab, width)]
         _shoot(tab, shots, f"{name.replace('/', '-')}-{colour}-{size}")
     tab.goto((site / "search.html").resolve().as_uri() + "?q=stabilize")
@@ -111,9 +136,10 @@ def _shoot(tab: Any, shots: Path | None, name: str) -> None:
 def _look(tab: Any, width: int) -> list[str]:
     broken = tab.evaluate("[...document.images].filter(i => i.complete && !i.naturalWidth).map(i => i.src)")
     wide = tab.evaluate("document.documentElement.scrollWidth")
-    cut = "[...document.querySelectorAll('h1, h2, h3')].filter(h => h.scrollWidth > h.clientWidth + 1)"
     faults = [f"{source} did not load" for source in broken]
-    faults += [f"heading {text!r} is wider than the screen" for text in tab.evaluate(f"{cut}.map(h => h.textContent)")]
+    faults += [f"{text!r} is wider than the screen" for text in tab.evaluate(CUT, width)]
+    headings = "[...document.querySelectorAll('h1, h2, h3')].filter(h => h.scrollWidth > h.clientWidth + 1)"
+    faults += [f"heading {text!r} is cut" for text in tab.evaluate(f"{headings}.map(h => h.textContent)")]
     return [*faults, f"{wide} pixels wide"] if wide > width else faults
 
 
@@ -125,7 +151,7 @@ def main() -> None:
     parser.add_argument("--shots", type=Path, help="write what is seen into this folder")
     parser.add_argument("--chromium", default="/usr/bin/chromium")
     choices = parser.parse_args()
-    faults = broken_links(choices.site)
+    faults = [*broken_links(choices.site), *missing_names(choices.site)]
     if choices.browser:
         if choices.shots is not None:
             choices.shots.mkdir(parents=True, exist_ok=True)

@@ -20,8 +20,9 @@ def directive(name: str, thing: object, sentence: str) -> list[str]:
         return [f".. autoclass:: {name}", "   :members:", ""]
     if inspect.isroutine(thing):
         return [f".. autofunction:: {name}", ""]
-    kind = "module" if inspect.ismodule(thing) else "data"
-    return [f".. py:{kind}:: {name}", "", f"   {sentence}", ""]
+    if inspect.ismodule(thing):  # that directive shows nothing by itself
+        return [f".. py:module:: {name}", "", f"- ``{name}``: {sentence}", ""]
+    return [f".. py:data:: {name}", "", f"   {sentence}", ""]
 
 
 def locate(name: str) -> object:

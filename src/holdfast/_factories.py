@@ -29,7 +29,10 @@ def split_spec(spec: str) -> tuple[str, str]:
     """The two sides of the first colon."""
     where, separator, name = spec.partition(":")
     if not separator or not where or not name:
-        raise ArgumentError(f"MODEL must be FILE.py:NAME, package:NAME or hf:NAME-OR-FOLDER, came {spec!r}")
+        example = f"{where}:NAME, where NAME is in that file" if where.endswith(".py") else "my_models.py:lstm"
+        raise ArgumentError(
+            f"MODEL must be FILE.py:NAME, package:NAME or hf:NAME-OR-FOLDER, came {spec!r}; write {example}"
+        )
     return where, name
 
 

@@ -44,7 +44,7 @@ def test_two_exponentials_are_found_with_their_law(csv):
 def test_people_see_a_plot_a_law_a_table_and_a_verdict(csv):
     done = run(csv, "--orders", "1,2", "--tolerance", "1e-4")
     assert done.exit_code == 0, done.output
-    for text in ("200 samples", "decay law: exponential", "L1 error", "* chosen: 2 modes, within"):
+    for text in ("200 samples", "decay law: exponential", "error: area", "* chosen: 2 modes, within"):
         assert text in done.output
 
 

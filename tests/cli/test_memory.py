@@ -59,7 +59,7 @@ def run(tmp_path, monkeypatch, capsys):
 def test_memory_prints_curve_law_rate_horizon_and_properties(run):
     code, out, _ = run("memory", "my_models.py:gru", "--horizon", 200, "--double", "--probe", "impulse")
     assert code == 0
-    assert "my_models.py:gru, impulse probe" in out
+    assert "my_models.py:gru, probe impulse (one input, then zeros)" in out
     assert "t = 0" in out
     for start in ("law      exponential", "rate ", "horizon ", "linear", "regular"):
         assert any(line.startswith(start) for line in out.splitlines()), start

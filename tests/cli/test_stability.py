@@ -96,8 +96,8 @@ def test_many_widths_stand_below_each_other_where_the_screen_is_narrow(monkeypat
 def test_one_model_gets_a_table_and_a_radius(models):
     done = holdfast(f"{models}:layer", "--draws", "4", "--length", "20")
     assert done.exit_code == 0, done.output
-    assert "against the model's own outputs" in done.stdout
-    assert "folded: perturbations are channels of DiagonalSSM's scan" in done.stdout
+    assert "against the model's own outputs" in " ".join(done.stdout.split())
+    assert "folded: perturbations are channels of DiagonalSSM's scan" in " ".join(done.stdout.split())
     assert re.search(r"radius >?= \S+: weights may change by so much before outputs are off by \d", done.stdout)
 
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 import os
 import pathlib
 
@@ -137,3 +138,18 @@ def test_a_transformers_model_given_directly_is_told_its_adapter(folder):
     model = huggingface.load(folder("gpt2")).model
     with pytest.raises(ModelError, match="FromEmbeddings"):
         memory_function(model)
+
+
+def test_a_name_that_cannot_be_had_is_one_message_with_what_to_do(monkeypatch, caplog, tmp_path):
+    def unreachable(*arguments, **options):
+        logging.getLogger("huggingface_hub.utils._http").warning("Retrying in 1s [Retry 1/5].")
+        raise OSError("We couldn't connect\nmore lines")
+
+    monkeypatch.setattr("transformers.AutoModel.from_pretrained", unreachable)
+    before = logging.getLogger("huggingface_hub").level
+    with pytest.raises(ArgumentError, match=r"check its spelling and the network.*hf:path/to/folder"):
+        huggingface.load("no-such/model")
+    assert "Retrying" not in caplog.text
+    assert logging.getLogger("huggingface_hub").level == before
+    with pytest.raises(ArgumentError, match=r"could not load the folder .*expected a config\.json"):
+        huggingface.load(str(tmp_path))

@@ -1,7 +1,7 @@
 """The `holdfast` command: one file a subcommand.
 
-Shared: `model.py` (MODEL), `options.py`, `text.py` (names shown as text), `bar.py` and `progress.py`, `plot.py`,
-`claims.py`, `data_file.py` and `kernel_file.py` (files of numbers).
+Shared: `model.py` (MODEL), `options.py`, `screen.py` (how wide), `text.py` (names shown as text), `bar.py` and
+`progress.py`, `plot.py`, `claims.py`, `data_file.py` and `kernel_file.py` (files of numbers).
 
 Exit codes: 0, it ran; 1, it ran and the answer is bad; 2, it could not run; 130, stopped by Ctrl-C.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import shutil
 import sys
 from collections.abc import Callable
 from importlib import metadata
@@ -31,13 +32,18 @@ from holdfast.cli import (
     train,
 )
 from holdfast.cli.reproduce import INTERRUPTED
+from holdfast.cli.screen import folded
 from holdfast.cli.text import visible
 from holdfast.errors import HoldfastError
 
 app = typer.Typer(
     name="holdfast",
     help="Memory in recurrent sequence models: measure it, tell whether it is stable, build layers that keep it.",
-    epilog="Start with: holdfast doctor, then holdfast diagnose your_file.py:your_model",
+    epilog=(
+        "A model is named by its file, FILE.py:NAME: a module there, or a function that returns one. "
+        "Every command explains itself with --help.\n\n"
+        "Start with: holdfast doctor, then holdfast diagnose your_file.py:your_model"
+    ),
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -86,6 +92,11 @@ for _panel, _commands in PANELS.items():
         app.command(_name, help=_paragraphs(_function), rich_help_panel=_panel)(_function)
 
 
+def _shown(text: str) -> str:
+    """A message, folded between words where a terminal would break it inside of them."""
+    return folded(text, shutil.get_terminal_size().columns, indent=10) if sys.stderr.isatty() else visible(text)
+
+
 def main() -> None:
     """Runs the command line; a mistake of the caller ends in one line and exit code 2."""
     for stream in (sys.stdout, sys.stderr):
@@ -94,7 +105,7 @@ def main() -> None:
     try:
         app()
     except HoldfastError as error:
-        typer.echo(visible(f"holdfast: {error}"), err=True)
+        typer.echo(_shown(f"holdfast: {error}"), err=True)
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

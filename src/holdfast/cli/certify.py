@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
-import textwrap
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import torch
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from torch import nn
@@ -19,6 +16,7 @@ from torch import nn
 from holdfast.cli import model as models
 from holdfast.cli.options import file
 from holdfast.cli.plot import new_figure, save
+from holdfast.cli.screen import say, screen
 from holdfast.cli.stability import law_of
 from holdfast.cli.text import visible
 from holdfast.errors import ArgumentError
@@ -55,6 +53,9 @@ def command(
     ] = 256,
     starts: Annotated[int, typer.Option(help="States from which equilibria are looked for.")] = 16,
     limit: Annotated[int, typer.Option(help="Largest dense state that is analysed.")] = 2048,
+    details: Annotated[
+        bool, typer.Option("--details", help="Also print spectra, Lyapunov norms and the papers' bounds.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Seed of the starts, and of a model with random weights.")] = 0,
     plot: Annotated[
         Path | None,
@@ -93,7 +94,7 @@ def command(
         whole = {"model": loaded.name, "about": list(loaded.notes), **certificate.as_dict()}
         typer.echo(json.dumps(whole, indent=1, allow_nan=False))
     else:
-        report(", ".join((loaded.name, *loaded.notes)), parts)
+        report(", ".join((loaded.name, *loaded.notes)), parts, details)
     if any(part.status != "stable" for part in parts):
         raise typer.Exit(1)
 
@@ -110,33 +111,49 @@ def _inputs(loaded: models.LoadedModel, module: nn.Module, steps: int, seed: int
     return torch.randn(1, steps, loaded.input_size or 1, generator=generator).to(weight)
 
 
-def report(name: str, parts: tuple[Certificate, ...]) -> None:
-    """How near each recurrence is to the edge, then its numbers, then what has to be said in words."""
-    console = Console(width=None if sys.stdout.isatty() else 80, highlight=False)
-    console.print(visible(name), markup=False)
+def report(name: str, parts: tuple[Certificate, ...], details: bool = False) -> None:
+    """How near each recurrence is to the edge, what has to be said in words, what it means and what to do next."""
+    console = screen()
+    say(console, name)
     console.print(_edges(parts))
-    console.print(_spectra(parts))
+    if details:
+        console.print(_spectra(parts))
     for part in parts:
-        for line in remarks(part):
-            text = textwrap.fill(visible(f"{part.path or '(model)'}: {line}"), console.width, subsequent_indent="  ")
-            console.print(text, markup=False, soft_wrap=True)
+        for line in [*remarks(part), *(theory(part) if details else [])]:
+            say(console, f"{part.path or '(model)'}: {line}")
     worst = min(parts, key=lambda part: part.margin if np.isfinite(part.margin) else -np.inf)
-    text = f"nearest to the edge: {worst.path or 'the model'}, {worst.margin:.4g} per step"
-    console.print(visible(text), markup=False, soft_wrap=True)
+    say(console, f"nearest to the edge: {worst.path or 'the model'}, {worst.margin:.4g} per step")
+    for line in _meaning(parts):
+        say(console, line)
+
+
+def _meaning(parts: tuple[Certificate, ...]) -> list[str]:
+    """What the words of the table mean, and what to do next."""
+    lines = [
+        "margin: the share of a deviation of the state that a step takes away; at 0 it stays for ever, below 0 it grows",
+        "scope: global, from every state; local, for small deviations from a place of rest",
+    ]
+    if any(part.status != "stable" for part in parts):
+        moved = "holdfast.stabilize(model, allow_change=True) moves it inside and says how far, which changes outputs"
+        lines.append(f"Next: {moved}; holdfast diagnose says which call suits")
+    else:
+        lines.append(
+            "Next: holdfast diagnose says whether training can push it over the edge; --details has the theory"
+        )
+    return lines
 
 
 def _edges(parts: tuple[Certificate, ...]) -> Table:
-    """One row a recurrence: its distance to the boundary per step, dt included, and per unit of time beside it."""
+    """One row a recurrence: its distance to the boundary per step, dt included."""
     table = Table(box=None, pad_edge=False)
     table.add_column("recurrence", overflow="fold")
-    for head in ("status", "scope"):
+    for head in ("verdict", "scope"):
         table.add_column(head, no_wrap=True)
-    for head in ("margin per step", "steps to 1/e", "per unit time"):
+    for head in ("margin per step", "steps to 1/e"):
         table.add_column(head, justify="right", no_wrap=True)
     for part in parts:
-        rate = "-" if part.continuous_margin is None else f"{part.continuous_margin:.4g}"
         status = f"[{COLOURS[part.status]}]{part.status}[/]"
-        numbers = (f"{part.margin:.4g}", _steps(part), rate)
+        numbers = (f"{part.margin:.4g}", _steps(part))
         table.add_row(Text(visible(part.path or "(model)")), status, part.scope, *numbers)
     return table
 
@@ -150,24 +167,35 @@ def _spectra(parts: tuple[Certificate, ...]) -> Table:
     table = Table(box=None, pad_edge=False)
     for head in ("recurrence", "kind"):
         table.add_column(head, overflow="fold")
-    for head in ("spectral", "numerical", "growth <=", "seen", "at rest"):
+    for head in ("spectral", "numerical", "per unit time"):
         table.add_column(head, justify="right", no_wrap=True)
     for part in parts:
-        growth = part.growth
-        numbers = [f"{part.spectral:.4g}", f"{part.numerical:.4g}"]
-        numbers += ["-", "-"] if growth is None else [f"{growth.bound:.4g}", f"{growth.measured:.4g}"]
-        rest = f"{sum(e.stable for e in part.equilibria)}/{len(part.equilibria)}" if part.equilibria else "-"
-        kind = f"{part.kind}, {part.time}"
-        table.add_row(Text(visible(part.path or "(model)")), Text(visible(kind)), *numbers, rest)
+        rate = "-" if part.continuous_margin is None else f"{part.continuous_margin:.4g}"
+        numbers = (f"{part.spectral:.4g}", f"{part.numerical:.4g}", rate)
+        table.add_row(Text(visible(part.path or "(model)")), Text(visible(f"{part.kind}, {part.time}")), *numbers)
     return table
 
 
 def remarks(part: Certificate) -> list[str]:
-    """Notes, the Lyapunov norm and why the paper's bound does not hold, the memory bound, weights for a horizon."""
+    """Notes, places of rest, growth on the way, Euler's step, weights for a horizon."""
     lines = list(part.notes)
     if part.equilibria:
         stable = sum(e.stable for e in part.equilibria)
         lines.append(f"{stable} of {len(part.equilibria)} places of rest that were found are stable")
+    if part.growth is not None and part.growth.bound > 1.005:
+        grown = f"a state may first grow, up to {part.growth.bound:.4g} times"
+        lines.append(f"{grown} ({part.growth.measured:.4g} times was seen), before it dies out")
+    if part.euler is not None and part.euler.stable:
+        e = part.euler
+        lines.append(f"the step dt = {e.dt:g} is short enough; up to dt = {e.largest_dt:.4g} it would be")
+    if part.weight_bound is not None:
+        lines.append(f"weights of norm {part.weight_bound:.4g} or more are needed for that memory (StableSSM, eq. 56)")
+    return lines
+
+
+def theory(part: Certificate) -> list[str]:
+    """The Lyapunov norm and why the paper's bound does not hold, and the memory bound: in the papers' words."""
+    lines = []
     if part.lyapunov is not None:
         lines.append(
             f"Lyapunov solution |P| = {part.lyapunov.norm:.4g}, the paper's bound {part.lyapunov.paper_bound:.4g}"
@@ -175,18 +203,13 @@ def remarks(part: Certificate) -> list[str]:
     if part.lyapunov is not None and not part.lyapunov.applies:
         lines.append(part.lyapunov.reason)
     if part.euler is not None and part.euler.stable:
-        e = part.euler
-        lines.append(
-            f"Euler's step dt = {e.dt:g} is stable: |1 + dt lam| <= {e.radius:.4g}; up to dt = {e.largest_dt:.4g}"
-        )
+        lines.append(f"|1 + dt lam| <= {part.euler.radius:.4g} for Euler's step")
     if part.memory is not None:
         m = part.memory
         lines.append(
             f"memory M(t) <= {m.constant:.4g} e^(-{m.rate:.4g} t) (StableSSM, Thm 3.1); measured / bound is at most "
             f"{m.ratio:.3g} over {len(m.time) - 1} steps"
         )
-    if part.weight_bound is not None:
-        lines.append(f"weights of norm {part.weight_bound:.4g} or more are needed for that memory (StableSSM, eq. 56)")
     return lines
 
 

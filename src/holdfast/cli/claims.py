@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.cli.screen import screen
 from holdfast.cli.text import visible
 
 if TYPE_CHECKING:
@@ -20,22 +19,18 @@ COLOURS = {"met": "green", "not met": "red", "undecided": "yellow"}
 
 
 def print_claims(results: Sequence[Result]) -> None:
-    """A line a claim: experiment, status, statement, its first numbers; and a count."""
-    # a table that goes into a file is not folded at 80 columns
-    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for head in ("experiment", "claim", "", "numbers (paper)"):
-        table.add_column(head, overflow="fold")
+    """The claims of each experiment: status, statement, its first numbers (the paper's in brackets); and a count."""
+    console = screen()
     for result in results:
+        console.print(result.experiment, style="bold", markup=False)
+        # statements are Text, since "[0, 1)" would be read as markup
+        table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+        table.add_column(no_wrap=True)
+        table.add_column(overflow="fold")
         for claim in result.claims:
-            status = Text(claim.status, COLOURS[claim.status])
-            # as Text, since "[0, 1)" would be read as markup
-            table.add_row(
-                *(Text(visible(text)) for text in (result.experiment, claim.statement)),
-                status,
-                Text(visible(numbers(claim.numbers, claim.paper))),
-            )
-    console.print(table)
+            words = visible(claim.statement), (f"\n{visible(numbers(claim.numbers, claim.paper))}".rstrip(), "dim")
+            table.add_row(Text(claim.status, COLOURS[claim.status]), Text.assemble(*words))
+        console.print(table)
     count: Counter[str] = Counter(claim.status for result in results for claim in result.claims)
     console.print(", ".join(f"{count[status]} {status}" for status in COLOURS))
 

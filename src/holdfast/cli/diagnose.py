@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import torch
 import typer
-from rich.console import Console
 
 from holdfast.cli.bar import progress_bar
 from holdfast.cli.data_file import read_data
 from holdfast.cli.model import HELP, load_model
 from holdfast.cli.options import file
+from holdfast.cli.screen import screen
 from holdfast.cli.text import visible
 from holdfast.diagnosis import diagnose
 
@@ -70,7 +69,7 @@ def command(
     if as_json:
         typer.echo(json.dumps(found.to_dict(), indent=1, allow_nan=False))
     else:
-        console = Console(width=None if sys.stdout.isatty() else 80, highlight=False)
+        console = screen()
         for line in (*loaded.notes, *found.lines(details=details, width=console.width)):
             console.print(visible(line), markup=False, soft_wrap=True)
     if found.bad:

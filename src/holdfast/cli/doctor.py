@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -14,10 +13,10 @@ from typing import Annotated
 
 import torch
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from holdfast import laws, parameterizations
+from holdfast.cli.screen import say, screen
 from holdfast.cli.text import plain
 from holdfast.data import data_root, find_sets
 from holdfast.kernels import library, stream
@@ -126,9 +125,22 @@ def _native_call() -> tuple[bool | None, str]:
 
 
 def _print(checks: list[Check]) -> None:
-    table = Table(box=None, show_header=False, pad_edge=False)
+    console, table = screen(), Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     marks = {None: " ", True: "[green]ok[/]", False: "[red]BAD[/]"}
     for check in checks:
         table.add_row(marks[check.good], plain(check.name), plain(check.value))
-    # a report that goes into a file or an issue is not folded at 80 columns
-    Console(width=None if sys.stdout.isatty() else 200).print(table)
+    console.print(table)
+    say(console, _conclusion(checks))
+
+
+def _conclusion(checks: list[Check]) -> str:
+    bad = [check.name for check in checks if check.good is False]
+    if bad:
+        again = (
+            "install again (pip install --force-reinstall holdfast); if it stays so, please report it with this text"
+        )
+        return f"Not as it should be: {', '.join(bad)}. What to do: {again}."
+    return "All is well. Next: holdfast diagnose your_file.py:your_model"

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated, cast
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from holdfast import parameterizations
@@ -21,7 +19,7 @@ from holdfast.cli.kernel_file import read_kernel
 from holdfast.cli.kernel_plot import draw
 from holdfast.cli.memory_plot import terminal_plot
 from holdfast.cli.plot import new_figure
-from holdfast.cli.text import visible
+from holdfast.cli.screen import say, screen
 from holdfast.decay import DecayFit, KernelFit, fit_kernel
 from holdfast.decay.kernel_fit import OFFERED, ORDERS, spacing
 from holdfast.errors import ArgumentError, unknown_name
@@ -109,14 +107,13 @@ def _orders(text: str) -> list[int]:
 
 
 def _report(name: str, fit: KernelFit, export: Path | None) -> None:
-    # a report that goes into a file or an issue is not folded at 80 columns
-    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    console = screen()
     about = f"{name}: {len(fit.values)} samples to t = {fit.time[-1]:g}, L1 norm {fit.size:.4g}"
-    console.print(visible(about), markup=False)
+    say(console, about)
     console.print(terminal_plot(MemoryCurve(time=fit.time, values=np.abs(fit.values))), markup=False)
-    console.print(f"decay law: {_law(fit.decay)}", markup=False)
+    say(console, f"decay law: {_law(fit.decay)}")
     table = Table(box=None, pad_edge=False, collapse_padding=True)
-    for head in ("", "order", "method", "L1 error", "relative", "sup error", "largest weight", "condition", "status"):
+    for head in ("", "modes", "method", "error", "at worst", "largest weight", "condition", "status"):
         left, breaks = head in ("", "method", "status"), head in ("method", "largest weight")
         table.add_column(head, justify="left" if left else "right", no_wrap=not breaks, overflow="fold")
     for order, found in sorted(fit.sums.items()):
@@ -124,7 +121,6 @@ def _report(name: str, fit: KernelFit, export: Path | None) -> None:
             "*" if order == fit.chosen else "",
             str(order),
             found.method + (" (complex)" if found.is_complex else ""),
-            f"{found.l1_error:.2e}",
             f"{found.l1_error / fit.size:.1e}",
             f"{found.sup_error:.2e}",
             f"{found.weight_norms['max']:.3g}",
@@ -133,13 +129,21 @@ def _report(name: str, fit: KernelFit, export: Path | None) -> None:
         )
     console.print(table)
     for note in fit.notes:
-        console.print(visible(f"note: {note}"), markup=False)
+        say(console, f"note: {note}")
     if max(fit.sums) > fit.useful:
-        console.print(f"note: the samples carry about {fit.useful} modes; more follow noise or rounding errors")
+        say(console, f"note: the samples carry about {fit.useful} modes; more follow noise or rounding errors")
     verdict = "within" if fit.reached else "NOT within"
-    console.print(f"* chosen: {fit.chosen} modes, {verdict} the relative tolerance {fit.tolerance:g}")
+    say(console, f"* chosen: {fit.chosen} modes, {verdict} the relative tolerance {fit.tolerance:g}")
+    say(
+        console,
+        "error: area between kernel and sum as a share of the kernel's own; at worst: at one time, not as a share",
+    )
     if export is not None:
-        console.print(visible(f"layer written to {export}; holdfast.approximate.load_layer reads it"), markup=False)
+        say(console, f"layer written to {export}; holdfast.approximate.load_layer reads it")
+    elif fit.reached:
+        say(console, "--export layer.safetensors writes it as a layer of holdfast.nn with this memory")
+    else:
+        say(console, "to get nearer: more modes (--orders), longer or less noisy samples, or a larger --tolerance")
 
 
 def _law(decay: DecayFit) -> str:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import sys
-import textwrap
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from holdfast.cli.bar import Tick, progress_bar
@@ -19,7 +16,8 @@ from holdfast.cli.memory_plot import draw, shown, terminal_plot
 from holdfast.cli.model import HELP, LoadedModel, load_model
 from holdfast.cli.options import file
 from holdfast.cli.plot import new_figure
-from holdfast.cli.text import plain, visible
+from holdfast.cli.screen import say, screen
+from holdfast.cli.text import plain
 from holdfast.decay import DecayFit, MemoryStudy, study_memory, study_repeated
 from holdfast.decay.study import LEFT, reach_of, with_notes
 from holdfast.errors import ArgumentError, unknown_name
@@ -27,6 +25,13 @@ from holdfast.memory import MemoryCurve, NotCausalError, Properties
 from holdfast.memory.huggingface import TokenScore
 from holdfast.memory.probes import PROBES
 from holdfast.memory.repeated import repeat
+
+PROBE_WORDS = {
+    "heaviside": " (an input that is switched on and stays)",
+    "impulse": " (one input, then zeros)",
+    "reversed": " (an input that stayed long, then zeros)",
+    "repeated": " (an item said again and again)",
+}
 
 
 def command(
@@ -143,19 +148,19 @@ def _repeated(loaded: LoadedModel, item: str, horizon: int, tick: Tick) -> Memor
 
 def report(model: str, study: MemoryStudy) -> None:
     """Prints the study for people."""
-    console = Console(width=None if sys.stdout.isatty() else 80, highlight=False)
+    console = screen()
     for note in study.notes:
-        console.print(visible(f"note: {note}"), markup=False)
+        say(console, f"note: {note}")
     for name, curve in study.curves.items():
         fit = study.fits[name]
         tried = curve.tried or len(curve.time)
-        console.print(visible(f"\n{model}, {name} probe, {tried} inputs tried"), markup=False)
+        say(console, f"\n{model}, probe {name}{PROBE_WORDS.get(name, '')}, the worst of {tried} inputs")
         for line in describe(curve, fit):
-            whole = textwrap.fill(visible(line), console.width, subsequent_indent=" " * 9)
-            console.print(whole, markup=False, soft_wrap=True)
+            say(console, line, indent=9)
         console.print(terminal_plot(shown(curve, fit)), markup=False)
     if study.properties is not None:
         console.print(_property_table(study.properties))
+    say(console, f"Is that enough, and what makes it longer? holdfast diagnose {model}")
 
 
 def describe(curve: MemoryCurve, fit: DecayFit) -> list[str]:
@@ -189,9 +194,7 @@ def _reach(curve: MemoryCurve, fit: DecayFit) -> str:
 
 
 def _property_table(properties: Properties) -> Table:
-    table = Table(
-        box=None, show_header=False, pad_edge=False, title="properties of the functional", title_justify="left"
-    )
+    table = Table(box=None, show_header=False, pad_edge=False, title="What kind of map it is", title_justify="left")
     colours = {"yes": "green", "no": "red", "undecided": "yellow"}
     for name, entry in properties.as_dict().items():
         table.add_row(

@@ -5,11 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import typer
 from torch import nn
 
 from holdfast._factories import failure, load_factory, split_spec
+from holdfast.cli.text import visible
 from holdfast.errors import ArgumentError
 from holdfast.memory import huggingface
 from holdfast.memory.subject import known_size
@@ -49,6 +52,8 @@ def load_model(spec: str) -> LoadedModel:
 
 
 def _from_transformers(name: str) -> LoadedModel:
+    if not Path(name).expanduser().is_dir():
+        typer.echo(visible(f"{name!r} is no folder here: looking for that name on the Hugging Face hub"), err=True)
     loaded = huggingface.load(name)
     notes = ("the folder has no weights: they are random",) if loaded.random else ()
     return _adapted(f"hf:{name}", loaded.model, loaded.tokenizer, notes)

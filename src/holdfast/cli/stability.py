@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
-import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +11,6 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 import typer
-from rich.console import Console
 from rich.table import Table
 from torch import nn
 
@@ -23,7 +20,7 @@ from holdfast.cli import model as models
 from holdfast.cli.bar import progress_bar
 from holdfast.cli.options import file
 from holdfast.cli.plot import new_figure, save
-from holdfast.cli.text import visible
+from holdfast.cli.screen import say, screen
 from holdfast.errors import ArgumentError
 from holdfast.stability import PerturbationCurve, StabilityStudy, study_stability
 from holdfast.stability.verdict import ENOUGH, LEVEL
@@ -146,20 +143,21 @@ def _load_family(spec: str, widths: list[int], seed: int) -> tuple[dict[int, nn.
 
 def report(name: str, study: StabilityStudy) -> None:
     """Prints the study for people."""
-    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
-    first = next(iter(study.curves.values()))
-    console.print(visible(name), markup=False)
-    console.print(
-        f"{first.metric} error, {first.search} search, {first.norm} {first.ball}, {len(first.scope)} weights; "
-        f"{first.method}: {first.reason}",
-        markup=False,
+    console, first = screen(), next(iter(study.curves.values()))
+    say(console, name)
+    say(
+        console,
+        f"error: how far outputs come to lie from the target when {len(first.scope)} weights move by up to radius",
+    )
+    say(
+        console,
+        f"({first.metric} error, {first.search} search, {first.norm} {first.ball}; {first.method}: {first.reason})",
     )
     curves, side = list(study.curves.items()), max(1, (console.width - COLUMN) // COLUMN)
     for start in range(0, len(curves), side):
         console.print(_table(dict(curves[start : start + side])))
     for line in study.conclusion():
-        whole = textwrap.fill(visible(line), console.width, subsequent_indent="  ", break_on_hyphens=False)
-        console.print(whole, markup=False, soft_wrap=True)
+        say(console, line)
 
 
 def _table(curves: Mapping[int, PerturbationCurve]) -> Table:

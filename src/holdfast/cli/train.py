@@ -16,6 +16,7 @@ from holdfast.cli.bar import progress_bar
 from holdfast.cli.options import folder as folder_option
 from holdfast.cli.progress import EVERY, show
 from holdfast.cli.reproduce import INTERRUPTED, make_executor, termination_as_interrupt
+from holdfast.cli.screen import screen
 from holdfast.cli.text import visible
 from holdfast.errors import ArgumentError
 
@@ -215,7 +216,6 @@ def _print_table(table: Any, page: Path, as_json: bool) -> None:
         rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
         typer.echo(json.dumps({"page": str(page.absolute()), "runs": rows}, indent=1, allow_nan=False))
         return
-    from rich.console import Console
     from rich.table import Table as RichTable
     from rich.text import Text
 
@@ -223,7 +223,7 @@ def _print_table(table: Any, page: Path, as_json: bool) -> None:
     for row in table.rows:
         cells = ["-" if c is None else f"{c:.4g}" if isinstance(c, float) else str(c) for c in row]
         shown.add_row(*(Text(visible(cell)) for cell in cells))
-    Console(width=None if sys.stdout.isatty() else 160, highlight=False).print(shown)
+    screen().print(shown)
     typer.echo(visible(f"Page: {page.absolute()}"))
 
 

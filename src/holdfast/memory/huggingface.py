@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -64,6 +67,24 @@ def load(name: str) -> Loaded:
     transformers = require_transformers()
     folder = Path(name).expanduser()
     source = folder if folder.is_dir() else name
+    with _quiet_hub():
+        return _load(transformers, name, source)
+
+
+@contextmanager
+def _quiet_hub() -> Iterator[None]:
+    """Without the hub's lines about each try: where all fail, the error says it once."""
+    logger = logging.getLogger("huggingface_hub")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def _load(transformers: Any, name: str, source: str | Path) -> Loaded:
+    folder = Path(source)
     try:
         if folder.is_dir() and not any(list(folder.glob(f"*.{ending}*")) for ending in ("safetensors", "bin")):
             config = transformers.AutoConfig.from_pretrained(folder, **SAFE)
@@ -76,9 +97,12 @@ def load(name: str) -> Loaded:
             "or convert them where you trust them: model.save_pretrained(folder, safe_serialization=True)"
         ) from error
     except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
-        raise ArgumentError(
-            f"transformers could not load the name {name!r}: {str(error).strip().splitlines()[0]}"
-        ) from error
+        reason = str(error).strip().splitlines()[0]
+        if folder.is_dir():
+            wanted = "expected a config.json and, where there are weights, model.safetensors beside it"
+            raise ArgumentError(f"transformers could not load the folder {name!r}: {reason} ({wanted})") from error
+        advice = "check its spelling and the network; a folder with the model works without one: hf:path/to/folder"
+        raise ArgumentError(f"transformers could not load the name {name!r}: {reason} What to do: {advice}") from error
     return Loaded(model.eval(), _tokenizer(transformers, source), random)
 
 
