@@ -8,7 +8,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from holdfast.cli import _shown, app, bench
-from holdfast.cli.screen import WIDTH, folded, say
+from holdfast.cli.screen import WIDTH, folded, say, screen
 from holdfast.errors import ArgumentError
 
 MODELS = """
@@ -89,3 +89,9 @@ def test_an_error_is_folded_on_a_terminal_only(monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "60")
     assert max(map(len, _shown(text).splitlines())) <= 60
+
+
+def test_the_name_of_a_model_is_no_picture(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    screen().print("models.py:llama: 3 weights")
+    assert "models.py:llama: 3 weights" in capsys.readouterr().out

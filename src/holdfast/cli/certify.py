@@ -118,9 +118,13 @@ def report(name: str, parts: tuple[Certificate, ...], details: bool = False) -> 
     console.print(_edges(parts))
     if details:
         console.print(_spectra(parts))
+    told: dict[str, list[str]] = {}
     for part in parts:
         for line in [*remarks(part), *(theory(part) if details else [])]:
-            say(console, f"{part.path or '(model)'}: {line}")
+            told.setdefault(line, []).append(part.path or "(model)")
+    for line, paths in told.items():  # what several recurrences share is told once
+        many = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        say(console, f"{paths[0]}{many}: {line}")
     worst = min(parts, key=lambda part: part.margin if np.isfinite(part.margin) else -np.inf)
     say(console, f"nearest to the edge: {worst.path or 'the model'}, {worst.margin:.4g} per step")
     for line in _meaning(parts):
@@ -144,16 +148,17 @@ def _meaning(parts: tuple[Certificate, ...]) -> list[str]:
 
 
 def _edges(parts: tuple[Certificate, ...]) -> Table:
-    """One row a recurrence: its distance to the boundary per step, dt included."""
+    """One row a recurrence: its distance to the boundary per step, dt included, and per unit of time beside it."""
     table = Table(box=None, pad_edge=False)
     table.add_column("recurrence", overflow="fold")
     for head in ("verdict", "scope"):
         table.add_column(head, no_wrap=True)
-    for head in ("margin per step", "steps to 1/e"):
+    for head in ("margin per step", "steps to 1/e", "per unit time"):
         table.add_column(head, justify="right", no_wrap=True)
     for part in parts:
         status = f"[{COLOURS[part.status]}]{part.status}[/]"
-        numbers = (f"{part.margin:.4g}", _steps(part))
+        rate = "-" if part.continuous_margin is None else f"{part.continuous_margin:.4g}"
+        numbers = (f"{part.margin:.4g}", _steps(part), rate)
         table.add_row(Text(visible(part.path or "(model)")), status, part.scope, *numbers)
     return table
 
@@ -167,11 +172,10 @@ def _spectra(parts: tuple[Certificate, ...]) -> Table:
     table = Table(box=None, pad_edge=False)
     for head in ("recurrence", "kind"):
         table.add_column(head, overflow="fold")
-    for head in ("spectral", "numerical", "per unit time"):
+    for head in ("spectral", "numerical"):
         table.add_column(head, justify="right", no_wrap=True)
     for part in parts:
-        rate = "-" if part.continuous_margin is None else f"{part.continuous_margin:.4g}"
-        numbers = (f"{part.spectral:.4g}", f"{part.numerical:.4g}", rate)
+        numbers = (f"{part.spectral:.4g}", f"{part.numerical:.4g}")
         table.add_row(Text(visible(part.path or "(model)")), Text(visible(f"{part.kind}, {part.time}")), *numbers)
     return table
 

@@ -16,7 +16,8 @@ WIDTH = 80  # columns of a file, a pipe, an issue
 def screen() -> Console:
     """The console that a command's answer goes to."""
     known = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return Console(width=None if known else WIDTH, highlight=False)
+    # without emoji: file.py:llama: would become a picture
+    return Console(width=None if known else WIDTH, highlight=False, emoji=False)
 
 
 def say(console: Console, text: str, indent: int = 2) -> None:
