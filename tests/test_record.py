@@ -183,6 +183,92 @@ def test_loading_names_what_a_file_holds_and_saving_refuses_a_folder(results, tm
         holdfast.DecayFit.load(tmp_path / "none.json")
 
 
+def test_a_link_is_read_and_written_through(results, tmp_path):
+    file = results["DecayFit"].save(tmp_path / "fit.json")
+    link = tmp_path / "a link.json"
+    link.symlink_to(file)
+    assert_same(holdfast.DecayFit.load(link), results["DecayFit"])
+    results["MemoryCurve"].save(link)
+    assert link.is_symlink()
+    assert_same(holdfast.MemoryCurve.load(file), results["MemoryCurve"])
+
+
+def test_a_path_that_cannot_be_is_refused_by_what_is_there(results, tmp_path):
+    curve = results["MemoryCurve"]
+    file = curve.save(tmp_path / "curve.json")
+    with pytest.raises(ArgumentError, match=r"must lie in a folder, and .*curve\.json is none"):
+        curve.save(file / "inside.json")
+    with pytest.raises(ArgumentError, match=r"path must be text or a pathlib\.Path, came int 3"):
+        curve.save(3)
+    with pytest.raises(ArgumentError, match=r"is a folder; name a file in it"):
+        holdfast.MemoryCurve.load(tmp_path)
+    file.write_text('{"not": "ours"}')
+    with pytest.raises(
+        DamagedResultError, match=r"does not begin as a file of holdfast does.*file that save\(\) wrote"
+    ):
+        holdfast.MemoryCurve.load(file)
+
+
+def test_the_page_of_a_diagnosis_is_not_loaded_and_a_wrong_ending_makes_no_folder(results, tmp_path):
+    page = results["Diagnosis"].save(tmp_path / "report.html")
+    with pytest.raises(ArgumentError, match=r"is a page to look at; load the file that save\('....json'\) writes"):
+        holdfast.Diagnosis.load(page)
+    with pytest.raises(ArgumentError, match=r"\.html or \.json, came '\.txt'"):
+        results["Diagnosis"].save(tmp_path / "new" / "report.txt")
+    assert not (tmp_path / "new").exists()
+
+
+def drawn(result):
+    """The axes of a result, in a list."""
+    return list(np.ravel(np.asarray(result.plot(), dtype=object)))
+
+
+def test_margins_between_records_without_one_are_drawn_over_all_steps():
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    steps, each = np.arange(9), np.full((9, 1), 0.5)
+    some = np.where(steps[:, None] % 4 == 0, each, np.nan)
+    history = GradientHistory(("w",), (0.5,), steps, each, each, each[..., None], each, some, some)
+    ratios, margins = drawn(history)
+    line = margins.get_lines()[0]
+    assert line.get_xdata().tolist() == [0, 4, 8] and np.isfinite(line.get_ydata()).all() and line.get_marker() == "o"
+    assert margins.get_xlim() == ratios.get_xlim()
+    pyplot.close("all")
+
+
+def test_a_run_without_a_step_says_so_in_place_of_a_curve(results):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    run = results["TrainingRun"]
+    empty = History(*[np.empty(0)] * 8, {}, {})
+    (place,) = drawn(dataclasses.replace(run, history=empty))
+    assert [text.get_text() for text in place.texts] == ["nothing to draw"]
+    assert place.get_legend() is None
+    assert not drawn(run)[0].texts
+    pyplot.close("all")
+
+
+def test_the_legend_of_eigenvalues_lies_above_the_unit_circle():
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    (place,) = drawn(holdfast.certify(holdfast.nn.LRU(1, 4)))
+    place.figure.canvas.draw()
+    box = place.get_legend().get_window_extent().transformed(place.transData.inverted())
+    assert box.y0 > 1.0
+    pyplot.close("all")
+
+
+def test_rules_differ_and_short_logarithmic_axes_have_plain_numbers(results):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    (place,) = drawn(results["PerturbationCurve"])
+    styles = [
+        line.get_linestyle() for line in place.get_lines() if line.get_label() in ("unperturbed", "norm of the target")
+    ]
+    assert len(set(styles)) == 2
+    curves = {m: perturbation_curve(m) for m in (4, 8, 16, 32)}
+    (place,) = drawn(holdfast.assess_stability(curves))
+    place.figure.canvas.draw()
+    assert {"5", "10", "20"} <= {tick.get_text() for tick in place.get_xticklabels(which="both")}
+    pyplot.close("all")
+
+
 def bomb(size):
     """An .npz that says one member unpacks to `size` bytes."""
     buffer = io.BytesIO()

@@ -32,6 +32,8 @@ def seal(body: Mapping[str, Any]) -> bytes:
 def open_seal(path: Path, format: str, advice: str = "", most: int = MOST_MANIFEST) -> dict[str, Any]:
     """What a file of at most `most` bytes written by `seal` says, checksum and format checked; `advice` is for errors."""
     raw = read_regular(path, most, advice)
+    if not raw.startswith(_HEAD):
+        raise DamagedResultError(damage(path, "it does not begin as a file of holdfast does", advice))
     start = len(_HEAD) + 64 + len(_NECK)
     rest = raw[start:-1]
     expected = _HEAD + hashlib.sha256(rest).hexdigest().encode() + _NECK

@@ -24,11 +24,12 @@ from holdfast._codec import Arrays, decode, encode
 from holdfast._drawing import panels
 from holdfast._files import damage, write_atomically
 from holdfast._manifest import open_seal, seal
+from holdfast._readers import describe
 from holdfast.errors import ArgumentError, BackendError, DamagedResultError
 from holdfast.figures import Figure
 
 FORMAT = "holdfast record 1"
-ADVICE = "Save it again."
+ADVICE = "Save it again, or name the file that save() wrote."
 
 
 class Record:
@@ -68,17 +69,14 @@ class Record:
         """Writes everything into one file, in place of the one that was there; folders on the way are made.
 
         Args:
-            path: of the file; `.json` says what it is.
+            path: of the file; `.json` says what it is. Of a symbolic link, the file that it leads to is written.
         """
-        file = Path(path)
-        if file.is_dir():
-            raise ArgumentError(f"path must name a file, and {file} is a folder; say {file / 'result.json'}")
+        file = writable_file(path)
         arrays: Arrays = {}
         record = encode(self, arrays, type(self).__name__)
         check_arrays(arrays)
         body = {"format": FORMAT, "record": record, "arrays": base64.b64encode(pack_arrays(arrays)).decode()}
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, seal(body))
+        write_atomically(file.resolve(), seal(body))
         return file
 
     @classmethod
@@ -88,8 +86,9 @@ class Record:
         Args:
             path: of the file.
         """
-        file = Path(path)
-        body = open_seal(file, FORMAT, ADVICE, most=MOST_BYTES)
+        file = _readable_file(path, cls.__name__)
+        # a link of the user's own is followed, unlike one inside a store of results
+        body = open_seal(file.resolve(), FORMAT, ADVICE, most=MOST_BYTES)
         try:
             (found,) = body["record"]
             if found == cls.__name__:
@@ -103,3 +102,31 @@ class Record:
             what = f"it holds no {cls.__name__} of this version ({type(error).__name__}: {str(error)[:200]})"
             raise DamagedResultError(damage(file, what, ADVICE)) from error
         raise ArgumentError(f"path must name a saved {cls.__name__}, and {file} holds a {found}; use {found}.load")
+
+
+def writable_file(path: str | os.PathLike[str]) -> Path:
+    """The path of a file to write, its folder made; ArgumentError where no file can be there."""
+    file = as_path(path)
+    if file.is_dir():
+        raise ArgumentError(f"path must name a file, and {file} is a folder; say {file / 'result.json'}")
+    try:
+        file.resolve().parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise ArgumentError(f"path must lie in a folder, and {file.parent} is none and cannot be made one") from None
+    return file
+
+
+def _readable_file(path: str | os.PathLike[str], kind: str) -> Path:
+    file = as_path(path)
+    if not file.exists():
+        raise DamagedResultError(f"{file} is not there, so no {kind} can be loaded; name a file that save() wrote")
+    if file.is_dir():
+        raise ArgumentError(f"path must name the file of a saved {kind}, and {file} is a folder; name a file in it")
+    return file
+
+
+def as_path(path: object) -> Path:
+    """A path that came as text or a path; ArgumentError for anything else."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise ArgumentError(f"path must be text or a pathlib.Path, came {describe(path)}")
+    return Path(path)

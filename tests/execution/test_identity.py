@@ -96,6 +96,41 @@ def test_a_changed_neighbour_is_noticed_and_kept_units_are_used_where_that_is_as
     assert "the code changed" not in reproduce("--json", experiment=path)[2]
 
 
+def test_what_lies_in_the_working_folder_is_not_installed(tmp_path, monkeypatch):
+    """`python -m holdfast` has the working folder on its path, with the neighbours or with other files of their names."""
+    path = _with_neighbours(tmp_path / "mine", 3)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "helper.py").write_text("raise RuntimeError('not the neighbour')\n")
+    apart = experiments.get(path).source
+    for place in (tmp_path / "mine", elsewhere):
+        monkeypatch.chdir(place)
+        monkeypatch.syspath_prepend(str(place))
+        assert experiments.get(path).source == apart
+        assert experiments.run(path, "quick").claims[0].numbers == {"total": 18.0}
+
+
+def test_a_folder_of_files_is_a_neighbour_without_an_init_too(tmp_path):
+    path = _with_neighbours(tmp_path, 2)
+    (tmp_path / "scales" / "__init__.py").unlink()
+    first = experiments.get(path).source
+    assert experiments.run(path, "quick").claims[0].numbers == {"total": 12.0}
+    (tmp_path / "scales" / "one.py").write_text("FACTOR = 4\n")
+    assert experiments.get(path).source != first
+    assert experiments.run(path, "quick").claims[0].numbers == {"total": 24.0}
+
+
+def test_two_files_with_one_id_are_refused_and_one_named_twice_runs_once(tmp_path):
+    store = Store(tmp_path / "results")
+    store.prepare()
+    one, other = own.write(tmp_path / "one.py"), own.write(tmp_path / "other.py")
+    with pytest.raises(
+        ArgumentError, match=r"one\.py and .*other\.py both call their experiment 'own-mine'.*another id"
+    ):
+        plan(store, [one, other], "quick", print)
+    assert len(plan(store, [one, one], "quick", print)) == 1
+
+
 def test_neighbours_of_one_name_in_two_folders_are_each_their_own(tmp_path):
     one, other = _with_neighbours(tmp_path / "one", 1), _with_neighbours(tmp_path / "other", 7)
     values = [float(run_unit(experiments.get(path), {"k": 0}).arrays["a"][0]) for path in (one, other, one)]

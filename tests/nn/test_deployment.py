@@ -10,6 +10,7 @@ import torch
 from layer_cases import BATCH, FEATURES, LAYERS, build, sequence
 
 import children
+from holdfast.nn import SequenceClassifier
 
 # one of each kind of kernel and of state; the others take the same way
 COMPILED = [
@@ -37,6 +38,18 @@ def test_compiled_layer_has_no_graph_break_and_equal_outputs_and_gradients(name)
     (expected.sum() + last.square().sum()).backward()
     (found.sum() + end.square().sum()).backward()
     for (path, a), b in zip(layer.named_parameters(), compiled.parameters(), strict=True):
+        torch.testing.assert_close(b.grad, a.grad, msg=lambda m, path=path: f"{path}: {m}")
+
+
+@pytest.mark.usefixtures("user_mistakes")
+def test_a_compiled_classifier_trains_without_the_final_state():
+    torch.compiler.reset()
+    torch.manual_seed(0)
+    model, x = SequenceClassifier(FEATURES, 2, 4, depth=1, layer="s4d", state_size=4), sequence().float()
+    compiled = torch.compile(copy.deepcopy(model), fullgraph=True, backend="aot_eager")
+    for each in (model, compiled):
+        each(x).square().sum().backward()
+    for (path, a), b in zip(model.named_parameters(), compiled.parameters(), strict=True):
         torch.testing.assert_close(b.grad, a.grad, msg=lambda m, path=path: f"{path}: {m}")
 
 

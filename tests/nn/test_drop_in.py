@@ -14,6 +14,9 @@ SIZES = (3, 4)
 LENGTHS = [4, 7, 2]
 
 
+OPTIONS = {"mamba2": {"head_size": 2}}  # of layers that need one at these sizes
+
+
 def stack(**choices):
     torch.manual_seed(0)
     return RecurrentStack(*SIZES, **{"num_layers": 2, "batch_first": True, **choices}).double()
@@ -36,7 +39,7 @@ def test_it_takes_the_arguments_of_torch_and_gives_the_same_shapes(theirs, bidir
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_a_sequence_in_two_calls_is_one_call(layer):
-    module, x = stack(layer=layer), inputs(2, 7, 3)
+    module, x = stack(layer=layer, **OPTIONS.get(layer, {})), inputs(2, 7, 3)
     whole, end = module(x)
     first, state = module(x[:, :3])
     second, last = module(x[:, 3:], state)
@@ -93,6 +96,38 @@ def test_a_layer_is_given_by_a_function_too():
     assert module(inputs(2, 5, 3))[0].shape == (2, 5, 4)
     with pytest.raises(ArgumentError, match="must return a layer of holdfast with 3 inputs and 4 outputs"):
         stack(layer=lambda inputs, outputs: LRU(inputs, outputs))
+
+
+def test_arguments_come_in_the_order_of_torch_and_its_attributes_are_there():
+    theirs, ours = nn.GRU(3, 4, 2, False, True, 0.1, True), RecurrentStack(3, 4, 2, False, True, 0.1, True)
+    x = torch.randn(2, 5, 3)
+    assert ours(x)[0].shape == theirs(x)[0].shape
+    names = ("input_size", "hidden_size", "num_layers", "batch_first", "dropout", "bidirectional")
+    assert [getattr(ours, n) for n in names] == [getattr(theirs, n) for n in names]
+    made = RecurrentStack(3, 4, device="meta", dtype=torch.float64)
+    assert all(p.is_meta and p.dtype == torch.float64 for p in made.parameters())
+
+
+def test_a_bias_is_taken_where_a_layer_has_one():
+    assert RecurrentStack(*SIZES, bias=True, layer="linear").layers[0].b is not None
+    assert RecurrentStack(*SIZES, bias=False, layer="rnn").layers[0].b is None
+    RecurrentStack(*SIZES, bias=False, layer="lru")
+    with pytest.raises(ArgumentError, match="LRU has no bias; leave bias out"):
+        RecurrentStack(*SIZES, bias=True, layer="lru")
+    with pytest.raises(ArgumentError, match="says itself whether it has a bias"):
+        RecurrentStack(*SIZES, bias=True, layer=lambda inputs, outputs: LRU(inputs, 2, out_features=outputs))
+
+
+def test_what_only_torch_has_is_refused_by_name():
+    with pytest.raises(ArgumentError, match=r"no proj_size: hidden_size is the number of outputs"):
+        stack(proj_size=2)
+    with pytest.raises(ArgumentError, match=r"no nonlinearity: layer says which recurrence"):
+        stack(nonlinearity="relu")
+    zeros = torch.zeros(2, 2, 4, dtype=torch.float64)
+    with pytest.raises(ShapeError, match=r"shape \(batch, 8\).*initial_state\(batch\).*came \(2, 2, 4\); \(h_0, c_0\)"):
+        stack()(inputs(2, 5, 3), (zeros, zeros))
+    with pytest.raises(ArgumentError, match="a bidirectional RecurrentStack needs the whole sequence"):
+        stack(bidirectional=True).stepper()
 
 
 def test_what_does_not_fit_is_said():

@@ -9,11 +9,13 @@ from holdfast.nn import LRU, LanguageModel, SequenceClassifier, SequenceModel
 from holdfast.nn import s4d as s4d_layer
 from holdfast.nn.stack import LAYERS
 
+OPTIONS = {"mamba2": {"head_size": 4}}  # of layers that need one at these sizes
 TIGHT = {"rtol": 1e-11, "atol": 1e-11}  # float64 through four blocks
 
 
 def model(layer="s4d", **options):
     torch.manual_seed(0)
+    options = {**OPTIONS.get(layer, {}), **options}
     return SequenceModel(3, 8, depth=2, state_size=4, out_features=2, layer=layer, **options).double()
 
 
@@ -116,7 +118,8 @@ for dtype in (torch.bfloat16, torch.float16):
     allowed = 64 * torch.finfo(dtype).eps
     for layer in LAYERS:
         for block in ("gated", "naive"):
-            net = SequenceModel(3, 8, depth=2, state_size=4, layer=layer, block=block).to(dtype)
+            options = {"head_size": 4} if layer == "mamba2" else {}
+            net = SequenceModel(3, 8, depth=2, state_size=4, layer=layer, block=block, **options).to(dtype)
             x = torch.randn(2, 9, 3).to(dtype)
             y, _ = net(x)
             exact = copy.deepcopy(net).float()(x.float())[0]

@@ -45,6 +45,36 @@ def test_a_stabilised_model_is_saved_with_its_new_parameterization(tmp_path):
     assert torch.equal(outputs(SequenceModel.from_pretrained(tmp_path)), outputs(model))
 
 
+def test_weights_tied_by_hand_are_saved_with_their_numbers(tmp_path):
+    model = MODELS["sequence"]()
+    model.blocks[1].mixer = model.blocks[0].mixer
+    model.save_pretrained(tmp_path)
+    assert torch.equal(outputs(SequenceModel.from_pretrained(tmp_path)), outputs(model))
+
+
+def test_a_folder_that_is_none_is_named(tmp_path):
+    with pytest.raises(ArgumentError, match=r"there is no folder .*none; name one that save_pretrained wrote"):
+        SequenceModel.from_pretrained(tmp_path / "none")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArgumentError, match=r"folder must be a folder, and .*file is a file"):
+        MODELS["sequence"]().save_pretrained(tmp_path / "file")
+    with pytest.raises(DamagedResultError, match=r"config\.json.*name a folder that save_pretrained wrote"):
+        SequenceModel.from_pretrained(tmp_path)
+
+
+def test_a_repository_that_the_hub_does_not_give_is_named(monkeypatch):
+    hub = pytest.importorskip("huggingface_hub")
+
+    def download(*_, **__):
+        raise OSError("404")
+
+    monkeypatch.setattr(hub, "snapshot_download", download)
+    with pytest.raises(
+        ArgumentError, match=r"no folder someone/none, and .* gave no repository of that name \(OSError: 404\)"
+    ):
+        SequenceModel.from_pretrained("someone/none")
+
+
 def test_what_cannot_be_written_or_read_is_said(tmp_path):
     with pytest.raises(ArgumentError, match=r"layer=<function .* cannot be written into config.json"):
         SequenceModel(3, 8, depth=1, layer=lambda width: LRU(width, 4)).save_pretrained(tmp_path)

@@ -1,12 +1,24 @@
 """What every layer promises about its weights: any number of outputs, memory of their own, the meta device."""
 
+import numpy as np
 import pytest
 import torch
 from layer_cases import BATCH, FEATURES, LAYERS, STEPS, build, sequence
 
-from holdfast.errors import ArgumentError, HoldfastError
+from holdfast.errors import ArgumentError, DtypeError, HoldfastError
 from holdfast.memory import closed_form
-from holdfast.nn import LRU, S4D, DiagonalSSM, GatedBlock, LinearRNN, Mamba, SelectiveSSM, SequenceModel
+from holdfast.nn import (
+    LRU,
+    S4D,
+    ContinuousRNN,
+    DiagonalSSM,
+    GatedBlock,
+    HyenaBlock,
+    LinearRNN,
+    Mamba,
+    SelectiveSSM,
+    SequenceModel,
+)
 
 TIGHT = {"rtol": 1e-11, "atol": 1e-11}  # float64 over nine steps
 
@@ -54,6 +66,15 @@ def test_eigenvalues_are_no_weight_and_weights_are_no_tensor_of_the_caller(kind)
     assert all(weight.is_contiguous() for weight in layer.parameters())
 
 
+@pytest.mark.parametrize("kind", [LinearRNN, ContinuousRNN])
+def test_the_matrix_that_a_layer_shows_is_no_weight(kind):
+    layer = kind(2, 3, parameterization="direct")
+    before = layer.recurrence().detach().clone()
+    with torch.no_grad():
+        layer.recurrent_matrix().zero_()
+    assert torch.equal(layer.recurrence(), before)
+
+
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_layer_built_on_the_meta_device_is_filled_later(name):
     kind, options = LAYERS[name]
@@ -74,9 +95,28 @@ def test_a_stack_built_on_the_meta_device_takes_the_tensors_of_a_state_dict():
     assert torch.equal(empty(sequence())[0], full(sequence())[0])
 
 
-def test_lengths_may_be_a_list():
+LENGTHS = {
+    "list": [9, 4, 1],
+    "list of numpy's": list(np.array([9, 4, 1])),
+    "array": np.array([9, 4, 1]),
+    "unsigned array": np.array([9, 4, 1], dtype=np.uint8),
+    "int32": torch.tensor([9, 4, 1], dtype=torch.int32),
+}
+
+
+@pytest.mark.parametrize("kind", LENGTHS)
+def test_lengths_may_be_whole_numbers_of_any_kind(kind):
+    torch.manual_seed(0)
+    x = sequence()
+    for net in (SequenceModel(3, 8, depth=1, layer="lru", state_size=4), LRU(3, 4), HyenaBlock(LRU(3, 4))):
+        net = net.double()
+        assert torch.equal(net(x, lengths=LENGTHS[kind])[0], net(x, lengths=torch.tensor([9, 4, 1]))[0])
+
+
+def test_lengths_that_are_no_whole_numbers_are_refused():
     net, x = SequenceModel(3, 8, depth=1, layer="lru", state_size=4).double(), sequence()
-    assert torch.equal(net(x, lengths=[9, 4, 1])[0], net(x, lengths=torch.tensor([9, 4, 1]))[0])
+    with pytest.raises(DtypeError, match="lengths"):
+        net(x, lengths=np.array([9.0, 4.0, 1.0]))
     with pytest.raises(ArgumentError, match="lengths must be whole numbers"):
         net(x, lengths=[9, 4, 1.5])
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from holdfast._drawing.colours import Colours
-from holdfast._drawing.prepare import ceiling, curve
+from holdfast._drawing.prepare import ceiling, curve, empty
 from holdfast._readers import describe
 from holdfast.errors import ArgumentError, BackendError
 from holdfast.figures import Axis, Bars, Figure, Heatmap, Layer, Line, Panel, Points, Rule
@@ -19,6 +19,8 @@ from holdfast.figures import Axis, Bars, Figure, Heatmap, Layer, Line, Panel, Po
 DENSE = 2000  # points of a line that fills its panel: it is drawn thin
 FEW = 5  # lines of a legend that have room for letters as large as those of the axes
 STYLES = {"solid": "-", "dash": "--", "dot": ":"}
+RULES = (":", "-.", "--")  # of the rules of a panel, which have one colour
+PLAIN = (1e-3, 1e5)  # numbers that are written out at the ticks of a logarithmic axis
 SETTINGS: dict[Any, Any] = {
     "font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.7, "lines.linewidth": 1.4,
     "axes.grid": True, "grid.color": "#e3e6ea", "grid.linewidth": 0.6, "axes.axisbelow": True,
@@ -101,19 +103,44 @@ def _size(figure: Figure) -> tuple[float, float]:
 def _panel(place: Any, panel: Panel, colours: Colours, *, every: bool) -> None:
     """Draws a panel; with `every` its legend names all layers, those too that leave it to another panel."""
     place.set_title(panel.title, fontsize=9, parse_math=False)  # a name may hold a dollar sign
+    rules = iter(RULES * len(panel.layers))
     for layer in panel.layers:
+        if isinstance(layer, Rule):
+            _rule(place, layer, next(rules))
+            continue
         shown = replace(layer, legend=True) if every and isinstance(layer, (Line, Points, Bars)) else layer
         _layer(place, shown, colours.light(layer), panel)
     if any(isinstance(la, Heatmap) and la.image for la in panel.layers):
         place.set_axis_off()
+        return
+    if empty(panel):
+        _say_empty(place, panel)
         return
     _axis(place, "x", panel.x)
     _axis(place, "y", panel.y)
     if panel.equal:
         place.set_aspect("equal")
     if labels := place.get_legend_handles_labels()[1]:
-        for text in place.legend(fontsize=8.5 if len(labels) <= FEW else 7).get_texts():
-            text.set_parse_math(False)
+        _legend(place, panel, size=8.5 if len(labels) <= FEW else 7)
+
+
+def _say_empty(place: Any, panel: Panel) -> None:
+    place.text(0.5, 0.5, "nothing to draw", transform=place.transAxes, ha="center", va="center")
+    place.set(xticks=[], yticks=[])
+    place.set_xlabel(panel.x.label, parse_math=False)
+    place.set_ylabel(panel.y.label, parse_math=False)
+
+
+def _legend(place: Any, panel: Panel, size: float) -> None:
+    """Where it hides least; over points in a plane, such as eigenvalues, in room that is made for it above them."""
+    if panel.equal:
+        low, high = place.get_ylim()
+        place.set_ylim(low, high + 0.15 * (high - low))
+        made = place.legend(fontsize=size, loc="upper center", ncols=2)
+    else:
+        made = place.legend(fontsize=size)
+    for text in made.get_texts():
+        text.set_parse_math(False)
 
 
 def _axis(place: Any, name: str, axis: Axis) -> None:
@@ -122,6 +149,19 @@ def _axis(place: Any, name: str, axis: Axis) -> None:
         getattr(place, f"set_{name}scale")("log")
     if axis.limits is not None:
         getattr(place, f"set_{name}lim")(*axis.limits)
+    low, high = getattr(place, f"get_{name}lim")()
+    if axis.log and PLAIN[0] <= low < high <= PLAIN[1] and high < 100 * low:
+        _plain_numbers(getattr(place, f"{name}axis"), every=high < 4 * low)
+
+
+def _plain_numbers(axis: Any, every: bool) -> None:
+    """0.2 and 50 at the ticks of a short logarithmic axis, where 2 x 10^-1 and 5 x 10^1 run into each other."""
+
+    def text(value: float, _: int) -> str:
+        return f"{value:.3g}" if every or f"{value:e}"[0] in "125" else ""
+
+    axis.set_major_formatter(text)
+    axis.set_minor_formatter(text)
 
 
 def _layer(place: Any, layer: Layer, colour: str, panel: Panel) -> None:
@@ -132,15 +172,12 @@ def _layer(place: Any, layer: Layer, colour: str, panel: Panel) -> None:
         place.bar(list(layer.names), layer.y, yerr=error, color=colour, label=layer.label if layer.legend else None)
     elif isinstance(layer, Heatmap):
         _heatmap(place, layer)
-    elif isinstance(layer, Rule) and layer.finite:
-        line = place.axvline if layer.x is not None else place.axhline
-        line(
-            layer.x if layer.x is not None else layer.y,
-            color="#6b7280",
-            linewidth=0.9,
-            linestyle=":",
-            label=layer.label,
-        )
+
+
+def _rule(place: Any, layer: Rule, style: str) -> None:
+    if layer.finite:
+        line, at = (place.axhline, layer.y) if layer.x is None else (place.axvline, layer.x)
+        line(at, color="#6b7280", linewidth=0.9, linestyle=style, label=layer.label)
 
 
 def _curve(place: Any, layer: Line | Points, colour: str, panel: Panel) -> None:

@@ -73,6 +73,12 @@ def ceiling(panel: Panel) -> float:
     return top * HEADROOM if panel.y.log else top + 0.06 * (top - bottom or 1.0)
 
 
+def empty(panel: Panel) -> bool:
+    """Whether the panel is for lines, points or bars and none of them has a number that can be drawn."""
+    heights = _heights(panel)
+    return bool(heights) and not any(np.isfinite(_on_axis(y, panel.y)).any() or np.isposinf(y).any() for y in heights)
+
+
 def _heights(panel: Panel) -> list[np.ndarray]:
     return [layer.y for layer in panel.layers if isinstance(layer, (Line, Points, Bars))]
 

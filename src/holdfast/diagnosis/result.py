@@ -7,12 +7,12 @@ import os
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from holdfast._files import write_atomically
-from holdfast._record import Record
+from holdfast._record import Record, as_path, writable_file
 from holdfast.decay import DecayFit
 from holdfast.decay.study import Reach
 from holdfast.diagnosis.advice import Advice
@@ -130,14 +130,25 @@ class Diagnosis(Record):
         Args:
             path: the file; its ending says which. Folders on the way are made.
         """
-        path = Path(path)
-        if path.suffix not in (".html", ".json"):
-            raise ArgumentError(f"a diagnosis is saved as .html or .json, came {path.suffix!r}")
-        if path.suffix == ".json":
+        suffix = as_path(path).suffix
+        if suffix not in (".html", ".json"):
+            raise ArgumentError(f"a diagnosis is saved as .html or .json, came {suffix!r}")
+        if suffix == ".json":
             return super().save(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, self.html().encode("utf-8", "backslashreplace"))
-        return path
+        file = writable_file(path)
+        write_atomically(file.resolve(), self.html().encode("utf-8", "backslashreplace"))
+        return file
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Reads back what `save` wrote into a .json file.
+
+        Args:
+            path: of the file.
+        """
+        if as_path(path).suffix == ".html":
+            raise ArgumentError(f"{path} is a page to look at; load the file that save('....json') writes")
+        return super().load(path)
 
 
 def _label(one: Forgetting) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from holdfast.errors import ArgumentError
 from holdfast.execution.earlier import earlier_units
 from holdfast.execution.store import Store
 from holdfast.execution.task import Task
@@ -86,8 +87,22 @@ def plan(
         notice: called with a line for each saved result that is damaged, or of code that changed since, and runs again.
         keep: take units that are there though the code of an experiment of the user's own changed since.
     """
-    origins = [registry.origin(id) for id in ids or registry.ids()]
+    origins = dict.fromkeys(registry.origin(id) for id in ids or registry.ids())  # one that is named twice runs once
+    _check_apart(origins)
     return [plan_one(store, origin, preset, None, notice, keep=keep) for origin in origins]
+
+
+def _check_apart(origins: Iterable[str]) -> None:
+    """Refuses two files with one id: their conclusions would lie in one folder."""
+    seen: dict[str, str] = {}
+    for origin in origins:
+        id = registry.load(origin).id
+        if id in seen:
+            raise ArgumentError(
+                f"{seen[id]} and {origin} both call their experiment {id!r}, and what they find would lie in one folder; "
+                "give one another id, or run them by two commands with another --store each"
+            )
+        seen[id] = origin
 
 
 def plan_one(

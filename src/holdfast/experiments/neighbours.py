@@ -12,7 +12,7 @@ import hashlib
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from importlib.abc import MetaPathFinder
+from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -46,7 +46,8 @@ def source_of(path: Path, content: bytes) -> str:
 
 def make_importable(folder: Path) -> None:
     """Lets files in `folder` be imported from now on; those loaded before, from there or from another, are read anew."""
-    ours = [name for name, module in sys.modules.items() if isinstance(getattr(module, "__loader__", None), _Fresh)]
+    kinds = (_Fresh, _Folder)
+    ours = [name for name, module in sys.modules.items() if isinstance(getattr(module, "__loader__", None), kinds)]
     for name in ours:
         del sys.modules[name]  # whoever imported it keeps it
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Neighbours)]
@@ -73,6 +74,13 @@ class _Fresh(SourceFileLoader):
         return self.source_to_code(self.get_data(path), path)
 
 
+class _Folder(Loader):
+    """A package without an __init__.py: nothing to run."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        pass
+
+
 class _Neighbours(MetaPathFinder):
     """Finds what lies in a folder and, by its name, is nothing that is installed; and all that is inside of it."""
 
@@ -85,16 +93,27 @@ class _Neighbours(MetaPathFinder):
         name = fullname.rpartition(".")[2]
         places = [self.folder] if path is None else [Path(place) for place in path]
         for place in places:
-            if self.folder not in (place, *place.parents):
-                continue
-            for file in (place / name / "__init__.py", place / f"{name}.py"):
-                if file.is_file() and (path is not None or not _is_installed(name)):
-                    inside = [str(file.parent)] if file.name == "__init__.py" else None
-                    loader = _Fresh(fullname, str(file))
-                    return importlib.util.spec_from_file_location(
-                        fullname, file, loader=loader, submodule_search_locations=inside
-                    )
+            if self.folder in (place, *place.parents) and (path is not None or not _is_installed(name, self.folder)):
+                spec = _spec(fullname, place, name)
+                if spec is not None:
+                    return spec
         return None
+
+
+def _spec(fullname: str, place: Path, name: str) -> ModuleSpec | None:
+    """The package, file or folder of files called `name` in `place`, in Python's own order."""
+    for file in (place / name / "__init__.py", place / f"{name}.py"):
+        if file.is_file():
+            inside = [str(file.parent)] if file.name == "__init__.py" else None
+            loader = _Fresh(fullname, str(file))
+            return importlib.util.spec_from_file_location(
+                fullname, file, loader=loader, submodule_search_locations=inside
+            )
+    if not _holds_code(place / name):
+        return None
+    spec = ModuleSpec(fullname, _Folder(), is_package=True)
+    spec.submodule_search_locations = [str(place / name)]
+    return spec
 
 
 def _imported(content: bytes) -> Iterator[str]:
@@ -112,12 +131,20 @@ def _imported(content: bytes) -> Iterator[str]:
 
 def _files(folder: Path, name: str) -> list[Path]:
     """The neighbour of that name, unless something installed has the name: one file, or all files of a package."""
-    if (folder / name / "__init__.py").is_file():
-        files = sorted((folder / name).rglob("*.py"))
+    package, alone = folder / name, folder / f"{name}.py"
+    if not (package / "__init__.py").is_file() and alone.is_file():
+        files = [alone]
     else:
-        files = [folder / f"{name}.py"] if (folder / f"{name}.py").is_file() else []
-    return [] if not files or _is_installed(name) else files
+        files = sorted(package.rglob("*.py")) if _holds_code(package) else []
+    return [] if not files or _is_installed(name, folder) else files
 
 
-def _is_installed(name: str) -> bool:
-    return name in sys.stdlib_module_names or PathFinder.find_spec(name) is not None
+def _holds_code(folder: Path) -> bool:
+    return folder.is_dir() and any(folder.rglob("*.py"))
+
+
+def _is_installed(name: str, folder: Path) -> bool:
+    """Whether a module of that name is Python's or installed; what lies in the working folder (`python -m`) is neither."""
+    passed_over = {folder.resolve(), Path.cwd()}
+    places = [place for place in sys.path if Path(place).resolve() not in passed_over]
+    return name in sys.stdlib_module_names or PathFinder.find_spec(name, places) is not None

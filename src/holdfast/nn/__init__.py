@@ -4,9 +4,9 @@
 says about itself, `system.py` the systems that it can be; a file for each layer follows. They share `recurrence.py`
 (a recurrent weight, dense or diagonal), `activations.py`, `discretize.py`, `kept.py` (coefficients kept between the
 steps of a stream) and `precision.py` (half precision); both Mambas share `mamba_base.py`. Weights start in
-`weights.py`, `exporting.py` is what exporters see of a layer, `pretrained.py` writes models into folders. `given.py`
-builds layers from given weights, `recurrent.py` finds the recurrent weights of any model. `blocks.py`, `models.py`
-and `language.py` stack layers, `drop_in.py` puts them where torch.nn.LSTM stood.
+`weights.py`, `exporting.py` is what exporters see of a layer, `exportable.py` makes a copy for ONNX, `pretrained.py`
+writes models into folders. `given.py` builds layers from given weights, `recurrent.py` finds the recurrent weights of
+any model. `blocks.py`, `models.py` and `language.py` stack layers, `drop_in.py` puts them where torch.nn.LSTM stood.
 """
 
 from holdfast.nn.base import AbstractRecurrent
@@ -15,6 +15,7 @@ from holdfast.nn.continuous_gru import ContinuousGRU
 from holdfast.nn.continuous_rnn import ContinuousRNN
 from holdfast.nn.diagonal_ssm import DiagonalSSM
 from holdfast.nn.drop_in import RecurrentStack
+from holdfast.nn.exportable import exportable
 from holdfast.nn.language import LanguageModel
 from holdfast.nn.linear_rnn import LinearRNN
 from holdfast.nn.lru import LRU
@@ -52,4 +53,5 @@ __all__ = [
     "SelectiveSSM",
     "SequenceClassifier",
     "SequenceModel",
+    "exportable",
 ]

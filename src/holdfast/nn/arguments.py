@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from numbers import Real
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -14,7 +16,7 @@ from holdfast.errors import ArgumentError, DtypeError, ShapeError
 from holdfast.kernels import checks
 from holdfast.nn.precision import state_dtype
 
-Lengths = Int[Tensor, " batch"] | list[int] | tuple[int, ...]
+Lengths = Int[Tensor, " batch"] | Sequence[int] | np.ndarray
 StepSize = float | Float[Tensor, " time"] | Float[Tensor, "batch time"]
 
 
@@ -65,9 +67,13 @@ def as_step_size(name: str, x: Tensor, dt: StepSize | None, time: Time) -> Tenso
 
 
 def as_lengths(lengths: Lengths | None, like: Tensor) -> Tensor | None:
-    """Lengths as a tensor where they came as a list or tuple of whole numbers; anything else is left to the checks."""
+    """Lengths in int64, where they came as whole numbers of any kind; anything else is left to the checks."""
+    if isinstance(lengths, Tensor):
+        return lengths.long() if lengths.dtype in (torch.int32, torch.int16, torch.int8, torch.uint8) else lengths
+    if isinstance(lengths, np.ndarray) and lengths.dtype.kind in "iu":
+        return torch.from_numpy(lengths.astype(np.int64)).to(like.device)
     if not isinstance(lengths, (list, tuple)):
-        return lengths
-    if not all(isinstance(n, int) and not isinstance(n, bool) for n in lengths):
+        return lengths  # type: ignore[return-value]
+    if not all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in lengths):
         raise ArgumentError(f"lengths must be whole numbers, one for each sequence, came {checks.describe(lengths)}")
-    return torch.tensor(lengths, dtype=torch.int64, device=like.device)
+    return torch.tensor([int(n) for n in lengths], dtype=torch.int64, device=like.device)

@@ -74,9 +74,9 @@ class AbstractRecurrent(Keeping, Described):
         start = x.new_zeros(x.shape[0], *self.state_shape) if state is None else state
         self._forget()  # numbers that a stream left behind would be constants, which a traced loop does not take
         try:
-            if not isinstance(dt, Tensor):
-                with torch.no_grad():
-                    self._step(x.new_zeros(x.shape[0], self.features), start, dt)
+            with torch.no_grad():
+                some = x.new_ones(x.shape[0]) if isinstance(dt, Tensor) else dt
+                self._step(x.new_zeros(x.shape[0], self.features), start, some)
             return by_steps(type(self).__name__, self._step, x, start, lengths, dt, reverse)
         finally:
             self._forget()
@@ -119,8 +119,8 @@ class AbstractRecurrent(Keeping, Described):
         Args:
             x: inputs (batch, time, features).
             state: state before the first step, as an earlier call returned it; None is zeros.
-            lengths: number of steps of each sequence (batch,), a tensor or a list. Past its length a sequence's outputs
-                are 0, and its state is the one at its end.
+            lengths: number of steps of each sequence (batch,), a tensor, an array or a list. Past its length a sequence's
+                outputs are 0, and its state is the one at its end.
             dt: step size, in continuous-time layers only: a number, (time,) or (batch, time). None is the layer's own.
             resets: bool (batch, time): the state before a marked step is zero, as if a new sequence began there; a
                 bidirectional layer reads each such piece from its end. Marks past a sequence's length are not read.
@@ -209,6 +209,9 @@ class AbstractRecurrent(Keeping, Described):
     def stepper(self) -> Stepper:
         """`step` as a module of its own, to be exported: its coefficients are constants, discretised already."""
         return Stepper(self, self._weight().new_zeros(1, self.features))
+
+    def _settle_(self) -> None:
+        """Makes numbers of what is computed from free weights by operators that ONNX lacks; for `exportable`."""
 
     def _ready_state(self, x: Tensor, state: Tensor | None, sequences: int | None = None) -> Tensor:
         """The state before the first step: the one that came, checked, or zeros."""

@@ -15,6 +15,7 @@ from holdfast.errors import ArgumentError, ShapeError
 from holdfast.kernels.causal_conv import causal_conv
 from holdfast.kernels.gate import gate, gate_reference
 from holdfast.kernels.segments import cleared, packed_bounds
+from holdfast.nn.arguments import Lengths, as_lengths
 from holdfast.nn.base import AbstractRecurrent
 from holdfast.nn.tiled_mlp import tiled_mlp
 
@@ -161,7 +162,7 @@ class HyenaBlock(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(
-        self, x: Tensor, state: Any = None, *, lengths: Tensor | None = None, resets: Tensor | None = None,
+        self, x: Tensor, state: Any = None, *, lengths: Lengths | None = None, resets: Tensor | None = None,
         cu_seqlens: Tensor | None = None, return_state: bool = True, **how: Any,
     ) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:  # fmt: skip
         """The block over a whole sequence: outputs like x, and its state at the end.
@@ -176,9 +177,9 @@ class HyenaBlock(nn.Module):
             how: `dt` of the mixer.
         """
         z = self.project(self.norm(x))
-        sequences = len(z) if cu_seqlens is None else len(packed_bounds("HyenaBlock", cu_seqlens, z)) - 1
+        sequences = z.shape[0] if cu_seqlens is None else len(packed_bounds("HyenaBlock", cu_seqlens, z)) - 1
         past, inner = self._split(z, state, sequences)
-        cuts: dict[str, Any] = {"lengths": lengths, "resets": resets, "cu_seqlens": cu_seqlens}
+        cuts: dict[str, Any] = {"lengths": as_lengths(lengths, x), "resets": resets, "cu_seqlens": cu_seqlens}
         seen, past = causal_conv(z, self.short.weight[:, 0], self.short.bias, None if past is None else past.mT, **cuts)
         past = past.mT
         v, p, q = seen.chunk(3, dim=-1)
@@ -197,7 +198,7 @@ class HyenaBlock(nn.Module):
             how: `dt` of the mixer.
         """
         z = self.project(self.norm(x)).unsqueeze(1)
-        past, inner = self._split(z, state, len(z))
+        past, inner = self._split(z, state, z.shape[0])
         if resets is not None and past is not None:
             past = cleared("HyenaBlock", past, resets)
         seen, past = self._short(z, past)
@@ -212,7 +213,7 @@ class HyenaBlock(nn.Module):
 
     def _short(self, z: Tensor, past: Tensor | None) -> tuple[Tensor, Tensor]:
         """The short convolution at one step, in operators that exporters know, and the inputs before the next one."""
-        before = z.new_zeros(len(z), self.reach - 1, z.shape[-1]) if past is None else past.to(z.dtype)
+        before = z.new_zeros(z.shape[0], self.reach - 1, z.shape[-1]) if past is None else past.to(z.dtype)
         seen = torch.cat([before, z], dim=1)
         assert self.short.bias is not None
         weight, y = self.short.weight.to(seen.dtype), self.short.bias.to(seen.dtype)

@@ -93,11 +93,14 @@ class ContinuousRNN(AbstractRecurrent):
         return self.dt
 
     def recurrent_matrix(self) -> Tensor | None:
-        return self.recurrence() if self.recurrence.structure == "dense" else None
+        return self.recurrence.own_value() if self.recurrence.structure == "dense" else None
 
     def rate_network(self) -> RateNetwork:
         b = torch.zeros_like(self.U[:, 0]) if self.b is None else self.b
         return RateNetwork(self.recurrence(), self.U, b, self.C, self.dt, self.activation)
+
+    def _settle_(self) -> None:
+        self.recurrence.settle_()
 
     def _run(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool

@@ -64,9 +64,10 @@ def discretize_dense(W: Tensor, dt: Tensor | float, method: Discretization) -> t
     generator = torch.cat([upper, torch.zeros_like(upper)], dim=0)
     if not isinstance(dt, Tensor):
         whole = torch.linalg.matrix_exp(generator * dt)
-        return whole[:n, :n], whole[:n, n:]
-    # equal step sizes share one exponential; a gradient to dt needs each its own
-    values, index = (dt.flatten(), None) if dt.requires_grad else torch.unique(dt, return_inverse=True)
+        return whole[:n, :n].clone(), whole[:n, n:].clone()  # an exported loop takes no two views of one matrix
+    # equal step sizes share one exponential; a gradient to dt needs each its own, and an export does not know which
+    apart = dt.requires_grad or torch.compiler.is_exporting()
+    values, index = (dt.flatten(), None) if apart else torch.unique(dt, return_inverse=True)
     whole = torch.linalg.matrix_exp(generator * values[:, None, None])
     whole = whole.reshape(*dt.shape, 2 * n, 2 * n) if index is None else whole[index]
-    return whole[..., :n, :n], whole[..., :n, n:]
+    return whole[..., :n, :n].clone(), whole[..., :n, n:].clone()

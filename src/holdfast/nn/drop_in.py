@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,11 @@ from holdfast.nn.stack import named_layer
 
 States = tuple[Tensor, ...]
 Inputs = Tensor | PackedSequence
+# what torch's modules take besides
+OF_TORCH = {
+    "proj_size": "hidden_size is the number of outputs here, and state_size that of states; leave it out",
+    "nonlinearity": "layer says which recurrence it is, such as layer='rnn', activation='tanh'",
+}
 
 
 class RecurrentStack(nn.Module):
@@ -32,12 +38,15 @@ class RecurrentStack(nn.Module):
         input_size: number of input features.
         hidden_size: number of outputs of each layer and direction.
         num_layers: how many layers follow one another.
-        layer: "diagonal", "lru", "s4d", "selective", "linear", "rnn" or "gru", or a function from the number of inputs
-            and of outputs to a layer.
-        state_size: states of each layer, as it counts them; None is `hidden_size`.
+        bias: whether layers have biases, where theirs is a choice; None is each layer's own default.
         batch_first: whether inputs and outputs are (batch, time, features) and not (time, batch, features).
         dropout: probability that a number between two layers is set to 0 in training.
         bidirectional: also read the sequence from its end, with weights of its own; outputs of both follow one another.
+        layer: "diagonal", "lru", "s4d", "selective", "mamba", "mamba2", "linear", "rnn" or "gru", or a function from the
+            number of inputs and of outputs to a layer.
+        state_size: states of each layer, as it counts them; None is `hidden_size`.
+        device: of the weights; None is the default one.
+        dtype: of the weights; None is the default one.
         options: keyword arguments of a layer that is given by name.
     """
 
@@ -47,15 +56,22 @@ class RecurrentStack(nn.Module):
         input_size: int,
         hidden_size: int,
         num_layers: int = 1,
-        *,
-        layer: str | Callable[[int, int], AbstractRecurrent] = "lru",
-        state_size: int | None = None,
+        bias: bool | None = None,
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
+        *,
+        layer: str | Callable[[int, int], AbstractRecurrent] = "lru",
+        state_size: int | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
         **options: Any,
     ) -> None:
         super().__init__()
+        for name in OF_TORCH.keys() & options.keys():
+            raise ArgumentError(f"RecurrentStack has no {name}: {OF_TORCH[name]}")
+        if bias is not None:
+            options = _with_bias(layer, bias, options)
         positive(input_size=input_size, hidden_size=hidden_size, num_layers=num_layers, state_size=state_size)
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.batch_first, self.bidirectional = batch_first, bidirectional
@@ -66,7 +82,8 @@ class RecurrentStack(nn.Module):
             for size in sizes
             for _ in range(self.directions)
         )
-        self.dropout = nn.Dropout(dropout)
+        self.dropout, self.between = dropout, nn.Dropout(dropout)
+        self.to(device=device, dtype=dtype)
 
     def forward(self, input: Inputs, hx: States | None = None) -> tuple[Inputs, States]:
         """Outputs of the last layer at all steps, in the form of the inputs, and the states at the end.
@@ -97,10 +114,12 @@ class RecurrentStack(nn.Module):
             x: inputs of this step (batch, features).
             state: the states before it; None is zeros.
         """
+        if self.bidirectional:
+            raise ArgumentError("a bidirectional RecurrentStack needs the whole sequence; use bidirectional=False")
         after = []
         for layer, before in zip(self.layers, self._ready(state), strict=True):
             x, end = layer.step(x, before)  # type: ignore[operator]
-            x = self.dropout(x) if layer is not self.layers[-1] else x
+            x = self.between(x) if layer is not self.layers[-1] else x
             after.append(end)
         return x, tuple(after)
 
@@ -128,8 +147,16 @@ class RecurrentStack(nn.Module):
             came = f"{len(states)} of them" if isinstance(states, (tuple, list)) else checks.describe(states)
             raise ArgumentError(
                 f"RecurrentStack: expected a tuple of {count} states, one for each layer and direction, as an earlier "
-                f"call returned it, came {came}"
+                f"call returned it or initial_state(batch) makes it, came {came}"
             )
+        for layer, given in zip(self.layers, states, strict=True):
+            shape: tuple[int, ...] = layer.state_shape  # type: ignore[assignment]
+            if isinstance(given, Tensor) and tuple(given.shape[-len(shape) :]) != shape:
+                raise ShapeError(
+                    f"RecurrentStack: expected states of shape (batch, {', '.join(map(str, shape))}), as an earlier call "
+                    f"returned them or initial_state(batch) makes them, came {tuple(given.shape)}; (h_0, c_0) of an LSTM "
+                    "is none"
+                )
         return tuple(states)
 
     def _through(
@@ -145,7 +172,7 @@ class RecurrentStack(nn.Module):
                 outputs.append(y if turned is None else taken(y, turned))
                 after.append(end)
             x = outputs[0] if order is None else torch.cat(outputs, -1)
-            x = self.dropout(x) if number + 1 < self.num_layers else x
+            x = self.between(x) if number + 1 < self.num_layers else x
         return x, tuple(after)
 
     def _packed(self, given: PackedSequence, states: tuple[Tensor | None, ...]) -> tuple[PackedSequence, States]:
@@ -161,6 +188,18 @@ class RecurrentStack(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}, batch_first={self.batch_first}"
+
+
+def _with_bias(layer: Any, bias: bool, options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a layer that has biases or not; refused where that is no choice of the layer's."""
+    if not isinstance(layer, str):
+        raise ArgumentError("a layer given as a function says itself whether it has a bias; leave bias out")
+    kind = named_layer(layer)
+    if "bias" in inspect.signature(kind).parameters:
+        return {**options, "bias": bias}
+    if bias:
+        raise ArgumentError(f"{kind.__name__} has no bias; leave bias out")
+    return options
 
 
 def _build(layer: Any, inputs: int, outputs: int, state_size: int, options: dict[str, Any]) -> AbstractRecurrent:

@@ -13,6 +13,15 @@ from holdfast.errors import BackendError
 Step = Callable[[Tensor, Tensor, Any], tuple[Tensor, Tensor]]
 
 
+def refuse_onnx(what: str) -> None:
+    """Says what to export instead, where torch.onnx.export meets an operator of `what` that ONNX lacks."""
+    if torch.compiler.is_exporting() and torch.onnx.is_in_onnx_export():
+        raise BackendError(
+            f"ONNX has no operator for {what}. For whole sequences export a copy whose matrices are numbers already, "
+            "holdfast.nn.exportable(model); for one step at a time layer.stepper()"
+        )
+
+
 def by_steps(
     name: str, step: Step, x: Tensor, state: Tensor, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
 ) -> tuple[Tensor, Tensor]:
@@ -37,9 +46,16 @@ def by_steps(
             after = torch.where(running.view(-1, *(1,) * (h.ndim - 1)), after, h)
         return after.clone(), y.clone()  # the loop allows no output that is a view of another
 
+    _forget_shapes()
     with torch.no_grad():  # what is exported runs forward only, and torch's loop has no gradients of complex numbers
         last, y = scan(advance, state, torch.cat(parts, -1).transpose(0, 1), reverse=reverse)
     return y.transpose(0, 1), last
+
+
+def _forget_shapes() -> None:
+    """Lets the loop be traced anew: torch keeps the graph of an earlier export, with the sizes that were fixed in it."""
+    if not torch.compiler.is_dynamo_compiling():
+        torch._dynamo.reset_code_caches()
 
 
 def _loop(name: str) -> Callable[..., Any]:

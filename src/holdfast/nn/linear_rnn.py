@@ -14,10 +14,11 @@ from holdfast.errors import ArgumentError, unknown_name
 from holdfast.kernels import rnn, scan
 from holdfast.nn.base import AbstractRecurrent
 from holdfast.nn.discretize import Discretization, discretize, discretize_dense
+from holdfast.nn.exporting import refuse_onnx
 from holdfast.nn.recurrence import Recurrence, Structure
 from holdfast.nn.system import LinearSystem, single_system
 from holdfast.nn.weights import uniform
-from holdfast.parameterizations import AbstractMatrixParameterization, AbstractParameterization
+from holdfast.parameterizations import AbstractMatrixParameterization, AbstractParameterization, get
 
 
 class LinearRNN(AbstractRecurrent):
@@ -97,7 +98,22 @@ class LinearRNN(AbstractRecurrent):
         step = self.dt if dt is None else dt
         if W.ndim == 1:
             return discretize(W, step.unsqueeze(-1) if isinstance(step, Tensor) else step, self.discretization)
+        if self.discretization == "zoh":
+            refuse_onnx("the matrix exponential of a continuous-time LinearRNN")
         return discretize_dense(W, step, self.discretization)
+
+    @torch.no_grad()
+    def _settle_(self) -> None:
+        """In continuous time the exact step of the layer's own dt becomes a layer in discrete time."""
+        factor, gain = self._factors(None)
+        if self.recurrence.structure == "dense" and self.discretization == "zoh" and gain is not None:
+            self.U.copy_(gain @ self.U)
+            if self.b is not None:
+                self.b.copy_(gain @ self.b)
+            self.time, self.dt, self.recurrence.time = "discrete", 1.0, "discrete"
+            self.recurrence.switch_(get("direct", time="discrete"), factor)
+        else:
+            self.recurrence.settle_()
 
     @property
     def euler_step(self) -> float | None:
@@ -107,7 +123,7 @@ class LinearRNN(AbstractRecurrent):
         return self.dt if self.time == "continuous" and self.discretization == "zoh" else None
 
     def recurrent_matrix(self) -> Tensor | None:
-        return self.recurrence() if self.recurrence.structure == "dense" else None
+        return self.recurrence.own_value() if self.recurrence.structure == "dense" else None
 
     def linear_system(self) -> LinearSystem:
         factor, gain = self._factors(None)

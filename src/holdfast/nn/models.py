@@ -28,7 +28,8 @@ class SequenceModel(AbstractStack, Pretrained):
         width: features inside the blocks.
         out_features: number of outputs; None is `features`.
         depth: number of blocks.
-        layer: "diagonal", "lru", "s4d", "selective", "linear", "rnn" or "gru", or a function from the width to a layer.
+        layer: "diagonal", "lru", "s4d", "selective", "mamba", "mamba2", "linear", "rnn" or "gru", or a function from the
+            width to a layer.
         state_size: state size of a layer that is given by name.
         block: "gated": x + dropout(gated MLP(layer(norm(x)))); "naive": tanh(layer(x)), the stack of the ssm paper.
         expansion: of the gated MLP; above 1 it is that many times as wide inside.
@@ -211,7 +212,7 @@ def _pool(h: Tensor, lengths: Tensor | None, how: str) -> Tensor:
         return h.mean(1) if how == "mean" else h[:, -1]
     if how == "last":
         index = (lengths - 1).clamp(min=0)
-        return h[torch.arange(len(h), device=h.device), index]
+        return h[torch.arange(h.shape[0], device=h.device), index]
     return zero_after(h, lengths).sum(1) / lengths.clamp(min=1).unsqueeze(-1)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,8 @@ class Pretrained(nn.Module):
     def save_pretrained(self, folder: str | Path, *, state_dict: Mapping[str, Tensor] | None = None) -> None:
         """Writes `config.json` and `model.safetensors`, which `from_pretrained` reads.
 
+        Weights that were tied by hand are written once for each name, and are no longer tied when they are read.
+
         Args:
             folder: where they go; it is made where it is missing.
             state_dict: weights to write; None is `self.state_dict()`.
@@ -41,9 +44,14 @@ class Pretrained(nn.Module):
 
         config = json.dumps({"model": type(self).__name__, "arguments": _plain(self)}, indent=2)
         weights = self.state_dict() if state_dict is None else state_dict
-        tensors = {name: value.detach().contiguous() for name, value in weights.items()}
         target = Path(folder)
-        target.mkdir(parents=True, exist_ok=True)
+        try:
+            target.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise ArgumentError(
+                f"folder must be a folder, and {target} is a file or lies in one; name another"
+            ) from None
+        tensors = _apart(weights)
         write_atomically(target / WEIGHTS, save(tensors, metadata={"format": "pt"}))
         write_atomically(target / CONFIG, config.encode())
 
@@ -98,7 +106,8 @@ class Pretrained(nn.Module):
             kind, arguments = config["model"], dict(config["arguments"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DamagedResultError(
-                f"{path} cannot be read as the config.json of save_pretrained ({type(error).__name__}: {error})"
+                f"{path} cannot be read as the config.json of save_pretrained ({type(error).__name__}: {error}); name a "
+                "folder that save_pretrained wrote, or save the model again"
             ) from error
         if kind != cls.__name__:
             raise ArgumentError(f"{path} describes a {kind}, not a {cls.__name__}; call {kind}.from_pretrained")
@@ -142,8 +151,29 @@ def _plain(model: Pretrained) -> dict[str, Any]:
     return arguments
 
 
+def _apart(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Each weight in memory of its own, which the file needs."""
+    seen: set[int] = set()
+    tensors = {}
+    for name, value in weights.items():
+        own = value.detach().contiguous()
+        place = own.untyped_storage().data_ptr()
+        tensors[name] = own.clone() if place in seen else own
+        seen.add(place)
+    return tensors
+
+
 def _downloaded(repository: str, revision: str | None) -> Path:
-    return Path(_hub(repository).snapshot_download(repository, revision=revision, allow_patterns=[CONFIG, WEIGHTS]))
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", repository) or repository.startswith("."):
+        raise ArgumentError(f"there is no folder {repository}; name one that save_pretrained wrote")
+    hub = _hub(repository)
+    try:
+        return Path(hub.snapshot_download(repository, revision=revision, allow_patterns=[CONFIG, WEIGHTS]))
+    except Exception as error:
+        raise ArgumentError(
+            f"there is no folder {repository}, and Hugging Face's hub gave no repository of that name "
+            f"({type(error).__name__}: {error}); name a folder that save_pretrained wrote"
+        ) from error
 
 
 def _hub(repository: str) -> Any:

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from holdfast._arguments import checked, positive
 from holdfast._types import Time
-from holdfast.errors import BackendError, ShapeError, unknown_name
+from holdfast.errors import ShapeError, unknown_name
+from holdfast.nn.exporting import refuse_onnx
 from holdfast.nn.weights import placed, with_numbers
 from holdfast.parameterizations import (
     AbstractMatrixParameterization,
@@ -97,20 +98,18 @@ class Recurrence(nn.Module):
 
     def forward(self) -> Tensor:
         """W of the present free weights."""
-        matrix = isinstance(self.parameterization, AbstractMatrixParameterization)
-        if matrix and torch.compiler.is_exporting() and torch.onnx.is_in_onnx_export():
-            raise BackendError(
-                f"ONNX has no operator for the factorizations of {type(self.parameterization).__name__}: export one step, "
-                "layer.stepper(), whose W is numbers already; or, for whole sequences, export a copy whose free weight is W "
-                f'itself: layer.recurrence.switch_(holdfast.parameterizations.get("direct", time="{self.time}"))'
-            )
+        if isinstance(self.parameterization, AbstractMatrixParameterization):
+            refuse_onnx(f"the factorizations of {type(self.parameterization).__name__}")
         return self.parameterization(*self.free)
 
     def eigenvalues(self) -> Tensor:
         """Eigenvalues of W: real for a diagonal one, complex for a dense one."""
+        W = self.own_value()
+        return torch.linalg.eigvals(W) if W.ndim == 2 else W
+
+    def own_value(self) -> Tensor:
+        """W, never the weight itself: what is done to it stays with the caller."""
         W = self()
-        if W.ndim == 2:
-            return torch.linalg.eigvals(W)
         return W.clone() if W is self.free[0] else W
 
     @torch.no_grad()
@@ -128,6 +127,11 @@ class Recurrence(nn.Module):
         W = self() if W is None else W
         self.parameterization = parameterization
         self._store(W, W.device)
+
+    def settle_(self) -> None:
+        """Makes W itself the free weight, where it is dense: nothing keeps it stable from here on."""
+        if self.structure == "dense":
+            self.switch_(get("direct", time=self.time))
 
     @torch.no_grad()
     def set_(self, W: Tensor) -> None:

@@ -16,6 +16,8 @@ from holdfast.nn.continuous_rnn import ContinuousRNN
 from holdfast.nn.diagonal_ssm import DiagonalSSM
 from holdfast.nn.linear_rnn import LinearRNN
 from holdfast.nn.lru import LRU
+from holdfast.nn.mamba import Mamba
+from holdfast.nn.mamba2 import Mamba2
 from holdfast.nn.s4d import S4D
 from holdfast.nn.selective_ssm import SelectiveSSM
 
@@ -24,6 +26,8 @@ LAYERS: dict[str, type[AbstractRecurrent]] = {
     "lru": LRU,
     "s4d": S4D,
     "selective": SelectiveSSM,
+    "mamba": Mamba,
+    "mamba2": Mamba2,
     "linear": LinearRNN,
     "rnn": ContinuousRNN,
     "gru": ContinuousGRU,

@@ -38,8 +38,8 @@ class _S4D(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         _, last, modes, saved = output
-        ctx.algorithm, ctx.bilinear, ctx.reverse, state = inputs[_TENSORS:]
-        ctx.mark_non_differentiable(*((modes, saved) if state else (last, modes, saved)))
+        ctx.algorithm, ctx.bilinear, ctx.reverse, ctx.state = inputs[_TENSORS:]
+        ctx.mark_non_differentiable(*((modes, saved) if ctx.state else (last, modes, saved)))
         ctx.save_for_backward(*inputs[:_TENSORS], modes, saved)
         ctx.set_materialize_grads(False)
 
@@ -47,6 +47,7 @@ class _S4D(torch.autograd.Function):
     def backward(
         ctx: Any, grad_y: Tensor | None, grad_last: Tensor | None, *_: Tensor | None
     ) -> tuple[Tensor | None, ...]:
+        grad_last = grad_last if ctx.state else None  # a compiler gives zeros for a state that was not computed
         if grad_y is None and grad_last is None:
             return (None,) * len(ctx.needs_input_grad)
         *inputs, modes, saved = ctx.saved_tensors

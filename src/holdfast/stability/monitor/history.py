@@ -10,6 +10,8 @@ from jaxtyping import Float64, Int64
 from holdfast._record import Record
 from holdfast.figures import Axis, Figure, Line, Panel
 
+FEW = 20  # records of a line whose points are marked
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GradientHistory(Record):
@@ -54,6 +56,16 @@ class GradientHistory(Record):
         return Figure("gradients", f"Along training: {self.summary()}.", panels)
 
     def _panel(self, title: str, label: str, values: np.ndarray, *, log: bool) -> Panel:
-        known = [k for k in range(len(self.paths)) if not np.isnan(values[:, k]).all()]
-        layers = [Line(self.paths[k], self.steps, values[:, k], colour=k) for k in known]
-        return Panel(title, Axis("step"), Axis(label, log=log), layers)
+        layers = []
+        for k, path in enumerate(self.paths):
+            known = ~np.isnan(values[:, k])  # margins are taken at some of the records: no gap is left between two
+            if known.any():
+                layers.append(Line(path, self.steps[known], values[known, k], colour=k, markers=known.sum() < FEW))
+        return Panel(title, Axis("step", limits=self._span()), Axis(label, log=log), layers)
+
+    def _span(self) -> tuple[float, float] | None:
+        """Both panels from the first to the last record, with room for a mark at either end."""
+        if len(self.steps) < 2:
+            return None
+        first, last = float(self.steps[0]), float(self.steps[-1])
+        return first - 0.03 * (last - first), last + 0.03 * (last - first)
