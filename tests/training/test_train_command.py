@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.cli import main, train
 from holdfast.errors import ArgumentError
+from holdfast.execution.plan import _labels
 from holdfast.execution.executor import Event
 from holdfast.execution.store import Store
 from holdfast.execution.task import perform_in
@@ -87,6 +88,20 @@ def test_a_diverged_run_ends_with_1(holdfast):
     code, out, _ = holdfast("small.toml", "--set", "run.diverged_above=1e-9")
     assert code == 1
     assert "diverged at step 1 of 4" in out
+    assert "Next: --range-test" in out
+
+
+def test_tried_rates_end_in_a_command_that_can_be_typed(holdfast):
+    code, out, _ = holdfast("small.toml", "--range-test")
+    assert code == 0
+    said = " ".join(out.split()).partition("Next: train with ")[2]
+    code, out, err = holdfast("small.toml", *said.split())
+    assert code == 0, err
+
+
+def test_units_of_a_sweep_are_called_by_their_labels():
+    units = [{"label": f"width={n}", "tables": {"model": {"width": n}}, "lr": 0.1} for n in (4, 8)]
+    assert _labels("own-sweep", units) == ["own-sweep width=4", "own-sweep width=8"]
 
 
 @pytest.mark.parametrize(

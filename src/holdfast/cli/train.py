@@ -16,7 +16,7 @@ from holdfast.cli.bar import progress_bar
 from holdfast.cli.options import folder as folder_option
 from holdfast.cli.progress import EVERY, show
 from holdfast.cli.reproduce import INTERRUPTED, make_executor, termination_as_interrupt
-from holdfast.cli.screen import screen
+from holdfast.cli.screen import say, screen
 from holdfast.cli.text import visible
 from holdfast.errors import ArgumentError
 
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from holdfast.training.recipe import Recipe
 
 RUNS = Path("runs")
+DIVERGED = (
+    "Next: --range-test finds rates that are safe; where the recurrence is at fault, "
+    '--set model.parameterization="best" keeps it stable at any rate'
+)
 
 
 def command(
@@ -118,11 +122,14 @@ def _train(recipe: Recipe, folder: Path, resume: bool, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(_as_dict(run), indent=1, allow_nan=False))
     else:
+        console = screen()
         for warning in run.warnings:
-            typer.echo(visible(f"WARNING  {warning}"))
-        typer.echo(visible(run.summary()))
+            say(console, f"WARNING  {warning}")
+        say(console, run.summary())
         for which, path in run.checkpoints.items():
-            typer.echo(visible(f"{which} weights: {path}"))
+            say(console, f"{which} weights: {path}")
+        if run.status == "diverged":
+            say(console, DIVERGED)
     if run.status == "diverged":
         raise typer.Exit(1)
 
@@ -173,8 +180,11 @@ def _try_rates(recipe: Recipe, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(found.as_dict(), indent=1, allow_nan=False))
         return
+    console = screen()
     for line in found.lines():
-        typer.echo(visible(line))
+        say(console, line)
+    if rates := " ".join(f"--set optimizer.{name}={rate:.2g}" for name, rate in found.suggestion.items()):
+        say(console, f"Next: train with {rates}")
 
 
 def _sweep(

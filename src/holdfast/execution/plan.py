@@ -15,6 +15,8 @@ from holdfast.experiments import registry
 from holdfast.experiments.base import Config, Experiment, unit_identity
 from holdfast.results import MANIFEST, config_hash
 
+WORDS = 56  # letters of a label
+
 
 @dataclass(eq=False)
 class Job:
@@ -225,12 +227,14 @@ def _labels(id: str, configs: Sequence[Config]) -> list[str]:
     """A unit is called by the settings in which it differs from the others."""
     every = dict.fromkeys(key for config in configs for key in config)
     keys = [key for key in every if len({repr(config[key]) for config in configs if key in config}) > 1]
+    if "label" in keys:  # it says in words what the other settings are
+        return [f"{id} {_brief(config['label'], WORDS)}" for config in configs]
     return [" ".join([id, *(f"{k}={_brief(c[k])}" for k in keys if k in c)]) for c in configs]
 
 
-def _brief(value: Any) -> str:
+def _brief(value: Any, most: int = 16) -> str:
     text = f"{value:g}" if isinstance(value, float) else str(value)
-    return text if len(text) <= 16 else text[:15] + "…"
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _short(damage: str) -> str:
