@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.cli import main, train
 from holdfast.errors import ArgumentError
-from holdfast.execution.plan import _labels
 from holdfast.execution.executor import Event
+from holdfast.execution.plan import _labels
 from holdfast.execution.store import Store
 from holdfast.execution.task import perform_in
 from holdfast.training import TrainingRun
