@@ -194,6 +194,15 @@ def test_half_precision_weights_are_computed_in_float32(name, dtype, bidirection
 
 @every
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_layer_of_half_precision_tells_its_eigenvalues_and_margin(name, dtype):
+    layer = build(name).to(dtype)
+    exact = copy.deepcopy(layer).float()
+    torch.testing.assert_close(layer.eigenvalues(), exact.eigenvalues())
+    assert layer.step_margin() == pytest.approx(exact.step_margin(), rel=1e-5, nan_ok=True)  # gates have none
+
+
+@every
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("gradients", [False, True])
 def test_half_precision_weights_stream_with_a_float32_state(name, dtype, gradients):
     layer, x = build(name).to(dtype), sequence().to(dtype)

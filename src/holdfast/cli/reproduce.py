@@ -105,7 +105,8 @@ def command(
     _print(results, failures, moves, page, as_json)
     if not as_json:
         took = duration(time.monotonic() - started)
-        typer.echo(visible(f"{len(results)} experiments in {took}. Page: {page.absolute()}"))
+        many = "1 experiment" if len(results) == 1 else f"{len(results)} experiments"
+        typer.echo(visible(f"{many} in {took}. Page: {page.absolute()}"))
     if failures or damage or any(move.serious for move in moves):
         raise typer.Exit(1)
 

@@ -12,6 +12,7 @@ from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.errors import ArgumentError
 from holdfast.nn.base import AbstractRecurrent
+from holdfast.nn.precision import widened
 from holdfast.nn.system import Motion
 from holdfast.nn.weights import uniform
 
@@ -67,10 +68,10 @@ class ContinuousGRU(AbstractRecurrent):
         Those of Diag(sigmoid(b_z)) (U_h Diag(sigmoid(b_r)) - I).
         """
         n = self.state_size
-        b = torch.zeros(3 * n, dtype=self.U.dtype, device=self.U.device) if self.b is None else self.b
+        U = widened(self.U)
+        b = U.new_zeros(3 * n) if self.b is None else widened(self.b)
         z, r = torch.sigmoid(b[:n]), torch.sigmoid(b[n : 2 * n])
-        eye = torch.eye(n, dtype=self.U.dtype, device=self.U.device)
-        return torch.linalg.eigvals(z.unsqueeze(-1) * (self.U[2 * n :] * r - eye))
+        return torch.linalg.eigvals(z.unsqueeze(-1) * (U[2 * n :] * r - torch.eye(n, dtype=U.dtype, device=U.device)))
 
     @property
     def euler_step(self) -> float:

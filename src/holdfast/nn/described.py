@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from holdfast._types import Time
 from holdfast.errors import ArgumentError
+from holdfast.nn.precision import HALF, widened_twin
 from holdfast.nn.recurrence import Recurrence
 from holdfast.nn.system import LinearSystem, Motion, RateNetwork, StateSpaceModel
 from holdfast.parameterizations import AbstractMatrixParameterization, AbstractParameterization, spectral_margin
@@ -73,6 +74,8 @@ class Described(nn.Module, ABC):
         dt = self.euler_step
         if self.boundary_form is None:
             return math.nan
+        if self._is_half():
+            return widened_twin(self).margin()
         if dt is not None:
             lam = self.eigenvalues()
             return float(torch.minimum(-lam.real, (1 - (1 + dt * lam).abs()) / dt).min())
@@ -95,6 +98,8 @@ class Described(nn.Module, ABC):
         euler, dt = self.euler_step, self.step_size()
         if self.boundary_form is None:
             return math.nan
+        if self._is_half():
+            return widened_twin(self).step_margin()
         if self.time == "discrete":
             return self.margin()
         if euler is not None:
@@ -103,6 +108,10 @@ class Described(nn.Module, ABC):
             system = self.linear_system()
             return math.nan if system is None else 1 - float(system.eigenvalues().abs().max())
         return -float(torch.expm1(-self._margins() * dt).max())
+
+    def _is_half(self) -> bool:
+        """Whether the weights have 16 bits: 1 - lam would have no digit left."""
+        return next(self.parameters()).dtype in HALF
 
     def _margins(self) -> Tensor:
         """That of each mode in the layer's kind of time, from its free weight; of a matrix the smallest."""

@@ -15,6 +15,7 @@ from holdfast._types import Time
 from holdfast.errors import ArgumentError
 from holdfast.kernels import lru
 from holdfast.nn.base import AbstractRecurrent, zero_after
+from holdfast.nn.precision import HALF, widened, widened_twin
 from holdfast.nn.system import LinearSystem, single_system
 from holdfast.nn.weights import as_eigenvalues, free_weight, placed, uniform, with_numbers
 from holdfast.parameterizations import AbstractParameterization
@@ -86,8 +87,8 @@ class LRU(AbstractRecurrent):
         return (2 * self.state_size,)
 
     def _pair(self) -> tuple[Tensor, Tensor]:
-        modulus = self.parameterization(self.w)
-        return modulus * torch.cos(self.phase), modulus * torch.sin(self.phase)
+        modulus, phase = self.parameterization(widened(self.w)), widened(self.phase)
+        return modulus * torch.cos(phase), modulus * torch.sin(phase)
 
     def eigenvalues(self) -> Complex[Tensor, " state"]:
         return torch.complex(*self._pair())
@@ -117,6 +118,8 @@ class LRU(AbstractRecurrent):
         return {**made, "out_features": self.out_features}
 
     def linear_system(self) -> LinearSystem:
+        if self.w.dtype in HALF:
+            return widened_twin(self).linear_system()
         B = torch.complex(*self._input_matrix().chunk(2))
         C = torch.complex(*self.C.chunk(2, dim=1))
         return single_system(self.eigenvalues(), B, None, C, torch.diag(self.D) if self.D.ndim == 1 else self.D)

@@ -11,6 +11,7 @@ from holdfast._arguments import checked, positive
 from holdfast._types import Time
 from holdfast.errors import ShapeError, unknown_name
 from holdfast.nn.exporting import refuse_onnx
+from holdfast.nn.precision import widened
 from holdfast.nn.weights import placed, with_numbers
 from holdfast.parameterizations import (
     AbstractMatrixParameterization,
@@ -104,8 +105,10 @@ class Recurrence(nn.Module):
 
     def eigenvalues(self) -> Tensor:
         """Eigenvalues of W: real for a diagonal one, complex for a dense one."""
-        W = self.own_value()
-        return torch.linalg.eigvals(W) if W.ndim == 2 else W
+        W = self.parameterization(*map(widened, self.free))
+        if W.ndim == 2:
+            return torch.linalg.eigvals(W)
+        return W.clone() if W is self.free[0] else W
 
     def own_value(self) -> Tensor:
         """W, never the weight itself: what is done to it stays with the caller."""

@@ -18,6 +18,7 @@ from holdfast.kernels.s4d.step import step_of_pairs
 from holdfast.nn.base import AbstractRecurrent, zero_after
 from holdfast.nn.discretize import discretize, discretize_pairs
 from holdfast.nn.exporting import by_steps
+from holdfast.nn.precision import HALF, widened, widened_twin
 from holdfast.nn.system import LinearSystem, single_system
 from holdfast.nn.weights import (
     as_eigenvalues,
@@ -107,7 +108,7 @@ class S4D(AbstractRecurrent):
 
     def eigenvalues(self) -> Tensor:
         real = own_values(self.parameterization, self.w)
-        return real if self.frequency is None else torch.complex(real, self.frequency)
+        return real if self.frequency is None else torch.complex(real, widened(self.frequency))
 
     @torch.no_grad()
     def set_eigenvalues_(self, lam: Tensor) -> None:
@@ -195,6 +196,8 @@ class S4D(AbstractRecurrent):
 
     def linear_system(self) -> LinearSystem:
         """One system a feature, or one of all modes behind E, with the features' own steps: `dt` is 1, times are steps."""
+        if self.w.dtype in HALF:
+            return widened_twin(self).linear_system()
         factor, gain = self._factors(1.0)
         # of each conjugate pair only one mode is kept
         C = self.C if self.frequency is None else 2 * torch.view_as_complex(self.C)

@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, ShapeError
+from holdfast.nn.precision import widened
 from holdfast.parameterizations import AbstractParameterization, fit_constants, get
 
 
@@ -49,8 +50,8 @@ def with_numbers(given: Tensor | None, make: Callable[[], Tensor]) -> Tensor:
 
 
 def own_values(parameterization: AbstractParameterization, w: Tensor) -> Tensor:
-    """f(w), never the weight itself: what is done to it stays with the caller."""
-    values = parameterization(w)
+    """f(w), in float32 of half precision, and never the weight itself: what is done to it stays with the caller."""
+    values = parameterization(widened(w))
     return values.clone() if values is w else values
 
 

@@ -65,7 +65,7 @@ class Spectral(AbstractBall):
     name = "spectral"
 
     def norm(self, delta: Tensor) -> Float[Tensor, " draws"]:
-        matrices = _matrices(delta)
+        matrices = _matrices(delta if delta.element_size() > 2 else delta.float())  # 16 bits have no eigenvalues
         # the smaller Gram matrix: its eigenvalues cost a quarter of an SVD, and the largest keeps its digits
         wide = matrices if matrices.shape[-2] <= matrices.shape[-1] else matrices.mH
         return torch.linalg.eigvalsh(wide @ wide.mH)[:, -1].clamp(min=0).sqrt()

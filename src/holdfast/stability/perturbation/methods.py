@@ -87,8 +87,8 @@ def _candidate(model: nn.Module, data: Data, limit: float, method: Method) -> tu
 def _of_layer(
     model: AbstractRecurrent, data: Data, limit: float, method: Method
 ) -> tuple[AbstractEvaluator, str] | None:
-    if model.backward_layer is not None:
-        return None
+    if model.backward_layer is not None or next(model.parameters()).element_size() == 2:
+        return None  # of both directions, or of 16 bits, there is no such form
     name = type(model).__name__
     with torch.no_grad():
         system, network = model.linear_system(), model.rate_network()
