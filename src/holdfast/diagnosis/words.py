@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.decay.study import LEFT
 from holdfast.diagnosis.forgetting import Cause, Forgetting, why_they_differ
-from holdfast.diagnosis.learning import SAFE
+from holdfast.diagnosis.learning import RATES, SAFE
 from holdfast.diagnosis.longer import LOG100
 from holdfast.diagnosis.task import LITTLE
 from holdfast.diagnosis.weights import MOVED, lasting_of
@@ -166,7 +166,7 @@ def training(found: Diagnosis) -> list[str]:
     if one is None:
         return []
     ratios = ", ".join(f"{number(value)} {name}" for name, value in one.ratio.items())
-    rate = "below 1e-4" if one.safe is None else f"{one.safe:.2g}"
+    rate = "below 1e-4" if one.safe is None else f"{one.safe:.2g}{' or more' if one.safe == max(RATES) else ''}"
     return [
         f"gradient over weight at the start: {ratios} (the share of the weights that one step of plain gradient descent "
         f"at rate 1 moves); for twice the length the gradient is {_times(one.growth)}",
