@@ -30,7 +30,8 @@ from holdfast.memory import (
     repeated_input_memory,
 )
 from holdfast.nn.acceleration import Acceleration, accelerate
-from holdfast.nn.recurrent import parameter_groups
+from holdfast.nn import recurrences
+from holdfast.nn._views.groups import parameter_groups
 from holdfast.results import Claim, Provenance, Result
 from holdfast.stability import (
     BitBudget,
@@ -103,6 +104,7 @@ __all__ = [
     "perturbation_error",
     "receptive_field",
     "reconstruct",
+    "recurrences",
     "repeated_input_memory",
     "stabilize",
     "study_memory",

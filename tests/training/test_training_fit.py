@@ -11,7 +11,7 @@ from torch import nn
 
 from holdfast.data import ArrayTask
 from holdfast.errors import ArgumentError, DamagedResultError
-from holdfast.nn.recurrent import parameter_groups
+from holdfast import parameter_groups
 from holdfast.training import RunFolderError, TrainingConfig, TrainingRun, fit
 from holdfast.training import checkpoint as checkpoints
 from holdfast.training.order import Order

@@ -20,8 +20,8 @@ from holdfast.cli.screen import say, screen
 from holdfast.cli.stability import law_of
 from holdfast.cli.text import visible
 from holdfast.errors import ArgumentError
+from holdfast.nn import recurrences
 from holdfast.stability.certificates.certificate import Certificate, certify
-from holdfast.stability.certificates.selective_steps import is_selective
 
 COLOURS = {"stable": "green", "marginal": "yellow", "unstable": "red"}
 
@@ -101,7 +101,7 @@ def command(
 
 def _inputs(loaded: models.LoadedModel, module: nn.Module, steps: int, seed: int) -> torch.Tensor | None:
     """Random inputs for a model with a selective recurrence in it: normal numbers, or tokens of a transformers model."""
-    if steps < 1 or not any(is_selective(part) for part in module.modules()):
+    if steps < 1 or not any(view.selective for view in recurrences(module)):
         return None
     generator = torch.Generator().manual_seed(seed)
     if loaded.plain is not None:

@@ -1,14 +1,18 @@
 """Recurrent layers, blocks and stacks with stable memory.
 
 `base.py` holds the contract of a layer, `arguments.py` the checks of what it is called with, `described.py` what it
-says about itself, `system.py` the systems that it can be; a file for each layer follows. They share `recurrence.py`
+says about itself, `system.py` the systems that it can be; a file for each layer follows. They share `_recurrent_weight.py`
 (a recurrent weight, dense or diagonal), `activations.py`, `discretize.py`, `kept.py` (coefficients kept between the
 steps of a stream) and `precision.py` (half precision); both Mambas share `mamba_base.py`. Weights start in
 `weights.py`, `exporting.py` is what exporters see of a layer, `exportable.py` makes a copy for ONNX, `pretrained.py`
-writes models into folders. `given.py` builds layers from given weights, `recurrent.py` finds the recurrent weights of
+writes models into folders. `given.py` builds layers from given weights, `_views/` finds the recurrences of
 any model. `blocks.py`, `models.py` and `language.py` stack layers, `drop_in.py` puts them where torch.nn.LSTM stood.
 """
 
+from holdfast.nn._recurrent_weight import RecurrentWeight
+from holdfast.nn._views import recurrences
+from holdfast.nn._views.step_function import StepFunction
+from holdfast.nn._views.view import RecurrenceView
 from holdfast.nn.base import AbstractRecurrent
 from holdfast.nn.blocks import GatedBlock, GatedMLP, HyenaBlock, NaiveBlock
 from holdfast.nn.continuous_gru import ContinuousGRU
@@ -22,7 +26,6 @@ from holdfast.nn.lru import LRU
 from holdfast.nn.mamba import Mamba
 from holdfast.nn.mamba2 import Mamba2
 from holdfast.nn.models import SequenceClassifier, SequenceModel
-from holdfast.nn.recurrence import Recurrence
 from holdfast.nn.s4d import S4D
 from holdfast.nn.selective_ssm import SelectiveSSM
 
@@ -48,10 +51,13 @@ __all__ = [
     "Mamba",
     "Mamba2",
     "NaiveBlock",
-    "Recurrence",
+    "RecurrenceView",
     "RecurrentStack",
+    "RecurrentWeight",
     "SelectiveSSM",
     "SequenceClassifier",
     "SequenceModel",
+    "StepFunction",
     "exportable",
+    "recurrences",
 ]

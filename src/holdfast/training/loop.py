@@ -15,7 +15,7 @@ from torch import nn
 
 from holdfast._words import duration
 from holdfast.data.base import AbstractTask
-from holdfast.nn.recurrent import find_recurrent
+from holdfast.nn import recurrences
 from holdfast.stability import GradientMonitor
 from holdfast.training import checkpoint
 from holdfast.training.config import TrainingConfig
@@ -86,7 +86,7 @@ class Loop:
     def _watch(self) -> None:
         self.scalars = _Scalars()
         # shared-out weights are in pieces: gradient over weight of a piece would say nothing
-        watched = self.config.monitor_every and self.config.strategy != "fsdp" and find_recurrent(self.plain)
+        watched = self.config.monitor_every and self.config.strategy != "fsdp" and recurrences(self.plain)
         self.monitor = GradientMonitor(self.plain, writer=self.scalars) if watched else None
 
     def restore(self) -> None:
