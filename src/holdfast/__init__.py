@@ -29,9 +29,9 @@ from holdfast.memory import (
     receptive_field,
     repeated_input_memory,
 )
-from holdfast.nn.acceleration import Acceleration, accelerate
 from holdfast.nn import recurrences
 from holdfast.nn._views.groups import parameter_groups
+from holdfast.nn.acceleration import Acceleration, accelerate
 from holdfast.results import Claim, Provenance, Result
 from holdfast.stability import (
     BitBudget,

@@ -307,7 +307,11 @@ class Foreign(nn.Module):
 def test_foreign_weights_are_known_by_their_structure_or_stated_by_the_caller():
     model = Foreign(0.5 * torch.eye(3))
     found = certify(model)
-    assert (found.path, found.parts, found.scope) == ("ssm.Lambda_re", (), "global")  # A_log alone is a name, no recurrence
+    assert (found.path, found.parts, found.scope) == (
+        "ssm.Lambda_re",
+        (),
+        "global",
+    )  # A_log alone is a name, no recurrence
     assert found.spectral == pytest.approx(-0.1)
     assert found.margin == pytest.approx(1 - math.exp(-0.1))
     assert 1j * 2 - 0.1 in np.round(found.eigenvalues, 6)

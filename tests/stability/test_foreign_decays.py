@@ -1,4 +1,4 @@
-"""Recurrences of transformers' RWKV and Griffin are found by their structure, and their margins are what the modules do in a step."""
+"""Recurrences of RWKV and Griffin in transformers: found by structure, with the margins of the modules' own steps."""
 
 import math
 

@@ -16,8 +16,8 @@ from holdfast.diagnosis.longer import LOG100, each, longer_memory, place
 from holdfast.diagnosis.smaller import Wiped, smaller_steps
 from holdfast.diagnosis.weights import Edge, Survival, lasting_of
 from holdfast.errors import HoldfastError, RangeError
-from holdfast.nn._views.step_function import known_size
 from holdfast.nn import recurrences
+from holdfast.nn._views.step_function import known_size
 from holdfast.stability import Certificate, stabilize
 
 SHORT = 30  # steps: a memory below that is told how to be made longer even where nobody asked for more
@@ -220,7 +220,7 @@ def _each_layer(model: nn.Module) -> str:
 def _wiping(found: Findings) -> Iterator[Advice]:
     """One advice for all recurrences of a kind: a large model has dozens of them."""
     wiped: dict[str, list[Wiped]] = {}
-    views = {view.path: view for view in recurrences(found.model)}
+    views = {} if found.edge is None else {view.path: view for view in recurrences(found.model)}
     for part in () if found.edge is None else found.edge.parts:
         seen, slowest = part.selective, part.continuous_margin
         if seen is not None and slowest is not None and seen.largest * slowest > WIPES:

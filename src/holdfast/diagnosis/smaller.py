@@ -44,7 +44,10 @@ def smaller_steps(kind: str, several: list[Wiped], worst: Wiped) -> tuple[str, s
     elif steps.weight is not None and steps.bias is not None:
         bias = operator.attrgetter(steps.bias)(worst.view.module)
         share = min(_share(one, bias) for one in several)
-        call, effect = f"{where}.{steps.weight}.data.mul_({share:.2g})", "inputs move dt less: a limit on dt to start from"
+        call, effect = (
+            f"{where}.{steps.weight}.data.mul_({share:.2g})",
+            "inputs move dt less: a limit on dt to start from",
+        )
     else:
         return f"dt = dt.clamp(max={limit:.3g})  # in {kind}'s forward, after softplus", _ERASES.format("a limit on dt")
     return (call if len(several) == 1 else each(kind, call)), _ERASES.format(effect)

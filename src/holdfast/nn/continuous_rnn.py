@@ -13,8 +13,8 @@ from holdfast._types import Time
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.kernels import rnn
 from holdfast.kernels.rnn import ACTIVATIONS, Activation
-from holdfast.nn.base import AbstractRecurrent
 from holdfast.nn._recurrent_weight import RecurrentWeight, Structure
+from holdfast.nn.base import AbstractRecurrent
 from holdfast.nn.system import RateNetwork
 from holdfast.nn.weights import uniform
 from holdfast.parameterizations import AbstractMatrixParameterization, AbstractParameterization

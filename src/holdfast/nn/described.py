@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from holdfast._types import Time
 from holdfast.errors import ArgumentError
-from holdfast.nn.precision import HALF, widened_twin
 from holdfast.nn._recurrent_weight import RecurrentWeight
+from holdfast.nn.precision import HALF, widened_twin
 from holdfast.nn.system import LinearSystem, Motion, RateNetwork, StateSpaceModel
 from holdfast.parameterizations import AbstractMatrixParameterization, AbstractParameterization, spectral_margin
 

@@ -25,6 +25,7 @@ from holdfast.parameterizations import (
 
 Form = AbstractParameterization | AbstractMatrixParameterization
 
+
 @dataclass(frozen=True)
 class Wanted:
     """What the caller asked for."""

@@ -139,4 +139,3 @@ def _check(model: object, parameterization: object, names: object, time: object)
         raise ArgumentError(f"names must be a list of paths such as ['layer.weight'], came {names!r}")
     if time not in (None, "continuous", "discrete"):
         raise unknown_name("kind of time", time, ("continuous", "discrete"))
-

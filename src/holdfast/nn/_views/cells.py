@@ -83,9 +83,7 @@ def ends_of(module: nn.RNNBase, layer: int) -> list[str]:
     return [f"_l{layer}{way}" for way in (("", "_reverse") if module.bidirectional else ("",))]
 
 
-def weights_of(
-    module: nn.RNNBase | nn.RNNCellBase, end: str
-) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
+def weights_of(module: nn.RNNBase | nn.RNNCellBase, end: str) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
     """W_ih, b_ih, W_hh, b_hh of one layer and direction, by the end of their names; "" in a cell."""
     b_ih, b_hh = (getattr(module, f"bias_{kind}{end}") if module.bias else None for kind in ("ih", "hh"))
     return getattr(module, f"weight_ih{end}"), b_ih, getattr(module, f"weight_hh{end}"), b_hh

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from holdfast.nn._views.rest import StepMap
-from holdfast.nn._views.view import MemoryWeight, RecurrenceView, Storage, linear_map
+from holdfast.nn._views.view import MemoryWeight, RecurrenceView, Storage, modes_map
 
 _KINDS = {
     "log_negative": "eigenvalues -exp(weight)",
@@ -66,7 +66,7 @@ class DecayView(RecurrenceView):
         return -float(torch.expm1(self.eigenvalues().real * self.step_size().detach()).max())
 
     def step_map(self) -> StepMap:
-        return linear_map(torch.exp(self.eigenvalues() * self.step_size().detach()), "discrete")
+        return modes_map(torch.exp(self.eigenvalues() * self.step_size().detach()), "discrete")
 
 
 def shaped(module: nn.Module, **shapes: tuple[int, ...] | None) -> bool:

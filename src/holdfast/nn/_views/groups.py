@@ -55,7 +55,10 @@ def parameter_groups(
     own = lr if recurrent_lr is None else recurrent_lr
     groups, marked = [], []
     for name, weights in named.items():
-        settings = {"lr": own if name == "recurrent" else lr, "weight_decay": weight_decay if name == "decayed" else 0.0}
+        settings = {
+            "lr": own if name == "recurrent" else lr,
+            "weight_decay": weight_decay if name == "decayed" else 0.0,
+        }
         plain = [p for p in weights.values() if not getattr(p, "_optim", None)]
         groups.append({"params": plain, **settings, "name": name})
         marked += _marked(weights, settings, name)

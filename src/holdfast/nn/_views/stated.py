@@ -11,7 +11,7 @@ from holdfast._types import Time
 from holdfast.errors import ArgumentError, ShapeError, listed
 from holdfast.nn._recurrent_weight import Structure
 from holdfast.nn._views.rest import StepMap
-from holdfast.nn._views.view import MemoryWeight, RecurrenceView, linear_map
+from holdfast.nn._views.view import MemoryWeight, RecurrenceView, matrix_map, modes_map
 
 STATED = (
     "stated: that the state moves by this weight alone, linearly and in this kind of time, is your word; nothing in the "
@@ -47,7 +47,8 @@ class StatedView(RecurrenceView):
         return 1 - float(lam.abs().max()) if self.time == "discrete" else -math.expm1(float(lam.real.max()))
 
     def step_map(self) -> StepMap:
-        return linear_map(self.weights[0].value, self.time)
+        W = self.matrix()
+        return modes_map(self.eigenvalues(), self.time) if W is None else matrix_map(W, self.time)
 
 
 def stated_weight(model: nn.Module, path: str, structure: Structure | None = None) -> MemoryWeight:

@@ -125,6 +125,8 @@ class JacobianView(NonlinearView):
     def _step(self, tensors: dict[str, Tensor], h: Tensor) -> Tensor:
         state = _nested(h, self._parts, self._nest)
         x = torch.utils._pytree.tree_map_only(Tensor, _double, self._x)
+        # a module may write into its buffers: into copies of them
+        tensors = tensors | {name: tensors[name].clone() for name, _ in self._stepping.named_buffers()}
         with _evaluating(self._stepping):
             after = functional_call(self._stepping, tensors, (x, state))
         return _flat(tree_flatten(after)[0])

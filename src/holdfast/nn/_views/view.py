@@ -14,7 +14,7 @@ from torch.nn.utils import parametrize
 
 from holdfast._types import Time
 from holdfast.nn._views.rest import Equilibria, Equilibrium, StepMap, find_equilibria, find_rest
-from holdfast.nn.system import RateNetwork, StateSpaceModel
+from holdfast.nn.system import Motion, RateNetwork, StateSpaceModel
 from holdfast.parameterizations import AbstractParameterization
 
 # how a weight stores what it stands for: by the layer's own parameterization, as the matrix of a nonlinear step, as the
@@ -206,15 +206,26 @@ class NonlinearView(RecurrenceView):
         return -float(lam.real.max()) if lam.numel() else math.nan
 
 
-def linear_map(W: Tensor, time: Time, dt: float = 1.0) -> StepMap:
-    """h+ = W h, or dh/dt = W h, of a matrix or of the diagonal of one; complex modes are pairs of real numbers."""
-    W = W.detach().cpu()
-    W = W.to(torch.complex128) if W.is_complex() else W.double()
-    W = W if W.ndim == 2 and not W.is_complex() else torch.diag(W.flatten())
-    if W.is_complex():
-        W = torch.cat([torch.cat([W.real, -W.imag], 1), torch.cat([W.imag, W.real], 1)])
+def matrix_map(W: Tensor, time: Time, dt: float = 1.0) -> StepMap:
+    """h+ = W h, or dh/dt = W h."""
+    W = W.detach().cpu().double()
+    return _linear(lambda h: h @ W.mT, len(W), time, dt)
+
+
+def modes_map(factors: Tensor, time: Time, dt: float = 1.0) -> StepMap:
+    """The same of independent modes; the state of complex ones is their real parts, then their imaginary parts."""
+    lam = factors.detach().cpu().flatten()
+    if not lam.is_complex():
+        lam = lam.double()
+        return _linear(lambda h: lam * h, len(lam), time, dt)
+    lam = lam.to(torch.complex128)
 
     def motion(h: Tensor) -> Tensor:
-        return h @ W.mT
+        moved = lam * torch.complex(*h.chunk(2, -1))
+        return torch.cat([moved.real, moved.imag], -1)
 
-    return StepMap(motion, motion if time == "continuous" else lambda h: motion(h) - h, len(W), time, dt)
+    return _linear(motion, 2 * len(lam), time, dt)
+
+
+def _linear(motion: Motion, size: int, time: Time, dt: float) -> StepMap:
+    return StepMap(motion, motion if time == "continuous" else lambda h: motion(h) - h, size, time, dt)

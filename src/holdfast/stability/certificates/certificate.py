@@ -20,10 +20,10 @@ from holdfast.figures import Figure
 from holdfast.laws import AbstractLaw
 from holdfast.memory.preserve import undisturbed
 from holdfast.nn import RecurrenceView, recurrences
-from holdfast.nn.activations import STEEPEST
 from holdfast.nn._recurrent_weight import Structure
 from holdfast.nn._views.rest import Equilibria, Equilibrium, find_equilibria
 from holdfast.nn._views.stated import stated_view
+from holdfast.nn.activations import STEEPEST
 from holdfast.stability.certificates.contracting import Contracting
 from holdfast.stability.certificates.lyapunov import (
     Growth,
@@ -344,9 +344,7 @@ def _step_margin(view: RecurrenceView, analysis: MatrixAnalysis, euler: EulerSte
     return 1 - euler.radius if view.nonlinear and euler is not None else view.margin()
 
 
-def _memory(
-    view: RecurrenceView, horizon: int, target: AbstractLaw | None
-) -> tuple[MemoryBound | None, float | None]:
+def _memory(view: RecurrenceView, horizon: int, target: AbstractLaw | None) -> tuple[MemoryBound | None, float | None]:
     """The bound of StableSSM, Thm 3.1, and the weights that its eq. 56 asks for, where the layer is of that kind."""
     model = view.state_space_model()
     if model is None:

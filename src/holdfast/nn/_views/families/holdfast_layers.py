@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
+import torch
 from torch import Tensor, nn
 
 from holdfast.nn._recurrent_weight import RecurrentWeight
 from holdfast.nn._views.rest import StepMap
-from holdfast.nn._views.view import MemoryWeight, NonlinearView, RecurrenceView, StepSource, linear_map
+from holdfast.nn._views.view import MemoryWeight, NonlinearView, RecurrenceView, StepSource, matrix_map, modes_map
 from holdfast.nn.base import AbstractRecurrent
 from holdfast.nn.system import RateNetwork, StateSpaceModel
 from holdfast.parameterizations import AbstractParameterization
@@ -51,12 +52,18 @@ class LayerView(RecurrenceView):
         # Euler's rule has a margin of its own, which is one of steps
         return self.module.margin() if self.time == "continuous" and self.euler is None else super().rate()
 
+    @torch.no_grad()
     def step_map(self) -> StepMap:
-        system = self.module.linear_system()
-        if system is not None and not system.dense:
-            return linear_map(system.factor, "discrete")
+        system, dt = self.module.linear_system(), self.module.step_size()
+        if system is not None and system.dense:
+            return matrix_map(system.factor[0], "discrete")
+        if system is not None:
+            return modes_map(system.factor, "discrete")
+        if dt is not None:
+            return modes_map(torch.exp(self.eigenvalues() * dt), "discrete")
         W = self.matrix()
-        return linear_map(self.eigenvalues() if W is None else W, self.time, self.euler or 1.0)
+        step = self.euler or 1.0
+        return modes_map(self.eigenvalues(), self.time, step) if W is None else matrix_map(W, self.time, step)
 
     def network(self) -> RateNetwork | None:
         return self.module.rate_network()

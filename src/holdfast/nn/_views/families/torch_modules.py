@@ -10,7 +10,14 @@ from torch.nn import functional
 from torch.nn.utils import parametrize
 
 from holdfast.nn._views.cells import (
-    cell_of, ends_of, gru_candidate, gru_cell, lstm_cell, output_size, state_size, weights_of,
+    cell_of,
+    ends_of,
+    gru_candidate,
+    gru_cell,
+    lstm_cell,
+    output_size,
+    state_size,
+    weights_of,
 )  # fmt: skip
 from holdfast.nn._views.families.holdfast_layers import gated_words
 from holdfast.nn._views.rest import StepMap
@@ -41,14 +48,10 @@ class TorchView(NonlinearView):
 
     module: nn.RNNBase | nn.RNNCellBase
 
-    def __init__(
-        self, owner: str, module: nn.RNNBase | nn.RNNCellBase, end: str, below: tuple[TorchView, ...]
-    ) -> None:
+    def __init__(self, owner: str, module: nn.RNNBase | nn.RNNCellBase, end: str, below: tuple[TorchView, ...]) -> None:
         dot = f"{owner}." if owner else ""
         names = [f"weight_hh{end}"] + ([f"weight_hr{end}"] if getattr(module, "proj_size", 0) else [])
-        super().__init__(
-            dot + names[0], module, tuple(MemoryWeight(dot + n, module, n, "step_matrix") for n in names)
-        )
+        super().__init__(dot + names[0], module, tuple(MemoryWeight(dot + n, module, n, "step_matrix") for n in names))
         self._owner, self.end, self.below = owner, end, below
         name = next(k.__name__ for k in type(module).__mro__ if k.__module__.startswith("torch.nn.modules"))
         self.kind = f"torch.nn.{name}"
@@ -93,7 +96,9 @@ class TorchView(NonlinearView):
             return torch.zeros(self.module.input_size, dtype=torch.float64)
         size = output_size(self.module)
         points = [view.rest() for view in self.below]
-        return torch.cat([torch.zeros(size).double() if p is None else torch.from_numpy(p.state)[:size] for p in points])
+        return torch.cat(
+            [torch.zeros(size).double() if p is None else torch.from_numpy(p.state)[:size] for p in points]
+        )
 
 
 def _double(weight: Tensor) -> Tensor:
