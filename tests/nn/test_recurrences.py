@@ -1,4 +1,4 @@
-"""recurrences: one view of any model's recurrences, by structure or by the Jacobian of a step, and nothing else walks a model."""
+"""recurrences: one view of any model's recurrences, by structure or by the Jacobian of a step; nothing else walks a model."""
 
 import ast
 import math
@@ -329,29 +329,36 @@ class TestUnknownRecurrences:
             certify(StepFunction(nn.Linear(2, 2), torch.zeros(1), torch.zeros(2), lambda x, s: s[:1]))
 
 
+def _remembering(module):
+    with torch.no_grad():
+        module.bias_hh_l0[8:16] += 3.0
+    return module
+
+
+DECAYING = {
+    "DiagonalSSM": lambda: DiagonalSSM(2, 8),
+    "LinearRNN": lambda: LinearRNN(2, 8),
+    "LRU": lambda: LRU(2, 8),
+    "S4D": lambda: S4D(2, 8),
+    "SelectiveSSM": lambda: SelectiveSSM(2, 8),
+    "Mamba": lambda: Mamba(4, 8),
+    "Mamba2": lambda: Mamba2(8, 8, head_size=8),
+    "ContinuousRNN": lambda: ContinuousRNN(2, 8),
+    "ContinuousGRU": lambda: ContinuousGRU(2, 8),
+    "torch LSTM": lambda: _remembering(nn.LSTM(2, 8)),
+    "torch GRU": lambda: _remembering(nn.GRU(2, 8)),
+    "transformers Mamba": transformers_mamba,
+    "S4DKernel": S4DKernel,
+}
+
+
 class TestDecayLeavesMemoryAlone:
     """10,000 steps of AdamW at lr 1e-3 and weight decay 0.1, gradients zero: a decayed weight is (1 - 1e-4)^10000 = 0.37
     of what it was. Run as 100 steps at lr 0.1, whose (1 - 0.01)^100 = 0.366 is the same product."""
 
-    MODELS = {
-        "DiagonalSSM": lambda: DiagonalSSM(2, 8),
-        "LinearRNN": lambda: LinearRNN(2, 8),
-        "LRU": lambda: LRU(2, 8),
-        "S4D": lambda: S4D(2, 8),
-        "SelectiveSSM": lambda: SelectiveSSM(2, 8),
-        "Mamba": lambda: Mamba(4, 8),
-        "Mamba2": lambda: Mamba2(8, 8, head_size=8),
-        "ContinuousRNN": lambda: ContinuousRNN(2, 8),
-        "ContinuousGRU": lambda: ContinuousGRU(2, 8),
-        "torch LSTM": lambda: _remembering(nn.LSTM(2, 8)),
-        "torch GRU": lambda: _remembering(nn.GRU(2, 8)),
-        "transformers Mamba": transformers_mamba,
-        "S4DKernel": S4DKernel,
-    }
-
-    @pytest.mark.parametrize("name", MODELS)
+    @pytest.mark.parametrize("name", DECAYING)
     def test_no_time_constant_moves(self, name):
-        model = self.MODELS[name]()
+        model = DECAYING[name]()
         before = [certificate.time_constant for certificate in _parts(model)]
         weights = {path: p.detach().clone() for path, p in model.named_parameters()}
         optimizer = torch.optim.AdamW(parameter_groups(model, lr=0.1, weight_decay=0.1))
@@ -378,12 +385,6 @@ class TestDecayLeavesMemoryAlone:
         with caplog.at_level("INFO", logger="holdfast"):
             parameter_groups(nn.LSTM(1, 2), lr=1.0, weight_decay=0.1)
         assert "exempt from weight decay: bias_ih_l0, bias_hh_l0, weight_hh_l0" in caplog.text
-
-
-def _remembering(module):
-    with torch.no_grad():
-        module.bias_hh_l0[8:16] += 3.0
-    return module
 
 
 def _parts(model):

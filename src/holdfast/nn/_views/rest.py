@@ -110,8 +110,8 @@ def find_rest(step: StepMap, start: Tensor | None = None) -> Equilibrium | None:
 
     Where the state never settles that is the first of a search; None where the search finds nothing either.
     """
-    known = start is not None and len(start) == step.size
-    last = _follow(step, (start if known else torch.zeros(step.size, dtype=torch.float64)).unsqueeze(0))
+    first = torch.zeros(step.size, dtype=torch.float64) if start is None else start
+    last = _follow(step, first.unsqueeze(0))
     if bool(torch.isfinite(last).all()):
         point = _newton(step, last)
         if _rests(step, last[0], point[0]):
