@@ -60,6 +60,14 @@ def griffin():
     )
 
 
+def holding(*names):
+    """A module of someone else that has vectors of these names."""
+    module = nn.Module()
+    for name in names:
+        setattr(module, name, nn.Parameter(-torch.ones(3)))
+    return module
+
+
 class S4DKernel(nn.Module):
     """The weights of state-spaces' S4D."""
 
