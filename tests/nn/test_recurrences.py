@@ -91,6 +91,7 @@ CASES = {
     "rwkv": (rwkv, "DecayView", 2, {"time_decay"}),
     "griffin": (griffin, "GriffinView", 1, {"recurrent_param"}),
     "s4d": (S4DKernel, "DecayView", 1, {"log_A_real", "A_imag", "log_dt"}),
+    "lru": (lambda: holding("nu_log", "theta_log", "gamma_log", "B", "C"), "LRUView", 1, {"nu_log", "theta_log"}),
 }
 
 
