@@ -259,6 +259,21 @@ class TestUnknownRecurrences:
         assert found.margin == pytest.approx(1 - float(radius), abs=1e-7)
         assert torch.equal(torch.get_rng_state(), before)
 
+    def test_what_returns_more_than_outputs_is_no_recurrence_unless_it_goes_on(self):
+        class Masked(nn.Module):
+            input_size = 3
+
+            def __init__(self):
+                super().__init__()
+                self.inner = nn.Linear(3, 3)
+
+            def forward(self, x, mask=None):
+                weights = torch.softmax(self.inner(x) if mask is None else mask, -1)
+                return weights * x, weights
+
+        assert recurrences(Masked()) == ()
+        assert recurrences(MinimalUnit(3, 4)) != ()
+
     def test_looking_leaves_mode_and_buffers_as_they_were(self):
         class Counting(MinimalUnit):
             def __init__(self):
@@ -304,9 +319,8 @@ class TestUnknownRecurrences:
 
             def forward(self, x, state=None):
                 h = x.new_zeros(len(x), 2) if state is None else state
-                for _ in range(x.shape[1]):
-                    h = torch.relu(h @ self.W + self.b)
-                return h.unsqueeze(1), h
+                outputs = [h := torch.relu(h @ self.W + self.b) for _ in range(x.shape[1])]
+                return torch.stack(outputs, 1), h
 
         model = Growing()
         for p in model.parameters():

@@ -18,6 +18,7 @@ from holdfast.nn._views.rest import StepMap
 from holdfast.nn._views.view import MemoryWeight, NonlinearView
 
 POINTS = 3  # random states at which a weight may show that the Jacobian depends on it
+PROBED_STEPS = 2  # after which a model has to go on from its state
 # what modules raise on arguments that they do not take, and torch.func on operators that it does not vectorise
 MISTAKES = (RuntimeError, ValueError, TypeError, IndexError, AssertionError, AttributeError, KeyError)
 _SIZES = ("input_size", "in_features", "features", "d_model", "in_channels")
@@ -173,20 +174,34 @@ def stateful_view(model: nn.Module) -> JacobianView | None:
     weight = next(model.parameters(), None)
     if size is None or weight is None or weight.is_meta or len(inspect.signature(model.forward).parameters) < 2:
         return None
-    x = torch.zeros(1, 1, size, dtype=weight.dtype, device=weight.device)
-    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     try:
         with torch.no_grad(), _evaluating(model), torch.random.fork_rng(devices=[]):
-            _, state = functional_call(model, buffers, (x,))
-            _, after = functional_call(model, buffers, (x, state))
+            state = _carried_state(model, torch.randn(1, 2 * PROBED_STEPS, size).to(weight))
     except MISTAKES:
         return None
+    if state is None:
+        return None
+    return JacobianView("", model, torch.zeros(1, 1, size).to(weight), state)
+
+
+def _carried_state(model: nn.Module, x: Tensor) -> Any:
+    """Zeros like the state with which the second half of x goes on as in one run; None where none is carried."""
+
+    def run(*arguments: Any) -> tuple[Tensor, Any]:
+        y, state = functional_call(model, {name: buffer.clone() for name, buffer in model.named_buffers()}, arguments)
+        return y, state
+
+    first, second = x.chunk(2, 1)
+    whole, (_, state), (alone, _) = run(x)[0][:, PROBED_STEPS:], run(first), run(second)
+    (continued, after), scale = run(second, state), float(whole.abs().max())
     (parts, nest), (later, same) = tree_flatten(state), tree_flatten(after)
     if nest != same or not parts or not all(isinstance(part, Tensor) for part in (*parts, *later)):
         return None
     if [part.shape for part in parts] != [part.shape for part in later]:
         return None  # it grows from step to step: a cache and not a state
-    return JacobianView("", model, x, tree_unflatten([torch.zeros_like(part) for part in parts], nest))
+    # a state is one that the outputs go on from, and not the same without; 1e-4 is a hundred roundings of float32
+    goes_on = float((continued - whole).abs().max()) <= 1e-4 * scale < float((alone - whole).abs().max())
+    return tree_unflatten([torch.zeros_like(part) for part in parts], nest) if goes_on else None
 
 
 def known_size(model: Any) -> int | None:

@@ -167,7 +167,12 @@ class RecurrenceView(ABC):
         return None
 
     def equilibria(self, *, starts: int = 16, seed: int = 0) -> Equilibria:
-        """All states of rest that a search finds, the one reached from 0 first."""
+        """All states of rest that a search finds, the one reached from 0 first.
+
+        Args:
+            starts: number of states from which they are searched.
+            seed: of these states.
+        """
         return find_equilibria(self.step_map(), starts=starts, seed=seed)
 
     def rest(self) -> Equilibrium | None:

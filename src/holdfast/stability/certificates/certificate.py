@@ -259,8 +259,8 @@ def _views(
         if (layer := _layer_at(module, weight)) is not None:
             module = layer
         else:
-            own = tuple(view for view in recurrences(module) if view.path == weight and time in (None, view.time))
-            return own or (stated_view(module, weight, time, structure),)
+            known = [view for view in recurrences(module) if view.path == weight and time in (None, view.time)]
+            return tuple(known) if known and structure is None else (stated_view(module, weight, time, structure),)
     if time is not None or structure is not None:
         raise ArgumentError(
             "time= and structure= say how a named weight acts; give weight= too, or leave time and structure out"

@@ -28,9 +28,15 @@ def recognise(path: str, module: Any) -> list[DecayView]:
         whole = shaped(module, D=(channels,), dt_proj__bias=(channels,), dt_proj__weight=None, x_proj__weight=None)
         if not whole or module.x_proj.weight.shape != (module.dt_proj.weight.shape[1] + 2 * states, channels):
             return []
-    elif kind_of(module) is None or not shaped(module, D=tuple(A.shape), dt_bias=tuple(A.shape)):
+    elif not _is_mamba2(module) or not shaped(module, D=tuple(A.shape), dt_bias=tuple(A.shape)):
         return []
     return [MambaView(path, module, A.ndim == 2)]
+
+
+def _is_mamba2(module: Any) -> bool:
+    """A mixer of transformers, or the class of the package mamba_ssm."""
+    own = any(kind.__module__.startswith("mamba_ssm.modules.mamba2") for kind in type(module).__mro__)
+    return own or kind_of(module) is not None
 
 
 class MambaView(DecayView):
