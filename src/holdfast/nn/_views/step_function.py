@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -10,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch.func import functional_call, jacrev, vmap
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from holdfast.errors import ArgumentError
@@ -115,7 +116,8 @@ class JacobianView(NonlinearView):
         zero = torch.zeros(size, dtype=torch.float64)
         with torch.no_grad():
             self._check(tensors, zero)
-            vectorised = _works(lambda: vmap(one)(zero.expand(2, -1)))
+            several = zero.expand(2, -1)
+            vectorised = _works(lambda: (vmap(one)(several), vmap(jacrev(one))(several)))
         return StepMap(rows, moved, size, "discrete", vectorised=vectorised)
 
     def _tensors(self) -> dict[str, Tensor]:
@@ -226,9 +228,12 @@ def _evaluating(module: nn.Module) -> Iterator[None]:
 
 
 def _works(run: Callable[[], Any]) -> bool:
+    """Whether it runs without an error, and without the warning that a fused operator is run row by row."""
     try:
-        run()
-    except MISTAKES:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            run()
+    except (*MISTAKES, UserWarning):
         return False
     return True
 

@@ -57,7 +57,7 @@ class MemoryWeight:
         if isinstance(part := getattr(self.module, self.name, None), nn.Module):
             return {f"{self.path}.{name}": p for name, p in part.named_parameters()}
         if parametrize.is_parametrized(self.module, self.name):
-            stack = self.module.parametrizations[self.name]  # type: ignore[index, union-attr]
+            stack: nn.Module = self.module.parametrizations[self.name]  # type: ignore[index, assignment]
             return {f"{dot}parametrizations.{self.name}.{name}": p for name, p in stack.named_parameters()}
         return {self.path: part} if isinstance(part, nn.Parameter) else {}
 

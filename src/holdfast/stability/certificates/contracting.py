@@ -31,7 +31,7 @@ def contraction_of(weight: MemoryWeight) -> Contracting | None:
     W = weight.value.cpu().double()
     form, free = Contraction(), None
     if parametrize.is_parametrized(weight.module, weight.name):
-        stack = weight.module.parametrizations[weight.name]  # type: ignore[index, union-attr]
+        stack = weight.module.parametrizations[weight.name]  # type: ignore[index]
         if isinstance(stack[0], Contraction):
             free = tuple(getattr(stack, f"original{i}").detach().cpu() for i in range(3))
     try:

@@ -51,5 +51,5 @@ class MambaView(DecayView):
         self.by_construction = SELECTIVE
         self.selective = kind_of(module) is not None
         limited = isinstance(getattr(module, "time_step_limit", None), (tuple, list))
-        names = ("dt_proj.bias", "dt_proj.weight") if first else ("dt_bias", None)
-        self.steps = StepSource(*names, "time_step_limit" if limited else None)
+        bias, weight = ("dt_proj.bias", "dt_proj.weight") if first else ("dt_bias", None)
+        self.steps = StepSource(bias, weight, "time_step_limit" if limited else None)
