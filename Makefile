@@ -7,7 +7,7 @@ else
 BIN := $(VENV)/bin
 endif
 STAMP := $(VENV)/.installed
-SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard csrc/*/*)
+SOURCES := pyproject.toml papers/pyproject.toml constraints.txt CMakeLists.txt $(wildcard csrc/*/*)
 
 # which C++ libraries to build: native, all, or a list such as "portable;v3"
 export HOLDFAST_VARIANTS ?= native
@@ -23,7 +23,7 @@ $(BIN)/python$(EXE):
 
 # the constraints reach the build environment too: without them a package that asks for torch brings CUDA along
 $(STAMP): $(BIN)/python$(EXE) $(SOURCES)
-	PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet -e ".[dev]"
+	PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet -e ".[dev]" -e "./papers[cluster]"
 	@touch $@
 
 install: $(STAMP)  ## make .venv and install holdfast with the tools to test it
@@ -40,7 +40,7 @@ types: $(STAMP)  ## static types
 	$(BIN)/mypy
 
 # COVERAGE=1 reports the share of lines that run, by file; it takes half as long again
-COVER := $(if $(COVERAGE),--cov=holdfast --cov-report=term:skip-covered --cov-fail-under=90)
+COVER := $(if $(COVERAGE),--cov=holdfast --cov=holdfast_papers --cov-report=term:skip-covered --cov-fail-under=90)
 
 test: lint types  ## lint, types and the test suite; with COVERAGE=1 also the share of lines that it runs
 	$(BIN)/pytest -n 2 --dist worksteal -m "not slow" $(COVER)

@@ -244,7 +244,7 @@ def _methods():
     found["LanguageModel.step"] = (tokens.step, lambda: {"tokens": torch.tensor([1]), "state": None})
     fit = holdfast.fit_decay(_curve())
     found["DecayFit.horizon"] = (fit.horizon, lambda: {"fraction": 0.1})
-    field = holdfast.ReceptiveField(np.arange(3.0), np.array([1.0, 0.5, 0.1]), 1)
+    field = holdfast.memory.ReceptiveField(np.arange(3.0), np.array([1.0, 0.5, 0.1]), 1)
     found["ReceptiveField.size"] = (field.size, lambda: {"share": 0.9})
     found["MemoryCurve.until"] = (_curve().until, lambda: {"time": 10.0})
     best = parameterizations.get("best")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from holdfast import parameterizations
-from holdfast.approximate import elementwise, kolmogorov_arnold
+from holdfast_papers.constructions import elementwise, kolmogorov_arnold
 
 ROOT = Path(__file__).parent.parent
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from holdfast import experiments
 from holdfast.cli import app, main
-from holdfast.execution import Store
+from holdfast_papers import experiments
+from holdfast_papers.execution import Store
 
 TOY = Path(__file__).parent.parent / "execution" / "toy.py"
 HOLDFAST = [sys.executable, "-P", "-c", "from holdfast_command import main; main()"]

@@ -60,7 +60,7 @@ def test_every_line_fits_the_screen(folder, monkeypatch, columns, arguments):
 
 
 def test_a_table_that_is_too_wide_is_printed_row_by_row_and_whole():
-    from holdfast.benchmarks.table import Text
+    from holdfast_papers.benchmarks.table import Text
 
     table = Text("Speed", ("row", "against", ">ratio"), (("raw scan " * 9, "a peer " * 9, "1.25"),))
     narrow = Console(width=80, file=io.StringIO())

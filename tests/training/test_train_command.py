@@ -9,12 +9,12 @@ import pytest
 
 from holdfast.cli import main, train
 from holdfast.errors import ArgumentError
-from holdfast.execution.executor import Event
-from holdfast.execution.plan import _labels
-from holdfast.execution.store import Store
-from holdfast.execution.task import perform_in
 from holdfast.training import TrainingRun
 from holdfast.training.recipe import read_recipes
+from holdfast_papers.execution.executor import Event
+from holdfast_papers.execution.plan import _labels
+from holdfast_papers.execution.store import Store
+from holdfast_papers.execution.task import perform_in
 
 CONFIGS = sorted((Path(__file__).parent.parent.parent / "examples/configs").glob("*.toml"))
 SMALL = """

@@ -1,7 +1,8 @@
 """The `holdfast` command: one file a subcommand.
 
-Shared: `model.py` (MODEL), `options.py`, `screen.py` (how wide), `text.py` (names shown as text), `bar.py` and
-`progress.py`, `plot.py`, `claims.py`, `data_file.py` and `kernel_file.py` (files of numbers).
+Shared: `model.py` (MODEL), `options.py`, `screen.py` (how wide), `text.py` (names shown as text), `bar.py` (progress),
+`interrupt.py` (Ctrl-C), `plot.py`, `data_file.py` and `kernel_file.py` (files of numbers). Other distributions add
+commands by entry points of the group `holdfast.commands`.
 
 Exit codes: 0, it ran; 1, it ran and the answer is bad; 2, it could not run; 130, stopped by Ctrl-C.
 """
@@ -18,20 +19,8 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli import (
-    bench,
-    certify,
-    diagnose,
-    doctor,
-    fit_kernel,
-    list_experiments,
-    memory,
-    report,
-    reproduce,
-    stability,
-    train,
-)
-from holdfast.cli.reproduce import INTERRUPTED
+from holdfast.cli import certify, diagnose, doctor, fit_kernel, memory, stability, train
+from holdfast.cli.interrupt import INTERRUPTED
 from holdfast.cli.screen import folded
 from holdfast.cli.text import visible
 from holdfast.errors import HoldfastError
@@ -73,13 +62,16 @@ PANELS: dict[str, dict[str, Callable[..., None]]] = {
         "certify": certify.command,
     },
     "Build and train": {"fit-kernel": fit_kernel.command, "train": train.command},
-    "The papers": {
-        "list": list_experiments.command,
-        "reproduce": reproduce.command,
-        "report": report.command,
-    },
-    "This installation": {"doctor": doctor.command, "bench": bench.command},
+    "This installation": {"doctor": doctor.command},
 }
+# commands of other distributions: the panel they are shown in, and what to install where they are missing
+FURTHER = {
+    "list": ("The papers", "holdfast-papers"),
+    "reproduce": ("The papers", "holdfast-papers"),
+    "report": ("The papers", "holdfast-papers"),
+    "bench": ("This installation", "holdfast-papers"),
+}
+GROUP = "holdfast.commands"
 
 
 def _paragraphs(function: Callable[..., None]) -> str:
@@ -87,9 +79,36 @@ def _paragraphs(function: Callable[..., None]) -> str:
     return "\n\n".join(" ".join(part.split()) for part in (inspect.getdoc(function) or "").split("\n\n"))
 
 
-for _panel, _commands in PANELS.items():
-    for _name, _function in _commands.items():
-        app.command(_name, help=_paragraphs(_function), rich_help_panel=_panel)(_function)
+def _missing(name: str, package: str) -> Callable[..., None]:
+    """A command that says what to install."""
+
+    def command(context: typer.Context) -> None:
+        raise HoldfastError(f"`holdfast {name}` is part of {package}, which is not installed: pip install {package}")
+
+    command.__doc__ = f"Needs {package}: pip install {package}"
+    return command
+
+
+def _add_commands() -> None:
+    for panel, commands in PANELS.items():
+        for name, function in commands.items():
+            app.command(name, help=_paragraphs(function), rich_help_panel=panel)(function)
+    installed = {point.name: point for point in metadata.entry_points(group=GROUP)}
+    for name in {**FURTHER, **installed}:
+        panel, package = FURTHER.get(name, ("Further commands", ""))
+        if name in installed:
+            function = installed[name].load()
+            app.command(name, help=_paragraphs(function), rich_help_panel=panel)(function)
+        else:
+            # every argument leads to the same answer, --help included
+            anything = {"ignore_unknown_options": True, "allow_extra_args": True}
+            function = _missing(name, package)
+            app.command(
+                name, help=function.__doc__, rich_help_panel=panel, context_settings=anything, add_help_option=False
+            )(function)
+
+
+_add_commands()
 
 
 def _shown(text: str) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from holdfast.diagnosis.longer import each, place
+from holdfast.parameterizations import get
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,8 +76,6 @@ def _step_weight(module: nn.Module) -> tuple[str, Tensor] | None:
 def _share(one: Wiped, bias: Tensor) -> float:
     """softplus(share raw + bias) = limit where softplus(raw + bias) = largest, at the bias of the largest steps."""
     top = float(bias.detach().max())
-    return max((_inverse_softplus(one.limit) - top) / max(_inverse_softplus(one.largest) - top, 1e-6), 0.0)
-
-
-def _inverse_softplus(value: float) -> float:
-    return value + math.log(-math.expm1(-value))
+    steps = torch.tensor([one.limit, one.largest], dtype=torch.float64)
+    limit, largest = get("softplus").inverse(-steps).tolist()  # the parameterization is -softplus
+    return max((limit - top) / max(largest - top, 1e-6), 0.0)

@@ -9,6 +9,7 @@ writes models into folders. `given.py` builds layers from given weights, `recurr
 any model. `blocks.py`, `models.py` and `language.py` stack layers, `drop_in.py` puts them where torch.nn.LSTM stood.
 """
 
+from holdfast.nn.acceleration import Acceleration, accelerate
 from holdfast.nn.base import AbstractRecurrent
 from holdfast.nn.blocks import GatedBlock, GatedMLP, HyenaBlock, NaiveBlock
 from holdfast.nn.continuous_gru import ContinuousGRU
@@ -37,6 +38,7 @@ __all__ = [
     "LRU",
     "S4D",
     "AbstractRecurrent",
+    "Acceleration",
     "ContinuousGRU",
     "ContinuousRNN",
     "DiagonalSSM",
@@ -53,5 +55,6 @@ __all__ = [
     "SelectiveSSM",
     "SequenceClassifier",
     "SequenceModel",
+    "accelerate",
     "exportable",
 ]

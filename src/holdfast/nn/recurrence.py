@@ -105,14 +105,14 @@ class Recurrence(nn.Module):
 
     def eigenvalues(self) -> Tensor:
         """Eigenvalues of W: real for a diagonal one, complex for a dense one."""
-        W = self.parameterization(*map(widened, self.free))
-        if W.ndim == 2:
-            return torch.linalg.eigvals(W)
-        return W.clone() if W is self.free[0] else W
+        W = self._apart(self.parameterization(*map(widened, self.free)))
+        return torch.linalg.eigvals(W) if W.ndim == 2 else W
 
     def own_value(self) -> Tensor:
         """W, never the weight itself: what is done to it stays with the caller."""
-        W = self()
+        return self._apart(self())
+
+    def _apart(self, W: Tensor) -> Tensor:
         return W.clone() if W is self.free[0] else W
 
     @torch.no_grad()

@@ -21,6 +21,7 @@ from holdfast.laws import AbstractLaw
 from holdfast.memory.preserve import undisturbed
 from holdfast.nn import AbstractRecurrent
 from holdfast.nn.activations import STEEPEST
+from holdfast.nn.precision import HALF, widened
 from holdfast.nn.recurrence import Structure
 from holdfast.stability.certificates.contracting import Contracting
 from holdfast.stability.certificates.equilibria import Equilibrium
@@ -226,11 +227,9 @@ def certify(
 
 def _at_least_float32(module: nn.Module, inputs: Tensor | None) -> tuple[nn.Module, Tensor | None]:
     """As they are, or in float32 where weights have 16 bits: spectra and equilibria have no such arithmetic."""
-    if not any(p.is_floating_point() and p.element_size() == 2 for p in module.parameters()):
+    if not any(p.dtype in HALF for p in module.parameters()):
         return module, inputs
-    if inputs is not None and inputs.is_floating_point():
-        inputs = inputs.float()
-    return copy.deepcopy(module).float(), inputs
+    return copy.deepcopy(module).float(), None if inputs is None else widened(inputs)
 
 
 def time_constant(margin: float) -> float:
