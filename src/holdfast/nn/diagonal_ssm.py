@@ -18,7 +18,7 @@ from holdfast.nn.activations import ACTIVATIONS
 from holdfast.nn.base import AbstractRecurrent, zero_after
 from holdfast.nn.discretize import Discretization, discretize
 from holdfast.nn.system import LinearSystem, StateSpaceModel, single_system
-from holdfast.nn.weights import as_eigenvalues, free_weight, own_values, uniform, with_numbers
+from holdfast.nn.weights import as_eigenvalues, free_weight, own_values, starting_values, uniform
 from holdfast.parameterizations import AbstractParameterization
 
 READ_OUTS = ("identity", "tanh", "relu", "gelu", "sigmoid")
@@ -80,7 +80,7 @@ class DiagonalSSM(AbstractRecurrent):
         self.dt = float(dt)
         self.discretization: Discretization = discretization
         self.activation = activation
-        start = with_numbers(eigenvalues, lambda: _default_eigenvalues(state_size, time))
+        start = starting_values(eigenvalues, lambda: _default_eigenvalues(state_size, time))
         lam = as_eigenvalues(start, (state_size,), real=True, layer="DiagonalSSM")
         self.parameterization, self.w = free_weight(parameterization, time, lam)
         self.U = uniform(state_size, features, fan_in=features)

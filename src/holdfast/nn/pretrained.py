@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import torch
 from torch import Tensor, nn
 
 from holdfast._arguments import checked
 from holdfast._files import write_atomically
 from holdfast.errors import ArgumentError, BackendError, DamagedResultError
+from holdfast.nn._loading import built_around
 from holdfast.nn.base import AbstractRecurrent
 from holdfast.parameterizations import AbstractParameterization
 
@@ -74,7 +74,7 @@ class Pretrained(nn.Module):
         arguments = cls._read_config(folder / CONFIG)
         try:
             weights = load_file(folder / WEIGHTS)
-            with torch.device("meta"):
+            with built_around(weights.values()):
                 model = cls(**arguments)
             model.load_state_dict(weights, assign=True)
         except Exception as error:

@@ -28,7 +28,7 @@ from holdfast.nn.weights import (
     own_values,
     placed,
     read_out,
-    with_numbers,
+    starting_values,
 )
 from holdfast.parameterizations import AbstractParameterization
 
@@ -90,7 +90,7 @@ class S4D(AbstractRecurrent):
         self.discretization: Literal["zoh", "bilinear"] = discretization
         self.modes = state_size if initialization == "real" else state_size // 2
         shape = (features, self.modes)
-        start = with_numbers(eigenvalues, lambda: initial_modes(initialization, self.modes).expand(shape))
+        start = starting_values(eigenvalues, lambda: initial_modes(initialization, self.modes).expand(shape))
         lam = as_eigenvalues(start, shape, real=initialization == "real", layer="S4D")
         self.parameterization, self.w = free_weight(parameterization, "continuous", lam.real)
         self.frequency = placed(lam.imag.to(self.w.dtype)) if lam.is_complex() else None

@@ -23,9 +23,9 @@ from holdfast.nn.weights import (
     own_values,
     read_out,
     scaled,
+    starting_values,
     step_bias,
     uniform,
-    with_numbers,
 )
 from holdfast.parameterizations import AbstractParameterization
 
@@ -79,7 +79,7 @@ class SelectiveSSM(AbstractRecurrent):
         check_step_range(dt_min, dt_max)
         positive(rank=rank)
         self.rank = rank or math.ceil(features / 16)
-        start = with_numbers(eigenvalues, lambda: initial_modes("real", state_size).expand(features, state_size))
+        start = starting_values(eigenvalues, lambda: initial_modes("real", state_size).expand(features, state_size))
         lam = as_eigenvalues(start, (features, state_size), real=True, layer="SelectiveSSM")
         self.parameterization, self.w = free_weight(parameterization, "continuous", lam)
         self.project = uniform(self.rank + 2 * state_size, features, fan_in=features)
