@@ -16,7 +16,7 @@ from holdfast.kernels import s4d, scan
 from holdfast.kernels.s4d import s4d_step
 from holdfast.kernels.s4d.step import step_of_pairs
 from holdfast.nn.base import AbstractRecurrent, zero_after
-from holdfast.nn.discretize import discretize, discretize_pairs
+from holdfast.nn.discretize import discretize, discretize_pairs, step_margins
 from holdfast.nn.exporting import by_steps
 from holdfast.nn.precision import HALF, widened, widened_twin
 from holdfast.nn.system import LinearSystem, single_system
@@ -188,6 +188,12 @@ class S4D(AbstractRecurrent):
 
     def step_size(self) -> Tensor | None:
         return torch.exp(self.log_dt).unsqueeze(-1) if self.discretization == "zoh" else None
+
+    @torch.no_grad()
+    def step_margin(self) -> float:
+        if self.w.dtype in HALF:
+            return widened_twin(self).step_margin()
+        return float(step_margins(self.eigenvalues(), torch.exp(self.log_dt).unsqueeze(-1), self.discretization).min())
 
     def choices(self) -> dict[str, Any]:
         kind = "real" if self.frequency is None else "lin"
