@@ -53,6 +53,8 @@ def test_constraints_pin_every_direct_dependency_and_torch_exactly():
 def test_the_version_is_the_same_wherever_it_is_written():
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     changelog = (ROOT / "CHANGELOG.md").read_text()
+    papers = tomllib.loads((ROOT / "papers/pyproject.toml").read_text())["project"]
+    assert papers["version"] == version
     assert re.search(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE).group(1) == version
     headings = re.findall(r"^## (.*)$", changelog, re.MULTILINE)
     assert headings[0] == "[Unreleased]"
