@@ -8,7 +8,7 @@ import torch
 
 import holdfast
 from holdfast.nn import LRU, S4D, DiagonalSSM
-from holdfast.nn.discretize import step_margins
+from holdfast.nn._discretize import step_margins
 
 mpmath.mp.dps = 60
 RULES = ("zoh", "bilinear", "euler")

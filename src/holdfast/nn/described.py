@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from holdfast._types import Time
 from holdfast.errors import ArgumentError
-from holdfast.nn.discretize import step_margins
+from holdfast.nn._discretize import step_margins
 from holdfast.nn.precision import HALF, widened_twin
 from holdfast.nn.recurrence import Recurrence
 from holdfast.nn.system import LinearSystem, Motion, RateNetwork, StateSpaceModel

@@ -14,10 +14,10 @@ from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.errors import ArgumentError
 from holdfast.kernels import lru
+from holdfast.nn._initial_weights import as_eigenvalues, free_weight, placed, starting_values, uniform
 from holdfast.nn.base import AbstractRecurrent, zero_after
 from holdfast.nn.precision import HALF, widened, widened_twin
 from holdfast.nn.system import LinearSystem, single_system
-from holdfast.nn.weights import as_eigenvalues, free_weight, placed, starting_values, uniform
 from holdfast.parameterizations import AbstractParameterization
 
 

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from holdfast._arguments import checked, positive
 from holdfast._types import Time
 from holdfast.errors import ShapeError, unknown_name
+from holdfast.nn._export_loop import refuse_onnx
+from holdfast.nn._initial_weights import placed, starting_values
 from holdfast.nn._loading import check_elements
-from holdfast.nn.exporting import refuse_onnx
 from holdfast.nn.precision import widened
-from holdfast.nn.weights import placed, starting_values
 from holdfast.parameterizations import (
     AbstractMatrixParameterization,
     AbstractParameterization,

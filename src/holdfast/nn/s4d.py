@@ -15,12 +15,9 @@ from holdfast.errors import ArgumentError
 from holdfast.kernels import s4d, scan
 from holdfast.kernels.s4d import s4d_step
 from holdfast.kernels.s4d.step import step_of_pairs
-from holdfast.nn.base import AbstractRecurrent, zero_after
-from holdfast.nn.discretize import discretize, discretize_pairs, step_margins
-from holdfast.nn.exporting import by_steps
-from holdfast.nn.precision import HALF, widened, widened_twin
-from holdfast.nn.system import LinearSystem, single_system
-from holdfast.nn.weights import (
+from holdfast.nn._discretize import discretize, discretize_pairs, step_margins
+from holdfast.nn._export_loop import by_steps
+from holdfast.nn._initial_weights import (
     as_eigenvalues,
     check_step_range,
     free_weight,
@@ -30,6 +27,9 @@ from holdfast.nn.weights import (
     read_out,
     starting_values,
 )
+from holdfast.nn.base import AbstractRecurrent, zero_after
+from holdfast.nn.precision import HALF, widened, widened_twin
+from holdfast.nn.system import LinearSystem, single_system
 from holdfast.parameterizations import AbstractParameterization
 
 Initialization = Literal["lin", "inv", "legs", "real"]

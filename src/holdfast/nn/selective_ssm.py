@@ -13,9 +13,7 @@ from torch.nn import functional
 from holdfast._arguments import checked, positive
 from holdfast._types import Time
 from holdfast.kernels import selective
-from holdfast.nn.base import AbstractRecurrent
-from holdfast.nn.s4d import initial_modes
-from holdfast.nn.weights import (
+from holdfast.nn._initial_weights import (
     as_eigenvalues,
     check_step_range,
     free_weight,
@@ -27,6 +25,8 @@ from holdfast.nn.weights import (
     step_bias,
     uniform,
 )
+from holdfast.nn.base import AbstractRecurrent
+from holdfast.nn.s4d import initial_modes
 from holdfast.parameterizations import AbstractParameterization
 
 

@@ -124,8 +124,8 @@ class Unwritable:
 def arguments_of(scope: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a constructor from its `locals()`, those of `**options` among the others."""
     known = inspect.signature(scope["__class__"].__init__).parameters  # the class that it is written in, not a heir's
-    found = {name: scope[name] for name in known if name not in ("self", "options")}
-    return {name: _writable(value) for name, value in {**found, **scope.get("options", {})}.items()}
+    named = {name: scope[name] for name in known if name not in ("self", "options")}
+    return {name: _writable(value) for name, value in {**named, **scope.get("options", {})}.items()}
 
 
 def _writable(value: Any) -> Any:
