@@ -8,7 +8,7 @@ steps of a stream) and `precision.py` (half precision); both Mambas share `_mamb
 `_pretrained.py` writes models into folders and `_loading.py` builds them around the weights of one.
 `from_weights.py` builds layers from given weights, `recurrent.py` finds the recurrent weights of any model.
 `blocks.py`, `models.py` and `language.py` stack layers, `drop_in.py` puts them where torch.nn.LSTM stood;
-`acceleration.py` puts the kernels into transformers' models, by `_mixer_classes.py` and `_mixer_functions.py`.
+`acceleration.py` puts the kernels into transformers' models, by `_mixer_classes.py` and `mixer_functions.py`.
 """
 
 from holdfast.nn._onnx_copy import exportable
