@@ -10,9 +10,10 @@ import numpy as np
 import torch
 
 import holdfast
-from holdfast.experiments import Conclusion, Experiment, presets, split
+import holdfast_papers
 from holdfast.figures import Axis, Figure, Line, Panel
-from holdfast.results import Claim
+from holdfast_papers.experiments import Conclusion, Experiment, presets, split
+from holdfast_papers.results import Claim
 
 
 def run(config, work):
@@ -60,5 +61,5 @@ EXPERIMENT = Experiment(
 )
 
 if __name__ == "__main__":
-    for claim in holdfast.experiments.run(EXPERIMENT, "quick").claims:
+    for claim in holdfast_papers.experiments.run(EXPERIMENT, "quick").claims:
         print(f"{claim.status}: {claim.statement} ({claim.numbers})")

@@ -14,7 +14,8 @@ import argparse
 import torch
 from sklearn.datasets import load_digits
 
-from holdfast import data, reconstruct
+from holdfast import data
+from holdfast_papers import reconstruct
 
 SIDE = 28
 LENGTH = SIDE * SIDE

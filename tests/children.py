@@ -48,7 +48,11 @@ class ForkedWorker:
     """Stands in for `subprocess.Popen` in the executor: its worker is forked with torch loaded and reads the same lines."""
 
     def __init__(self, arguments, *, stdin, stdout, stderr, encoding, env, start_new_session):
-        assert arguments[-1] == "holdfast.execution.worker" and stdin == stdout == subprocess.PIPE and start_new_session
+        assert (
+            arguments[-1] == "holdfast_papers.execution.worker"
+            and stdin == stdout == subprocess.PIPE
+            and start_new_session
+        )
         reads, sends = _SERVER.Pipe(duplex=False)
         told, tells = _SERVER.Pipe(duplex=False)
         says = Connection(os.dup(stderr.fileno()))
@@ -75,6 +79,6 @@ def _worker(streams, environment):
     os.environ.clear()
     os.environ.update(environment)
     sys.stdin = open(0, encoding="utf-8")  # noqa: SIM115 - ends with the process
-    from holdfast.execution.worker import main
+    from holdfast_papers.execution.worker import main
 
     main()

@@ -93,9 +93,11 @@ SAMPLES = {
     "empty GradientHistory": lambda: holdfast.GradientMonitor(holdfast.nn.LRU(1, 4)).history,
     "TrainingRun": training_run,
     "LyapunovSpectrum": lambda: LyapunovSpectrum(np.array([0.4, -np.inf]), np.array([0.01, 0.0]), 50, 2, 2, 0.5),
-    "MemoryCapacity": lambda: holdfast.MemoryCapacity(np.arange(1.0, 4), np.array([1.0, 0.6, 0.1]), 3, 100, 20, 1e-6),
-    "ReceptiveField": lambda: holdfast.ReceptiveField(np.arange(3.0), np.array([1.0, 0.5, 0.0]), 4),
-    "BitBudget": lambda: holdfast.BitBudget(
+    "MemoryCapacity": lambda: holdfast.memory.MemoryCapacity(
+        np.arange(1.0, 4), np.array([1.0, 0.6, 0.1]), 3, 100, 20, 1e-6
+    ),
+    "ReceptiveField": lambda: holdfast.memory.ReceptiveField(np.arange(3.0), np.array([1.0, 0.5, 0.0]), 4),
+    "BitBudget": lambda: holdfast.stability.BitBudget(
         np.array([2.0, 3.0]), np.array([0.5, 0.2]), np.array([np.inf, 0.1]), np.array([0.3, 0.05]), 0.2, ("w",)
     ),
     "Diagnosis": diagnosis,

@@ -22,21 +22,21 @@ class Average(nn.Module):
 
 
 def test_a_moving_average_has_equal_influence_within_its_window():
-    found = holdfast.receptive_field(Average(), horizon=30)
+    found = holdfast.memory.receptive_field(Average(), horizon=30)
     np.testing.assert_allclose(found.influence[:10], 0.1, rtol=1e-6)
     assert (found.influence[10:] == 0).all()
     assert [found.size(share) for share in (0.5, 0.95, 1.0)] == [5, 10, 10]
 
 
 def test_a_model_that_looks_ahead_is_seen_to():
-    found = holdfast.receptive_field(Average(ahead=3), horizon=20, ahead=5)
+    found = holdfast.memory.receptive_field(Average(ahead=3), horizon=20, ahead=5)
     assert set(found.offsets[found.influence > 0]) == set(range(-3, 7))
 
 
 def test_a_decaying_average_has_the_field_of_its_geometric_series():
     layer = holdfast.nn.LinearRNN(1, 1, structure="diagonal")
     decay = float(layer.eigenvalues().detach().real.reshape(-1)[0])
-    found = holdfast.receptive_field(layer, horizon=400, double=True)
+    found = holdfast.memory.receptive_field(layer, horizon=400, double=True)
     ratio = found.influence[1:] / found.influence[:-1]
     step = math.exp(decay) if decay < 0 else decay
     np.testing.assert_allclose(ratio[:50], step, rtol=1e-5)
@@ -46,14 +46,14 @@ def test_a_decaying_average_has_the_field_of_its_geometric_series():
 
 def test_several_outputs_and_inputs_give_the_frobenius_norm():
     linear = nn.Linear(3, 4)
-    found = holdfast.receptive_field(linear, input_size=3, horizon=2, rows=4000)
+    found = holdfast.memory.receptive_field(linear, input_size=3, horizon=2, rows=4000)
     # signs v with |v' J|^2 averaged over 4,000 draws: within a few percent of |J|_F^2
     assert found.influence[0] == pytest.approx(float(linear.weight.detach().norm()), rel=0.03)
     assert found.size() == 1
 
 
 def test_a_model_that_ignores_its_input_has_no_field():
-    found = holdfast.receptive_field(lambda x: 0 * x, horizon=5)
+    found = holdfast.memory.receptive_field(lambda x: 0 * x, horizon=5)
     assert found.size() == 0 and "no input" in found.summary()
     with pytest.raises(holdfast.HoldfastError, match="no gradient"):
-        holdfast.receptive_field(lambda x: x.detach(), horizon=5)
+        holdfast.memory.receptive_field(lambda x: x.detach(), horizon=5)

@@ -54,7 +54,7 @@ def exponents(step, start, *, rows, steps, dt=1.0, discard=200):
     noise = torch.rand(rows, len(start), generator=generator, dtype=torch.float64)
     state = torch.tensor(start, dtype=torch.float64) + 0.01 * noise
     inputs = torch.zeros(rows, steps + discard, 1)
-    return holdfast.lyapunov_spectrum(Map(step, start), inputs, state=state, dt=dt, discard=discard)
+    return holdfast.stability.lyapunov_spectrum(Map(step, start), inputs, state=state, dt=dt, discard=discard)
 
 
 def test_the_henon_map_has_its_published_exponents_and_the_sum_of_its_determinant():
@@ -85,7 +85,7 @@ def test_the_lorenz_system_stepped_by_runge_kutta_has_its_published_exponents():
 def test_a_linear_recurrence_has_the_logarithms_of_its_eigenvalues():
     torch.manual_seed(0)
     layer = layers.LRU(1, 3)
-    found = holdfast.lyapunov_spectrum(layer, torch.randn(2, 40, 1), discard=20, double=True)
+    found = holdfast.stability.lyapunov_spectrum(layer, torch.randn(2, 40, 1), discard=20, double=True)
     logs = layer.eigenvalues().detach().abs().log().double().sort(descending=True).values
     # weights are float32 and are widened before the eigenvalues are made: 1e-6
     np.testing.assert_allclose(found.exponents, logs.repeat_interleave(2), atol=2e-6)
@@ -96,7 +96,7 @@ def test_a_linear_recurrence_has_the_logarithms_of_its_eigenvalues():
 def test_at_rest_the_exponents_are_those_of_the_certificate(kind):
     torch.manual_seed(0)
     model = kind(1, 3, batch_first=True)
-    found = holdfast.lyapunov_spectrum(model, torch.zeros(1, 1000, 1), discard=600, double=True)
+    found = holdfast.stability.lyapunov_spectrum(model, torch.zeros(1, 1000, 1), discard=600, double=True)
     known = holdfast.certify(model, starts=1)
     # Q turns into place like the ratio of the two largest moduli to the power 300
     assert found.exponents[0] == pytest.approx(math.log(known.spectral_radius), abs=1e-5)
@@ -110,7 +110,8 @@ def test_fewer_exponents_are_the_first_of_all_and_leave_the_model_as_it_was():
     before = {name: value.clone() for name, value in model.state_dict().items()}
     x = torch.randn(80, 2, 2)
     every, some = (
-        holdfast.lyapunov_spectrum(model, x, discard=40, layout="time_first", count=count) for count in (None, 1)
+        holdfast.stability.lyapunov_spectrum(model, x, discard=40, layout="time_first", count=count)
+        for count in (None, 1)
     )
     np.testing.assert_allclose(some.exponents, every.exponents[:1], atol=1e-9)
     assert every.dimension == 0.0 and some.state_size == 4
@@ -118,7 +119,7 @@ def test_fewer_exponents_are_the_first_of_all_and_leave_the_model_as_it_was():
 
 
 def test_a_direction_that_a_step_forgets_has_minus_infinity():
-    found = holdfast.lyapunov_spectrum(
+    found = holdfast.stability.lyapunov_spectrum(
         Map(lambda s: s * torch.tensor([0.5, 0.0]), [1.0, 1.0]), torch.zeros(1, 40, 1), discard=0
     )
     assert found.exponents[0] == pytest.approx(math.log(0.5)) and found.exponents[1] == -math.inf
@@ -126,10 +127,10 @@ def test_a_direction_that_a_step_forgets_has_minus_infinity():
 
 def test_what_has_no_state_or_too_few_steps_is_refused():
     with pytest.raises(ArgumentError, match="state must be what the model itself returns for 1 rows"):
-        holdfast.lyapunov_spectrum(
+        holdfast.stability.lyapunov_spectrum(
             nn.GRU(1, 2, batch_first=True), torch.zeros(1, 40, 1), state=torch.zeros(3), discard=0
         )
     with pytest.raises(HoldfastError, match="does not go on from a state"):
-        holdfast.lyapunov_spectrum(nn.Linear(1, 1), torch.zeros(1, 200, 1))
+        holdfast.stability.lyapunov_spectrum(nn.Linear(1, 1), torch.zeros(1, 200, 1))
     with pytest.raises(ArgumentError, match="inputs need at least 16 steps"):
-        holdfast.lyapunov_spectrum(nn.GRU(1, 2, batch_first=True), torch.zeros(1, 20, 1), discard=10)
+        holdfast.stability.lyapunov_spectrum(nn.GRU(1, 2, batch_first=True), torch.zeros(1, 20, 1), discard=10)

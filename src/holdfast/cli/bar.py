@@ -16,7 +16,8 @@ from holdfast.cli.text import plain, visible
 
 # called with what runs, and how much of how much is done where that is known
 Tick = Callable[[str, int | None, int | None], None]
-QUIET = 2.0  # seconds without a word: what takes longer tells where it is
+QUIET_SECONDS = 2.0  # what takes longer tells where it is
+SECONDS_BETWEEN_LINES = 10.0  # of mere progress, where there is no terminal
 
 
 @contextmanager
@@ -35,7 +36,7 @@ def progress_bar(first: str, every: float = 0.0) -> Iterator[Tick]:
     def line(text: str, done: int | None, total: int | None) -> None:
         nonlocal said, latest
         elapsed = time.monotonic() - start
-        if elapsed > QUIET and text != said and elapsed - latest >= every:
+        if elapsed > QUIET_SECONDS and text != said and elapsed - latest >= every:
             said, latest = text, elapsed
             share = f", {done / total:.0%}" if every and done is not None and total else ""
             typer.echo(f"[{elapsed:4.0f} s{share}] {visible(text)}", err=True)

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast._words import duration
-from holdfast.cli.bar import progress_bar
+from holdfast.cli.bar import SECONDS_BETWEEN_LINES, progress_bar
+from holdfast.cli.interrupt import INTERRUPTED, termination_as_interrupt
 from holdfast.cli.options import folder as folder_option
-from holdfast.cli.progress import EVERY, show
-from holdfast.cli.reproduce import INTERRUPTED, make_executor, termination_as_interrupt
 from holdfast.cli.screen import say, screen
 from holdfast.cli.text import visible
 from holdfast.errors import ArgumentError
@@ -70,12 +69,6 @@ def command(
             show_default=False,
         ),
     ] = None,
-    executor: Annotated[
-        str, typer.Option(help="Where a sweep runs: local, or ray (needs the extra cluster).")
-    ] = "local",
-    address: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Address of the Ray cluster, with --executor ray.")
-    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Train a model as a config file says. Lists in the file make it a sweep, which ends on a page.
@@ -91,10 +84,10 @@ def command(
     if len(recipes) > 1:
         if dry_run or range_test:
             raise ArgumentError(f"{config} is a sweep of {len(recipes)} runs; choose one with --set first")
-        _sweep(config.stem, recipes, where, resume, (executor, workers, address), as_json)
+        _sweep(config.stem, recipes, where, resume, workers, as_json)
         return
-    if workers is not None or executor != "local" or address is not None:
-        raise ArgumentError(f"--workers, --executor and --address are for sweeps, and {config} has no lists")
+    if workers is not None:
+        raise ArgumentError(f"--workers is for sweeps, and {config} has no lists")
     recipe = recipes[0][1]
     if dry_run:
         _say_estimate(recipe, as_json)
@@ -111,7 +104,7 @@ def _train(recipe: Recipe, folder: Path, resume: bool, as_json: bool) -> None:
     model = recipe.build_model(task)
     _note(f"{task.describe()}\n{_count(sum(p.numel() for p in model.parameters()))} parameters; in {folder}")
     try:
-        with termination_as_interrupt(), progress_bar("training", EVERY) as tick:
+        with termination_as_interrupt(), progress_bar("training", SECONDS_BETWEEN_LINES) as tick:
             run = fit(model, task, recipe.config, folder=folder, resume=resume, progress=tick)
     except KeyboardInterrupt:
         again = [*sys.argv[1:], *([] if resume else ["--resume"])]
@@ -175,7 +168,7 @@ def _try_rates(recipe: Recipe, as_json: bool) -> None:
 
     task = recipe.load_task()
     config = recipe.config
-    with progress_bar("trying learning rates", EVERY) as tick:
+    with progress_bar("trying learning rates", SECONDS_BETWEEN_LINES) as tick:
         found = range_test(recipe.build_model(task), task, batch=config.batch, seed=config.seed, progress=tick)
     if as_json:
         typer.echo(json.dumps(found.as_dict(), indent=1, allow_nan=False))
@@ -187,53 +180,35 @@ def _try_rates(recipe: Recipe, as_json: bool) -> None:
         say(console, f"Next: train with {rates}")
 
 
-def _sweep(
-    name: str, recipes: list[Any], store: Path, resume: bool, how: tuple[str, int | None, str | None], as_json: bool
-) -> None:
-    from holdfast.execution import Scheduler, Store
-    from holdfast.execution.plan import plan_one
-    from holdfast.experiments.sweep import sweep_config
-    from holdfast.report import check_folder, write_page
-    from holdfast.results import Result
+def _sweep(name: str, recipes: list[Any], folder: Path, resume: bool, workers: int | None, as_json: bool) -> None:
+    from holdfast.training.sweep import PAGE, run_sweep
 
-    if not resume and (store / "own-sweep").exists():
-        raise ArgumentError(f"{store} holds a sweep; go on with it by --resume, or name another folder with --folder")
-    kept = Store(store)
-    kept.prepare()
-    check_folder(store / "page")
     try:
-        with termination_as_interrupt(), show() as listener:
-            job = plan_one(kept, "holdfast.experiments.sweep", "quick", sweep_config(name, recipes), listener.notice)
-            listener.planned([job])
-            failures = Scheduler(kept, make_executor(how[0], store, how[1], how[2]), listener, [job]).run()
+        with termination_as_interrupt(), progress_bar("training", SECONDS_BETWEEN_LINES) as tick:
+            sweep = run_sweep(name, recipes, folder, resume=resume, workers=workers, progress=tick)
     except KeyboardInterrupt:
-        _note("stopped: runs that are finished are kept; go on with the same command and --resume")
+        _note("stopped; finished runs are kept. Continue with the same command and --resume")
         raise typer.Exit(INTERRUPTED) from None
-    for failure in failures:
-        _note(f"FAILED  {failure.task.label}: {failure.text}\n        traceback: {failure.file}")
-    if not job.concluded:
-        raise typer.Exit(1)
-    result = Result.load(job.folder)
-    assert result.page is not None
-    page = write_page(store, store / "page")
-    _print_table(result.page.tables[0], page, as_json)
-    if any(row[1] == "diverged" for row in result.page.tables[0].rows):
+    for label, reason in sweep.failures.items():
+        _note(f"FAILED  {label}: {reason}")
+    if sweep.runs:
+        _print_table(sweep.rows(), folder / PAGE, as_json)
+    if sweep.failures or any(run.status == "diverged" for run in sweep.runs.values()):
         raise typer.Exit(1)
 
 
-def _print_table(table: Any, page: Path, as_json: bool) -> None:
+def _print_table(rows: list[dict[str, Any]], page: Path, as_json: bool) -> None:
     if as_json:
-        rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
         typer.echo(json.dumps({"page": str(page.absolute()), "runs": rows}, indent=1, allow_nan=False))
         return
-    from rich.table import Table as RichTable
+    from rich.table import Table
     from rich.text import Text
 
-    shown = RichTable(*table.columns, box=None, pad_edge=False)
-    for row in table.rows:
-        cells = ["-" if c is None else f"{c:.4g}" if isinstance(c, float) else str(c) for c in row]
-        shown.add_row(*(Text(visible(cell)) for cell in cells))
-    screen().print(shown)
+    table = Table(*rows[0], box=None, pad_edge=False)
+    for row in rows:
+        cells = ["-" if c is None else f"{c:.4g}" if isinstance(c, float) else str(c) for c in row.values()]
+        table.add_row(*(Text(visible(cell)) for cell in cells))
+    screen().print(table)
     typer.echo(visible(f"Page: {page.absolute()}"))
 
 

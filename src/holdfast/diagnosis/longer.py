@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from holdfast.nn import AbstractRecurrent, RecurrenceView, recurrences
-from holdfast.nn.acceleration import PREFIX
+from holdfast.nn.acceleration import CLASS_PREFIX
 from holdfast.stability.certificates.certificate import time_constant
 
 LOG100 = math.log(100.0)
@@ -52,7 +52,9 @@ def each(kind: str, call: str) -> str:
         kind: name of the class.
         call: what to do with m.
     """
-    own = kind.removeprefix(PREFIX)  # the command accelerates a transformers model, the user's own may be as it was
+    own = kind.removeprefix(
+        CLASS_PREFIX
+    )  # the command accelerates a transformers model, the user's own may be as it was
     test = f'type(m).__name__ == "{kind}"' if own == kind else f'type(m).__name__.endswith("{own}")'
     return f"for m in model.modules():\n    if {test}:\n{textwrap.indent(call, ' ' * 8)}"
 

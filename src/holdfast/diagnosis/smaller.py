@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from holdfast.diagnosis.longer import each, place
 from holdfast.nn import RecurrenceView
 from holdfast.nn._views.view import StepSource
+from holdfast.parameterizations import get
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +60,6 @@ _ERASES = "{}, no single input erases more than 1/e of the slowest state"
 def _share(one: Wiped, bias: Tensor) -> float:
     """softplus(share raw + bias) = limit where softplus(raw + bias) = largest, at the bias of the largest steps."""
     top = float(bias.detach().max())
-    return max((_inverse_softplus(one.limit) - top) / max(_inverse_softplus(one.largest) - top, 1e-6), 0.0)
-
-
-def _inverse_softplus(value: float) -> float:
-    return value + math.log(-math.expm1(-value))
+    steps = torch.tensor([one.limit, one.largest], dtype=torch.float64)
+    limit, largest = get("softplus").inverse(-steps).tolist()  # the parameterization is -softplus
+    return max((limit - top) / max(largest - top, 1e-6), 0.0)

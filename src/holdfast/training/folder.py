@@ -20,8 +20,8 @@ from filelock import FileLock, Timeout
 
 from holdfast._files import temporary_for, write_atomically
 from holdfast._manifest import open_seal, seal
+from holdfast._provenance import Provenance
 from holdfast.errors import ArgumentError, HoldfastError
-from holdfast.results import Provenance
 from holdfast.training import checkpoint
 from holdfast.training.log import LOG
 

@@ -23,7 +23,8 @@ from holdfast.nn import RecurrenceView, recurrences
 from holdfast.nn._recurrent_weight import Structure
 from holdfast.nn._views.rest import Equilibria, Equilibrium, find_equilibria
 from holdfast.nn._views.stated import stated_view
-from holdfast.nn.activations import STEEPEST
+from holdfast.nn.activations import MAX_SLOPES
+from holdfast.nn.precision import HALF, widened
 from holdfast.stability.certificates.contracting import Contracting
 from holdfast.stability.certificates.lyapunov import (
     Growth,
@@ -225,11 +226,9 @@ def certify(
 
 def _at_least_float32(module: nn.Module, inputs: Tensor | None) -> tuple[nn.Module, Tensor | None]:
     """As they are, or in float32 where weights have 16 bits: spectra and equilibria have no such arithmetic."""
-    if not any(p.is_floating_point() and p.element_size() == 2 for p in module.parameters()):
+    if not any(p.dtype in HALF for p in module.parameters()):
         return module, inputs
-    if inputs is not None and inputs.is_floating_point():
-        inputs = inputs.float()
-    return copy.deepcopy(module).float(), inputs
+    return copy.deepcopy(module).float(), None if inputs is None else widened(inputs)
 
 
 def time_constant(margin: float) -> float:
@@ -355,7 +354,7 @@ def _memory(view: RecurrenceView, horizon: int, target: AbstractLaw | None) -> t
         return memory, None
     end = float(memory.time[-1])
     wanted = float(target(end))
-    return memory, weight_bound(memory.rate, end, wanted, inputs=layer.features, lipschitz=STEEPEST[model.activation])
+    return memory, weight_bound(memory.rate, end, wanted, inputs=layer.features, lipschitz=MAX_SLOPES[model.activation])
 
 
 def _equilibria(view: RecurrenceView, options: Options) -> Equilibria:

@@ -19,6 +19,7 @@ from holdfast.errors import ArgumentError, listed, unknown_name
 from holdfast.nn import recurrences
 from holdfast.nn._views.groups import belongs
 from holdfast.nn._views.view import MemoryWeight
+from holdfast.nn.precision import widened
 from holdfast.parameterizations import AbstractParameterization
 
 Norm = Literal["spectral", "frobenius", "max-abs"]
@@ -66,7 +67,7 @@ class Spectral(AbstractBall):
     name = "spectral"
 
     def norm(self, delta: Tensor) -> Float[Tensor, " draws"]:
-        matrices = _matrices(delta if delta.element_size() > 2 else delta.float())  # 16 bits have no eigenvalues
+        matrices = _matrices(widened(delta))  # half precision has no eigenvalues
         # the smaller Gram matrix: its eigenvalues cost a quarter of an SVD, and the largest keeps its digits
         wide = matrices if matrices.shape[-2] <= matrices.shape[-1] else matrices.mH
         return torch.linalg.eigvalsh(wide @ wide.mH)[:, -1].clamp(min=0).sqrt()

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.nn import AbstractRecurrent
 from holdfast.nn._views.cells import Unrolled, cell_of
+from holdfast.nn.precision import HALF
 from holdfast.stability.perturbation.evaluate import AbstractEvaluator, Data, Loop, Stacked, Vmap
 from holdfast.stability.perturbation.folded import Folded, FoldedRNN, OneByOne
 from holdfast.stability.perturbation.impulse import Impulse
@@ -87,7 +88,7 @@ def _candidate(model: nn.Module, data: Data, limit: float, method: Method) -> tu
 def _of_layer(
     model: AbstractRecurrent, data: Data, limit: float, method: Method
 ) -> tuple[AbstractEvaluator, str] | None:
-    if model.backward_layer is not None or next(model.parameters()).element_size() == 2:
+    if model.backward_layer is not None or next(model.parameters()).dtype in HALF:
         return None  # of both directions, or of 16 bits, there is no such form
     name = type(model).__name__
     with torch.no_grad():

@@ -1,0 +1,8 @@
+"""The rows of the speed table, one file a kernel.
+
+Shapes are (B, T, D, N): batch, time, features and state size.
+"""
+
+from holdfast_papers.benchmarks.cases import lru, packed, rnn, s4d, scan, selective
+
+__all__ = ["lru", "packed", "rnn", "s4d", "scan", "selective"]

@@ -1,0 +1,76 @@
+"""What the machine gives: memory traffic without arithmetic, and matrix products without a recurrence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from holdfast.kernels.selective.limit import exponential_limit
+from holdfast.kernels.stream import triad
+from holdfast_papers.benchmarks.case import Inputs, Results, Runner
+from holdfast_papers.benchmarks.steps import training_step, truth_by
+
+SCALE = 0.5
+
+
+def stream(inputs: Inputs, *, fresh: bool = False) -> Runner:
+    """STREAM triads over the eight arrays that a scan's training step moves.
+
+    Forward reads a and b and writes h; backward reads a, h and the cotangent and writes the gradients of a and b. They
+    are written to memory that is already there or, where `fresh`, to new tensors each time, as an operator of torch
+    must: above 32 MB each, the system's page faults then rule.
+    """
+    a, b, cotangent = (inputs[name].flatten() for name in ("a", "b", "cotangent"))
+    kept = [torch.empty_like(a) for _ in range(3)]
+
+    def step() -> list[Tensor]:
+        h, grad_a, grad_b = [torch.empty_like(a) for _ in range(3)] if fresh else kept
+        triad(h, a, b, SCALE)
+        triad(grad_a, a, h, SCALE)
+        triad(grad_b, cotangent, cotangent, SCALE)  # the second reading comes from the first-level cache
+        return [h, grad_a, grad_b]
+
+    return Runner(step, _triads)
+
+
+def stream_truth(inputs: Inputs) -> Results:
+    """What the triads compute, in float64."""
+    a, b, cotangent = (inputs[name].flatten().double() for name in ("a", "b", "cotangent"))
+    h = a + SCALE * b
+    return {"h": h, "a": a + SCALE * h, "b": cotangent + SCALE * cotangent}
+
+
+def gemms(inputs: Inputs) -> Runner:
+    """The six matrix products of an LRU's training step: y = (u b') c' without the recurrence between them."""
+    return training_step(_project, _projections(inputs))
+
+
+def gemms_truth(inputs: Inputs) -> Results:
+    """The same in float64."""
+    return truth_by(_project)(_projections(inputs))
+
+
+def exponentials(inputs: Inputs) -> Runner:
+    """One exponential and one multiply-add for each state and step of a selective scan, in registers."""
+    batch, time, _ = inputs["u"].shape
+    states = batch * inputs["A"].numel()
+    return Runner(lambda: exponential_limit(states, time), lambda given: {"positive": torch.tensor(float(given > 0))})
+
+
+def exponentials_truth(inputs: Inputs) -> Results:
+    """That the sum of all states is positive: their inputs are."""
+    return {"positive": torch.tensor(1.0, dtype=torch.float64)}
+
+
+def _project(u: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    return (u @ b.T) @ c.T
+
+
+def _projections(inputs: Inputs) -> Inputs:
+    return {name: inputs[name] for name in ("u", "b", "c", "cotangent")}
+
+
+def _triads(given: Any) -> Results:
+    return dict(zip(("h", "a", "b"), given, strict=True))

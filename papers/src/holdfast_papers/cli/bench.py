@@ -1,0 +1,167 @@
+"""`holdfast bench`: the kernels against their rooflines and peers, checked before they are timed."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.measure import Measurement
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.cli.options import file
+from holdfast.cli.screen import say, screen
+from holdfast.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from holdfast_papers.benchmarks import Report
+    from holdfast_papers.benchmarks import table as benchmark_tables
+
+BUDGET, QUICK_BUDGET = 150.0, 8.0  # seconds of timing; checks come on top
+COLOURS = {"met": "green", "missed": "yellow", "not run": "dim", "wrong": "red"}
+WHOLE = 1000  # columns, more than any table of ours takes
+
+
+def command(
+    peers: Annotated[bool, typer.Option("--peers", help="Also against mambapy, s5-pytorch and JAX.")] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A kernel, a case, growth or memory; may be given several times."),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Small shapes only, in well under a minute.")] = False,
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS", help="Time for all timings together (default: 150, with --quick 8); checks come on top."
+        ),
+    ] = None,
+    json_file: Annotated[
+        Path | None,
+        typer.Option("--json", metavar="FILE", parser=file, help="Write everything that was measured as JSON."),
+    ] = None,
+    markdown: Annotated[
+        Path | None, typer.Option(metavar="FILE", parser=file, help="Write the tables into this Markdown page.")
+    ] = None,
+    earlier: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="FILE", parser=file, help="Show the JSON of an earlier run, measure nothing."),
+    ] = None,
+) -> None:
+    """Time the kernels against rooflines and other libraries, after checking their results; tell ratios and goals.
+
+    Ends with 1 if a result of ours was wrong; a missed goal is no error.
+
+    Example: holdfast bench --peers --json bench.json --markdown docs/benchmarks.md
+    """
+    from holdfast_papers.benchmarks import Report, run, select, write_page
+
+    for path in (json_file, markdown):
+        _check_folder(path)
+    if earlier is not None:
+        _refuse_beside_earlier(peers=peers, only=only, quick=quick, budget=budget, json=json_file)
+        report = Report.load(earlier)
+    else:
+        plan = select(only or (), peers=peers, quick=quick)
+        seconds = _seconds(budget, quick)
+        _warn_if_busy()
+        with _progress() as announce:
+            report = run(plan, seconds, announce, f"holdfast {' '.join(sys.argv[1:])}")
+    _print(report)
+    if json_file is not None:
+        report.save(json_file)
+    if markdown is not None:
+        write_page(markdown, report)
+    if any(row.status == "wrong" for row in report.rows):
+        raise typer.Exit(1)
+
+
+def _refuse_beside_earlier(**choices: object) -> None:
+    for name, value in choices.items():
+        if value:
+            raise ArgumentError(
+                f"--from shows an earlier run and measures nothing, so --{name} has no meaning; leave it out"
+            )
+
+
+def _seconds(budget: float | None, quick: bool) -> float:
+    if budget is None:
+        return QUICK_BUDGET if quick else BUDGET
+    if not 0 < budget < float("inf"):
+        raise ArgumentError(f"--budget: expected seconds above 0, came {budget}")
+    return budget
+
+
+def _check_folder(path: Path | None) -> None:
+    """Minutes of measuring are not lost to a folder that is not there."""
+    if path is not None and not path.absolute().parent.is_dir():
+        raise ArgumentError(f"cannot write {path}: there is no folder {path.absolute().parent}; make it first")
+
+
+def _warn_if_busy() -> None:
+    from holdfast_papers.benchmarks.run import load_of_others
+
+    load, cores = load_of_others(), os.cpu_count() or 1
+    if load is not None and load > 0.5 * cores:
+        # OpenMP threads wait for each other by spinning: one that lost its core can make a step 100x slower
+        typer.echo(f"the machine is busy (load {load:.1f} on {cores} cores): ratios may be far off", err=True)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, float], None]]:
+    """A bar on a terminal, plain lines elsewhere; on stderr, so that stdout holds the tables alone."""
+    if not sys.stderr.isatty():
+        start = time.monotonic()
+        yield lambda text, done: typer.echo(f"[{time.monotonic() - start:4.0f} s, {done:4.0%}] {text}", err=True)
+        return
+    columns = (
+        BarColumn(),
+        TextColumn("{task.percentage:3.0f}%"),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting", total=1.0)
+        yield lambda text, done: bar.update(task, description=text, completed=done)
+
+
+def _print(report: Report) -> None:
+    from holdfast_papers.benchmarks.table import machine, summary, tables
+
+    console = screen()
+    for text in tables(report):
+        print_table(console, text)
+    say(console, machine(report))
+    say(console, summary(report))
+
+
+def print_table(console: Console, text: benchmark_tables.Text) -> None:
+    """A table, or its rows one by one where it is wider than the screen."""
+    console.print(text.title, style="bold", markup=False)
+    table = Table(box=None, pad_edge=False)
+    for head in text.heads:
+        table.add_column(head.removeprefix(">"), justify="right" if head.startswith(">") else "left")
+    for line in text.lines:
+        # as Text, since "holdfast[peers]" would be read as markup
+        table.add_row(*map(Text, line), style=COLOURS.get(line[-1].split(":")[0]))
+    if Measurement.get(console, console.options.update(width=WHOLE), table).maximum <= console.width:
+        console.print(table)
+    else:
+        _print_rows(console, text)
+    console.print()
+
+
+def _print_rows(console: Console, text: benchmark_tables.Text) -> None:
+    """The rows of a table that is wider than the screen: each its first cell, and below it the others with their heads."""
+    heads = [head.removeprefix(">") for head in text.heads]
+    for line in text.lines:
+        say(console, line[0])
+        cells = (f"{head}: {cell}" for head, cell in zip(heads[1:], line[1:], strict=True) if cell)
+        say(console, "    " + "; ".join(cells), indent=4)

@@ -1,0 +1,187 @@
+"""`holdfast reproduce`: experiments to results, claims and the page, by one command that can be stopped and repeated."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast._words import duration
+from holdfast.cli.interrupt import INTERRUPTED, termination_as_interrupt
+from holdfast.cli.options import folder
+from holdfast.cli.text import visible
+from holdfast.errors import ArgumentError, DamagedResultError, unknown_name
+from holdfast_papers.cli.claims import print_claims
+from holdfast_papers.cli.progress import show
+
+if TYPE_CHECKING:
+    from holdfast_papers.execution import Failure, Job
+    from holdfast_papers.execution.check import Move
+    from holdfast_papers.execution.executor import Executor
+    from holdfast_papers.results import Result
+
+STORE = Path("results")
+SHOWN = 5  # failures told again at the end
+
+
+def command(
+    ids: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[ID]...",
+            help="Experiments by their id in `holdfast list`, or .py files of your own; none means all.",
+        ),
+    ] = None,
+    preset: Annotated[
+        str, typer.Option(help="How strong: quick (minutes), standard (hours) or paper (the paper's own settings).")
+    ] = "quick",
+    store: Annotated[Path, typer.Option(metavar="FOLDER", parser=folder, help="Where results are kept.")] = STORE,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="How many units at the same time (default: one for each core).", show_default=False
+        ),
+    ] = None,
+    executor: Annotated[str, typer.Option(help="Where units run: local, or ray (needs the extra cluster).")] = "local",
+    address: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Address of the Ray cluster, with --executor ray.")
+    ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep units of your own experiments whose code changed since.")
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Also compare with the reference results, and name what moved.")
+    ] = False,
+    reference: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            parser=folder,
+            help="The reference results, for --check (default: docs/results).",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print claims as JSON.")] = False,
+) -> None:
+    """Reproduce figures and tables of the papers: run what is missing, decide the claims, write the page.
+
+    Stop it any time; the same command continues. Ends with 1 if a unit failed or, with --check, something moved.
+
+    Example: holdfast reproduce stable-fig2 iat-fig11 --preset quick
+    """
+    from holdfast_papers.execution import Scheduler, Store, plan
+    from holdfast_papers.execution.check import compare
+    from holdfast_papers.report import check_folder, write_page
+
+    started = time.monotonic()
+    references = _references(reference, check)
+    kept = Store(store)
+    kept.prepare()
+    check_folder(store / "page")
+    jobs: list[Job] = []
+    try:
+        with termination_as_interrupt(), show() as listener:
+            jobs = plan(kept, ids or [], preset, listener.notice, keep=keep)
+            listener.planned(jobs)
+            performer = make_executor(executor, store, workers, address)
+            failures = Scheduler(kept, performer, listener, jobs).run()
+    except KeyboardInterrupt:
+        _say_how_to_continue(jobs)
+        raise typer.Exit(INTERRUPTED) from None
+    results, damage = _load(jobs)
+    with kept.guarded():
+        page = write_page(store, store / "page", notice=lambda text: typer.echo(visible(f"DAMAGED  {text}"), err=True))
+    moves = [move for result in results for move in compare(result, references)] if references else []
+    _print(results, failures, moves, page, as_json)
+    if not as_json:
+        took = duration(time.monotonic() - started)
+        many = "1 experiment" if len(results) == 1 else f"{len(results)} experiments"
+        typer.echo(visible(f"{many} in {took}. Page: {page.absolute()}"))
+    if failures or damage or any(move.serious for move in moves):
+        raise typer.Exit(1)
+
+
+def make_executor(name: str, store: Path, workers: int | None, address: str | None) -> Executor:
+    """The executor that --executor, --workers and --address name."""
+    if name == "ray":
+        from holdfast_papers.execution.cluster import RayExecutor
+
+        return RayExecutor(store, address=address, workers=workers)
+    if name != "local":
+        raise unknown_name("executor", name, ("local", "ray"))
+    if address is not None:
+        raise ArgumentError("--address is that of a Ray cluster; it needs --executor ray")
+    from holdfast_papers.execution import LocalExecutor
+
+    return LocalExecutor(store, workers)
+
+
+def _say_how_to_continue(jobs: list[Job]) -> None:
+    total = len({task.folder for job in jobs for task in job.units})
+    there = len({folder for job in jobs for folder in job.contents})
+    again = shlex.join(["holdfast", *sys.argv[1:]])
+    typer.echo(visible(f"stopped: {there} of {total} units are finished and kept. Continue with: {again}"), err=True)
+
+
+def _load(jobs: list[Job]) -> tuple[list[Result], int]:
+    """The conclusions, and how many of them cannot be read; the page says which."""
+    from holdfast_papers.results import Result
+
+    results, damage = [], 0
+    for job in jobs:
+        if job.concluded:
+            try:
+                results.append(Result.load(job.folder))
+            except DamagedResultError:
+                damage += 1
+    return results, damage
+
+
+def _references(named: Path | None, check: bool) -> Path | None:
+    """What to compare with: the folder that was named, or docs/results of the clone that this file lies in."""
+    if not check:
+        if named is not None:
+            raise ArgumentError("--reference names what --check compares with; it needs --check")
+        return None
+    if named is not None and named.is_dir():
+        return named
+    clone = Path(__file__).resolve().parents[4] / "docs" / "results"
+    folder = named or (clone if clone.is_dir() else Path("docs/results"))
+    if not folder.is_dir():
+        raise ArgumentError(f"there are no reference results in {folder}; name their folder with --reference")
+    return folder
+
+
+def _print(results: list[Result], failures: list[Failure], moves: list[Move], page: Path, as_json: bool) -> None:
+    if as_json:
+        summary = {
+            "page": str(page.absolute()),
+            "claims": [{"experiment": r.experiment, **_plain(asdict(claim))} for r in results for claim in r.claims],
+            "failures": [{"unit": f.task.label, "error": f.text, "traceback": str(f.file)} for f in failures],
+            "moves": [asdict(move) for move in moves],
+        }
+        typer.echo(json.dumps(summary, indent=1))
+        return
+    print_claims(results)
+    for move in moves:
+        typer.echo(visible(f"{'MOVED' if move.serious else 'note '}  {move.experiment}: {move.text}"))
+    for failure in failures[:SHOWN]:
+        typer.echo(
+            visible(f"FAILED  {failure.task.label}: {failure.text}\n        traceback: {failure.file}"), err=True
+        )
+    if len(failures) > SHOWN:
+        typer.echo(visible(f"FAILED  and {len(failures) - SHOWN} more units: see {failures[0].file.parent}"), err=True)
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no word for infinity and NaN: text in their place."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,127 @@
+"""What the memory curves of repeated words say: ratios by model, seed and word, their figure and their table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from holdfast.figures import Axis, Figure, Line, Panel, Table
+from holdfast_papers.experiments.base import Unit
+from holdfast_papers.experiments.iat._sentiment import WORDS
+
+EARLY, LATE, LAST = 2, 20, 39  # copies between which memory is compared; the claims are about the first two
+SEEDS = 3  # fewer decide nothing
+LEAST = 0.7  # test accuracy below which a model decides nothing
+NOT_AT_HAND = (
+    "IMDB's reviews and a fine-tuned BERT, which the paper used, are not at hand: the sentences are those of the sentence "
+    "polarity set (film reviews too, one sentence each), the encoder is all-MiniLM-L6-v2, frozen, with a linear head trained "
+    "here. The score is the difference of the two classes' logits; memory at n is its change from n to n + 1 copies."
+)
+MADE_UP = (
+    "The sentence polarity set is not on this machine: made-up sentences of forty words stand in for it, and nothing is "
+    "decided."
+)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One model with one seed.
+
+    Args:
+        model: its name.
+        seed: its seed.
+        accuracy: on test sentences.
+        curves: memory by word, at 1, 2, ... copies.
+    """
+
+    model: str
+    seed: int
+    accuracy: float
+    curves: Mapping[str, np.ndarray]
+
+    def ratio(self, word: str, early: int = EARLY, late: int = LATE) -> float:
+        """M(late) / M(early): the share of the memory of a word that is left; inf where it had none.
+
+        Args:
+            word: the word.
+            early: copies of it.
+            late: more copies of it.
+        """
+        curve = self.curves[word]
+        return float(curve[late - 1] / curve[early - 1]) if curve[early - 1] > 0 else float("inf")
+
+
+def judged(units: Iterable[Unit]) -> list[Judged]:
+    """Every model and seed of the units."""
+    return [
+        Judged(
+            u.config["model"], u.config.get("seed", k), float(accuracy), {w: u.arrays[f"memory.{w}"][k] for w in WORDS}
+        )
+        for u in units
+        for k, accuracy in enumerate(u.arrays["accuracy"])
+    ]
+
+
+def undecided(units: Sequence[Unit], found: Sequence[Judged]) -> str:
+    """Why nothing can be decided; empty where it can."""
+    if any(u.config["sentences"] != "polarity" for u in units):
+        return MADE_UP
+    weak = sorted({j.model for j in found if j.accuracy < LEAST})
+    counts = Counter(j.model for j in found)
+    if min(counts.values()) < SEEDS:
+        return "Fewer than three seeds are too few to decide."
+    return f"Test accuracy below {LEAST:.0%}: {', '.join(weak)}." if weak else ""
+
+
+def notes(units: Sequence[Unit]) -> list[str]:
+    """What a reader must know about the data."""
+    known = [bool(u.arrays["known.ha"]) for u in units if "known.ha" in u.arrays]
+    said = [NOT_AT_HAND]
+    if not all(known):
+        said.append("'ha' is too rare for the LSTMs' vocabulary: they read it as an unknown word.")
+    if any(u.config["sentences"] != "polarity" for u in units):
+        said.append(MADE_UP)
+    return said
+
+
+def figure(found: Sequence[Judged], caption: str) -> Figure:
+    """A panel for each model: memory by number of copies, the median over the seeds and their range."""
+    panels = []
+    for model in dict.fromkeys(j.model for j in found):
+        lines = []
+        for k, word in enumerate(WORDS):
+            curves = np.array([j.curves[word] for j in found if j.model == model])
+            x = np.arange(1, curves.shape[1] + 1)
+            lines.append(Line(word, x, np.median(curves, 0), curves.min(0), curves.max(0), colour=k))
+        panels.append(Panel(model, Axis("copies of the word"), Axis("memory of the score", log=True), lines))
+    return Figure("memory", caption, panels)
+
+
+def spans(found: Sequence[Judged]) -> list[tuple[int, int]]:
+    """The pairs of copies between which memory is compared, as far as the curves go."""
+    known = min(len(curve) for j in found for curve in j.curves.values())
+    return [(early, late) for early, late in ((EARLY, LATE), (LATE, LAST)) if late <= known]
+
+
+def later(found: Sequence[Judged], words: Sequence[str]) -> str:
+    """What is left of these words' memory at 20 copies after 39, model by model; empty where the curves end before."""
+    if (LATE, LAST) not in spans(found):
+        return ""
+    parts = []
+    for model in dict.fromkeys(j.model for j in found):
+        left = [j.ratio(word, LATE, LAST) for j in found if j.model == model for word in words]
+        parts.append(f"{model} {min(left):.2g} to {max(left):.2g}")
+    return f" Later the picture is another one: M({LAST})/M({LATE}) is, over seeds and words, {'; '.join(parts)}."
+
+
+def table(found: Sequence[Judged]) -> Table:
+    """Accuracy, and the shares M(20)/M(2) and M(39)/M(20) by model, seed and word."""
+    columns = [(word, early, late) for early, late in spans(found) for word in WORDS]
+    rows: list[list[str | float]] = [
+        [j.model, j.seed, j.accuracy, *(j.ratio(*column) for column in columns)] for j in found
+    ]
+    heads = ("model", "seed", "test accuracy", *(f"M({late})/M({early}), {word}" for word, early, late in columns))
+    return Table("ratios", "The share of a word's memory at some copies that is left at more.", heads, rows)

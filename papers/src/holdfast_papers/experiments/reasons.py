@@ -1,0 +1,226 @@
+"""Why claims of the trained experiments are not met, or not decided: studies that could show a reason to be wrong.
+
+    python -m holdfast_papers.experiments.reasons iat-fig2
+
+A study trains models of the experiment again, with one seed and fewer steps, and measures them in the experiment's way and in
+others that differ in one thing. It decides no claim. docs/reproduce.md has what the studies print.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from holdfast.errors import BackendError, unknown_name
+from holdfast.figures import Cell, Table
+from holdfast.memory.huggingface import Reading
+from holdfast.nn import ContinuousRNN
+from holdfast.stability import PerturbationCurve, StabilityVerdict, assess_stability
+from holdfast.stability.perturbation.search import Search
+from holdfast.stability.radius import slope_of
+from holdfast_papers.experiments import _measures, _sums
+from holdfast_papers.experiments.base import Config, Unit, Work
+from holdfast_papers.experiments.iat import (
+    _reparameterized,
+    _repeated_words,
+    _sentiment,
+    _students,
+    _teachers,
+    fig2,
+    fig3,
+    fig6,
+    fig7,
+    fig8,
+)
+from holdfast_papers.experiments.linrec import fig9
+
+LONG = (400, 1600)  # steps of sequences that no student was trained on
+AGAIN = 8  # repetitions of the random draws, to see how far they scatter
+EIGENVALUES, BASIS = "recurrence.free.1", "recurrence.free.0"  # of W = Q g(M) Q'
+READINGS: dict[Reading, str] = {"pooled": "mean over the tokens", "first": "first token", "last": "last token"}
+SEARCHES: dict[Search, str] = {"random": f"{_measures.DRAWS} random draws", "adversarial": "gradient ascent"}
+
+
+def trained(configs: Iterable[Config], target: Callable[[Tensor], Tensor] | None = None) -> dict[int, ContinuousRNN]:
+    """Students by width after training.
+
+    Args:
+        configs: of units with a student, one a width.
+        target: what they learn of white noise; None is the functional of (t+1)^-1.5.
+    """
+    return {c["m"]: _students.learn(c, _students.lesson(c, target), Work())[0] for c in configs}
+
+
+def study_fig2(config: Config) -> list[Table]:
+    """iat-fig2: the search for the worst perturbation, the length of the sequences, and where slow rates come from."""
+    units = _one_seed(fig2.units(config))
+    students, short = trained(units), trained({**unit, "longest": 2.0} for unit in units)
+    steps = config["test_steps"]
+    cases = [("all", steps), ("recurrent", steps), ("recurrent", LONG[-1])]
+    rates = [*_rates("slowest rate 1/m", students), *_rates("slowest rate 1/2", short)]
+    return [
+        _searched(_ways(students, config, cases)),
+        Table(
+            "all times",
+            "The slowest rate after training, and the distance to instability.",
+            ("at the start", "quantity", "slope of its log in log m", "by m"),
+            rates,
+        ),
+    ]
+
+
+def study_fig8(config: Config) -> list[Table]:
+    """iat-fig8: W free by draws and by ascent, on short and on long sequences; with softplus, which weights matter."""
+    steps, found = config["test_steps"], []
+    for activation in fig8.ACTIVATIONS:
+        units = _one_seed(_reparameterized.units({**config, "tuned_seeds": 0}, [activation]))
+        for form, words in _reparameterized.FORMS.items():
+            students = trained(unit for unit in units if unit["parameterization"] == form)
+            others = [(EIGENVALUES, steps), (BASIS, steps)] if form == "softplus" else [("recurrent", LONG[-1])]
+            cases = [("recurrent", steps), *others]
+            found += [(activation, words, *row) for row in _ways(students, config, cases)]
+    return [_searched(found, "activation", "parameterization")]
+
+
+def study_fig7(config: Config) -> list[Table]:
+    """iat-fig7: how states, outputs and radii of ReLU networks change with the length of the sequences."""
+    units = _one_seed(_reparameterized.units({**config, "tuned_seeds": 0}, fig7.ACTIVATIONS))
+    rows: list[tuple[Cell, ...]] = []
+    for form, words in _reparameterized.FORMS.items():
+        students = trained(unit for unit in units if unit["parameterization"] == form)
+        for steps in (config["test_steps"], *LONG):
+            data = _measures.noise(steps, config["dt"])
+            found = _measures.curves(students, data, "recurrent", "adversarial", own=True)
+            for m, student in students.items():
+                with torch.no_grad():
+                    y, h = student(data[0])
+                rows.append((words, m, steps, float(h.max()), float(y.abs().max()), _measures.radius(found[m])[1]))
+    heads = ("parameterization", "m", "steps", "largest state", "largest output", "radius")
+    return [Table("lengths", "Recurrent weights, gradient ascent, against the student's own outputs.", heads, rows)]
+
+
+def study_fig3(config: Config) -> list[Table]:
+    """iat-fig3: how far three draws scatter the radii of one teacher's students, and the verdict without that scatter."""
+    units = [u for u in fig3.units(config) if u["part"] == "student"][: len(config["widths"])]
+    teacher = _teachers.random_rnn(units[0])
+    target = _teachers.scaled(teacher, _students.lesson({**units[0], "train_size": 256}).train[0])
+    students, data = trained(units, target), _students.lesson(units[0], target).test
+    ways: dict[str, dict[str, Any]] = {
+        f"{draws} random draws": {"search": "random", "draws": draws}
+        for draws in (_measures.DRAWS, 10 * _measures.DRAWS)
+    }
+    ways["gradient ascent"] = {"search": "adversarial"}
+    rows = [
+        (name, *_repeated([_measures.curves(students, data, "all", seed=seed, **how) for seed in range(AGAIN)]))
+        for name, how in ways.items()
+    ]
+    caption = f"Students of the first teacher, all weights; {AGAIN} repetitions with other draws."
+    heads = ("search", "verdicts", "scatter of log radius", "scatter that decides", "slope", "radius by m")
+    return [Table("scatter", caption, heads, rows)]
+
+
+def study_fig6(config: Config) -> list[Table]:
+    """iat-fig6: the encoder's memory where its tokens are averaged, and where one of them is read."""
+    unit = next((u for u in fig6.EXPERIMENT.units(config) if u["model"] == _sentiment.ENCODER), None)
+    if unit is None:
+        raise BackendError(fig6.MISSING)
+    found = []
+    for reading, words in READINGS.items():
+        arrays = _sentiment.encoder(unit, Work(), reading)
+        found += _repeated_words.judged([Unit({**unit, "model": words}, arrays)])
+    return [_repeated_words.table(found)]
+
+
+def study_linrec(config: Config) -> list[Table]:
+    """linrec-fig9: the run that missed most, with other steps."""
+    unit = next(u for u in fig9.units(config) if (u["state"], u["seed"]) == (fig9.RING, config["seeds"] - 1))
+    arrays = fig9.run(unit, Work())
+    row = (unit["steps"], float(arrays["loss"][-1]), *arrays["error.mlp"].tolist())
+    heads = ("steps", "training", *(f"validation, {name}" for name in fig9.OUTPUTS))
+    return [Table("steps", f"{unit['state']}, seed {unit['seed']}: error / variance.", heads, [row])]
+
+
+STUDIES: dict[str, tuple[Callable[[Config], list[Table]], Config]] = {
+    "iat-fig2": (study_fig2, fig2.EXPERIMENT.config("standard", {"steps": 3000})),
+    "iat-fig3": (study_fig3, fig3.EXPERIMENT.config("standard", {"steps": 1000})),
+    "iat-fig6": (study_fig6, fig6.EXPERIMENT.config("standard", {"read": 2000})),
+    "iat-fig7": (study_fig7, fig7.EXPERIMENT.config("standard", {"steps": 2000, "widths": [12, 32]})),
+    "iat-fig8": (study_fig8, fig8.EXPERIMENT.config("standard", {"steps": 1000})),
+    "linrec-fig9": (study_linrec, fig9.EXPERIMENT.config("standard", {"steps": 14_000})),
+}
+
+
+def _one_seed(units: Iterable[Config]) -> list[Config]:
+    return [u for u in units if u["seed"] == 0]
+
+
+def _searched(rows: Sequence[Sequence[Cell]], *heads: str) -> Table:
+    caption = "The same students, measured in several ways."
+    return Table("search", caption, (*heads, "perturbed", "steps", "search", *_sums.HEADS), rows)
+
+
+def _ways(students: _measures.Students, config: Config, cases: Sequence[tuple[str, int]]) -> list[Sequence[Cell]]:
+    found: dict[tuple[Cell, ...], StabilityVerdict] = {}
+    words = {EIGENVALUES: "eigenvalues of W", BASIS: "eigenvectors of W"}
+    for scope, steps in cases:
+        data, own = _measures.noise(steps, config["dt"]), steps > config["test_steps"]
+        for search, name in SEARCHES.items():
+            measured = _measures.curves(students, data, scope, search, own=own)
+            found[words.get(scope, f"{scope} weights"), steps, name] = assess_stability(measured)
+    return _sums.rows(found)
+
+
+def _rates(start: str, students: _measures.Students) -> list[tuple[Cell, ...]]:
+    measures = {
+        "slowest rate": {m: student.margin() for m, student in students.items()},
+        "distance to instability": {m: _measures.distance_to_instability(s.recurrence()) for m, s in students.items()},
+    }
+    rows: list[tuple[Cell, ...]] = []
+    for name, found in measures.items():
+        known = len(found) > 2 and min(found.values()) > 0
+        slope = slope_of(np.array([*found]), np.array([*found.values()]), 0.95)[0] if known else math.nan
+        rows.append((start, name, slope if known else "", ", ".join(f"{m}: {v:.2g}" for m, v in found.items())))
+    return rows
+
+
+def _repeated(families: Sequence[Mapping[int, PerturbationCurve]]) -> tuple[Cell, ...]:
+    """Verdicts on repeated measurements of the same students, the deviation of log radius over them, and medians."""
+    verdicts = [assess_stability(found) for found in families]
+    kinds = Counter(v.verdict for v in verdicts)
+    radii = np.log([[_measures.radius(curve)[0] for curve in found.values()] for found in families])
+    middle = zip(families[0], np.exp(np.median(radii, 0)), strict=True)
+    return (
+        ", ".join(f"{kind} {count}" for kind, count in kinds.items()),
+        float(np.sqrt(radii.var(0, ddof=1).mean())),
+        _measures.deciding_scatter([*families[0]]),
+        float(np.median([v.slope for v in verdicts])),
+        ", ".join(f"{m}: {r:.2g}" for m, r in middle),
+    )
+
+
+def main(ids: Sequence[str]) -> None:
+    """Runs the studies of some experiments and prints their tables.
+
+    Args:
+        ids: like "iat-fig2".
+    """
+    for id in ids:
+        if id not in STUDIES:
+            raise unknown_name("study", id, STUDIES)
+    torch.set_num_threads(1)
+    for id in ids:
+        study, config = STUDIES[id]
+        for text in (id, *map(_measures.markdown, study(config))):
+            sys.stdout.write(f"{text}\n\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,235 @@
+"""What is read off the runs of the language models: rankings by seed, how steady a loss is, and a table of every run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from holdfast.figures import Axis, Line, Panel, Table
+from holdfast_papers.experiments._runs import failed, kept, speed
+from holdfast_papers.experiments.base import Unit
+from holdfast_papers.experiments.stable._language import PARAMETERIZATIONS
+
+BESTS = ("best, b = 0.5", "best, b = 1")
+STABLE = (*BESTS, "exp", "softplus", "tanh")
+RIVALS = tuple(name for name in PARAMETERIZATIONS if name not in BESTS)
+COLOURS = {name: k for k, name in enumerate(PARAMETERIZATIONS)}
+WINDOW = 10  # points of the logged loss that a smoothed one is the mean of
+SEEDS = 3  # fewer decide nothing
+HEADS = ("data", "parameterization", "learning rate", "recurrent rate", "seed")
+TEXTS = {
+    "shakespeare": "Shakespeare by character",
+    "manual": "Python's manual by character",
+    "wikitext-2": "WikiText-2 by word",
+    "wikitext-103": "WikiText-103 by word",
+}
+OTHER_TEXTS = "The paper's text is WikiText-103, which takes a machine of another size: other texts stand in for it."
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run.
+
+    Args:
+        unit: its unit.
+    """
+
+    unit: Unit
+
+    def __getitem__(self, key: str) -> float:
+        return kept(self.unit.arrays, key)
+
+    @property
+    def finished(self) -> bool:
+        """Whether it did not diverge."""
+        return not failed(self.unit.arrays)
+
+    @property
+    def largest_ratio(self) -> float:
+        """Largest |gradient| / |weight| of a recurrent weight over the whole training; +inf for a run that diverged."""
+        return self["ratio.max"] if self.finished else math.inf
+
+    @property
+    def upward(self) -> float:
+        """Sum of the upward moves of the smoothed training loss, in nats; +inf for a run that diverged."""
+        loss = self.unit.arrays["loss"].astype(np.float64)
+        if not self.finished:
+            return math.inf
+        window = max(1, min(WINDOW, len(loss) // 2))
+        smooth = np.convolve(loss, np.full(window, 1 / window), "valid")
+        return float(np.diff(smooth).clip(min=0).sum())
+
+
+Runs = Mapping[str, Sequence[Run]]  # by parameterization, in the order of the seeds
+
+
+def texts(units: Sequence[Unit]) -> list[str]:
+    """The data sets, in the order of the units."""
+    return list(dict.fromkeys(unit.config["data"] for unit in units))
+
+
+def pick(units: Sequence[Unit], data: str, lr: float, share: float) -> Runs:
+    """The runs on one data set at one pair of learning rates."""
+    wanted = [u for u in units if (u.config["data"], u.config["lr"], u.config["share"]) == (data, lr, share)]
+    wanted.sort(key=lambda unit: unit.config["seed"])
+    return {name: [Run(u) for u in wanted if u.config["parameterization"] == name] for name in PARAMETERIZATIONS}
+
+
+def wins(runs: Runs, name: str, rivals: Sequence[str], value: Callable[[Run], float]) -> list[bool]:
+    """For each seed, whether the run of `name` has a smaller value than that of every rival."""
+    return [
+        all(value(run) < value(runs[rival][seed]) for rival in rivals if rival != name)
+        for seed, run in enumerate(runs[name])
+    ]
+
+
+def majority(won: Sequence[bool]) -> bool | None:
+    """Whether at least two of three seeds were won; None where there are fewer than three."""
+    return None if len(won) < SEEDS else 3 * sum(won) >= 2 * len(won)
+
+
+def median(runs: Sequence[Run], value: Callable[[Run], float]) -> float:
+    """The median over seeds; +inf where most of them are."""
+    return float(np.median([value(run) for run in runs]))
+
+
+def medians(runs: Runs, what: str, value: Callable[[Run], float]) -> dict[str, float]:
+    """The numbers of a claim: the median over seeds of each parameterization."""
+    return {f"{what}, {name}": median(found, value) for name, found in runs.items()}
+
+
+def account(runs: Runs, names: Sequence[str]) -> str:
+    """In words, what the recurrent weights of these parameterizations did: medians over seeds."""
+    parts = []
+    for name in names:
+        found = runs[name]
+        first, last = (median(found, lambda run, k=k: run[k]) for k in ("margin.start", "margin.end"))  # type: ignore[misc]
+        ended = sum(not run.finished for run in found)
+        parts.append(
+            f"{name}: slowest mode {first:.2g} from the boundary at the start and {last:.2g} at the end, "
+            f"{median(found, lambda run: run['moved']):.0%} of the modes moved"
+            + _growth(last, found[0].unit.config["length"])
+            + (f", {ended} of {len(found)} runs diverged" if ended else "")
+        )
+    return f"{'; '.join(parts)}. The table of modes has all of them." if parts else ""
+
+
+def why(runs: Runs, name: str, rivals: Sequence[str], value: Callable[[Run], float]) -> str:
+    """Why `name` does not have the smallest value: too few seeds, or which rivals are not above it and what they did."""
+    if len(runs[name]) < SEEDS:
+        return few(len(runs[name]))
+    pairs = {rival: zip(runs[rival], runs[name], strict=True) for rival in rivals if rival != name}
+    ahead = [rival for rival, both in pairs.items() if any(value(other) <= value(own) for other, own in both)]
+    listed = f"Not above it in every seed: {', '.join(ahead)}. " if ahead else ""
+    return listed + account(runs, [name, *ahead])
+
+
+def _growth(distance: float, length: int) -> str:
+    """What a mode past the boundary does within one window; the norm after it takes the size out again."""
+    if distance >= 0:
+        return ""
+    digits = min(length * math.log10(1 - distance), 300.0)  # a float64 ends at 1e308
+    return f", a mode that grows {10**digits:.2g}-fold over {length} steps"
+
+
+def few(seeds: int) -> str:
+    """Why a claim is undecided, where there are too few seeds."""
+    return f"{seeds} of {SEEDS} seeds were run; the standard preset has them. " if seeds < SEEDS else ""
+
+
+def loss_panel(title: str, runs: Runs, legend: bool = True) -> Panel:
+    """Training loss by step, the median over seeds; +inf from where most seeds have diverged."""
+    lines = []
+    for name, found in runs.items():
+        curves = [run.unit.arrays for run in found]
+        steps = max((arrays["steps"] for arrays in curves), key=len)
+        table = np.full((len(curves), len(steps)), np.inf)
+        for row, arrays in zip(table, curves, strict=True):
+            row[: len(arrays["loss"])] = arrays["loss"]
+        if len(steps):
+            lines.append(Line(name, steps, np.median(table, 0).astype(np.float32), colour=COLOURS[name], legend=legend))
+    return Panel(title, Axis("step"), Axis("training loss, nats"), lines)
+
+
+def runs_table(units: Sequence[Unit]) -> Table:
+    """Every run: how it ended, and what its recurrent weights did."""
+    heads = (
+        *HEADS, "ended", "train loss", "test loss", "slowest mode to boundary, start", "end", "modes moved",
+        "weights that changed sign", "largest gradient over weight, start", "in training", "upward moves of the loss",
+    )  # fmt: skip
+    rows = []
+    for unit in units:
+        one = Run(unit)
+        keys = ("train.loss", "test.loss", "margin.start", "margin.end", "moved", "crossed", "ratio.start")
+        numbers = (*(one[key] for key in keys), one.largest_ratio, one.upward)
+        ended = "finished" if one.finished else f"diverged at step {int(one['done'])}"
+        rows.append([*_settings(unit), ended, *map(_shown, numbers)])
+    caption = (
+        "Every run. A mode moved if its memory length 1/(1 - |lam|) changed by more than a tenth; a distance below 0 is a mode "
+        "past the boundary; losses are in nats, those of a run that diverged are infinite."
+    )
+    return Table("runs", caption, heads, rows)
+
+
+def modes_table(title: str, runs: Runs, name: str) -> Table:
+    """What the recurrent weights of each parameterization did: medians over seeds."""
+    values: dict[str, Callable[[Run], float]] = {
+        "slowest mode to boundary, start": lambda run: run["margin.start"],
+        "end": lambda run: run["margin.end"],
+        "share of modes that moved": lambda run: run["moved"],
+        "share of weights that changed sign": lambda run: run["crossed"],
+        "largest gradient over weight, start": lambda run: run["ratio.start"],
+        "in training": lambda run: run.largest_ratio,
+        "train loss": lambda run: run["train.loss"],
+    }
+    rows = [[f, *(_shown(median(found, value)) for value in values.values())] for f, found in runs.items()]
+    return Table(
+        name, f"What the recurrent weights did, medians over seeds: {title}.", ("parameterization", *values), rows
+    )
+
+
+def modes_tables(found: Mapping[str, Runs]) -> list[Table]:
+    """One for each data set."""
+    return [modes_table(TEXTS[text], runs, f"modes-{text}") for text, runs in found.items()]
+
+
+def speed_table(units: Sequence[Unit]) -> Table:
+    """Tokens a second of every run: the only table that two runs of the same command do not agree on."""
+    rows = [[*_settings(unit), round(speed([unit])), round(unit.seconds, 1)] for unit in units]
+    caption = "Tokens a second while training, median over the log, and seconds of the whole run."
+    return Table("speed", caption, (*HEADS, "tokens a second", "seconds"), rows)
+
+
+def notes(units: Sequence[Unit]) -> list[str]:
+    """What a reader must know of all these runs."""
+    config = units[0].config
+    data = dict.fromkeys(str(unit.log[-1]["data"]) for unit in units if unit.log)
+    stand_in = "Shakespeare's text is not on this machine: Python's manual stands in."
+    return [
+        *([stand_in] if config["data"] == "manual" else []),
+        *([] if any(unit.config["data"] == "wikitext-103" for unit in units) else [OTHER_TEXTS]),
+        *(f"Data: {text}." for text in data),
+        f"Models: width {config['width']}, {config['depth']} Hyena-type blocks, {config['state']} real modes each, "
+        f"{config['steps']:,} steps of {config['batch']} windows of {config['length']} tokens, warm-up {config['warmup']} "
+        "steps (the paper's share of the training), then a cosine, AdamW with weight decay "
+        f"{config['weight_decay']}, none on recurrent weights, no clipping (the paper names none). The paper's: width 768, 12 "
+        "blocks, 128 modes, 115,200 steps of 16 windows of 1,024 tokens of WikiText-103; that is the preset `paper`.",
+        "Every parameterization starts from the same eigenvalues, exp(-rate) with rates geometric on [0.001, 0.5], and from "
+        "the same other weights; the order of the data is the same.",
+        f"Tests and validation use the first {config['evaluated']} batches of their split." if config["evaluated"] else
+        "Tests and validation use their whole split.",
+        "One family of runs serves stable-fig4, stable-fig5, stable-fig6, stable-table2 and stable-table3.",
+    ]  # fmt: skip
+
+
+def _settings(unit: Unit) -> tuple[str | float, ...]:
+    c = unit.config
+    return c["data"], c["parameterization"], c["lr"], float(f"{c['lr'] * c['share']:.4g}"), c["seed"]
+
+
+def _shown(number: float) -> float | str:
+    """A table has no NaN and no bare infinity."""
+    return float(f"{number:.4g}") if math.isfinite(number) else "infinite"

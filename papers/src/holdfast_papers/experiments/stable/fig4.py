@@ -1,0 +1,124 @@
+"""stable-fig4: gradient over weight in a language model at the start, and its training loss at the paper's learning rate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from holdfast.figures import Axis, Bars, Figure, Panel
+from holdfast_papers.experiments.base import Conclusion, Config, Unit
+from holdfast_papers.experiments.stable import _language as language
+from holdfast_papers.experiments.stable import _language_runs as read
+from holdfast_papers.results import Claim
+
+PLAIN = ("direct", "relu")
+
+
+def units(config: Config) -> list[Config]:
+    """The runs at the paper's learning rate."""
+    return language.runs_at(config, config["data"], [config["rate"]], [config["share"]])
+
+
+def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
+    """(a) best has the smallest largest ratio at the start; (b) its loss is steadier than that of ReLU and exp."""
+    found = {text: read.pick(units, text, config["rate"], config["share"]) for text in read.texts(units)}
+    claims = [
+        claim
+        for text, runs in found.items()
+        for claim in (*_start(text, runs), _narrow(text, runs), *_steady(text, runs))
+    ]
+    figures = [
+        Figure(
+            "start",
+            "Gradient over weight of the recurrent weights at the first step: median over weights, and bars from the 5% "
+            "quantile to the largest. All models have the same eigenvalues.",
+            [_spread(read.TEXTS[text], runs) for text, runs in found.items()],
+        ),
+        Figure(
+            "loss",
+            f"Training loss at learning rate {config['rate']:g}, median over seeds.",
+            [read.loss_panel(read.TEXTS[text], runs, k == 0) for k, (text, runs) in enumerate(found.items())],
+        ),
+    ]
+    tables = [*read.modes_tables(found), read.runs_table(units), read.speed_table(units)]
+    return Conclusion(claims, figures, tables, read.notes(units))
+
+
+def _start(text: str, runs: read.Runs) -> list[Claim]:
+    claims = []
+    for name in read.BESTS:
+        won = read.wins(runs, name, read.RIVALS, lambda run: run["ratio.start"])
+        claims.append(
+            Claim.decide(
+                f"start, {name}, {text}",
+                f"At the same eigenvalues, the largest gradient over weight at the start is smallest for {name}: "
+                f"{read.TEXTS[text]}, at least 2 of 3 seeds",
+                read.majority(won),
+                {
+                    "seeds won": sum(won),
+                    "seeds": len(won),
+                    **read.medians(runs, "largest", lambda run: run["ratio.start"]),
+                },
+                otherwise=read.why(runs, name, read.RIVALS, lambda run: run["ratio.start"]),
+            )
+        )
+    return claims
+
+
+def _narrow(text: str, runs: read.Runs) -> Claim:
+    plain = [[runs[name][seed]["ratio.start"] for name in PLAIN] for seed in range(len(runs["direct"]))]
+    won = [
+        all(runs[name][seed]["ratio.start"] < min(ratios) for name in read.STABLE) for seed, ratios in enumerate(plain)
+    ]
+    return Claim.decide(
+        f"stable ones narrower, {text}",
+        "At the start the largest gradient over weight of every stable parameterization (best, exp, softplus, tanh) is below "
+        f"those of direct and ReLU: {read.TEXTS[text]}, at least 2 of 3 seeds",
+        read.majority(won),
+        {"seeds won": sum(won), "seeds": len(won)},
+        otherwise=read.few(len(won)) or read.account(runs, [*read.STABLE, *PLAIN]),
+    )
+
+
+def _steady(text: str, runs: read.Runs) -> list[Claim]:
+    claims = []
+    for name in read.BESTS:
+        won = read.wins(runs, name, ("relu", "exp"), lambda run: run.upward)
+        claims.append(
+            Claim.decide(
+                f"steadier than ReLU and exp, {name}, {text}",
+                f"The training loss of {name} moves upward less, in sum, than those of ReLU and exp: {read.TEXTS[text]}, at "
+                "least 2 of 3 seeds",
+                read.majority(won),
+                {
+                    "seeds won": sum(won),
+                    "seeds": len(won),
+                    **read.medians(runs, "upward moves", lambda run: run.upward),
+                },
+                otherwise=read.why(runs, name, ("relu", "exp"), lambda run: run.upward),
+            )
+        )
+    return claims
+
+
+def _spread(title: str, runs: read.Runs) -> Panel:
+    table = np.array([np.median([r.unit.arrays["start"] for r in found], 0) for found in runs.values()])
+    low, middle, high = table[:, :, 1].min(1), np.median(table[:, :, 2], 1), table[:, :, 4].max(1)
+    return Panel(
+        title,
+        Axis("parameterization"),
+        Axis("|gradient| / |weight|", log=True),
+        [Bars("start", [*runs], middle, low, high)],
+    )
+
+
+EXPERIMENT = language.experiment(
+    id="stable-fig4",
+    where="Figure 4",
+    title="Gradient over weight in a language model at the start, and its training loss",
+    summary="Language models of Hyena-type blocks with real diagonal recurrences, started from the same eigenvalues through "
+    "eight parameterizations: gradient over weight at the first step, and the training loss at the paper's learning rate.",
+    units=units,
+    conclude=conclude,
+)

@@ -1,0 +1,220 @@
+"""The trained experiments of "Inverse Approximation Theory": tiny runs of each, and their criteria on made-up numbers."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from holdfast_papers.experiments.base import Unit, Work
+from holdfast_papers.experiments.iat import (
+    _curves,
+    _reparameterized,
+    _students,
+    _teachers,
+    fig2,
+    fig3,
+    fig7,
+    fig8,
+    fig12,
+)
+
+pytest.importorskip("lightning_fabric")
+
+TINY = {"steps": 4, "batch": 8, "train_size": 16, "train_steps": 8, "test_size": 2, "test_steps": 12, "widths": [2, 3]}
+BETAS = 1e-4 * 2.0 ** np.arange(21)
+RECORD = {
+    "steps": np.arange(1.0, 5.0), "loss": np.ones(4), "diverged": np.array(False), "valid.loss": np.array(1e-4),
+    "margin.start": np.array(0.1), "margin.end": np.array(0.1), "ratio.start": np.array(1.0), "ratio.max": np.array(2.0),
+    "moved": np.array(0.5), "rate": np.array(0.005),
+}  # fmt: skip
+UNSTABLE, STABLE = -1.0, 0.0  # slopes of log radius in log m
+
+
+def _curve(m, slope, centre=0.01, names=("all", "recurrent", "authors", "long")):
+    """A model that reaches the level, a quarter of a target of norm 1, at beta = 0.5 (m / 8)^slope."""
+    errors = np.maximum(0.25 * BETAS / (0.5 * (m / 8) ** slope), centre)
+    return {"radii": BETAS} | {
+        f"{name}_{kind}": np.array(value)
+        for name in names
+        for kind, value in (("errors", errors), ("centre", centre), ("norm", 1.0))
+    }
+
+
+def _unit(config, slope, centre=0.01, **more):
+    return Unit(config, {**RECORD, **_curve(config["m"], slope, centre), **more})
+
+
+def test_fig2_runs_and_has_no_verdict_on_two_widths(claims):
+    found = claims("iat-fig2", **TINY)
+    assert found["unstable"].status == "undecided" and "4 are needed" in found["unstable"].explanation
+
+
+@pytest.mark.parametrize(("slope", "centre", "status"), [
+    (UNSTABLE, 0.01, "met"), (STABLE, 0.01, "not met"), (UNSTABLE, 0.2, "undecided"),
+])  # fmt: skip
+def test_fig2_follows_the_rule_of_stability(slope, centre, status):
+    config = {**fig2.EXPERIMENT.presets["paper"], "smallest": 1e-4, "doublings": 20}
+    units = [_unit(u, slope, centre) for u in fig2.units(config)]
+    found = {claim.name: claim for claim in fig2.conclude(config, units).claims}
+    assert found["unstable"].status == found["authors' noise"].status == status
+    assert found["approximated"].status == ("met" if centre == 0.01 else "not met")
+
+
+def test_the_median_of_the_seeds_decides_and_a_diverged_run_is_an_infinite_error():
+    config = {**fig2.EXPERIMENT.presets["paper"], "smallest": 1e-4, "doublings": 20}
+    units = []
+    for u in fig2.units(config):
+        broken = {"diverged": np.array(True), **_curves.failed(BETAS, fig2.NAMES)} if u["seed"] == 2 else {}
+        units.append(_unit(u, UNSTABLE, **broken))
+    conclusion = fig2.conclude(config, units)
+    assert next(c for c in conclusion.claims if c.name == "unstable").status == "met"
+    assert [row[2] for row in conclusion.tables[2].rows] == [1, 1, 1, 1]
+    seeds = {row[1]: row[2] for row in conclusion.tables[1].rows}
+    assert seeds == {"seed 0": "unstable", "seed 1": "unstable", "seed 2": "no approximation"}
+
+
+def test_lengths_are_those_of_the_text():
+    for experiment in (fig2.EXPERIMENT, fig7.EXPERIMENT, fig8.EXPERIMENT):
+        paper = experiment.presets["paper"]
+        assert (paper["train_steps"] * paper["dt"], paper["test_steps"] * paper["dt"]) == pytest.approx((3.2, 10.0))
+        assert experiment is fig7.EXPERIMENT or experiment.presets["standard"]["train_steps"] == 32
+    relu = fig7.EXPERIMENT.presets["standard"]
+    assert relu["train_steps"] == relu["test_steps"] == 100
+
+
+def test_relu_runs_with_and_without_softplus_at_both_learning_rates(claims):
+    found = claims(
+        "iat-fig7", **{**TINY, "widths": [2]}, tuned_seeds=1, trial_steps=1, long_steps=10, long_size=1, draws=1
+    )
+    assert set(found) == {"ReLU", "ReLU, all weights", "ReLU, longer times", "ReLU, best rate"}
+    assert all(claim.status == "undecided" for claim in found.values())
+
+
+@pytest.mark.parametrize(("direct", "softplus", "centre", "status"), [
+    (UNSTABLE, STABLE, 0.01, "met"), (STABLE, STABLE, 0.01, "not met"), (UNSTABLE, UNSTABLE, 0.01, "not met"),
+    (STABLE, STABLE, 0.2, "undecided"),
+])  # fmt: skip
+def test_each_activation_is_decided_on_its_own(direct, softplus, centre, status):
+    config = {**fig8.EXPERIMENT.presets["paper"], "tuned_seeds": 0}
+    slopes = {"direct": direct, "softplus": softplus}
+    units = [
+        # hardtanh is as the papers say; the case is tanh
+        _unit(u, slopes[f], centre) if u["activation"] == "tanh" else _unit(u, {"direct": UNSTABLE}.get(f, STABLE))
+        for u in _reparameterized.units(config, fig8.ACTIVATIONS)
+        for f in [u["parameterization"]]
+    ]
+    found = {claim.name: claim for claim in _reparameterized.conclude(config, units, fig8.ACTIVATIONS).claims}
+    assert found["hardtanh"].status == "met" and found["tanh"].status == status
+
+
+def test_every_preset_finds_its_data():
+    for experiment in (fig2.EXPERIMENT, fig7.EXPERIMENT, fig8.EXPERIMENT):
+        for preset in ("standard", "paper"):
+            found = _students.lesson({**experiment.presets[preset], "train_steps": 2, "test_steps": 2})
+            assert len(found.valid[0]) == len(found.train[0]) // 8 and len(found.test[0]) == 64
+
+
+def test_students_of_both_forms_start_from_the_same_weights():
+    config = {"m": 6, "seed": 1, "dt": 0.1}
+    direct, softplus = (_students.student({**config, "parameterization": f}) for f in ("direct", "softplus"))
+    # W through an orthogonal basis and back, in float32
+    torch.testing.assert_close(direct.recurrence(), softplus.recurrence(), rtol=0, atol=3e-6)
+    assert torch.equal(direct.U, softplus.U) and torch.equal(direct.C, softplus.C)
+    assert direct.margin() == pytest.approx(1 / 6, rel=1e-4)
+
+
+def test_teachers_are_measured_and_taught(conclude):
+    result = conclude("iat-fig3", **{**TINY, "widths": [2]}, teacher_width=8, horizon=1200, draws=1)
+    rows = result.page.tables[0].rows
+    assert rows[0][2] == "exponential" and result.claims[0].status == "undecided"
+
+
+@pytest.mark.parametrize(("slope", "wrong", "status"), [
+    (STABLE, False, "met"), (STABLE, True, "not met"), (UNSTABLE, False, "undecided"),
+])  # fmt: skip
+def test_kept_teachers_must_have_exponential_memory(slope, wrong, status):
+    config = fig3.EXPERIMENT.presets["standard"]
+    units = []
+    for u in fig3.units(config):
+        decays = u["shift"] > u["gain"]
+        excess = 0.5 if decays and not (wrong and u["teacher_seed"] == 0) else math.nan
+        memory = {
+            "memory": np.ones(3),
+            "memory_time": np.arange(3.0),
+            "memory_rate": np.array(1.0),
+            "late_rate": np.array(1.0),
+        }
+        if u["part"] == "memory":
+            units.append(Unit(u, {**memory, "excess": np.array(excess)}))
+        else:
+            units.append(_unit(u, slope, 0.01 if decays else 0.2))
+    assert fig3.conclude(config, units).claims[0].status == status
+
+
+def test_a_power_law_and_a_plateau_are_not_exponential():
+    from holdfast.memory import MemoryCurve
+
+    time = np.arange(4001.0)
+    for values, expected in ((np.exp(-0.02 * time), True), ((1 + time) ** -4.0, False), (np.ones_like(time), False)):
+        curve = MemoryCurve(time, values)
+        assert _teachers.is_exponential(_teachers.memory_arrays(curve)) is expected
+
+
+def test_transformers_and_their_control_run(conclude):
+    small = {
+        **TINY,
+        "train_size": 32,
+        "test_steps": 10,
+        "horizon": 110,
+        "teacher_width": 4,
+        "transformer_width": 8,
+        "heads": 2,
+    }
+    found = {claim.name: claim for claim in conclude("iat-fig12", **small, draws=1, depth=1).claims}
+    assert found["not approximated"].status == "undecided"
+
+
+def test_a_causal_transformer_sees_nothing_ahead_and_repeats_itself():
+    config = {"teacher_seed": 0, "transformer_width": 8, "depth": 2, "heads": 2}
+    x = torch.randn(2, 9, 1, generator=torch.Generator().manual_seed(0))
+    teacher = _teachers.transformer(config)
+    whole, again, part = (_teachers.outputs(teacher, x_) for x_ in (x, x, x[:, :5]))
+    assert torch.equal(whole, again) and not teacher.training
+    # other sizes of the same products: a few roundings of float32
+    torch.testing.assert_close(whole[:, :5], part, rtol=0, atol=1e-5)
+
+
+def test_what_is_left_of_a_target_has_no_instantaneous_part():
+    config = {**TINY, "dt": 0.1, "train_steps": 12, "train_size": 64}
+
+    class Square(torch.nn.Module):
+        def forward(self, x):
+            return x**2 + torch.roll(x, 1, 1) * (torch.arange(x.shape[1]) > 0)[:, None]
+
+    left = fig12._without_instant(_students.lesson(config), Square())
+    powers = fig12._powers(left.train[0])
+    # least squares leaves nothing that its own powers explain; sums of 64 float32 numbers
+    assert (powers.mT @ left.train[1].transpose(0, 1).double()).abs().max() < 1e-3
+    assert left.train[1].square().mean().sqrt() == pytest.approx(_teachers.SIZE, rel=1e-5)
+
+
+@pytest.mark.parametrize(("left", "best", "control", "status"), [
+    (0.5, 0.6, 0.05, "met"), (0.001, 0.6, 0.05, "not met"), (0.5, 0.05, 0.05, "not met"), (0.5, 0.6, 0.3, "undecided"),
+])  # fmt: skip
+def test_transformers_keep_their_memory_and_are_not_approximated_where_the_control_is(left, best, control, status):
+    config = fig12.EXPERIMENT.presets["standard"]
+    units = []
+    for u in fig12.units(config):
+        transformer = u["kind"] == "transformer"
+        if u["part"] == "memory":
+            units.append(Unit(u, {"memory": np.geomspace(1, left if transformer else 1e-9, 101)[[0, *range(101)]][1:]}))
+        else:
+            units.append(_unit(u, STABLE, missed=np.array(best if transformer else control)))
+    assert fig12.conclude(config, units).claims[0].status == status
+
+
+def test_a_student_that_diverges_is_recorded_as_such():
+    config = {**TINY, "m": 3, "seed": 0, "lr": 1e30, "dt": 0.1, "steps": 8}
+    model, record = _students.learn(config, _students.lesson(config), Work())
+    assert record["diverged"] and "valid.loss" not in record and all(p.isfinite().all() for p in model.parameters())

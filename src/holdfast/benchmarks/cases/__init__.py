@@ -1,8 +1,0 @@
-"""The rows of the speed table, one file a kernel.
-
-Shapes are (B, T, D, N): batch, time, features and state size.
-"""
-
-from holdfast.benchmarks.cases import lru, packed, rnn, s4d, scan, selective
-
-__all__ = ["lru", "packed", "rnn", "s4d", "scan", "selective"]

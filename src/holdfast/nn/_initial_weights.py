@@ -1,0 +1,100 @@
+"""The weights of a layer: where they start, in memory of their own and with numbers where a number is needed.
+
+A layer may be built on the meta device and filled later. A diagonal recurrence then takes no memory, and the constants
+of its parameterization come with the state dict; a matrix is still computed on the CPU, since the number of its complex
+pairs decides the shapes of its free weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from holdfast._types import Time
+from holdfast.errors import ArgumentError, ShapeError
+from holdfast.nn.precision import widened
+from holdfast.parameterizations import AbstractParameterization, fit_constants, get
+
+
+def uniform(*shape: int, fan_in: int) -> nn.Parameter:
+    """A weight drawn from U(-1/sqrt(fan_in), 1/sqrt(fan_in)), torch's rule for linear layers."""
+    return nn.Parameter(torch.empty(*shape).uniform_(-(fan_in**-0.5), fan_in**-0.5))
+
+
+def free_weight(
+    parameterization: str | AbstractParameterization, time: Time, lam: Float[Tensor, "*any"]
+) -> tuple[AbstractParameterization, nn.Parameter]:
+    """The parameterization with constants that hold `lam`, real and on the CPU, and the weight that gives it.
+
+    Of `lam` on the meta device only the shape is known: the constants stay the default ones.
+    """
+    if lam.is_meta:
+        return get(parameterization, time=time), placed(lam.to(torch.get_default_dtype()))
+    with torch.device("cpu"):
+        f = fit_constants(get(parameterization, time=time), lam)
+        free = f.inverse(lam.to(torch.get_default_dtype()))
+    return f, placed(free)
+
+
+def placed(values: Tensor, home: torch.device | None = None) -> nn.Parameter:
+    """A weight in memory of its own, on the device `home`; None is the default device."""
+    moved = values.to(home or torch.get_default_device())
+    return nn.Parameter(moved.clone(memory_format=torch.contiguous_format))
+
+
+def starting_values(given: Tensor | None, make: Callable[[], Tensor], *, home: torch.device | None = None) -> Tensor:
+    """`given`, or what `make` gives on the device `home`; None is the CPU, or meta where the layer is built there."""
+    if given is not None:
+        return given.detach() if given.is_meta else given.detach().cpu()
+    meta = torch.get_default_device().type == "meta"
+    with home or torch.device("meta" if meta else "cpu"):
+        return make()
+
+
+def own_values(parameterization: AbstractParameterization, w: Tensor) -> Tensor:
+    """f(w), in float32 of half precision, and never the weight itself: what is done to it stays with the caller."""
+    values = parameterization(widened(w))
+    return values.clone() if values is w else values
+
+
+def read_out(features: int, out_features: int) -> nn.Parameter | None:
+    """A matrix E (out_features, features) behind a layer whose outputs are its features; None where they are as many."""
+    return None if out_features == features else uniform(out_features, features, fan_in=features)
+
+
+def mixed(y: Float[Tensor, "*any features"], E: Tensor | None) -> Float[Tensor, "*any out"]:
+    """E y, or y where there is no E."""
+    return y if E is None else functional.linear(y, E)
+
+
+def step_bias(count: int, dt_min: float, dt_max: float) -> Tensor:
+    """Biases whose softplus is log-uniform between `dt_min` and `dt_max`."""
+    target = torch.exp(torch.rand(count) * math.log(dt_max / dt_min) + math.log(dt_min))
+    return target + torch.log(-torch.expm1(-target))
+
+
+def scaled(delta: Tensor, dt: Tensor | float | None) -> Tensor:
+    """Step sizes (..., channels) times `dt`, a number or (...)."""
+    return delta if dt is None else delta * (dt.unsqueeze(-1) if isinstance(dt, Tensor) else dt)
+
+
+def check_step_range(dt_min: float, dt_max: float) -> None:
+    """Refuses a range of step sizes that is empty or reaches 0 or infinity."""
+    if not 0 < dt_min <= dt_max < math.inf:
+        raise ArgumentError(f"expected 0 < dt_min <= dt_max, both finite, came dt_min={dt_min!r}, dt_max={dt_max!r}")
+
+
+def as_eigenvalues(given: Tensor, shape: tuple[int, ...], *, real: bool, layer: str) -> Tensor:
+    """Checks eigenvalues that a user gave: shape, and real where the layer's are."""
+    if tuple(given.shape) != shape:
+        raise ShapeError(f"{layer}: expected eigenvalues of shape {shape}, came {tuple(given.shape)}")
+    if real and given.is_complex():
+        if bool((given.imag != 0).any()):
+            raise ArgumentError(f"{layer} has real eigenvalues; came some with an imaginary part")
+        given = given.real
+    return given.detach()

@@ -1,0 +1,63 @@
+"""transformers' Mamba mixers with our kernels in them, made when asked for; imported only by `holdfast.accelerate`.
+
+A mixer's own forward is kept to the letter: only the functions that it calls by name are others. A module becomes an
+accelerated one by its class alone, so that copies, `torch.save` and `save_pretrained` see nothing new.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from types import CellType, FunctionType
+from typing import Any
+
+from holdfast.nn.acceleration import CLASS_PREFIX, FAMILIES
+from holdfast.nn.mixer_functions import FUNCTIONS
+
+_CLASSES: dict[str, type[Any]] = {}
+
+
+def own_mixer(kind: str) -> type[Any]:
+    """transformers' class of this name."""
+    family = FAMILIES[kind]
+    return getattr(importlib.import_module(f"transformers.models.{family}.modeling_{family}"), kind)
+
+
+def missing_functions(mixer: type[Any]) -> list[str]:
+    """Functions of the scan and the convolution that the mixer's forward does not call by the names known here."""
+    called = inspect.unwrap(mixer.forward).__code__.co_names
+    scans = [name for name in ("mamba_selective_scan", "mamba2_chunk_scan") if name in called]
+    needed = ["causal_conv1d_fn", "causal_conv1d_update"]
+    return [name for name in needed if name not in called] + ([] if scans else ["mamba_selective_scan"])
+
+
+def __getattr__(name: str) -> type[Any]:
+    """`AcceleratedMambaMixer` and the others, which pickled models name."""
+    kind = name.removeprefix(CLASS_PREFIX)
+    if kind == name or kind not in FAMILIES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _CLASSES:
+        plain = own_mixer(kind)
+        body = {"forward": _rebound(plain.forward), "__module__": __name__, "__doc__": f"{kind} on our kernels."}
+        _CLASSES[name] = type(name, (plain,), body)
+    return _CLASSES[name]
+
+
+def _rebound(function: Any) -> Any:
+    """The same function, decorators included, with ours in the place of the functions that it calls."""
+    inner = getattr(function, "__wrapped__", None)
+    scope, cells = function.__globals__, function.__closure__
+    if inner is None:
+        scope = {**scope, **FUNCTIONS}
+    else:
+        own = _rebound(inner)
+        cells = tuple(CellType(own) if cell.cell_contents is inner else cell for cell in cells)
+    made = FunctionType(function.__code__, scope, function.__name__, function.__defaults__, cells)
+    made.__kwdefaults__, made.__doc__, made.__qualname__ = (
+        function.__kwdefaults__,
+        function.__doc__,
+        function.__qualname__,
+    )
+    if inner is not None:
+        made.__wrapped__ = own  # type: ignore[attr-defined]
+    return made

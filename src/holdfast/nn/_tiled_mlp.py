@@ -1,0 +1,74 @@
+"""The MLP of a block over long sequences, some thousand positions at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.nn import functional
+
+TILE_ROWS = 4096  # positions of a tile: four times a width of 64 is 4 MB, which stays in the cache and in the heap
+
+
+def tiled_mlp(mlp: nn.Sequential, x: Tensor) -> Tensor:
+    """`mlp(x)` for linear, gelu, linear. In training on a CPU, long inputs go through it tile by tile.
+
+    Then the wide inner part is kept once, before gelu, and neither gelu's outputs nor its gradients are ever whole: at
+    131,072 positions these are what a training step takes most of its memory for.
+
+    Args:
+        mlp: nn.Linear, nn.GELU, nn.Linear.
+        x: inputs (..., features).
+    """
+    first, _, last = mlp
+    rows = x.reshape(-1, x.shape[-1])
+    if torch.compiler.is_exporting() or len(rows) <= TILE_ROWS or not _plain(x):  # an export leaves the length open
+        return mlp(x)
+    y = _Tiled.apply(rows, first.weight, first.bias, last.weight, last.bias)
+    return y.view(*x.shape[:-1], y.shape[-1])
+
+
+def _plain(x: Tensor) -> bool:
+    """Whether torch's reverse mode alone looks on, on a CPU and in full precision."""
+    if (
+        not torch.is_grad_enabled()
+        or type(x) is not Tensor
+        or x.device.type != "cpu"
+        or torch.is_autocast_enabled("cpu")
+    ):
+        return False
+    watched = torch.compiler.is_compiling() or torch.jit.is_tracing() or torch._C._are_functorch_transforms_active()
+    return not watched and forward_ad._current_level < 0 and x.dtype in (torch.float32, torch.float64)
+
+
+class _Tiled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
+        inner, y = x.new_empty(len(x), len(w1)), x.new_empty(len(x), len(w2))
+        for rows in _tiles(x):
+            torch.addmm(b1, x[rows], w1.T, out=inner[rows])
+            torch.addmm(b2, functional.gelu(inner[rows]), w2.T, out=y[rows])
+        ctx.save_for_backward(x, w1, b1, w2, b2, inner)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+        x, w1, b1, w2, b2, inner = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a second backward is to follow
+            y = functional.linear(functional.gelu(functional.linear(x, w1, b1)), w2, b2)
+            return torch.autograd.grad(y, (x, w1, b1, w2, b2), grad, create_graph=True)
+        grad_x, grad_1, grad_2 = torch.empty_like(x), torch.zeros_like(w1), torch.zeros_like(w2)
+        bias_1 = torch.zeros_like(b1)
+        for rows in _tiles(x):
+            grad_2.addmm_(grad[rows].T, functional.gelu(inner[rows]))
+            below = torch.ops.aten.gelu_backward(grad[rows] @ w2, inner[rows])
+            grad_1.addmm_(below.T, x[rows])
+            bias_1 += below.sum(0)
+            torch.mm(below, w1, out=grad_x[rows])
+        return grad_x, grad_1, bias_1, grad_2, grad.sum(0)
+
+
+def _tiles(x: Tensor) -> list[slice]:
+    return [slice(at, at + TILE_ROWS) for at in range(0, len(x), TILE_ROWS)]
