@@ -94,7 +94,7 @@ def _check_repeatable(subject: Subject, x: Tensor, y: Tensor) -> None:
     if not difference <= subject.tolerance(y):
         raise NotRepeatableError(
             f"the same input gave outputs that differ by {difference:.3g}: dropout or noise is on, or the model keeps "
-            "a state between calls. Use mode='eval', switch the noise off, or reset the state inside the function."
+            "a state between calls. Leave mode='eval', switch the noise off, or reset the state inside the function."
         )
 
 
@@ -104,7 +104,8 @@ def _check_rows(subject: Subject, x: Tensor, y: Tensor) -> None:
     if not difference <= subject.tolerance(y):
         raise ModelError(
             f"rows of a batch influence each other: alone they differ by {difference:.3g}. The model may take (time, "
-            "batch, features), as torch.nn.RNN does without batch_first=True: pass layout='time_first'."
+            "batch, features), as torch.nn.RNN does without batch_first=True: pass "
+            "run=holdfast.memory.Run(layout='time_first')."
         )
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from holdfast.errors import ArgumentError
 from holdfast.experiments import _networks
 from holdfast.experiments.base import Arrays, Config
-from holdfast.memory import MemoryCurve, memory_function
+from holdfast.memory import MemoryCurve, Probe, Search, memory_function
 from holdfast.nn import ContinuousRNN
 
 SIZE = 0.2  # root mean square of a teacher's outputs on the noise that students learn from: that of (t+1)^-1.5
@@ -83,8 +83,9 @@ def scaled(teacher: nn.Module, x: Tensor) -> Callable[[Tensor], Tensor]:
 
 def memory(teacher: nn.Module, config: Config, burn_in: int | None = None) -> MemoryCurve:
     """The Heaviside memory of a teacher in float64."""
+    probe = Probe(dt=config["memory_dt"], burn_in=burn_in)
     return memory_function(
-        teacher.double(), horizon=config["horizon"], dt=config["memory_dt"], amplitudes=AMPLITUDES, burn_in=burn_in
+        teacher.double(), horizon=config["horizon"], probe=probe, search=Search(amplitudes=AMPLITUDES)
     )
 
 
