@@ -89,9 +89,16 @@ def _learn_rounding(subject: Subject, x: Tensor, y: Tensor) -> None:
 
 
 def _check_repeatable(subject: Subject, x: Tensor, y: Tensor) -> None:
-    again = subject(x)
-    difference = float((again - y).abs().max())
-    if not difference <= subject.tolerance(y):
+    refuse_unrepeatable(y, subject(x), subject.tolerance(y))
+
+
+def refuse_unrepeatable(y: Tensor, again: Tensor, tolerance: float) -> None:
+    """Raises NotRepeatableError where two runs of one input differ by more than the tolerance, rounding."""
+    # what is not finite in both is no difference: a model that diverges is a status of what is measured
+    same = (y == again) | (torch.isnan(y) & torch.isnan(again))
+    gap = torch.where(same, 0.0, (again - y).abs().double())
+    difference = float(gap.max()) if gap.numel() else 0.0
+    if not difference <= tolerance:
         raise NotRepeatableError(
             f"the same input gave outputs that differ by {difference:.3g}: dropout or noise is on, or the model keeps "
             "a state between calls. Leave mode='eval', switch the noise off, or reset the state inside the function."

@@ -48,7 +48,7 @@ def run(config: Config, work: Work) -> Arrays:
     t = torch.from_numpy(times).reshape(1, -1, 1)
     model = Rescaled(config["m"], config["power"], config["model"] == "rescaled")
     curve = perturbation_error(
-        model, t, rho(t), _sums.radii(config), norm="max-abs", search="adversarial", draws=config["draws"], seed=0
+        model, t, rho(t), _sums.radii(config), norm="max-abs", search="adversarial", draws=config["draws"]
     )
     return {
         **_sums.curve_arrays(curve),
