@@ -128,7 +128,7 @@ EXPERIMENT = Experiment(
             "widths": [4, 8, 16, 32, 64], "smallest": 1e-4, "doublings": 14, "per_doubling": 2, "draws": 10, "times": 400,
             "last": 1e6,
         },
-        quick={"widths": [8, 12, 16, 24], "per_doubling": 1, "times": 200},
+        quick={"widths": [8, 12, 16, 24], "per_doubling": 4, "times": 200},
     ),
     units=lambda config: split(
         {k: config[k] for k in ("smallest", "doublings", "per_doubling", "draws", "times", "last")},
