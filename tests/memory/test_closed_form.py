@@ -8,7 +8,7 @@ import torch
 from holdfast import nn
 from holdfast.errors import ArgumentError, ShapeError
 from holdfast.kernels.s4d.reference import s4d_reference
-from holdfast.memory import Probe, Search, closed_form, memory_function
+from holdfast.memory import InputSearch, Probe, closed_form, memory_function
 
 STEPS = range(40)
 
@@ -250,7 +250,7 @@ def test_the_sup_of_several_outputs_is_exact_in_the_norm_inf_and_a_bound_in_othe
     euclidean = memory_function(layer, probe=Probe(norm=2.0, normalization=normalization), **options)
     assert (largest.bound, euclidean.bound) == ("exact", "lower bound")
     assert (euclidean.values <= share * kernel.memory(2.0).numpy() + 1e-8).all()
-    every = memory_function(layer, probe=Probe(norm=2.0), search=Search(budget=1024), **options)
+    every = memory_function(layer, probe=Probe(norm=2.0), search=InputSearch(budget=1024), **options)
     assert every.bound == "exact"
     np.testing.assert_allclose(every.values, kernel.memory(2.0).numpy(), rtol=0, atol=1e-8)
 

@@ -20,7 +20,16 @@ from torch import nn
 
 from holdfast import nn as holdfast_nn
 from holdfast.errors import ArgumentError, ShapeError, UnknownNameError
-from holdfast.memory import MemoryCurve, ModelError, Probe, Run, Search, check_properties, closed_form, memory_function
+from holdfast.memory import (
+    InputSearch,
+    MemoryCurve,
+    ModelError,
+    Probe,
+    Run,
+    check_properties,
+    closed_form,
+    memory_function,
+)
 
 PROBES = ("heaviside", "impulse", "reversed")
 
@@ -65,7 +74,7 @@ def test_norm_over_outputs_and_the_other_normalization():
     curve = memory_function(model, input_size=3, horizon=40, probe=Probe(norm=2.0))
     np.testing.assert_allclose(curve.values, exact(model, 40, 2.0), rtol=0, atol=1e-13)
     shifted = memory_function(
-        model, input_size=3, horizon=40, probe=Probe(normalization="x+1"), search=Search(amplitudes=(1.0, 4.0))
+        model, input_size=3, horizon=40, probe=Probe(normalization="x+1"), search=InputSearch(amplitudes=(1.0, 4.0))
     )
     # a / (a + 1) grows with a, so that the largest amplitude wins
     np.testing.assert_allclose(shifted.values, exact(model, 40) * 4 / 5, rtol=0, atol=1e-13)
@@ -115,7 +124,7 @@ def test_ascent_without_a_gradient_is_noted():
 def test_given_candidates_are_the_only_ones_tried():
     model = random_linear(2)
     x = torch.tensor([[1.0, 0.5], [-2.0, 1.0]])
-    curve = memory_function(model, input_size=2, horizon=10, search=Search(candidates=x))
+    curve = memory_function(model, input_size=2, horizon=10, search=InputSearch(candidates=x))
     assert curve.tried == 2
     rho = closed_form.diagonal(model.lam, model.B, model.C, range(11), time="discrete").rho[:, 0]
     expected = (rho @ x.double().T).abs() / x.abs().amax(-1)
@@ -408,7 +417,7 @@ def test_mistakes_are_named(user_mistakes):
         lambda: Probe("step"),
         lambda: Probe(normalization="relative"),
         lambda: Probe("reversed", form="fast"),
-        lambda: Search("all"),
+        lambda: InputSearch("all"),
         lambda: Run(mode="train"),
         lambda: Run("channels"),
     ):
@@ -423,15 +432,15 @@ def test_mistakes_are_named(user_mistakes):
         lambda: Probe(norm=0.5),
         lambda: Probe(burn_in=-1),
         lambda: Probe("reversed", burn_in=0),
-        lambda: Search(amplitudes=()),
-        lambda: Search(amplitudes=(-1.0,)),
-        lambda: Search(budget=0),
-        lambda: Search(candidates=torch.zeros(1, 1)),
+        lambda: InputSearch(amplitudes=()),
+        lambda: InputSearch(amplitudes=(-1.0,)),
+        lambda: InputSearch(budget=0),
+        lambda: InputSearch(candidates=torch.zeros(1, 1)),
     ):
         with pytest.raises(ArgumentError):
             make()
     with pytest.raises(ShapeError):
-        memory_function(model, search=Search(candidates=torch.ones(2, 3)))
+        memory_function(model, search=InputSearch(candidates=torch.ones(2, 3)))
     with pytest.raises(ArgumentError, match=r"nn\.Module or a function"):
         memory_function(3)
     with pytest.raises(ArgumentError, match="double"):
@@ -444,9 +453,9 @@ def test_an_option_that_would_be_ignored_is_refused(user_mistakes):
         lambda: Probe(form="window"),
         lambda: Probe("reversed", form="window", burn_in=3),
         lambda: Probe(burn_in=3, max_burn_in=5),
-        lambda: Search("grid", candidates=x),
-        lambda: Search(candidates=x, budget=3),
-        lambda: Search(candidates=x, amplitudes=(1.0,)),
+        lambda: InputSearch("grid", candidates=x),
+        lambda: InputSearch(candidates=x, budget=3),
+        lambda: InputSearch(candidates=x, amplitudes=(1.0,)),
     ):
         with pytest.raises(ArgumentError, match=r"leave|is for"):
             make()

@@ -23,7 +23,7 @@ from holdfast.decay.study import REMAINING_SHARE, reach_of, with_notes
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.memory import MemoryCurve, NotCausalError, Properties
 from holdfast.memory.huggingface import TokenScore
-from holdfast.memory.options import PROBES, Probe, Run, Search
+from holdfast.memory.options import PROBES, InputSearch, Probe, Run
 from holdfast.memory.repeated import repeat
 
 UNSETTLED_ADVICE = ": a longer --burn-in may help, unless the model counts positions and never rests"
@@ -93,7 +93,7 @@ def command(
             study = _repeated(loaded, item, horizon, tick)
         else:
             asked: dict[str, Any] = {"input_size": input_size or loaded.input_size or 1, "probes": probes}
-            asked |= {"search": Search(search, seed=seed), "run": Run(layout), "double": double}  # type: ignore[arg-type]
+            asked |= {"search": InputSearch(search, seed=seed), "run": Run(layout), "double": double}  # type: ignore[arg-type]
             study = _study(loaded, item, horizon, tick, asked, properties)
     study = with_notes(study, *loaded.notes)
     if plot is not None:

@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.decay.fit_decay import fit_decay
 from holdfast.decay.result import DecayFit, UndecidedError
 from holdfast.errors import ArgumentError, unknown_name
-from holdfast.memory import MemoryCurve, Probe, Properties, Run, Search, check_properties, memory_function
+from holdfast.memory import InputSearch, MemoryCurve, Probe, Properties, Run, check_properties, memory_function
 from holdfast.memory.options import PROBES, ProbeName
 from holdfast.memory.precision import widest
 from holdfast.memory.repeated import repeated_input_memory
@@ -106,9 +106,9 @@ def study_memory(
     checked = None
     if properties:
         announce("properties", None, None)
-        shared = {key: options[key] for key in ("run", "double") if key in options}
+        shared: dict[str, Any] = {key: options[key] for key in ("run", "double") if key in options}
         search = options.get("search")
-        if isinstance(search, Search):
+        if isinstance(search, InputSearch):
             shared["seed"] = search.seed
         most = MAX_CHECKED_STEPS if longest is None else min(MAX_CHECKED_STEPS, longest // 3)
         checked = check_properties(model, input_size, max(min(horizon, most), 16), **shared)

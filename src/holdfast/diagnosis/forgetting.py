@@ -12,7 +12,7 @@ import torch
 from holdfast.decay import DecayFit, fit_decay
 from holdfast.decay.study import Reach, reach_of
 from holdfast.diagnosis.reading import Reading
-from holdfast.memory import MemoryCurve, Probe, Search, memory_function
+from holdfast.memory import InputSearch, MemoryCurve, Probe, memory_function
 from holdfast.memory.checks import prepare
 from holdfast.memory.precision import widest
 from holdfast.memory.preserve import undisturbed
@@ -102,7 +102,7 @@ def _followed(reading: Reading, kind: Kind, steps: int, most: int, double: bool,
             input_size=reading.input_size,
             horizon=steps,
             probe=Probe(PROBES[kind], max_burn_in=REST if reading.large else None),
-            search=Search(
+            search=InputSearch(
                 candidates=reading.candidates, budget=None if reading.candidates is not None else BUDGET, seed=seed
             ),
             double=double,

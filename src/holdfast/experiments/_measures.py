@@ -61,9 +61,9 @@ def curves(
     for m, student in students.items():
         with torch.no_grad():
             wanted = student(x)[0] if own else y
-        ascent = {} if search == "random" else {"restarts": 0, "steps": ASCENT}
+        restarts, steps = (None, None) if search == "random" else (0, ASCENT)
         moved = Ball(scope=[scope] if "." in scope else scope)
-        how = Search(search, draws=draws, seed=seed, **ascent)
+        how = Search(search, draws=draws, seed=seed, restarts=restarts, steps=steps)
         found[m] = perturbation_error(student, x, wanted, RADII, norm=moved, search=how)
     return found
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from holdfast.decay import stack_rate
 from holdfast.experiments.base import Config
 from holdfast.memory import MemoryCurve, memory_function
-from holdfast.memory.options import ProbeName, Search
+from holdfast.memory.options import InputSearch, ProbeName
 from holdfast.nn import SequenceModel
 
 KINDS = ("rnn", "gru", "lstm", "ssm", "s4")
@@ -128,7 +128,7 @@ def capped(curve: MemoryCurve, rate: float) -> float:
 def measure(network: nn.Module, probe: ProbeName, config: Config) -> MemoryCurve:
     """The memory function for the input x = amplitude, as far as `horizon` steps."""
     x = torch.full((1, 1), float(config["amplitude"]), dtype=torch.float64)
-    return memory_function(network, horizon=config["horizon"], probe=probe, search=Search(candidates=x))
+    return memory_function(network, horizon=config["horizon"], probe=probe, search=InputSearch(candidates=x))
 
 
 def thinned(curve: MemoryCurve, points: int) -> np.ndarray:

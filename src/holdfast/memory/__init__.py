@@ -13,12 +13,13 @@ from holdfast.memory import closed_form, huggingface
 from holdfast.memory.capacity import MemoryCapacity, Readout, memory_capacity
 from holdfast.memory.curve import MemoryCurve, ModelError, NotCausalError
 from holdfast.memory.measure import memory_function
-from holdfast.memory.options import Probe, Run, Search
+from holdfast.memory.options import InputSearch, Probe, Run
 from holdfast.memory.properties import Properties, Property, check_properties
 from holdfast.memory.receptive_field import ReceptiveField, receptive_field
 from holdfast.memory.repeated import repeated_input_memory
 
 __all__ = [
+    "InputSearch",
     "MemoryCapacity",
     "MemoryCurve",
     "ModelError",
@@ -29,7 +30,6 @@ __all__ = [
     "Readout",
     "ReceptiveField",
     "Run",
-    "Search",
     "check_properties",
     "closed_form",
     "huggingface",

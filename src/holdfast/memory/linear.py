@@ -58,16 +58,15 @@ def add_linear_sup(subject: Subject, plan: Plan, sizes: tuple[float, ...], best:
     # x / (|x| + 1) grows with |x|: the largest size has the sup
     reached = sizes[-1] if plan.probe.normalization == "x+1" else size
     parts, signs = [], []
-    total, rounding = 0.0, 0.0
+    total, rounding = torch.zeros(()), torch.zeros(())
     for rows in units.split(max(subject.rows_at_once(plan.steps) - 1, 1)):
         part = measure(subject, plan, rows, keep=True)
         assert part.responses is not None
-        total = total + part.responses.double().abs().sum(0)
+        total = total.to(part.floors.device) + part.responses.double().abs().sum(0)
         # rounding errors of all units add up, since each is taken absolutely
-        rounding = rounding + part.floors.sum(0) * float(plan.divisor(rows)[0])
+        rounding = rounding.to(part.floors.device) + part.floors.sum(0) * float(plan.divisor(rows)[0])
         signs.append(torch.where(part.responses < 0, -1, 1).to(torch.int8))  # an eighth of the responses in float64
         parts.append(part.without_responses())
-    assert isinstance(total, Tensor) and isinstance(rounding, Tensor)
     top, output = total.max(-1)
     at = output.view(1, -1, 1).expand(subject.input_size, -1, 1)
     x = reached * torch.cat(signs).gather(-1, at).squeeze(-1).T.double().cpu()

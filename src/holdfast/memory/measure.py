@@ -17,7 +17,7 @@ from holdfast.memory import closed_form
 from holdfast.memory.checks import check_far_sight, prepare
 from holdfast.memory.curve import Bound, CurveStatus, MemoryCurve, NotCausalError
 from holdfast.memory.linear import add_linear_sup, has_linear_sup, scales, superposes
-from holdfast.memory.options import Probe, ProbeName, Run, Search, SearchName
+from holdfast.memory.options import InputSearch, Probe, ProbeName, Run, SearchName
 from holdfast.memory.precision import ROUNDS_INSIDE
 from holdfast.memory.probes import Measured, Plan
 from holdfast.memory.search import Best, ascend, at_amplitudes, directions, run_all, sign_patterns
@@ -33,7 +33,7 @@ def memory_function(
     input_size: int = 1,
     horizon: int = 1000,
     probe: ProbeName | Probe = "heaviside",
-    search: SearchName | Search = "auto",
+    search: SearchName | InputSearch = "auto",
     double: bool = False,
     run: Run | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -62,7 +62,7 @@ def memory_function(
         input_size: number of input features.
         horizon: last step at which M is measured; the curve has horizon + 1 times.
         probe: "heaviside", "impulse" or "reversed", as above, or a `Probe` with its norm, dt and burn-in.
-        search: which x are tried: "auto", "grid", "ascent", or a `Search` with its candidates, amplitudes and seed.
+        search: which x are tried: "auto", "grid", "ascent", or a `InputSearch` with its candidates, amplitudes and seed.
         double: measure a float64 copy of an nn.Module: the rounding floor is then 1e-16 of the output, not 1e-7.
         run: how the model is called (layout, mode, dtype, device); None is `Run()`.
         progress: called as `progress(done, total)` while the "window" form runs.
@@ -75,7 +75,7 @@ def memory_function(
     if horizon < 1:
         raise ArgumentError(f"horizon must be at least 1, got {horizon}")
     probe = Probe(probe) if isinstance(probe, str) else probe
-    search = Search(search) if isinstance(search, str) else search
+    search = InputSearch(search) if isinstance(search, str) else search
     run = run or Run()
     generator = as_generator(search.seed)
     with run.undisturbed(model), torch.no_grad():
@@ -87,9 +87,10 @@ def memory_function(
         lead = settling.steps if settling.state is None else 0
         plan = Plan(probe, lead, horizon, start=settling.state)
         best = Best(horizon + 1, input_size)
+        notes: tuple[str, ...] = ()
         if windowed:
             parts = measure_window(subject, plan, first, best, progress)
-            bound, notes = _bound_of_window(subject, plan, search, first, parts), ()
+            bound = _bound_of_window(subject, plan, search, first, parts)
         else:
             parts, bound, notes = _find_sup(subject, plan, search, first, best)
     if subject.eps > torch.finfo(subject.dtype).eps:
@@ -103,7 +104,7 @@ def _eigenvalues(model: Callable[..., Any]) -> np.ndarray | None:
     return None if known is None else known.cpu().numpy()
 
 
-def _first_round(search: Search, inputs: int, generator: torch.Generator) -> Tensor:
+def _first_round(search: InputSearch, inputs: int, generator: torch.Generator) -> Tensor:
     if search.candidates is not None:
         if search.candidates.shape[1] != inputs:
             raise ShapeError(f"candidates must be (rows, {inputs}), got {tuple(search.candidates.shape)}")
@@ -114,7 +115,7 @@ def _first_round(search: Search, inputs: int, generator: torch.Generator) -> Ten
     return search.middle * tried  # the other amplitudes follow for the best directions
 
 
-def _has_all_signs(search: Search, inputs: int) -> bool:
+def _has_all_signs(search: InputSearch, inputs: int) -> bool:
     return search.candidates is None and 2**inputs <= search.directions
 
 
@@ -142,7 +143,7 @@ def _lead(subject: Subject, probe: Probe, x: Tensor, horizon: int) -> tuple[Sett
 
 
 def _find_sup(
-    subject: Subject, plan: Plan, search: Search, first: Tensor, best: Best
+    subject: Subject, plan: Plan, search: InputSearch, first: Tensor, best: Best
 ) -> tuple[list[Measured], Bound, tuple[str, ...]]:
     """Fills `best`; what was measured, whether it is the sup, and what has to be said."""
     if search.candidates is None and search.method != "grid" and not _has_all_signs(search, subject.input_size):
@@ -161,7 +162,7 @@ def _find_sup(
     return parts + run_all(subject, plan, climbed, best), "lower bound", ()
 
 
-def _is_exact(subject: Subject, plan: Plan, search: Search, x: Tensor, parts: list[Measured]) -> bool:
+def _is_exact(subject: Subject, plan: Plan, search: InputSearch, x: Tensor, parts: list[Measured]) -> bool:
     """Whether the model is linear and all sign vectors, where a convex function of x has its sup, were tried."""
     if not _has_all_signs(search, subject.input_size):
         return False
@@ -170,13 +171,13 @@ def _is_exact(subject: Subject, plan: Plan, search: Search, x: Tensor, parts: li
     return len(search.sizes) > 1 and scales(plan, x, parts)
 
 
-def _bound_of_window(subject: Subject, plan: Plan, search: Search, x: Tensor, parts: list[Measured]) -> Bound:
+def _bound_of_window(subject: Subject, plan: Plan, search: InputSearch, x: Tensor, parts: list[Measured]) -> Bound:
     # a window has no burn-in, and this probe in its stream form would then be empty; what is linear is so for any probe
     step = replace(plan, probe=replace(plan.probe, name="heaviside", form="auto")) if len(x[0]) > 1 else plan
     return "exact" if _is_exact(subject, step, search, x, parts) else "lower bound"
 
 
-def _search_directions(subject: Subject, plan: Plan, search: Search, first: Tensor, best: Best) -> list[Measured]:
+def _search_directions(subject: Subject, plan: Plan, search: InputSearch, first: Tensor, best: Best) -> list[Measured]:
     """Unit vectors (or random signs), the sign vectors that they point to, and the best of these at all amplitudes."""
     guided = search.directions >= subject.input_size
     parts = run_all(subject, plan, first, best, keep=guided)

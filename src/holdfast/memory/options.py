@@ -75,7 +75,7 @@ class Probe:
 
 @checked_fields
 @dataclass(frozen=True, eq=False)
-class Search:
+class InputSearch:
     """Which inputs x `memory_function` tries for the sup.
 
     Args:

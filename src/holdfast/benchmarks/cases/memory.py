@@ -6,7 +6,7 @@ import torch
 
 from holdfast.benchmarks.case import Case, Contender, Inputs, Match, Results, Runner, Shape
 from holdfast.benchmarks.steps import generator
-from holdfast.memory import Search, memory_function
+from holdfast.memory import InputSearch, memory_function
 from holdfast.nn import SequenceModel
 
 GROUP = "probes"
@@ -42,7 +42,7 @@ def _probes(inputs: Inputs) -> Runner:
     model, x = _model(), inputs["x"]
 
     def step() -> Results:
-        search = Search(candidates=x[:, 0])
+        search = InputSearch(candidates=x[:, 0])
         curve = memory_function(model, input_size=x.shape[2], horizon=x.shape[1] - 1, search=search)
         return {"memory": torch.from_numpy(curve.values)}
 

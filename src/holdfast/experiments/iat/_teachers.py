@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from holdfast.errors import ArgumentError
 from holdfast.experiments import _networks
 from holdfast.experiments.base import Arrays, Config
-from holdfast.memory import MemoryCurve, Probe, Search, memory_function
+from holdfast.memory import InputSearch, MemoryCurve, Probe, memory_function
 from holdfast.nn import ContinuousRNN
 
 SIZE = 0.2  # root mean square of a teacher's outputs on the noise that students learn from: that of (t+1)^-1.5
@@ -85,7 +85,7 @@ def memory(teacher: nn.Module, config: Config, burn_in: int | None = None) -> Me
     """The Heaviside memory of a teacher in float64."""
     probe = Probe(dt=config["memory_dt"], burn_in=burn_in)
     return memory_function(
-        teacher.double(), horizon=config["horizon"], probe=probe, search=Search(amplitudes=AMPLITUDES)
+        teacher.double(), horizon=config["horizon"], probe=probe, search=InputSearch(amplitudes=AMPLITUDES)
     )
 
 

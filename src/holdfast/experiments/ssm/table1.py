@@ -14,7 +14,7 @@ from holdfast.experiments.base import Arrays, Conclusion, Config, Experiment, Un
 from holdfast.experiments.ssm._models import KERNEL, KINDS, reference_model
 from holdfast.experiments.ssm._random import SHARE
 from holdfast.figures import Axis, Figure, Line, Panel, Rule, Table
-from holdfast.memory import Search, memory_function
+from holdfast.memory import InputSearch, memory_function
 from holdfast.results import Claim
 
 NAMES = {
@@ -58,7 +58,7 @@ def _memory(config: Config, work: Work) -> Arrays:
     work.progress(0.5, "memory function")
     if config["kind"] in RECURRENT:
         one = torch.ones(1, 1, dtype=torch.float64)
-        alone = Search(candidates=one)
+        alone = InputSearch(candidates=one)
         curve = memory_function(model, horizon=RECURRENT[config["kind"]], probe="impulse", search=alone)
         late = tail(curve)
         last = np.flatnonzero(curve.values > 1e-3 * curve.values.max())[-1]
