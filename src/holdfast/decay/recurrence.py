@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float64
 
 Values = Float64[np.ndarray, " time"]
-LONGEST = 8192  # values that are compared
+MAX_VALUES = 8192  # values that are compared
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Recurrence:
 
 def find_recurrence(values: Values) -> Recurrence | None:
     """The lag after a first decorrelation at which the curve best repeats itself, up to half its length."""
-    x = values[-LONGEST:]
+    x = values[-MAX_VALUES:]
     n = len(x)
     lags = np.arange(1, n // 2 + 1)
     if n < 12 or float(x.std()) == 0:

@@ -11,7 +11,7 @@ from holdfast.memory.subject import Subject
 
 CUTS = 3  # places behind which a long run's inputs are changed
 STEPS = 12  # length of the short runs; each check is a run or two of this length
-NUDGE = 2.0**-27  # relative change of an input that crosses every sixth rounding of float32, and bends nothing
+RELATIVE_NUDGE = 2.0**-27  # relative change of an input that crosses every sixth rounding of float32, and bends nothing
 
 
 def prepare(subject: Subject, generator: torch.Generator, *, causal: bool = True) -> None:
@@ -82,7 +82,7 @@ def _learn_rounding(subject: Subject, x: Tensor, y: Tensor) -> None:
     if y.dtype != torch.float64:
         subject.eps = torch.finfo(y.dtype).eps
         return
-    once, twice = (subject(x * (1 + k * NUDGE)) for k in (1, 2))
+    once, twice = (subject(x * (1 + k * RELATIVE_NUDGE)) for k in (1, 2))
     bent = float((twice - 2 * once + y).abs().max()) / max(float(y.abs().max()), torch.finfo(y.dtype).tiny)
     if bent > 1e-12:  # rounding of float64 leaves 1e-15, second derivatives 1e-16 times their size
         subject.eps = torch.finfo(torch.float32).eps

@@ -113,13 +113,13 @@ def study_stability(
         radii: sizes beta of the perturbation, increasing.
         law: targets are then the linear functional with this kernel, of the mean over the features; None: targets are
             the model's own outputs.
-        shape: of the inputs: sequences, their steps, input features.
+        shape: of the inputs: (batch, length, input_size).
         level: the error up to which a model counts as unharmed, as a share of the norm of the targets.
         progress: called as `progress(label, done, total)` along the way.
         options: `metric`, `norm`, `draws` and `search` of `perturbation_error`; the seed of the search also sets the inputs.
     """
     if len(shape) != 3 or min(shape) < 1:
-        raise ArgumentError(f"shape must be (sequences, steps, input features), each at least 1; got {shape}")
+        raise ArgumentError(f"shape must be (batch, length, input_size), each at least 1; got {shape}")
     search, metric = as_search(options.pop("search", "random"), options.pop("draws", None)), options.get("metric")
     time_first = isinstance(metric, Metric) and metric.layout == "time_first"
     family = dict(model) if isinstance(model, Mapping) else {SINGLE: model}

@@ -14,11 +14,11 @@ from holdfast.stability.perturbation.problem import Deltas, Keeper, SearchProble
 Ends = dict[str, tuple[Tensor, Tensor, Tensor]]
 MAX_CORNER_MODES = 10  # up to 1024 corners: all are tried
 MAX_GRID_MODES = 3  # up to 9^3 points inside: a grid of them
-GRID = 9
+GRID_POINTS = 9
 SAMPLES = 64  # corners, and as many points inside, where these are too many
 # of its error that an interval may still promise inside, by the slope at its end, for an end to count as the sup
 RELATIVE_TOLERANCE = 1e-7
-FINEST = 1e-4  # of a radius: the last step of the search inside, whose square is what it leaves
+MIN_STEP = 1e-4  # of a radius: the last step of the search inside, whose square is what it leaves
 
 
 def search_modes(problem: SearchProblem, start: Worst, steps: int) -> Worst:
@@ -103,7 +103,7 @@ def _slowest_apart(slow: Tensor, fast: Tensor, order: Tensor) -> Tensor:
 def _shares(modes: int, generator: torch.Generator) -> Tensor:
     """Points of the unit cube: 0 is the fast end of a mode, 1 the slow one."""
     if modes <= MAX_GRID_MODES:
-        axis = torch.linspace(0, 1, GRID, dtype=torch.float64)
+        axis = torch.linspace(0, 1, GRID_POINTS, dtype=torch.float64)
         return torch.tensor(list(itertools.product(axis.tolist(), repeat=modes)), dtype=torch.float64)
     inside = torch.rand(SAMPLES, modes, generator=generator, dtype=torch.float64)
     if modes <= MAX_CORNER_MODES:
@@ -118,7 +118,7 @@ def _follow_inside(problem: SearchProblem, keeper: Keeper, i: int, ends: Ends, b
     if not _points_inside(problem, keeper, i, ends, beta):
         return
     step = beta / 4
-    while step > FINEST * beta:
+    while step > MIN_STEP * beta:
         better = False
         for name in ends:
             now = keeper.best[name][i]
