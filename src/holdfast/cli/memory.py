@@ -19,7 +19,7 @@ from holdfast.cli.plot import new_figure
 from holdfast.cli.screen import say, screen
 from holdfast.cli.text import plain
 from holdfast.decay import DecayFit, MemoryStudy, study_memory, study_repeated
-from holdfast.decay.study import REMAINING_SHARE, reach_of, with_notes
+from holdfast.decay._memory_study import REMAINING_SHARE, reach_of, with_notes
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.memory import MemoryCurve, NotCausalError, Properties
 from holdfast.memory.huggingface import TokenScore

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from holdfast.decay import DecayFit, fit_decay
-from holdfast.decay.study import Reach, reach_of
+from holdfast.decay._memory_study import Reach, reach_of
 from holdfast.diagnosis.reading import Reading
 from holdfast.memory import InputSearch, MemoryCurve, Probe, memory_function
 from holdfast.memory.checks import prepare

@@ -7,7 +7,7 @@ import re
 import textwrap
 from typing import TYPE_CHECKING
 
-from holdfast.decay.study import REMAINING_SHARE
+from holdfast.decay._memory_study import REMAINING_SHARE
 from holdfast.diagnosis.forgetting import Cause, Forgetting, why_they_differ
 from holdfast.diagnosis.learning import RATES, SAFE
 from holdfast.diagnosis.longer import LOG100

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from holdfast.decay.fit_decay import fit_decay
-from holdfast.decay.result import DecayFit, UndecidedError
+from holdfast.decay._fit_decay import fit_decay
+from holdfast.decay._result import DecayFit, UndecidedError
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.memory import InputSearch, MemoryCurve, Probe, Properties, Run, check_properties, memory_function
 from holdfast.memory.options import PROBES, ProbeName

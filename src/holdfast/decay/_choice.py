@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from holdfast.decay.envelope import RELATIVE_ACCURACY, Points, is_rough, rough_points, smooth_points
-from holdfast.decay.imitation import imitation_misfit
-from holdfast.decay.noise import SIGNAL_TO_NOISE, Noise, find_noise, smooth_noise, wiggle
-from holdfast.decay.recurrence import find_recurrence
-from holdfast.decay.shape import ShapeFit, fit_loosely, fit_shape
+from holdfast.decay._envelope import RELATIVE_ACCURACY, Points, is_rough, rough_points, smooth_points
+from holdfast.decay._imitation import imitation_misfit
+from holdfast.decay._noise import SIGNAL_TO_NOISE, Noise, find_noise, smooth_noise, wiggle
+from holdfast.decay._repetition import find_repetition
+from holdfast.decay._shape import ShapeFit, fit_loosely, fit_shape
 
 Values = Float64[np.ndarray, " time"]
 Found = dict[str, Any]
@@ -141,7 +141,7 @@ def repeating(s: Setting) -> Found | None:
         # what oscillates by less than that is level, and what repeats is its noise
         if len(part) < 24 or part.std() < max(4 * s.noise.level, 1e-6 * part.mean()):
             continue
-        found = find_recurrence(part)
+        found = find_repetition(part)
         if found is None or found.unexplained > 0.1:
             continue
         turns = len(part) / found.lag
@@ -158,7 +158,7 @@ def irregular(s: Setting) -> Found | None:
     half = s.v[len(s.v) // 2 :]
     if not s.rough or not s.even or s.last < len(s.v) - len(s.v) // 8 - 1 or len(half) < 100:
         return None
-    found = find_recurrence(half)
+    found = find_repetition(half)
     if found is not None and found.unexplained < 0.3:
         return None
     width = len(half) // 10

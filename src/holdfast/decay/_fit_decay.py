@@ -13,12 +13,12 @@ from torch import Tensor
 
 from holdfast._arguments import checked
 from holdfast._types import Time
-from holdfast.decay import choice
-from holdfast.decay.choice import Setting
-from holdfast.decay.envelope import envelope
-from holdfast.decay.result import DecayFit, Law
-from holdfast.decay.shape import ShapeFit
-from holdfast.decay.spectrum import asymptotic_law
+from holdfast.decay import _choice as choice
+from holdfast.decay._choice import Setting
+from holdfast.decay._envelope import envelope
+from holdfast.decay._result import DecayFit, Law
+from holdfast.decay._shape import ShapeFit
+from holdfast.decay._spectrum import asymptotic_law
 from holdfast.memory import MemoryCurve
 
 TESTS = (choice.finite, choice.repeating, choice.irregular, choice.level)

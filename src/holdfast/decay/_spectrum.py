@@ -10,7 +10,7 @@ from torch import Tensor
 
 from holdfast._arguments import checked
 from holdfast._types import Time
-from holdfast.decay.result import AsymptoticLaw, Law
+from holdfast.decay._result import AsymptoticLaw, Law
 from holdfast.errors import ArgumentError
 
 BOUNDARY_WIDTH = 1e-12  # |Re lam| or |1 - |lam|| below which a mode counts as neither growing nor decaying
