@@ -29,7 +29,7 @@ def _advise() -> Any:
 def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     """An uninitialised CPU tensor, dense whatever it stands for; needs the native library."""
     try:
-        result = torch.empty(shape, dtype=dtype)
+        result = torch.empty(shape, dtype=dtype, device="cpu")
     except RuntimeError as error:  # sizes are checked before: all that is left to fail is the memory
         raise OutOfMemoryError(
             f"no memory for {math.prod(shape) * dtype.itemsize} bytes, a {dtype} tensor of shape {tuple(shape)}; "

@@ -87,7 +87,7 @@ def _largest(info: torch.finfo) -> float:
 
 
 def _limited(info: torch.finfo, d: Tensor) -> Tensor:
-    spread = min(SPREAD, 0.5 * torch.tensor(info.max, dtype=torch.float64).log().item())
+    spread = min(SPREAD, 0.5 * torch.tensor(info.max, dtype=torch.float64, device="cpu").log().item())
     return d.clamp(-spread / 2, spread / 2)
 
 

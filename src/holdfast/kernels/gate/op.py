@@ -91,7 +91,7 @@ def gate(
         checks.same_dtype("gate", y=y, weight=weight, bias=bias)
     if not _suits(y, x, weight, bias):
         return gate_reference(y, x, weight, bias)
-    if autograd.untracked(y):
+    if autograd.untracked(y, x, weight, bias):
         return native.gate_forward(y, x, weight, bias, False)[0]
     return autograd.apply(_Gate, y, x, weight, bias)[0]
 

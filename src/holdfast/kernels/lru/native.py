@@ -66,7 +66,7 @@ def _verify(
 
 def _inside(lengths: Tensor, time: int) -> Tensor:
     """True at (row, t) before the row's end, as (batch, time, 1)."""
-    return (torch.arange(time) < lengths.unsqueeze(-1)).unsqueeze(-1)
+    return (torch.arange(time, device=lengths.device) < lengths.unsqueeze(-1)).unsqueeze(-1)
 
 
 def _product(x: Tensor, y: Tensor) -> Tensor:

@@ -78,7 +78,7 @@ def _sizes(name: str, dtype: torch.dtype, sizes: tuple[int, ...], *more: int) ->
 
 @functools.lru_cache(maxsize=16)
 def _twiddles(time: int, dtype: torch.dtype, count: int) -> Float[Tensor, " count"]:
-    out = torch.empty(count, dtype=dtype)
+    out = empty((count,), dtype)
     _function("fft_twiddles", dtype)(time, out.data_ptr())
     return out
 

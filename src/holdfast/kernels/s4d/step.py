@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from holdfast.kernels import autograd, checks, library
-from holdfast.kernels.arguments import dense, sizes, verify
+from holdfast.kernels.arguments import dense, pointer, sizes, verify
+from holdfast.kernels.memory import empty
 
 _SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
 _DTYPES = (*checks.REAL, *checks.HALF, *checks.COMPLEX)
@@ -40,7 +41,7 @@ def s4d_step(u: Tensor, state: Tensor, factor: Tensor, gain: Tensor, c: Tensor, 
     Returns y (batch, features) and the state after the step.
     """
     u, state, factor, gain, c, d = _in_one_dtype(u, state, factor, gain, c, d)
-    if autograd.untracked(u) and factor.ndim == 2 and u.dtype in _SUFFIX and not library.missing():
+    if autograd.untracked(u, state, factor, gain, c, d) and factor.ndim == 2 and u.dtype in _SUFFIX and not library.missing():
         return _native(u, state, factor, gain, c, d)
     v = u.unsqueeze(-1)
     if not factor.is_complex():
@@ -91,8 +92,8 @@ def _native(u: Tensor, state: Tensor, factor: Tensor, gain: Tensor, c: Tensor, d
     verify("s4d_step", u, (state, (batch, *weights, *pair)), (c, (*weights, *pair)), (d, (features,)))
     verify("s4d_step", factor, (factor, weights), (gain, weights), dtypes=(_COMPLEX[u.dtype] if pair else u.dtype,))
     u, state, factor, gain, c, d = map(dense, (u, state, factor, gain, c, d))
-    y, after = torch.empty(u.shape, dtype=u.dtype), torch.empty(state.shape, dtype=u.dtype)
+    y, after = empty(u.shape, u.dtype), empty(state.shape, u.dtype)
     _function(u.dtype)(
-        bool(pair), batch, features, modes, *(t.data_ptr() for t in (u, state, factor, gain, c, d, y, after))
+        bool(pair), batch, features, modes, *map(pointer, (u, state, factor, gain, c, d, y, after))
     )
     return y, after
