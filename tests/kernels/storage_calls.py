@@ -9,7 +9,6 @@ import json
 import os
 import resource
 import signal
-import sys
 from contextlib import nullcontext
 
 import torch
@@ -212,4 +211,5 @@ if __name__ == "__main__":
     torch.manual_seed(0)
     torch.set_num_threads(1)
     for label, run, arguments in cases():
-        print(json.dumps([label, apart(run, arguments)]), flush=True)
+        sys.stdout.write(json.dumps([label, apart(run, arguments)]) + "\n")
+        sys.stdout.flush()

@@ -18,8 +18,6 @@ from torch import Tensor
 from holdfast.errors import OutOfMemoryError
 from holdfast.kernels import library
 
-FRESH_BYTES = 32 << 20
-
 
 @functools.cache
 def _advise() -> Any:
@@ -36,6 +34,6 @@ def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
             "use a smaller batch or a shorter sequence"
         ) from error
     size = result.numel() * result.element_size()
-    if size >= FRESH_BYTES:
+    if size >= library.number("fresh_bytes"):
         _advise()(result.data_ptr(), size)
     return result

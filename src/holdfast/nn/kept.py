@@ -49,7 +49,9 @@ class Witness:
             if len(found) != size or not all(map(operator.is_, found.values(), values)):
                 return False
         tensors = (*sources, *self._buffers) if self._buffers else sources
-        if not all(type(t) in PLAIN and not t._is_zerotensor() for t in tensors):  # a subclass may have no memory to compare
+        if not all(
+            type(t) in PLAIN and not t._is_zerotensor() for t in tensors
+        ):  # a subclass may have no memory to compare
             return False
         places = [(pointer(t), t.nbytes, t.stride()) for t in tensors]
         before, arguments = self._prepared

@@ -9,8 +9,8 @@ from holdfast.benchmarks.case import Case, Contender, Inputs, Match, OwnKernel, 
 from holdfast.benchmarks.cases import token
 from holdfast.benchmarks.peers import mamba, rooflines
 from holdfast.benchmarks.steps import generator, training_step, truth_by
+from holdfast.kernels import library
 from holdfast.kernels.selective import selective, selective_heads
-from holdfast.kernels.selective.native import TILE
 
 GROUP = "selective"
 # the inner sizes of Mamba's 130M model, of a small one in a batch, and of a long sequence
@@ -48,9 +48,9 @@ def ours(inputs: Inputs) -> Runner:
 
 
 def stated_bytes(shape: Shape) -> int:
-    """Memory of a training step in float32: u, dt, y, the cotangent, two gradients, and a state in `TILE` steps."""
+    """Memory of a training step in float32: u, dt, y, the cotangent, two gradients, and a state in each tile."""
     batch, time, channels, state = shape
-    return 4 * batch * time * (6 * channels + channels * state // TILE + 6 * state)
+    return 4 * batch * time * (6 * channels + channels * state // library.number("selective_tile_steps") + 6 * state)
 
 
 KERNEL = OwnKernel(
