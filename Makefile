@@ -12,7 +12,7 @@ SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard csrc/*/*)
 # which C++ libraries to build: native, all, or a list such as "portable;v3"
 export HOLDFAST_VARIANTS ?= native
 
-.PHONY: help install reproduce test test-slow lint types coverage bench docs look notebooks wheels try-wheel clean
+.PHONY: help install reproduce test test-cpp test-slow lint types coverage bench docs look notebooks wheels try-wheel clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -44,6 +44,11 @@ COVER := $(if $(COVERAGE),--cov=holdfast --cov-report=term:skip-covered --cov-fa
 
 test: lint types  ## lint, types and the test suite; with COVERAGE=1 also the share of lines that it runs
 	$(BIN)/pytest -n 2 --dist worksteal -m "not slow" $(COVER)
+
+test-cpp:  ## the C++ tests of what the kernels share, without Python
+	cmake -S . -B build/cpp -DHOLDFAST_TESTS=ON -DHOLDFAST_VARIANTS=native >/dev/null
+	cmake --build build/cpp -j 2 --target holdfast_tests
+	ctest --test-dir build/cpp --output-on-failure
 
 test-slow: $(STAMP)  ## the tests that take long: twenty kills, a real Ray, sanitizers
 	$(BIN)/pytest -n 2 --dist loadfile -m slow

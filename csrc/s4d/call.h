@@ -12,7 +12,8 @@ namespace holdfast::s4d {
 // is no backward. twiddles: of transforms of `time` steps.
 #define HOLDFAST_S4D_FIELDS(X)                                                                                         \
   X(int64_t, batch)                                                                                                    \
-  X(int64_t, time) X(int64_t, features) X(int64_t, states) X(int32_t, wide) X(int32_t, threads) X(int32_t, bilinear)   \
+  X(int64_t, time)                                                                                                     \
+  X(int64_t, features) X(int64_t, states) X(int32_t, wide) X(int32_t, threads) X(int32_t, bilinear)                    \
       X(int32_t, reverse) X(int32_t, initial) X(const int64_t *, lengths) X(const void *, u) X(const void *, dt)       \
           X(const void *, lam_re) X(const void *, lam_im) X(const void *, c_re) X(const void *, c_im)                  \
               X(const void *, skip) X(const void *, h0) X(void *, y) X(void *, last) X(void *, modes) X(void *, saved) \

@@ -9,6 +9,7 @@ import json
 import os
 import resource
 import signal
+import sys
 from contextlib import nullcontext
 
 import torch

@@ -88,7 +88,7 @@ def pointer(value: Tensor | None) -> int | None:
     # the storage itself costs 0.3 us a tensor
     if address < LOWEST_ADDRESS and value.numel() and (address == 0 or value.untyped_storage().nbytes() == 0):
         raise ArgumentError(
-            f"expected tensors with memory behind them, got {checks.describe(value)} without (freed storage, or a zero tensor); under FSDP "
-            "gather the weights first (summon_full_params), or call the module's forward"
+            f"expected tensors with memory behind them, got {checks.describe(value)} without (freed storage, or a zero "
+            "tensor); under FSDP gather the weights first (summon_full_params), or call the module's forward"
         )
     return address
