@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -87,7 +88,7 @@ def _largest(info: torch.finfo) -> float:
 
 
 def _limited(info: torch.finfo, d: Tensor) -> Tensor:
-    spread = min(SPREAD, 0.5 * torch.tensor(info.max, dtype=torch.float64, device="cpu").log().item())
+    spread = min(MAX_LOG_SPREAD, 0.5 * math.log(info.max))
     return d.clamp(-spread / 2, spread / 2)
 
 
