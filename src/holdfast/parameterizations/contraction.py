@@ -13,7 +13,7 @@ from holdfast._types import Time
 from holdfast.parameterizations.contractive import EPS64, contractive, contractive_inverse, size_of
 from holdfast.parameterizations.matrix import SHARES, AbstractMatrixParameterization
 from holdfast.parameterizations.positive_definite import bounded_positive_definite, positive_definite_inverse
-from holdfast.parameterizations.scaling import find_scaling
+from holdfast.parameterizations.scaling import MAX_LOG_SPREAD, find_scaling
 
 ROUNDS = 60  # of cyclic reduction, which converges quadratically, by halves at the boundary
 
