@@ -25,7 +25,7 @@ from holdfast.nn import (
     SequenceModel,
     StepFunction,
 )
-from holdfast.stability import DivergenceWarning, GradientMonitor
+from holdfast.stability import Ball, DivergenceWarning, GradientMonitor
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fast path is not available")
 ROUNDING = 1e-9  # two ways to one equilibrium in float64
@@ -293,7 +293,7 @@ class TestUnknownRecurrences:
         model = MinimalUnit(2, 4)
         x = torch.randn(3, 10, 2)
         curve = perturbation_error(
-            model, x, model.eval()(x)[0].detach(), np.array([0.01, 0.1]), scope="recurrent", draws=3
+            model, x, model.eval()(x)[0].detach(), np.array([0.01, 0.1]), norm=Ball(scope="recurrent"), draws=3
         )
         assert set(curve.scope) == {"read.bias", "turn.weight", "keep.weight"}
         assert curve.errors[1] > curve.errors[0] > 0
