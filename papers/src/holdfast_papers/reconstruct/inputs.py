@@ -249,23 +249,23 @@ def timestamp(
 
     The counting state of linrec, Sec. 3.1, has input 1 at every step: B is (N+1) x 2. For a complex eigenvalue the paper's
     log_lam has many values, and the principal one is right only until lam^k has turned past pi; the moduli tell k all the
-    same. Exact while lam^k is not lost in the rounding of x: with `counting_eigenvalue(longest)`, or any eigenvalue of
-    that modulus, up to at least `longest` = 10,000 in float64. Refuses states that have saturated or lie between counts.
+    same. The count is determined up to `longest_count(eigenvalue)` steps: further on the state is within its own rounding
+    of 1/(1 - lam), many counts fit it, and it is refused, as is a state between two counts. With
+    `counting_eigenvalue(longest)`, or any eigenvalue of that modulus, all counts up to `longest` = 10,000 are exact.
 
     Args:
-        state: the counting state x, a number or (*batch,).
+        state: the counting state x, a number or (*batch,); its dtype says how it was rounded.
         eigenvalue: lam, 0 < |lam| < 1.
     """
-    size = abs(eigenvalue)
-    if not 0 < size < 1:
-        raise RangeError(f"the counting eigenvalue must have a modulus in (0, 1), came {eigenvalue!r}")
+    size = _counting_modulus(eigenvalue)
     turns = isinstance(state, complex) or (isinstance(state, Tensor) and state.is_complex())
     x = torch.as_tensor(state, dtype=torch.complex128 if turns else torch.float64)
     rest = 1 - x * (1 - eigenvalue)  # lam^k
-    lost = rest.abs() <= 4 * torch.finfo(torch.float64).eps if rest.is_complex() else rest <= 0
-    if not bool(torch.isfinite(x).all()) or bool(lost.any()):
+    dtype = state.dtype if isinstance(state, Tensor) else torch.float64
+    if not bool((rest.abs() >= _smallest_rest(eigenvalue, dtype)).all()):  # not for NaN either
         raise RangeError(
-            f"the counting state has saturated at 1/(1 - lam) = {1 / (1 - eigenvalue):g}; use an eigenvalue nearer to 1, "
+            f"a counting state has saturated at 1/(1 - lam) = {1 / (1 - eigenvalue):g}: within its rounding errors several "
+            f"counts fit it. This eigenvalue counts to {longest_count(eigenvalue, dtype)} in {dtype}; use one nearer to 1, "
             "such as counting_eigenvalue(longest)"
         )
     k = torch.log(rest.abs()) / math.log(size)
@@ -277,3 +277,34 @@ def timestamp(
             "with this eigenvalue, or its rounding errors have grown past a quarter of a step"
         )
     return whole.long()
+
+
+@checked
+def longest_count(eigenvalue: float | complex, dtype: torch.dtype = torch.float64) -> int:
+    """The largest number of steps that a counting state determines, whatever the rounding errors of its recurrence.
+
+    x = lam x + 1 commits at most 4 u |x| a step (u: unit roundoff), so that lam^k = 1 - x (1 - lam) is known to
+    delta = 4 u (1 + c / (1 - |lam|)), c = |1 - lam| max|x| <= min(|1 - lam| / (1 - |lam|), 2). The count is determined
+    while delta is less than half a step, delta <= |lam|^k (1 - |lam|^(1/2)).
+
+    Args:
+        eigenvalue: lam, 0 < |lam| < 1.
+        dtype: of the state.
+    """
+    size = _counting_modulus(eigenvalue)
+    return max(0, math.floor(math.log(_smallest_rest(eigenvalue, dtype)) / math.log(size)))
+
+
+def _counting_modulus(eigenvalue: float | complex) -> float:
+    size = abs(eigenvalue)
+    if not 0 < size < 1:
+        raise RangeError(f"the counting eigenvalue must have a modulus in (0, 1), got {eigenvalue!r}")
+    return size
+
+
+def _smallest_rest(eigenvalue: float | complex, dtype: torch.dtype) -> float:
+    """The smallest |lam^k| that tells k; the derivation is in `longest_count`."""
+    size = abs(eigenvalue)
+    roundoff = torch.finfo(dtype).eps / 2
+    largest = min(abs(1 - eigenvalue) / (1 - size), 2.0)
+    return 4 * roundoff * (1 + largest / (1 - size)) / (1 - math.sqrt(size))
