@@ -69,7 +69,8 @@ def damage(path: Path, what: str, advice: str = "") -> str:
 def _why(path: Path, error: OSError) -> str:
     if isinstance(error, FileNotFoundError):
         return "the file is not there"
-    return "it is a symbolic link, which is not followed" if path.is_symlink() else os.strerror(error.errno or 0)
+    # not Path.is_symlink, which raises where the folder may not be entered
+    return "it is a symbolic link, which is not followed" if os.path.islink(path) else os.strerror(error.errno or 0)
 
 
 def _kind(mode: int) -> str:

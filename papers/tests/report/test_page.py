@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import re
 import shutil
 from dataclasses import replace
@@ -11,8 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from holdfast._drawing.files import draw
 from holdfast._drawing.prepare import ceiling, curve
-from holdfast.errors import ArgumentError, ShapeError, UnknownNameError
+from holdfast._files import read_regular
+from holdfast.errors import ArgumentError, DamagedResultError, ShapeError, UnknownNameError
 from holdfast.figures import Axis, Bars, Figure, Heatmap, Line, Page, Panel, Points, Rule, Table, pack, unpack
 from holdfast_papers.experiments.registry import ids
 from holdfast_papers.report import find_conclusions, write_figures, write_page
@@ -238,6 +241,41 @@ def test_static_figures_are_drawn_from_the_same_spec(results, tmp_path):
     again = write_figures(tmp_path / "store", tmp_path / "again")
     assert [p.read_bytes() for p in again] == [(tmp_path / p.name).read_bytes() for p in again]
     assert len(again) == 2
+
+
+def test_dollar_signs_in_labels_are_drawn_as_they_are(tmp_path):
+    odd = r"$\frac$ of $5 & $"
+    axes = Axis(odd), Axis(odd)
+    grid = np.arange(1.0, 4.0)
+    panels = [
+        Panel(odd, *axes, [Line(odd, grid, grid), Points(odd, grid, grid), Rule(odd, y=2.0)]),
+        Panel(odd, *axes, [Bars(odd, [odd, "b", "c"], grid)]),
+        Panel(odd, *axes, [Heatmap(odd, grid, grid, np.outer(grid, grid))]),
+        Panel(odd, *axes, [Line(odd, grid, grid * np.nan)]),
+    ]
+    files = draw(Figure("odd", odd, panels), tmp_path / "odd")
+    drawn = files[1].read_text()
+    assert drawn.count("$\\frac$ of $5") >= 4 * 3
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every folder")
+def test_a_folder_that_may_not_be_read_is_named_and_the_others_are_shown(results, tmp_path):
+    store = tmp_path / "store"
+    shutil.copytree(results, store)
+    locked = store / "own-toy" / "conclusion-quick"
+    locked.chmod(0)
+    try:
+        notices = []
+        page = write_page(store, tmp_path / "page", notice=notices.append)
+        assert len(notices) == 1 and str(locked) in notices[0]
+        assert "stable-fig2" in page.read_text()
+    finally:
+        locked.chmod(0o700)
+
+
+def test_a_path_that_cannot_be_looked_at_is_damage_and_no_crash(tmp_path):
+    with pytest.raises(DamagedResultError, match="too long"):
+        read_regular(tmp_path / ("a" * 300) / "result.json", 10)
 
 
 def test_a_page_survives_packing_with_every_array_once():

@@ -169,7 +169,9 @@ def _layer(place: Any, layer: Layer, colour: str, panel: Panel) -> None:
         _curve(place, layer, colour, panel)
     elif isinstance(layer, Bars):
         error = None if layer.low is None or layer.high is None else [layer.y - layer.low, layer.high - layer.y]
-        place.bar(list(layer.names), layer.y, yerr=error, color=colour, label=layer.label if layer.legend else None)
+        # matplotlib's ticks take no parse_math: a dollar sign is escaped
+        names = [name.replace("$", r"\$") for name in layer.names]
+        place.bar(names, layer.y, yerr=error, color=colour, label=layer.label if layer.legend else None)
     elif isinstance(layer, Heatmap):
         _heatmap(place, layer)
 
@@ -210,4 +212,4 @@ def _heatmap(place: Any, layer: Heatmap) -> None:
     mesh = place.pcolormesh(
         layer.x, layer.y, z, shading="nearest", cmap="viridis", norm=LogNorm() if layer.log else None
     )
-    place.figure.colorbar(mesh, ax=place, label=layer.label)
+    place.figure.colorbar(mesh, ax=place).set_label(layer.label, parse_math=False)
