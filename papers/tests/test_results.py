@@ -14,9 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from holdfast._manifest import seal, unseal
+from holdfast._manifest import seal
 from holdfast._provenance import Provenance
 from holdfast.errors import ArgumentError, DamagedResultError
+from holdfast_papers._manifest import unseal
 from holdfast_papers.results import Claim, Result, config_hash, verify, write_atomically
 
 

@@ -16,13 +16,14 @@ from holdfast._drawing.files import draw
 from holdfast._drawing.prepare import ceiling, curve
 from holdfast._files import read_regular
 from holdfast.errors import ArgumentError, DamagedResultError, ShapeError, UnknownNameError
-from holdfast.figures import Axis, Bars, Figure, Heatmap, Line, Page, Panel, Points, Rule, Table, pack, unpack
+from holdfast.figures import Axis, Bars, Figure, Heatmap, Line, Panel, Points, Rule
 from holdfast_papers.experiments.registry import ids
+from holdfast_papers.pages import Note, Page, Table, pack, unpack
 from holdfast_papers.report import find_conclusions, write_figures, write_page
 from holdfast_papers.report.printed import PRINTED
 from holdfast_papers.report.story import STORIES
 from holdfast_papers.report.traces import figure_data, panel_data
-from holdfast_papers.report.words import is_on_data, number, on_data, sentences
+from holdfast_papers.report.words import number, sentences
 from holdfast_papers.results import Result
 
 VOID = {"meta", "link", "input", "br", "hr", "img"}
@@ -117,7 +118,7 @@ def test_the_page_opens_with_the_story_and_a_section_with_its_figures_before_its
 
 def test_data_that_stand_in_for_others_are_named_above_everything_else_of_their_section(results, tmp_path):
     whole = Result.load(results / "own-toy" / "conclusion-quick")
-    note = "MNIST is not on this machine: scikit-learn's digits stand in for it."
+    note = Note("other data", "MNIST is not on this machine: scikit-learn's digits stand in for it.")
     page = replace(whole.page, notes=[*whole.page.notes, note])
     replace(whole, page=page).save(tmp_path / "store" / "own-toy" / "conclusion-quick")
     text = write_page(tmp_path / "store", tmp_path / "page").read_text()
@@ -125,18 +126,11 @@ def test_data_that_stand_in_for_others_are_named_above_everything_else_of_their_
     assert text.count("digits stand in for it") == 1
 
 
-def test_the_sentences_by_which_experiments_say_so_are_known():
-    from holdfast_papers.experiments.iat import _repeated_words, fig6
+def test_the_notes_of_experiments_on_their_data_say_so():
+    from holdfast_papers.experiments.iat import _repeated_words
     from holdfast_papers.experiments.stable import _language_runs
 
-    for note in (fig6.MISSING, _repeated_words.NOT_AT_HAND, _language_runs.OTHER_TEXTS):
-        assert is_on_data(note) and on_data(note) == ("Other data", note)
-    assert on_data("Data: WikiText-2 by words, part: no train.") == (
-        "Part of the data",
-        "WikiText-2 by words, part: no train.",
-    )
-    assert on_data("Data: MNIST by pixel.") == ("Data", "MNIST by pixel.")
-    assert not is_on_data("Images: test set of MNIST, in the order of its file.")
+    assert {note.about for note in (_repeated_words.NOT_AT_HAND, _language_runs.OTHER_TEXTS)} == {"other data"}
 
 
 def test_experiments_that_are_not_there_are_listed_for_papers_without_any_too(page):
@@ -158,7 +152,7 @@ def test_long_tables_and_those_after_the_third_wait_behind_their_captions(result
 
 
 def test_a_papers_table_is_shown_as_printed_and_a_long_explanation_by_its_first_sentence():
-    known = find_conclusions(Path(__file__).parent.parent.parent / "docs" / "results")
+    known = find_conclusions(Path(__file__).parents[3] / "docs" / "results")
     assert set(PRINTED) <= known.keys()
     assert all(isinstance(cell, str) for table in PRINTED.values() for row in table.rows for cell in row), "unrounded"
     assert sentences("Short. All of it.") == ("Short. All of it.", "")
@@ -167,7 +161,7 @@ def test_a_papers_table_is_shown_as_printed_and_a_long_explanation_by_its_first_
 
 
 def test_the_captions_of_our_results_are_whole_sentences():
-    here = Path(__file__).parent.parent.parent / "docs" / "results"
+    here = Path(__file__).parents[3] / "docs" / "results"
     for id, folder in find_conclusions(here).items():
         page = Result.load(folder).page
         texts = [part.caption for part in (*page.figures, *page.tables)]
@@ -175,7 +169,7 @@ def test_the_captions_of_our_results_are_whole_sentences():
 
 
 def test_every_story_names_panels_of_a_figure_that_our_results_have():
-    here = Path(__file__).parent.parent.parent / "docs" / "results"
+    here = Path(__file__).parents[3] / "docs" / "results"
     for story in STORIES.values():
         page = Result.load(here / story.experiment / "conclusion-standard").page
         (figure,) = [figure for figure in page.figures if figure.name == story.figure]
@@ -369,7 +363,7 @@ def test_wrong_figures_are_refused_with_what_came():
         Line("a", [1, 2], [1])
     with pytest.raises(ArgumentError, match="a band needs both"):
         Line("a", [1], [1], low=[1])
-    with pytest.raises(ArgumentError, match="drawn from real numbers, came complex128"):
+    with pytest.raises(ArgumentError, match="drawn from real numbers, got complex128"):
         Points("a", [1], [1j])
     with pytest.raises(ArgumentError, match="at x or at y"):
         Rule("a")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
 import shlex
 import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast._codec import plain
 from holdfast._words import duration
 from holdfast.cli.interrupt import INTERRUPTED, termination_as_interrupt
 from holdfast.cli.options import folder
@@ -163,7 +163,7 @@ def _print(results: list[Result], failures: list[Failure], moves: list[Move], pa
     if as_json:
         summary = {
             "page": str(page.absolute()),
-            "claims": [{"experiment": r.experiment, **_plain(asdict(claim))} for r in results for claim in r.claims],
+            "claims": [{"experiment": r.experiment, **plain(claim)} for r in results for claim in r.claims],
             "failures": [{"unit": f.task.label, "error": f.text, "traceback": str(f.file)} for f in failures],
             "moves": [asdict(move) for move in moves],
         }
@@ -178,10 +178,3 @@ def _print(results: list[Result], failures: list[Failure], moves: list[Move], pa
         )
     if len(failures) > SHOWN:
         typer.echo(visible(f"FAILED  and {len(failures) - SHOWN} more units: see {failures[0].file.parent}"), err=True)
-
-
-def _plain(value: Any) -> Any:
-    """JSON has no word for infinity and NaN: text in their place."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

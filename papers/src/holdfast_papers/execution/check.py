@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from holdfast.errors import DamagedResultError
-from holdfast.figures import pack
+from holdfast_papers.pages import pack
 from holdfast_papers.papers import PRESETS
 from holdfast_papers.results import MANIFEST, Claim, Result
 

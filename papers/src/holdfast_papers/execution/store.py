@@ -18,8 +18,8 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from holdfast._manifest import is_leftover
 from holdfast.errors import ArgumentError, DamagedResultError, HoldfastError
+from holdfast_papers._manifest import is_leftover
 from holdfast_papers.results import MANIFEST, Result, verify
 
 # these end all work in a store; other errors are those of one folder in it

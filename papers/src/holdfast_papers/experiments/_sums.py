@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from holdfast import laws, parameterizations
 from holdfast.approximate import ExponentialSum, fit_exponential_sum
-from holdfast.figures import Axis, Cell, Line, Panel
+from holdfast.figures import Axis, Line, Panel
 from holdfast.stability import (
     PerturbationCurve,
     StabilityVerdict,
@@ -33,6 +33,7 @@ from holdfast.stability import (
 )
 from holdfast.stability.perturbation.kernel_error import KernelScope
 from holdfast_papers.experiments.base import Arrays, Config, Unit, split
+from holdfast_papers.pages import Cell
 
 TARGETS: dict[str, laws.AbstractLaw] = {
     "0.9^t": laws.Exponential(-math.log(0.9)),

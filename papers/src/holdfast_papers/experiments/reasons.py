@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from holdfast.errors import BackendError, unknown_name
-from holdfast.figures import Cell, Table
 from holdfast.memory.huggingface import Reading
 from holdfast.nn import ContinuousRNN
 from holdfast.stability import PerturbationCurve, StabilityVerdict, assess_stability
@@ -40,6 +39,7 @@ from holdfast_papers.experiments.iat import (
     fig8,
 )
 from holdfast_papers.experiments.linrec import fig9
+from holdfast_papers.pages import Cell, Table
 
 LONG = (400, 1600)  # steps of sequences that no student was trained on
 AGAIN = 8  # repetitions of the random draws, to see how far they scatter

@@ -18,11 +18,13 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast import _drawing
 from holdfast._drawing.palette import DARK, DARK_SCALE, LIGHT, LIGHT_SCALE
 from holdfast._files import read_regular
 from holdfast._words import duration
 from holdfast.errors import BackendError, DamagedResultError
 from holdfast_papers.experiments.registry import get, ids
+from holdfast_papers.pages import Note
 from holdfast_papers.papers import PAPERS, SHORT_TITLES
 from holdfast_papers.report.collect import Saved, find_conclusions, load_conclusions
 from holdfast_papers.report.folder import INDEX, MOST, description, locked, replace_files
@@ -30,7 +32,7 @@ from holdfast_papers.report.mathematics import typeset
 from holdfast_papers.report.printed import PRINTED
 from holdfast_papers.report.story import STORIES, WORDS
 from holdfast_papers.report.traces import figure_data
-from holdfast_papers.report.words import is_on_data, number, on_data, sentences, shown
+from holdfast_papers.report.words import number, sentences, shown
 from holdfast_papers.results import MANIFEST, Result
 
 if TYPE_CHECKING:
@@ -138,8 +140,8 @@ def _section(result: Result, figures: list[dict[str, Any]], files: list[str]) ->
         "id": result.experiment,
         "page": result.page,
         "claims": result.claims,
-        "on_data": [on_data(note) for note in result.page.notes if is_on_data(note)],
-        "notes": [note for note in result.page.notes if not is_on_data(note)],
+        "on_data": [(note.about.capitalize(), note.text) for note in result.page.notes if isinstance(note, Note)],
+        "notes": [note for note in result.page.notes if not isinstance(note, Note)],
         "figures": figures,
         "printed": PRINTED.get(result.experiment),
         "config": {key: shown(value) for key, value in result.config.items()},
@@ -259,7 +261,7 @@ def _fingerprint(conclusions: Mapping[str, Path]) -> str:
             digest.update(str(error).encode("utf-8", "backslashreplace"))
     digest.update(" ".join(ids()).encode())  # those that are not there yet are listed
     here = Path(__file__).parent
-    drawing = here.parent / "_drawing"
+    drawing = Path(str(_drawing.__file__)).parent
     for path in sorted([*here.glob("*.py"), *drawing.glob("*.py"), *(here / "assets").iterdir()]):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

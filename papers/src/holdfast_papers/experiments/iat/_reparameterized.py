@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.figures import Figure, Panel, Table
+from holdfast.figures import Figure, Panel
 from holdfast_papers.experiments import _sums
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Unit, Work, split
 from holdfast_papers.experiments.iat import _curves, _students
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 FORMS = {"direct": "without", "softplus": "softplus"}

@@ -8,17 +8,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from holdfast.figures import Axis, Figure, Line, Panel, Table
+from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast_papers.experiments.base import Unit
 from holdfast_papers.experiments.iat._sentiment import WORDS
+from holdfast_papers.pages import Note, Table
 
 EARLY, LATE, LAST = 2, 20, 39  # copies between which memory is compared; the claims are about the first two
 SEEDS = 3  # fewer decide nothing
 LEAST = 0.7  # test accuracy below which a model decides nothing
-NOT_AT_HAND = (
+NOT_AT_HAND = Note(
+    "other data",
     "IMDB's reviews and a fine-tuned BERT, which the paper used, are not at hand: the sentences are those of the sentence "
     "polarity set (film reviews too, one sentence each), the encoder is all-MiniLM-L6-v2, frozen, with a linear head trained "
-    "here. The score is the difference of the two classes' logits; memory at n is its change from n to n + 1 copies."
+    "here. The score is the difference of the two classes' logits; memory at n is its change from n to n + 1 copies.",
 )
 MADE_UP = (
     "The sentence polarity set is not on this machine: made-up sentences of forty words stand in for it, and nothing is "
@@ -76,14 +78,14 @@ def undecided(units: Sequence[Unit], found: Sequence[Judged]) -> str:
     return f"Test accuracy below {LEAST:.0%}: {', '.join(weak)}." if weak else ""
 
 
-def notes(units: Sequence[Unit]) -> list[str]:
+def notes(units: Sequence[Unit]) -> list[str | Note]:
     """What a reader must know about the data."""
     known = [bool(u.arrays["known.ha"]) for u in units if "known.ha" in u.arrays]
-    said = [NOT_AT_HAND]
+    said: list[str | Note] = [NOT_AT_HAND]
     if not all(known):
         said.append("'ha' is too rare for the LSTMs' vocabulary: they read it as an unknown word.")
     if any(u.config["sentences"] != "polarity" for u in units):
-        said.append(MADE_UP)
+        said.append(Note("other data", MADE_UP))
     return said
 
 

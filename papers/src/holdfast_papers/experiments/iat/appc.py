@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from holdfast import laws
-from holdfast.figures import Axis, Figure, Line, Panel, Table
+from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast.stability import perturbation_error
 from holdfast_papers.experiments import _sums
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 MODELS = {"rescaled": "e^{w_k t / k}", "plain": "e^{w_k t}"}

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from holdfast.figures import Axis, Figure, Line, Panel, Points, Rule, Table
+from holdfast.figures import Axis, Figure, Line, Panel, Points, Rule
 from holdfast.nn import ContinuousGRU
 from holdfast.stability import certify
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, drop, presets, split
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 SMALL = 1e-7  # size of the input: the state stays where the linearisation holds

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from holdfast.figures import Figure, Table
+from holdfast.figures import Figure
 from holdfast_papers.experiments import _sums
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 EXPONENTIAL = "0.9^t"

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from holdfast.figures import Axis, Dash, Figure, Line, Panel, Table
+from holdfast.figures import Axis, Dash, Figure, Line, Panel
 from holdfast_papers.experiments._networks import measure, random_network, tail, thinned, thinned_time
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 PROBES = ("heaviside", "impulse", "reversed")

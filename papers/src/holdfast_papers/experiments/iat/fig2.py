@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.figures import Figure, Table
+from holdfast.figures import Figure
 from holdfast.stability import StabilityVerdict
 from holdfast_papers.experiments import _sums
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast_papers.experiments.iat import _curves, _students
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 NAMES = ("all", "recurrent", "authors")

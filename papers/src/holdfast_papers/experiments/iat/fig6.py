@@ -8,6 +8,7 @@ from holdfast_papers.experiments.base import Conclusion, Config, Experiment, Uni
 from holdfast_papers.experiments.iat import _repeated_words as words
 from holdfast_papers.experiments.iat import _sentiment, fig5
 from holdfast_papers.experiments.iat._repeated_words import EARLY, LATE
+from holdfast_papers.pages import Note
 from holdfast_papers.results import Claim
 
 MISSING = (
@@ -25,7 +26,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         "Change of the sentiment score from n to n + 1 copies of a word, in the encoder and in the LSTMs; median and range of "
         "the seeds."
     )
-    notes = [*words.notes(units), *([] if there else [MISSING])]
+    notes = [*words.notes(units), *([] if there else [Note("other data", MISSING)])]
     return Conclusion(claims, [words.figure(found, caption)], [words.table(found)], notes)
 
 

@@ -16,11 +16,12 @@ from torch import Tensor, nn
 
 from holdfast.data import ArrayTask, load_task
 from holdfast.data.base import AbstractTask
-from holdfast.figures import Axis, Figure, Line, Panel, Table
+from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast.nn import ContinuousRNN
 from holdfast_papers.experiments import _runs
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, drop, presets, split
 from holdfast_papers.experiments.linrec import _digits
+from holdfast_papers.pages import Note, Table
 from holdfast_papers.results import Claim
 
 STABLE = ("softplus", "exp", "inverse")
@@ -99,7 +100,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     seeds = range(config["seeds"])
     claims = [_sooner(runs, column, seeds) for column in (PAPER, CHOSEN)]
     claims += [_better(runs, seeds), _beyond(runs, seeds)]
-    notes = [
+    notes: list[str | Note] = [
         "The paper says 10 epochs and no more: here one diagonal tanh RNN with "
         f"{config['states']} states, dt {config['dt']:g}, Adam at {config['lr']:g} (its rate for the functionals, constant, "
         f"gradient clipped at norm 1), batch {config['batch']}, {config['steps']:,} steps. In the second column each run takes "
@@ -108,7 +109,8 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         "W is diagonal with rates geometric on [0.01, 1] at the start, for every parameterization.",
     ]
     if any(u.config["images"] != "mnist" for u in units):
-        notes.append("MNIST is not on this machine: scikit-learn's digits, drawn at 28 x 28, stand in for it.")
+        text = "MNIST is not on this machine: scikit-learn's digits, drawn at 28 x 28, stand in for it."
+        notes.append(Note("other data", text))
     return Conclusion(claims, [_curves(runs, seeds)], [_table(runs, seeds)], notes)
 
 

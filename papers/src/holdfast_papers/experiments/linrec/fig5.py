@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from holdfast.figures import Axis, Figure, Heatmap, Panel, Table
+from holdfast.figures import Axis, Figure, Heatmap, Panel
 from holdfast_papers import reconstruct
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast_papers.experiments.linrec import _digits
 from holdfast_papers.experiments.linrec._rebuild import rebuild
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 EXACT = 1e-12  # 784 additions of numbers in [0, 1] and back: some hundred units of rounding

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from holdfast.figures import Axis, Figure, Line, Panel, Table
+from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast.memory import MemoryCurve
 from holdfast_papers.experiments._networks import (
     asymptotic_rate,
@@ -18,6 +18,7 @@ from holdfast_papers.experiments._networks import (
     thinned_time,
 )
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Unit, Work
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 HORIZON = {"rnn": 800, "gru": 1500, "lstm": 1500, "ssm": 40_000, "s4": 80_000}

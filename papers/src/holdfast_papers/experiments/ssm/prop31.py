@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from holdfast.figures import Axis, Figure, Line, Panel, Table
+from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast_papers import constructions
 from holdfast_papers.constructions.sigmoids import WIDEST
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, drop, presets, split
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.figures import Axis, Dash, Figure, Line, Panel, Rule, Table
+from holdfast.figures import Axis, Dash, Figure, Line, Panel, Rule
 from holdfast_papers import constructions
 from holdfast_papers.constructions.volterra import measured_error
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, drop, presets, split
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 # order -> kernel as a function of the lags; the first has a heavy tail, the others die out exponentially

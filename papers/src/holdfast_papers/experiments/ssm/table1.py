@@ -9,12 +9,13 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from holdfast.figures import Axis, Figure, Line, Panel, Rule, Table
+from holdfast.figures import Axis, Figure, Line, Panel, Rule
 from holdfast.memory import memory_function
 from holdfast_papers.experiments._networks import capped, tail
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast_papers.experiments.ssm._models import KERNEL, KINDS, reference_model
 from holdfast_papers.experiments.ssm._random import SHARE
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 NAMES = {

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.decay import stack_rate
-from holdfast.figures import Axis, Figure, Line, Panel, Points, Table
+from holdfast.figures import Axis, Figure, Line, Panel, Points
 from holdfast.nn.given import diagonal_layer
 from holdfast_papers.constructions import Chain
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {

@@ -14,11 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.data import AbstractTask
-from holdfast.figures import Axis, Figure, Line, Panel, Points, Table
+from holdfast.figures import Axis, Figure, Line, Panel, Points
 from holdfast.nn import DiagonalSSM
 from holdfast_papers.experiments._runs import Spectrum, record, speed
 from holdfast_papers.experiments._training import trained
 from holdfast_papers.experiments.base import Arrays, Config, Unit, Work
+from holdfast_papers.pages import Table
 
 NAMES = ("best", "exp", "softplus", "clip", "direct")
 SEEDS = 3  # fewer decide nothing

@@ -18,10 +18,11 @@ from holdfast.data.base import SPLITS, Split
 from holdfast.data.cifar10 import ARCHIVE, TEST, TRAIN
 from holdfast.data.download import set_folder
 from holdfast.data.mnist import FILES
-from holdfast.figures import Figure, Table
+from holdfast.figures import Figure
 from holdfast.nn import DiagonalSSM, SequenceClassifier
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast_papers.experiments.stable import _comparison as compare
+from holdfast_papers.pages import Note, Table
 from holdfast_papers.results import Claim
 
 CLASSES = 10
@@ -261,7 +262,7 @@ def _table(found: compare.Trials, authors: Sequence[Unit], facts: Facts) -> Tabl
     return compare.table("accuracy", caption, found, facts.paper, more)
 
 
-def _notes(config: Config, units: Sequence[Unit], facts: Facts) -> list[str]:
+def _notes(config: Config, units: Sequence[Unit], facts: Facts) -> list[str | Note]:
     about = sorted({str(entry["data"]) for u in units for entry in u.log if "data" in entry})
     stand_in = any(u.config["images"] == "digits" for u in units)
     side = 8 if stand_in else facts.side // config["pool"]
@@ -272,9 +273,14 @@ def _notes(config: Config, units: Sequence[Unit], facts: Facts) -> list[str]:
         f"{config['steps']} optimizer steps of {config['batch']} images, {examples:,} in all (the paper: 10 epochs of "
         f"{'60,000' if facts.name == 'mnist' else '50,000'})",
     ]
+    missing = Note("other data", f"{facts.title} was not on this machine and this preset does not download.")
     return [
-        f"Data: {'; '.join(about)}. {'. '.join(size)}.",
-        *([f"{facts.title} was not on this machine and this preset does not download."] if stand_in else []),
+        Note("data", f"{'; '.join(about)}. {'. '.join(size)}."),
+        *(
+            [Note("other data", f"{facts.title} was not on this machine and this preset does not download.")]
+            if stand_in
+            else []
+        ),
         f"Accuracies elsewhere, at full size: the paper {facts.paper['best']:.2%} (best), {facts.published}. A short run on "
         "small images is below them whatever the parameterization; what is compared is parameterizations with each other.",
         f"{config['depth']} gated blocks of width {config['width']}, {config['states']} real modes each in continuous time, "

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from holdfast import parameterizations
-from holdfast.figures import Axis, Figure, Line, Panel, Table
+from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 NAMES = ("direct", "exp", "softplus", "best")

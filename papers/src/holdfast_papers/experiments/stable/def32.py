@@ -12,8 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from holdfast import parameterizations
-from holdfast.figures import Axis, Figure, Line, Panel, Points, Table
+from holdfast.figures import Axis, Figure, Line, Panel, Points
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, drop, presets
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 NAMES = {

@@ -14,11 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from holdfast.figures import Figure, Panel, Table
+from holdfast.figures import Figure, Panel
 from holdfast.stability import StabilityVerdict, perturbation_error
 from holdfast_papers.experiments import _sums
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast_papers.experiments.stable._hippo import RelativeFrequencies, hippo_layer
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 TARGET = "(t+1)^-1.1"

@@ -15,11 +15,12 @@ from torch import Tensor, nn
 
 from holdfast import parameterizations
 from holdfast.data import load_task
-from holdfast.figures import Axis, Figure, Line, Panel, Table
+from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast.nn import DiagonalSSM
 from holdfast.parameterizations import AbstractParameterization
 from holdfast_papers.experiments import _runs
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, drop, presets, split
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 BEST = {"best, b = 0.5": 0.5, "best, b = 1": 1.0}

@@ -16,13 +16,14 @@ import torch
 
 from holdfast import laws
 from holdfast.data.functional import FunctionalTask
-from holdfast.figures import Axis, Figure, Line, Panel, Points, Table
+from holdfast.figures import Axis, Figure, Line, Panel, Points
 from holdfast.nn import DiagonalSSM
 from holdfast.stability.radius import slope_of
 from holdfast_papers.experiments._runs import Spectrum, record
 from holdfast_papers.experiments._training import trained
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast_papers.experiments.stable import _comparison as compare
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 ENOUGH = 0.1  # of the target's mean square: what a run that trains ends below

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from holdfast.figures import Axis, Figure, Line, Panel, Table
+from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast_papers.experiments.base import Conclusion, Config, Unit
 from holdfast_papers.experiments.stable import _language as language
 from holdfast_papers.experiments.stable import _language_runs as read
 from holdfast_papers.experiments.stable.fig6 import RATES, units
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 PUSHED = (*RATES, 0.03, 0.1, 0.3)

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from holdfast.data import AbstractTask, load_task
-from holdfast.figures import Figure, Panel, Table
+from holdfast.figures import Figure, Panel
 from holdfast.nn import LanguageModel
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast_papers.experiments.stable import _comparison as compare
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 POINTS = 0.05  # how far above direct and clip the two must be

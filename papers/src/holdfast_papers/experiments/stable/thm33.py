@@ -12,9 +12,10 @@ import numpy as np
 
 from holdfast import laws
 from holdfast.approximate import ExponentialSum, fit_exponential_sum
-from holdfast.figures import Axis, Figure, Line, Panel, Table
+from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast.stability import kernel_error_bound, kernel_perturbation_error
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 NAMES = ("direct", "exp", "softplus", "best")
