@@ -276,11 +276,7 @@ def _notes(config: Config, units: Sequence[Unit], facts: Facts) -> list[str | No
     missing = Note("other data", f"{facts.title} was not on this machine and this preset does not download.")
     return [
         Note("data", f"{'; '.join(about)}. {'. '.join(size)}."),
-        *(
-            [Note("other data", f"{facts.title} was not on this machine and this preset does not download.")]
-            if stand_in
-            else []
-        ),
+        *([missing] if stand_in else []),
         f"Accuracies elsewhere, at full size: the paper {facts.paper['best']:.2%} (best), {facts.published}. A short run on "
         "small images is below them whatever the parameterization; what is compared is parameterizations with each other.",
         f"{config['depth']} gated blocks of width {config['width']}, {config['states']} real modes each in continuous time, "
