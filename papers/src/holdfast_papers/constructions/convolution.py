@@ -17,7 +17,7 @@ from holdfast.approximate.target import Kernel
 from holdfast.errors import ArgumentError, HoldfastError, ShapeError
 from holdfast.laws import AbstractLaw
 from holdfast.parameterizations import AbstractParameterization
-from holdfast_papers.constructions.network import Construction, parameters_of, width_of
+from holdfast_papers.constructions.network import Construction
 
 _DEFAULT: tuple[Method, ...] = ("matrix_pencil", "nonnegative")
 _ORDERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -70,16 +70,14 @@ def convolution(
     bound = float(gaps.sum())
     ok = bound <= tolerance
     shown = replace(found, rates=found.rates / dt)
-    return Construction(
+    return Construction.judged(
         layer,
         error,
         tolerance,
-        width_of(layer),
-        parameters_of(layer),
+        ok=ok,
+        advice=f"order {found.order} leaves {bound:.3g}; give a larger order or another method",
         probes=_INPUTS,
         bound=bound,
-        status="ok" if ok else "tolerance not reached",
-        notes=() if ok else (f"order {found.order} leaves {bound:.3g}; give a larger order or another method",),
         details={"kernel_error": float(gaps.max()), "sum": shown, "length": len(values), "method": found.method},
     )
 

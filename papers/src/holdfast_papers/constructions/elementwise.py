@@ -13,7 +13,7 @@ from holdfast._arguments import checked
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.nn.given import diagonal_layer
 from holdfast.parameterizations import AbstractParameterization
-from holdfast_papers.constructions.network import Chain, Construction, parameters_of, width_of
+from holdfast_papers.constructions.network import Chain, Construction
 from holdfast_papers.constructions.sigmoids import WIDEST, Function, Sigmoid, Sigmoids, fit_sigmoids, widths
 
 
@@ -59,16 +59,13 @@ def elementwise(
             break
     assert best is not None
     error, network, fit = best
-    ok = error <= tolerance
-    return Construction(
+    return Construction.judged(
         network,
         error,
         tolerance,
-        width_of(network),
-        parameters_of(network),
+        ok=error <= tolerance,
+        advice=f"{sizes[-1]} sigmoids leave an error of {error:.3g}; is f continuous?",
         probes=len(_probes(low, high, len(fit.positions))),
-        status="ok" if ok else "tolerance not reached",
-        notes=() if ok else (f"{sizes[-1]} sigmoids leave an error of {error:.3g}; is f continuous?",),
         details={"interval": (low, high), "largest_weight": float(np.abs(fit.weights).max())},
     )
 

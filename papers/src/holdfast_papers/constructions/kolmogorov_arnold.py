@@ -63,16 +63,15 @@ def kolmogorov_arnold(
     error, probes = _measure(network, stairs, evaluate, width, seed)
     modulus, spread = _modulus(evaluate, length, base**-digits, seed)
     ok = error <= tolerance
-    return Construction(
+    return Construction.judged(
         network,
         error,
         tolerance,
-        width,
-        parameters_of(network),
+        ok=ok,
+        advice="raise digits, and terms with them",
+        width=width,
         probes=probes,
         bound=modulus + length * spread / count,
-        status="ok" if ok else "tolerance not reached",
-        notes=() if ok else ("raise digits, and terms with them",),
         details={
             "digits": digits,
             "base": base,

@@ -178,6 +178,33 @@ class Construction:
     notes: tuple[str, ...] = ()
     details: dict[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def judged(
+        cls, network: nn.Module, error: float, tolerance: float, *, ok: bool, advice: str, width: int | None = None,
+        **more: Any,
+    ) -> Construction:  # fmt: skip
+        """The construction with its status, its size, and the advice where it is not "ok".
+
+        Args:
+            network: the network.
+            error: measured on it.
+            tolerance: the error that was asked for.
+            ok: whether the tolerance is reached.
+            advice: what to do otherwise.
+            width: hidden units; None counts the states of its recurrent layers.
+            more: the other fields.
+        """
+        return cls(
+            network,
+            error,
+            tolerance,
+            width_of(network) if width is None else width,
+            parameters_of(network),
+            status="ok" if ok else "tolerance not reached",
+            notes=() if ok else (advice,),
+            **more,
+        )
+
     @property
     def reached(self) -> bool:
         """Whether the measured error is within the tolerance that was asked for."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -32,8 +32,9 @@ from holdfast.stability import (
     perturbation_error,
 )
 from holdfast.stability.perturbation.kernel_error import KernelScope
-from holdfast_papers.experiments.base import Arrays, Config, Unit, split
+from holdfast_papers.experiments.base import Arrays, Config, Unit, Work, split
 from holdfast_papers.pages import Cell
+from holdfast_papers.results import Claim
 
 TARGETS: dict[str, laws.AbstractLaw] = {
     "0.9^t": laws.Exponential(-math.log(0.9)),
@@ -117,6 +118,21 @@ def exact_cost(config: Config) -> float:
     return (1.0 if config["scope"] == "all weights" else 0.3) * float(config["m"])
 
 
+def run(config: Config, work: Work) -> Arrays:
+    """One curve E_m(beta), exact or sampled as the unit's `part` says."""
+    return exact_error(config) if config["part"] == "exact" else sampled_error(config)
+
+
+def cost(config: Config) -> float:
+    """Seconds of a unit of `run`, roughly."""
+    return exact_cost(config) if config["part"] == "exact" else 0.5
+
+
+def parts(units: Iterable[Unit], part: str, *names: str) -> dict[Key, dict[int, PerturbationCurve]]:
+    """As `families`, of the units of one `part`."""
+    return families((u for u in units if u.config["part"] == part), *names)
+
+
 def exact_error(config: Config) -> Arrays:
     """E_m(beta) in the functional norm for the unit's target, m, parameterization and scope; worst case."""
     rho = TARGETS[config["target"]]
@@ -186,6 +202,36 @@ def decided(*expected: tuple[StabilityVerdict, str]) -> bool | None:
     return True if all(found == wanted for found, wanted in pairs) else None
 
 
+def claim(
+    name: str, statement: str, verdicts: Mapping[str, StabilityVerdict], expected: str, *, named: bool = False,
+    more: Mapping[str, float] | None = None, paper: Mapping[str, float] | None = None, reason: str = "",
+    essential: bool = False,
+) -> Claim:  # fmt: skip
+    """The claim that every verdict is the expected one.
+
+    Args:
+        name: of the claim.
+        statement: of the claim.
+        verdicts: by what they are of.
+        expected: "stable" or "unstable".
+        named: name the numbers by what their verdict is of.
+        more: numbers beside those of the verdicts.
+        paper: the paper's numbers.
+        reason: behind the verdicts' own reasons, where it is not met.
+        essential: as in `Claim`.
+    """
+    measured = {k: x for of, v in verdicts.items() for k, x in numbers(v, f"{of}: " if named else "").items()}
+    return Claim.decide(
+        name,
+        statement,
+        decided(*((v, expected) for v in verdicts.values())),
+        measured | dict(more or {}),
+        paper=paper,
+        otherwise=why(verdicts) + reason,
+        essential=essential,
+    )
+
+
 def why(found: Mapping[str, StabilityVerdict]) -> str:
     """The verdicts and their reasons, in words."""
     return "; ".join(f"{name}: {v.verdict}, {v.explanation}" for name, v in found.items()) + "."
@@ -228,6 +274,16 @@ def rows(found: Verdicts) -> list[Sequence[Cell]]:
     ]
 
 
+# paper and quick presets of experiments on linear RNNs
+LINEAR: Config = {
+    "widths": [4, 6, 8, 12, 16, 24, 32], "slow_widths": [12, 16, 20, 24, 32, 40],
+    "sampled_widths": [2, 3, 4, 5, 6, 8, 10, 12, 14], "smallest": 5e-4, "doublings": 20,
+    "exact_smallest": 2e-4, "exact_doublings": 13, "exact_per_doubling": 3, "draws": 10, "horizon": 100,
+}  # fmt: skip
+LINEAR_QUICK: Config = {
+    "widths": [6, 8, 11, 15], "slow_widths": [16, 20, 25, 32],
+    "exact_smallest": 4e-4, "exact_doublings": 10, "exact_per_doubling": 2,
+}  # fmt: skip
 HEADS = ("verdict", "slope of log radius in log m", "interval", "radius by m")
 
 
@@ -248,6 +304,13 @@ def panel(
         for k, (m, c) in enumerate(sorted(curves.items()))
     ]
     return Panel(title, Axis("perturbation beta", log=True), Axis("error E_m(beta)", log=True, limits=limits), lines)
+
+
+def panels(
+    shown: Families, limits: tuple[float, float], title: Callable[..., str] = lambda *key: ", ".join(map(str, key))
+) -> list[Panel]:
+    """A panel for each family, called by its key; the first has the legend."""
+    return [panel(title(*key), curves, limits, legend=k == 0) for k, (key, curves) in enumerate(shown.items())]
 
 
 def rises(curves: Mapping[int, PerturbationCurve], largest: float) -> float:

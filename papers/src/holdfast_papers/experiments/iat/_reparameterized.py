@@ -8,10 +8,11 @@ fewer than four widths of either approximate. W = Q g(M) Q' (iat, eq. 16): softp
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from holdfast.figures import Figure, Panel
 from holdfast_papers.experiments import _sums
-from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Unit, Work, split
+from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast_papers.experiments.iat import _curves, _students
 from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
@@ -27,6 +28,11 @@ MEASURES = {
 COMMON: Config = {
     **_students.PAPER, "widths": [8, 16, 32, 64], "seeds": 3, "tuned_seeds": 3, "smallest": 1e-4, "doublings": 20,
     "draws": 3, "long_steps": 1600, "long_size": 8, "trial_steps": 300,
+}  # fmt: skip
+STANDARD: Config = {"steps": 4000, "tuned_seeds": 1, "train_size": 4096}
+QUICK: Config = {
+    "steps": 150, "seeds": 1, "tuned_seeds": 0, "widths": [8, 16], "train_size": 1280, "test_size": 16, "long_steps": 400,
+    "draws": 1,
 }  # fmt: skip
 
 
@@ -183,3 +189,27 @@ def _figures(groups: dict[tuple[str, str, str], list[Unit]]) -> list[Figure]:
         ),
         Figure("learning", "Training loss: the median of the seeds, with all of them in the band.", learning),
     ]
+
+
+def experiment(number: int, title: str, activations: Sequence[str], *, standard: Config, quick: Config) -> Experiment:
+    """Figure 7 or 8 of the paper: networks with these activations, W free or with softplus on its eigenvalues.
+
+    Args:
+        number: of the figure.
+        title: of the experiment.
+        activations: of the networks.
+        standard: settings of the standard preset beside those that both figures have.
+        quick: settings of the quick preset beside those that both figures have.
+    """
+    return Experiment(
+        id=f"iat-fig{number}",
+        where=f"Figure {number}",
+        title=title,
+        summary="Networks of several widths, W free or with softplus on its eigenvalues, are trained on the functional with "
+        "memory (t+1)^-1.5, and their weights are perturbed.",
+        presets=presets(COMMON, standard={**STANDARD, **standard}, quick={**QUICK, **quick}),
+        units=partial(units, activations=activations),
+        run=run,
+        conclude=partial(conclude, activations=activations),
+        cost=cost,
+    )

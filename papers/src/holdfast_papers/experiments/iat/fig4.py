@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from holdfast.figures import Figure
 from holdfast.stability import StabilityVerdict
 from holdfast_papers.experiments import _sums
-from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
+from holdfast_papers.experiments.base import Conclusion, Config, Experiment, Unit, presets, split
 from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
@@ -27,15 +27,10 @@ def units(config: Config) -> list[Config]:
     ]
 
 
-def run(config: Config, work: Work) -> Arrays:
-    """One curve E_m(beta)."""
-    return _sums.exact_error(config) if config["part"] == "exact" else _sums.sampled_error(config)
-
-
 def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     """Both are stable on both power laws where recurrent weights move; what all weights and the paper's measure say."""
-    exact = _sums.families((u for u in units if u.config["part"] == "exact"), "target", "parameterization", "scope")
-    sampled = _sums.families((u for u in units if u.config["part"] == "sampled"), "parameterization", "scope")
+    exact = _sums.parts(units, "exact", "target", "parameterization", "scope")
+    sampled = _sums.parts(units, "sampled", "parameterization", "scope")
     found, shown = _sums.verdicts(exact), _sums.verdicts(sampled)
     recurrent = {
         key: _approximating(curves, found[key]) for key, curves in exact.items() if key[2] == "recurrent weights"
@@ -74,12 +69,12 @@ def _approximating(curves: _sums.Family, verdict: StabilityVerdict) -> _sums.Fam
 def _stable(name: str, scope: str, found: _sums.Verdicts) -> Claim:
     chosen = {target: v for (target, f, moved), v in found.items() if (f, moved) == (name, scope)}
     definition = "" if scope == "recurrent weights" else " (Def. 3.4 lets each of W, U, b and c move by up to beta)"
-    return Claim.decide(
+    return _sums.claim(
         name if scope == "recurrent weights" else f"{name}, all weights",
         f"With {name} weights linear RNNs approximate polynomial memory stably, {scope} perturbed{definition}",
-        _sums.decided(*((v, "stable") for v in chosen.values())),
-        {k: x for target, v in chosen.items() for k, x in _sums.numbers(v, f"{target}: ").items()},
-        otherwise=_sums.why(chosen),
+        chosen,
+        "stable",
+        named=True,
         essential=scope == "recurrent weights",
     )
 
@@ -91,39 +86,32 @@ def _sampled(name: str, scope: str, horizon: int, shown: _sums.Verdicts) -> Clai
         f" The read-out weights, each moved by up to beta, add to the kernel whatever the parameterization of the recurrence "
         f"is: perturbed alone they give radii of {min(alone):.2g} to {max(alone):.2g}."
     )
-    return Claim.decide(
+    return _sums.claim(
         name,
         f"In the paper's own measure, the largest error at t = 1, ..., {horizon} over random perturbations of {scope}, exp and "
         "softplus are stable",
-        _sums.decided(*((v, "stable") for v in chosen.values())),
-        {k: x for f, v in chosen.items() for k, x in _sums.numbers(v, f"{f}: ").items()},
-        otherwise=_sums.why(chosen) + (reason if scope == "all weights" else ""),
+        chosen,
+        "stable",
+        named=True,
+        reason=reason if scope == "all weights" else "",
     )
 
 
 def _figures(exact: _sums.Families, sampled: _sums.Families) -> list[Figure]:
-    first = [
-        _sums.panel(f"{f}, {target}, {scope}", curves, (1e-2, 1e3), legend=k == 0)
-        for k, ((target, f, scope), curves) in enumerate(exact.items())
-    ]
-    second = [
-        _sums.panel(f"{f}, {scope}", curves, (1e-4, 1e3), legend=k == 0)
-        for k, ((f, scope), curves) in enumerate(sampled.items())
-    ]
     return [
         Figure(
             "functional-norm",
             "Worst-case error against the size of the perturbation. Recurrent weights: the curves of all widths are flat, turn "
             "up at the same beta and do not cross before: wider models are better. All weights: a wider model rises earlier, "
             "by the weight of its slowest mode.",
-            first,
+            _sums.panels(exact, (1e-2, 1e3), lambda target, f, scope: f"{f}, {target}, {scope}"),
         ),
         Figure(
             "sampled",
             f"The paper's picture for {TARGET}: largest error at t = 1, ..., 100 over random perturbations. No curve blows "
             "up at a small beta. Recurrent weights alone: wider models stay better. With the read-out: every width rises in "
             "proportion to beta, wider ones a little more.",
-            second,
+            _sums.panels(sampled, (1e-4, 1e3)),
         ),
     ]
 
@@ -134,21 +122,10 @@ EXPERIMENT = Experiment(
     title="Reparameterized linear RNNs approximate polynomial memory stably",
     summary="Sums of m exponentials fitted to power laws, their rates held by exp or softplus weights, and the perturbation "
     "error E_m(beta): exact in the functional norm, and sampled as in the paper.",
-    presets=presets(
-        {
-            "widths": [4, 6, 8, 12, 16, 24, 32], "slow_widths": [12, 16, 20, 24, 32, 40],
-            "sampled_widths": [2, 3, 4, 5, 6, 8, 10, 12, 14], "smallest": 5e-4, "doublings": 20,
-            "exact_smallest": 2e-4, "exact_doublings": 13, "exact_per_doubling": 3,
-            "draws": 10, "horizon": 100,
-        },
-        quick={
-            "widths": [6, 8, 11, 15], "slow_widths": [16, 20, 25, 32],
-            "exact_smallest": 4e-4, "exact_doublings": 10, "exact_per_doubling": 2,
-        },
-    ),
+    presets=presets(_sums.LINEAR, quick=_sums.LINEAR_QUICK),
     units=units,
-    run=run,
+    run=_sums.run,
     conclude=conclude,
-    cost=lambda config: _sums.exact_cost(config) if config["part"] == "exact" else 0.5,
+    cost=_sums.cost,
     version=2,
-)  # fmt: skip
+)

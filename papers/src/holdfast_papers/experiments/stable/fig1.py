@@ -97,7 +97,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     curves = _sums.families(narrow, "model", "scope")
     plain = [u for u in sequences if (u.config["model"], u.config["scope"]) == ("direct", RECURRENT)]
     beyond = _sums.families(plain, "model", "scope")
-    exact = _sums.families((u for u in units if u.config["part"] == "exact"), "parameterization", "scope")
+    exact = _sums.parts(units, "exact", "parameterization", "scope")
     shown, found = _sums.verdicts(curves), _sums.verdicts(exact)
     claims = [
         *(_exact_claim(name, scope, v) for (name, scope), v in found.items()),
@@ -134,38 +134,33 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
 
 def _exact_claim(name: str, scope: str, verdict: StabilityVerdict) -> Claim:
     how = "cannot approximate" if EXPECTED[name] == "unstable" else "approximates"
-    return Claim.decide(
+    return _sums.claim(
         name if scope == RECURRENT else f"{name}, all weights",
         f"{NAMES[name]} {how} the target stably in the functional norm, {scope} perturbed: the verdict is {EXPECTED[name]}",
-        _sums.decided((verdict, EXPECTED[name])),
-        _sums.numbers(verdict),
-        otherwise=_sums.why({NAMES[name]: verdict})
-        + (" A mode of rate r turns a change beta of its read-out weight into beta / r." if scope == ALL else ""),
+        {NAMES[name]: verdict},
+        EXPECTED[name],
+        reason=" A mode of rate r turns a change beta of its read-out weight into beta / r." if scope == ALL else "",
         essential=scope == RECURRENT,
     )
 
 
 def _sequence_claim(name: str, scope: str, shown: _sums.Verdicts, length: int) -> Claim:
-    verdict = shown[name, scope]
-    return Claim.decide(
+    return _sums.claim(
         f"paper's measure, {name}" if scope == RECURRENT else f"paper's measure, {name}, all weights",
         f"In the paper's own measure, sequences of {length} steps and random draws, {NAMES[name]} with {scope} perturbed is "
         f"{EXPECTED[name]}",
-        _sums.decided((verdict, EXPECTED[name])),
-        _sums.numbers(verdict),
-        otherwise=_sums.why({NAMES[name]: verdict}),
+        {NAMES[name]: shown[name, scope]},
+        EXPECTED[name],
         essential=name == "s4" and scope == RECURRENT,
     )
 
 
 def _relative(shown: _sums.Verdicts) -> Claim:
-    verdict = shown["s4", RELATIVE]
-    return Claim.decide(
+    return _sums.claim(
         "paper's measure, s4, relative frequencies",
         "S4 is stable too where its frequencies move by a share of their size, with decay rates and step",
-        _sums.decided((verdict, "stable")),
-        _sums.numbers(verdict),
-        otherwise=_sums.why({"S4": verdict}),
+        {"S4": shown["s4", RELATIVE]},
+        "stable",
     )
 
 
@@ -195,10 +190,6 @@ def _figures(curves: _sums.Families, exact: _sums.Families) -> list[Figure]:
             for k, (name, family) in enumerate(families.items())
         ]
 
-    functional = [
-        _sums.panel(f"{NAMES[f]}, {scope}", family, (1e-1, 1e3), legend=k == 0)
-        for k, ((f, scope), family) in enumerate(exact.items())
-    ]
     return [
         Figure(
             "recurrent-weights",
@@ -224,7 +215,7 @@ def _figures(curves: _sums.Families, exact: _sums.Families) -> list[Figure]:
             "functional-norm",
             "Worst case over all times. Direct: errors are infinite from the slowest rate on (triangles). Softplus: all widths "
             "turn up at the same beta; with the read-out, wider ones earlier.",
-            functional,
+            _sums.panels(exact, (1e-1, 1e3), lambda f, scope: f"{NAMES[f]}, {scope}"),
         ),
     ]
 
