@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from holdfast_papers.results import Result
 
 STORE = Path("results")
-SHOWN = 5  # failures told again at the end
+MAX_FAILURES_SHOWN = 5  # failures told again at the end
 
 
 def command(
@@ -172,9 +172,12 @@ def _print(results: list[Result], failures: list[Failure], moves: list[Move], pa
     print_claims(results)
     for move in moves:
         typer.echo(visible(f"{'MOVED' if move.serious else 'note '}  {move.experiment}: {move.text}"))
-    for failure in failures[:SHOWN]:
+    for failure in failures[:MAX_FAILURES_SHOWN]:
         typer.echo(
             visible(f"FAILED  {failure.task.label}: {failure.text}\n        traceback: {failure.file}"), err=True
         )
-    if len(failures) > SHOWN:
-        typer.echo(visible(f"FAILED  and {len(failures) - SHOWN} more units: see {failures[0].file.parent}"), err=True)
+    if len(failures) > MAX_FAILURES_SHOWN:
+        typer.echo(
+            visible(f"FAILED  and {len(failures) - MAX_FAILURES_SHOWN} more units: see {failures[0].file.parent}"),
+            err=True,
+        )

@@ -54,7 +54,7 @@ def convolution(
     """
     values = _samples(rho, length, dt)
     if not tolerance > 0:
-        raise ArgumentError(f"tolerance must be above 0, came {tolerance!r}")
+        raise ArgumentError(f"tolerance must be above 0, got {tolerance!r}")
     positive(order=order)
     best = _search(values, _ORDERS if order is None else (order,), method, tolerance)
     if order is None and method is None and (best is None or best[0] > tolerance):
@@ -84,10 +84,10 @@ def convolution(
 
 def _samples(rho: Kernel, length: int | None, dt: float) -> np.ndarray:
     if not (math.isfinite(dt) and dt > 0):
-        raise ArgumentError(f"dt must be a finite number above 0, came {dt!r}")
+        raise ArgumentError(f"dt must be a finite number above 0, got {dt!r}")
     if callable(rho) or isinstance(rho, AbstractLaw):
         if length is None or length < 2:
-            raise ArgumentError(f"a law or a function needs the length of the convolution, 2 or more; came {length!r}")
+            raise ArgumentError(f"a law or a function needs the length of the convolution, 2 or more; got {length!r}")
         times = np.arange(length, dtype=np.float64) * dt
         try:
             return _checked(np.asarray(rho(times), dtype=np.float64))
@@ -96,13 +96,13 @@ def _samples(rho: Kernel, length: int | None, dt: float) -> np.ndarray:
     plain: Any = rho.detach().cpu().double().numpy() if isinstance(rho, torch.Tensor) else rho
     values = _checked(np.asarray(plain, dtype=np.float64))
     if length is not None and length != len(values):
-        raise ArgumentError(f"length = {length} but {len(values)} samples of rho came; leave length out")
+        raise ArgumentError(f"length = {length} but {len(values)} samples of rho were given; leave length out")
     return values
 
 
 def _checked(values: np.ndarray) -> np.ndarray:
     if values.ndim != 1 or len(values) < 2:
-        raise ShapeError(f"rho must be a row of 2 or more numbers, came {values.shape}")
+        raise ShapeError(f"rho must be a row of 2 or more numbers, got {values.shape}")
     bad = int((~np.isfinite(values)).sum())
     if bad:
         raise ArgumentError(f"{bad} of the {len(values)} values of rho are NaN or infinite")

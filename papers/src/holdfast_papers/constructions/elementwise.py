@@ -72,13 +72,13 @@ def elementwise(
 
 def _check(low: float, high: float, tolerance: float, width: int | None, activation: str) -> None:
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise ArgumentError(f"the interval needs finite ends low < high, came [{low!r}, {high!r}]")
+        raise ArgumentError(f"the interval needs finite ends low < high, got [{low!r}, {high!r}]")
     if not tolerance > 0:
-        raise ArgumentError(f"tolerance must be above 0, came {tolerance!r}")
+        raise ArgumentError(f"tolerance must be above 0, got {tolerance!r}")
     if activation not in ("tanh", "sigmoid"):
         raise unknown_name("sigmoidal activation", activation, ("tanh", "sigmoid"))
     if width is not None and not 4 <= width <= WIDEST:
-        raise ArgumentError(f"width must be between 4 and {WIDEST}, came {width}")
+        raise ArgumentError(f"width must be between 4 and {WIDEST}, got {width}")
 
 
 def _checked(f: Callable[[Any], Any]) -> Function:

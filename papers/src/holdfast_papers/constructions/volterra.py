@@ -56,7 +56,7 @@ def volterra(
     if product not in ("exact", "network"):
         raise unknown_name("product", product, ("exact", "network"))
     if not (tolerance > 0 and amplitude > 0):
-        raise ArgumentError(f"tolerance and amplitude must be above 0, came {tolerance!r}, {amplitude!r}")
+        raise ArgumentError(f"tolerance and amplitude must be above 0, got {tolerance!r}, {amplitude!r}")
     series = Series.read(kernels, length)
     budget = tolerance * (0.5 if product == "exact" else 0.4)
     modes, spent = _find_modes(series, amplitude, budget)

@@ -43,7 +43,7 @@ class Store:
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         if os.fspath(root) == "":
-            raise ArgumentError("a store is a folder; came an empty text")
+            raise ArgumentError("a store is a folder; got an empty text")
         self.root = Path(root).absolute()  # tasks travel to processes with other current folders
 
     def unit(self, experiment: str, identity: str) -> Path:

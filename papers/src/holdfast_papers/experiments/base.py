@@ -161,7 +161,7 @@ class Experiment:
             if not re.fullmatch(rf"({'|'.join(PAPERS)}|own)-[a-z0-9]+", name):
                 raise ArgumentError(
                     f"an experiment's {what} is a paper and a name, like 'iat-fig1' (papers: {', '.join(PAPERS)}; 'own' "
-                    f"for an experiment of no paper); came {name!r}"
+                    f"for an experiment of no paper); got {name!r}"
                 )
         missing = [p for p in PRESETS if p not in self.presets]
         if missing:

@@ -42,7 +42,7 @@ def conclude(experiment: Experiment, preset: str, config: Config, units: Sequenc
     for kind, items in (("claims", drawn.claims), ("figures", drawn.figures)):
         names = [item.name for item in items]
         if len(set(names)) < len(names):
-            raise ArgumentError(f"{experiment.id}: {kind} need names of their own, came {names}")
+            raise ArgumentError(f"{experiment.id}: {kind} need names of their own, got {names}")
     with _named(f"{experiment.id}: the conclusion"):
         check_names(drawn.arrays)
     page = Page(

@@ -63,7 +63,7 @@ class Reconstruction:
 
     def _check(self, true: Tensor) -> None:
         if true.shape != self.values.shape:
-            raise ShapeError(f"expected the true inputs in shape {tuple(self.values.shape)}, came {tuple(true.shape)}")
+            raise ShapeError(f"expected the true inputs in shape {tuple(self.values.shape)}, got {tuple(true.shape)}")
 
 
 @checked
@@ -90,7 +90,7 @@ def decoder(
     if basis is None:
         return make_decoder(V, form=form, cut=cut, ridge=ridge)
     if basis.ndim != 2 or len(basis) != V.shape[1]:
-        raise ShapeError(f"expected a basis of shape ({V.shape[1]}, functions), came {tuple(basis.shape)}")
+        raise ShapeError(f"expected a basis of shape ({V.shape[1]}, functions), got {tuple(basis.shape)}")
     psi = basis.double()
     omega = torch.complex(V.real @ psi, V.imag @ psi)
     return make_decoder(omega, form=form, cut=cut, ridge=ridge)
@@ -127,7 +127,7 @@ def inputs(
     if states.shape[-1] != lam.size:
         raise ShapeError(
             f"eigenvalues {lam.shape} need states of {dimensions} blocks of {modes}, {lam.size} in all, "
-            f"came {tuple(states.shape)}"
+            f"got {tuple(states.shape)}"
         )
     parts = []
     for j, block in enumerate(states.split(modes, dim=-1)):
@@ -185,10 +185,10 @@ def _read_basis(basis: str | Tensor, length: int | None, functions: int | None, 
             raise ArgumentError("length and functions go with a basis by name; a matrix has its own")
         if basis.ndim != dims + 1:
             wanted = "(length, functions)" if dims == 1 else "(dimensions, length, functions)"
-            raise ShapeError(f"expected a basis of shape {wanted} for these eigenvalues, came {tuple(basis.shape)}")
+            raise ShapeError(f"expected a basis of shape {wanted} for these eigenvalues, got {tuple(basis.shape)}")
         return basis.double()
     if basis not in ("haar", "fourier"):
-        raise ArgumentError(f"basis must be 'haar', 'fourier' or a matrix, came {basis!r}")
+        raise ArgumentError(f"basis must be 'haar', 'fourier' or a matrix, got {basis!r}")
     if length is None or functions is None:
         raise ArgumentError(f"the {basis} basis needs length and functions")
     if dims != 1:
@@ -201,7 +201,7 @@ def _block_decoder(
 ) -> Decoder:
     """Omega is V_j Psi_j one under another: the block-diagonal V never needs to be formed."""
     if psi.shape[0] != shape[0]:
-        raise ShapeError(f"expected a basis for {shape[0]} dimensions, came {tuple(psi.shape)}")
+        raise ShapeError(f"expected a basis for {shape[0]} dimensions, got {tuple(psi.shape)}")
     omegas = []
     for j in range(shape[0]):
         V = vandermonde(eigenvalues[j], psi.shape[1])
@@ -223,7 +223,7 @@ def interpolated(maps: Callable[[int], Tensor], time: float) -> Tensor:
     """
     if not 0 <= time < 2**53:
         raise ArgumentError(
-            f"time must be a number from 0 to 2^53, where floats tell whole numbers apart, came {time!r}"
+            f"time must be a number from 0 to 2^53, where floats tell whole numbers apart, got {time!r}"
         )
     before = math.floor(time)
     share = time - before

@@ -31,7 +31,7 @@ _SCRIPT = re.compile(
 _SIGN = re.compile(r"<=|>=|->|!=|(?<![\w.])inf(?!\w)")
 _GREEK = re.compile(rf"(?<![\w.])({_LETTER})(\d?)(?!\w)")
 _TOKEN = re.compile(rf"\d+(?:\.\d+)?|(?:{_LETTER})(?![a-z])|[A-Za-z]+|<=|>=|->|!=|\S")
-LONGEST = 24  # characters around formulas that a phone's line has room for in one piece
+MAX_UNBROKEN = 24  # characters around formulas that a phone's line has room for in one piece
 CLOSING = {"(": ")", "{": "}", "[": "]", "|": "|"}
 
 
@@ -60,7 +60,7 @@ def _prose(text: str) -> str:
     for space, group in itertools.groupby(atoms, key=lambda atom: isinstance(atom, str) and atom.isspace()):
         word = [*group]
         inner = "".join(_mathml(atom) if isinstance(atom, Scripts) else html.escape(atom) for atom in word)
-        whole = not space and len(word) > 1 and sum(len(atom) for atom in word if isinstance(atom, str)) <= LONGEST
+        whole = not space and len(word) > 1 and sum(len(atom) for atom in word if isinstance(atom, str)) <= MAX_UNBROKEN
         made.append(f'<span class="formula">{inner}</span>' if whole else inner)
     return "".join(made)
 

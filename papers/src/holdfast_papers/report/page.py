@@ -27,10 +27,10 @@ from holdfast_papers.experiments.registry import get, ids
 from holdfast_papers.pages import Note
 from holdfast_papers.papers import PAPERS, SHORT_TITLES
 from holdfast_papers.report.collect import Saved, find_conclusions, load_conclusions
-from holdfast_papers.report.folder import INDEX, MOST, description, locked, replace_files
+from holdfast_papers.report.folder import INDEX, MAX_BYTES, description, locked, replace_files
 from holdfast_papers.report.mathematics import typeset
 from holdfast_papers.report.printed import PRINTED
-from holdfast_papers.report.story import STORIES, WORDS
+from holdfast_papers.report.story import GLOSSARY, STORIES
 from holdfast_papers.report.traces import figure_data
 from holdfast_papers.report.words import number, sentences, shown
 from holdfast_papers.results import MANIFEST, Result
@@ -40,7 +40,10 @@ if TYPE_CHECKING:
 
 TITLES = {**PAPERS, "own": "Experiments of your own"}
 MARKS = {"met": "✓", "not met": "✗", "undecided": "?"}
-LONGEST, MOST_TABLES = 24, 3  # rows of a table, and tables of a section, that are shown without being asked for
+MAX_ROWS_SHOWN, MAX_TABLES_SHOWN = (
+    24,
+    3,
+)  # rows of a table, and tables of a section, that are shown without being asked for
 
 
 def write_page(
@@ -97,7 +100,7 @@ def _is_current(out: Path, fingerprint: str) -> bool:
     if described is None or described["damage"]:
         return False
     try:
-        return f'content="{fingerprint}"'.encode() in read_regular(out / INDEX, MOST)[:2000]
+        return f'content="{fingerprint}"'.encode() in read_regular(out / INDEX, MAX_BYTES)[:2000]
     except DamagedResultError:
         return False
 
@@ -200,9 +203,9 @@ def _render(
         .render(
             papers=papers,
             missing=missing,
-            words=WORDS,
-            longest=LONGEST,
-            most=MOST_TABLES,
+            words=GLOSSARY,
+            longest=MAX_ROWS_SHOWN,
+            most=MAX_TABLES_SHOWN,
             count=_count(sections),
             experiments=len(sections),
             presets=sorted({s["page"].preset for s in sections}),
@@ -256,7 +259,7 @@ def _fingerprint(conclusions: Mapping[str, Path]) -> str:
     digest = hashlib.sha256()
     for folder in conclusions.values():
         try:
-            digest.update(read_regular(folder / MANIFEST, MOST))
+            digest.update(read_regular(folder / MANIFEST, MAX_BYTES))
         except DamagedResultError as error:
             digest.update(str(error).encode("utf-8", "backslashreplace"))
     digest.update(" ".join(ids()).encode())  # those that are not there yet are listed

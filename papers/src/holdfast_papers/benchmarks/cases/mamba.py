@@ -28,7 +28,7 @@ LOOP_STEPS = 512  # the length up to which that loop is timed
 NEEDED = ("transformers",)
 WEIGHTS = {"in": (4 * HIDDEN, HIDDEN), "scan": (RANK + 2 * STATES, 2 * HIDDEN), "dt": (2 * HIDDEN, RANK),
            "out": (HIDDEN, 2 * HIDDEN)}  # fmt: skip
-MOST = 6 << 30  # bytes that a training step of 24 layers over 1,024 steps may take
+MAX_STEP_BYTES = 6 << 30  # bytes that a training step of 24 layers over 1,024 steps may take
 LAYERS = 24
 VOCABULARY = 50280
 
@@ -208,7 +208,7 @@ KERNELS = (
         "the layer as it was, beside ten times what the accelerated one states",
     ),
     _kernel(
-        "mamba-24-layers", _whole_model, (1, 1024, HIDDEN, STATES), lambda shape: MOST,
+        "mamba-24-layers", _whole_model, (1, 1024, HIDDEN, STATES), lambda shape: MAX_STEP_BYTES,
         "the bound for a training step of 24 layers of hidden size 768: 6 GiB",
     ),
 )  # fmt: skip

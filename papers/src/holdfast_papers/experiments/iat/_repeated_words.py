@@ -15,7 +15,7 @@ from holdfast_papers.pages import Note, Table
 
 EARLY, LATE, LAST = 2, 20, 39  # copies between which memory is compared; the claims are about the first two
 SEEDS = 3  # fewer decide nothing
-LEAST = 0.7  # test accuracy below which a model decides nothing
+MIN_ACCURACY = 0.7  # test accuracy below which a model decides nothing
 NOT_AT_HAND = Note(
     "other data",
     "IMDB's reviews and a fine-tuned BERT, which the paper used, are not at hand: the sentences are those of the sentence "
@@ -71,11 +71,11 @@ def undecided(units: Sequence[Unit], found: Sequence[Judged]) -> str:
     """Why nothing can be decided; empty where it can."""
     if any(u.config["sentences"] != "polarity" for u in units):
         return MADE_UP
-    weak = sorted({j.model for j in found if j.accuracy < LEAST})
+    weak = sorted({j.model for j in found if j.accuracy < MIN_ACCURACY})
     counts = Counter(j.model for j in found)
     if min(counts.values()) < SEEDS:
         return "Fewer than three seeds are too few to decide."
-    return f"Test accuracy below {LEAST:.0%}: {', '.join(weak)}." if weak else ""
+    return f"Test accuracy below {MIN_ACCURACY:.0%}: {', '.join(weak)}." if weak else ""
 
 
 def notes(units: Sequence[Unit]) -> list[str | Note]:

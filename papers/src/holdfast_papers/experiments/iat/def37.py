@@ -19,7 +19,7 @@ from holdfast_papers.results import Claim
 
 RHO, FASTEST = laws.PowerLaw(1.5), 4.0
 METRICS = ("sup", "sobolev")
-NAMES = ("direct", "best")
+PARAMETERIZATIONS = ("direct", "best")
 LEVEL = 0.25  # of the target's own norm
 SHRINKS = -0.2  # slope of log radius in log m below which a radius shrinks
 
@@ -27,7 +27,7 @@ SHRINKS = -0.2  # slope of log radius in log m below which a radius shrinks
 def units(config: Config) -> list[Config]:
     """One a metric, parameterization and width."""
     shared = {key: config[key] for key in ("length", "points", "signs")}
-    return split(shared, metric=METRICS, parameterization=NAMES, m=config["widths"])
+    return split(shared, metric=METRICS, parameterization=PARAMETERIZATIONS, m=config["widths"])
 
 
 def run(config: Config, work: Work) -> Arrays:
@@ -83,9 +83,11 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     taking = all(float(a["centre"]) <= LEVEL / 2 * float(a["norm"]) for a in found.values())
     slope = {
         (k, f): float(np.polyfit(np.log(widths), np.log([radius[k, f, m] for m in widths]), 1)[0])
-        for k in METRICS for f in NAMES
+        for k in METRICS for f in PARAMETERIZATIONS
     }  # fmt: skip
-    pairs = [(found["sobolev", f, m]["errors"], found["sup", f, m]["errors"]) for f in NAMES for m in widths]
+    pairs = [
+        (found["sobolev", f, m]["errors"], found["sup", f, m]["errors"]) for f in PARAMETERIZATIONS for m in widths
+    ]
     least = min(float((a[np.isfinite(a)] / b[np.isfinite(a)]).min()) for a, b in pairs)
     claims = [
         Claim.decide(
@@ -123,7 +125,7 @@ def _radius(a: Arrays) -> float:
 def _figure(config: Config, found: dict[tuple[str, str, int], Arrays]) -> Figure:
     panels = []
     for k in METRICS:
-        for f in NAMES:
+        for f in PARAMETERIZATIONS:
             lines = []
             for c, m in enumerate(config["widths"]):
                 a = found[k, f, m]

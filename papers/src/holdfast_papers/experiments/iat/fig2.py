@@ -68,7 +68,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         "What was found: a few random draws meet the less of the worst case the more weights there are, so that radii grow "
         "with m by themselves. By gradient ascent on such students they do not, and on 1600 steps they shrink. The slow rates "
         "are those of the start: training does not bring them about in students that start without them. "
-        + _students.SHOWN.format("iat-fig2"),
+        + _students.WHERE_SHOWN.format("iat-fig2"),
     ]
     claims = [_approximated(units), *_unstable(found)]
     return Conclusion(claims, _figures(units), tables, notes)

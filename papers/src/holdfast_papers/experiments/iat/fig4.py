@@ -11,9 +11,9 @@ from holdfast_papers.experiments.base import Conclusion, Config, Experiment, Uni
 from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
-NAMES = ("exp", "softplus")
+PARAMETERIZATIONS = ("exp", "softplus")
 TARGET = "(t+1)^-1.1"  # the paper's; the other power law is added because its errors fall faster
-SMALL = 0.1  # perturbations up to which a wider model is to be the better one
+MAX_BETA = 0.1  # perturbations up to which a wider model is to be the better one
 
 
 def units(config: Config) -> list[Config]:
@@ -21,9 +21,9 @@ def units(config: Config) -> list[Config]:
     sampled = {name: config[name] for name in ("smallest", "doublings", "draws", "horizon")}
     sampled |= {"part": "sampled", "target": TARGET, "fit": "bounded"}
     return [
-        *_sums.exact_units(config, _sums.POWERS, NAMES, ["recurrent weights"]),
-        *_sums.exact_units(config, ["(t+1)^-1.5"], NAMES, ["all weights"]),
-        *split(sampled, parameterization=NAMES, scope=_sums.SCOPES, m=config["sampled_widths"]),
+        *_sums.exact_units(config, _sums.POWERS, PARAMETERIZATIONS, ["recurrent weights"]),
+        *_sums.exact_units(config, ["(t+1)^-1.5"], PARAMETERIZATIONS, ["all weights"]),
+        *split(sampled, parameterization=PARAMETERIZATIONS, scope=_sums.SCOPES, m=config["sampled_widths"]),
     ]
 
 
@@ -35,12 +35,12 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     recurrent = {
         key: _approximating(curves, found[key]) for key, curves in exact.items() if key[2] == "recurrent weights"
     }
-    rise = {key: _sums.rises(curves, SMALL) for key, curves in recurrent.items() if len(curves) > 1}
+    rise = {key: _sums.rises(curves, MAX_BETA) for key, curves in recurrent.items() if len(curves) > 1}
     claims = [
-        *(_stable(name, scope, found) for scope in _sums.KERNEL_SCOPES for name in NAMES),
+        *(_stable(name, scope, found) for scope in _sums.KERNEL_SCOPES for name in PARAMETERIZATIONS),
         Claim.decide(
             "continuous",
-            f"At every beta up to {SMALL:g} the error falls as m grows, so that its limit is continuous at 0",
+            f"At every beta up to {MAX_BETA:g} the error falls as m grows, so that its limit is continuous at 0",
             max(rise.values()) < 1 if rise else None,
             {f"largest E of a wider model / of the next narrower, {f}, {t}": r for (t, f, _), r in rise.items()},
             otherwise="Some wider model has a larger error at a small perturbation.",
@@ -80,8 +80,8 @@ def _stable(name: str, scope: str, found: _sums.Verdicts) -> Claim:
 
 
 def _sampled(name: str, scope: str, horizon: int, shown: _sums.Verdicts) -> Claim:
-    chosen = {f: shown[f, scope] for f in NAMES}
-    alone = [r for f in NAMES for r in shown[f, "read-out"].radii]
+    chosen = {f: shown[f, scope] for f in PARAMETERIZATIONS}
+    alone = [r for f in PARAMETERIZATIONS for r in shown[f, "read-out"].radii]
     reason = (
         f" The read-out weights, each moved by up to beta, add to the kernel whatever the parameterization of the recurrence "
         f"is: perturbed alone they give radii of {min(alone):.2g} to {max(alone):.2g}."

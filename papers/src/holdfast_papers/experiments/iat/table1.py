@@ -25,13 +25,13 @@ from holdfast_papers.pages import Note, Table
 from holdfast_papers.results import Claim
 
 STABLE = ("softplus", "exp", "inverse")
-NAMES = (*STABLE, "direct")
+PARAMETERIZATIONS = (*STABLE, "direct")
 HELD = "clip"  # direct weights held inside the boundary: not in the paper, to see what direct gains beyond it
 PAPER, CHOSEN = "the paper's rate", "the chosen rate"
 PAPERS_LOSS = {"softplus": 0.8903, "exp": 0.9028, "inverse": 0.9082, "direct": 0.9177}
 PAPERS_ACCURACY = {"softplus": 71.36, "exp": 70.55, "inverse": 70.77, "direct": 68.47}
 TRAINS = 0.9  # of log 10, the loss of a guess: above it a model has not trained
-ENOUGH = 8 / 9  # of the stable runs
+REQUIRED_SHARE = 8 / 9  # of the stable runs
 SEEDS = 3
 MODES = ("ratio.max", "moved", "beyond", "margin.start", "margin.end")
 Runs = Mapping[tuple[str, str, int], Arrays]
@@ -62,8 +62,10 @@ def units(config: Config) -> list[Config]:
     """One run a parameterization, seed and way to set the recurrent rate."""
     shared = {**drop(config, "seeds", "rates", "download"), "images": _digits.source(config)}
     return [
-        *split({**shared, "rates": [config["lr"]], "short": 0}, f=[*NAMES, HELD], seed=range(config["seeds"])),
-        *split({**shared, "rates": config["rates"]}, f=NAMES, seed=range(config["seeds"])),
+        *split(
+            {**shared, "rates": [config["lr"]], "short": 0}, f=[*PARAMETERIZATIONS, HELD], seed=range(config["seeds"])
+        ),
+        *split({**shared, "rates": config["rates"]}, f=PARAMETERIZATIONS, seed=range(config["seeds"])),
     ]
 
 
@@ -148,7 +150,7 @@ def _sooner(runs: Runs, column: str, seeds: range) -> Claim:
         column,
         f"At {column} the stable parameterizations reach direct's final validation loss in fewer steps than direct, in "
         "at least 8 of 9 runs",
-        sum(won.values()) >= ENOUGH * total if trained and len(seeds) >= SEEDS else None,
+        sum(won.values()) >= REQUIRED_SHARE * total if trained and len(seeds) >= SEEDS else None,
         {
             "runs that are sooner": sum(won.values()), "runs": total, **{f"sooner, {f}": n for f, n in won.items()},
             "share of direct's modes that grow at the end": beyond,
@@ -162,7 +164,7 @@ def _sooner(runs: Runs, column: str, seeds: range) -> Claim:
 
 
 def _better(runs: Runs, seeds: range) -> Claim:
-    loss = {f: float(np.mean([_runs.kept(runs[PAPER, f, s], "test.loss") for s in seeds])) for f in NAMES}
+    loss = {f: float(np.mean([_runs.kept(runs[PAPER, f, s], "test.loss") for s in seeds])) for f in PARAMETERIZATIONS}
     return Claim.decide(
         "test loss",
         "Every stable parameterization ends with a test loss below direct's, in the mean over the seeds",
@@ -188,7 +190,7 @@ def _beyond(runs: Runs, seeds: range) -> Claim:
 def _table(runs: Runs, seeds: range) -> Table:
     rows = []
     for column in (PAPER, CHOSEN):
-        for f in [*NAMES, HELD] if column == PAPER else NAMES:
+        for f in [*PARAMETERIZATIONS, HELD] if column == PAPER else PARAMETERIZATIONS:
             found = [runs[column, f, s] for s in seeds]
             done = [a for a in found if not _runs.failed(a)]
             loss, accuracy = ([float(a[f"test.{k}"]) for a in done] for k in ("loss", "accuracy"))
@@ -219,7 +221,7 @@ def _curves(runs: Runs, seeds: range) -> Figure:
     panels = []
     for column in (PAPER, CHOSEN):
         lines = []
-        for k, f in enumerate([*NAMES, HELD] if column == PAPER else NAMES):
+        for k, f in enumerate([*PARAMETERIZATIONS, HELD] if column == PAPER else PARAMETERIZATIONS):
             found = [runs[column, f, s] for s in seeds]
             count = min(len(a["valid.curve"]) for a in found)
             values = np.array([a["valid.curve"][:count] for a in found])

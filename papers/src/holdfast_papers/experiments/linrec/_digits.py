@@ -19,7 +19,7 @@ from holdfast_papers.pages import Note
 
 Source = Literal["mnist", "digits"]
 SIDE = 28
-SHOWN = 4  # images in a mosaic
+MOSAIC_IMAGES = 4  # images in a mosaic
 LENGTH = SIDE * SIDE
 KNOWN, NEIGHBOURS = 10_000, 5
 

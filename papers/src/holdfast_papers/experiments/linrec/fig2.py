@@ -30,7 +30,7 @@ def run(config: Config, work: Work) -> Arrays:
     images = _digits.sequences(config["images"], config["count"])
     lam = reconstruct.ring_eigenvalues(config["modes"], config["r_min"], seed=config["seed"])
     reader = _digits.Reader.of(config["images"], config["count"])
-    shown = _digits.SHOWN if config["seed"] == 0 else 0
+    shown = _digits.MOSAIC_IMAGES if config["seed"] == 0 else 0
     arrays = {"original": images[:shown].numpy(), "read": np.array(reader.share_read(images))}
     for form in work.steps(("complex", "real"), "inverses"):
         found = rebuild(images, lam, form, shown, reader.share_read)

@@ -27,11 +27,11 @@ def run(config: Config, work: Work) -> Arrays:
     """Rebuilt images, and what aliasing says they must be."""
     images = _digits.sequences(config["images"], config["count"])
     lam = reconstruct.roots_of_unity(config["modes"])
-    arrays = rebuild(images, lam, "complex", _digits.SHOWN)
+    arrays = rebuild(images, lam, "complex", _digits.MOSAIC_IMAGES)
     aliased = _aliased(images.numpy(), config["modes"])
     whole = reconstruct.decoder(lam, images.shape[1])(reconstruct.encode(images, lam)).numpy()
     gap = np.linalg.norm(whole - aliased) / np.linalg.norm(images.numpy())
-    return {**arrays, "original": images[: _digits.SHOWN].numpy(), "alias_gap": np.array(gap)}
+    return {**arrays, "original": images[: _digits.MOSAIC_IMAGES].numpy(), "alias_gap": np.array(gap)}
 
 
 def _aliased(images: np.ndarray, modes: int) -> np.ndarray:

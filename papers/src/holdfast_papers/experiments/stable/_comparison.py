@@ -21,7 +21,7 @@ from holdfast_papers.experiments._training import trained
 from holdfast_papers.experiments.base import Arrays, Config, Unit, Work
 from holdfast_papers.pages import Table
 
-NAMES = ("best", "exp", "softplus", "clip", "direct")
+PARAMETERIZATIONS = ("best", "exp", "softplus", "clip", "direct")
 SEEDS = 3  # fewer decide nothing
 Trials = Mapping[tuple[str, float], Sequence[Unit]]  # by parameterization and share of the learning rate
 HEADS = (
@@ -91,7 +91,7 @@ def chosen(found: Trials, name: str) -> float:
 
 def columns(found: Trials) -> dict[str, dict[str, Sequence[Unit]]]:
     """Both columns: the runs of each parameterization at the rate of the other weights, and at its best rate."""
-    names = [name for name in NAMES if any(name == other for other, _ in found)]
+    names = [name for name in PARAMETERIZATIONS if any(name == other for other, _ in found)]
     tuned = {name: found[name, chosen(found, name)] for name in names}
     return {"same rate": {name: found[name, 1.0] for name in names}, "best rate": tuned}
 
@@ -133,7 +133,7 @@ def said(shown: Mapping[str, Sequence[Unit]]) -> str:
 def accuracy_panel(title: str, found: Trials) -> Panel:
     """Test accuracy by the recurrent rate, one line for each parameterization; every run is a point."""
     layers: list[Line | Points] = []
-    for k, name in enumerate(NAMES):
+    for k, name in enumerate(PARAMETERIZATIONS):
         shares = sorted(share for other, share in found if other == name)
         if not shares:
             continue
@@ -173,4 +173,4 @@ def settings_of(config: Config) -> dict[str, Any]:
 
 
 def _ordered(found: Trials) -> list[tuple[tuple[str, float], Sequence[Unit]]]:
-    return sorted(found.items(), key=lambda item: (NAMES.index(item[0][0]), item[0][1]))
+    return sorted(found.items(), key=lambda item: (PARAMETERIZATIONS.index(item[0][0]), item[0][1]))

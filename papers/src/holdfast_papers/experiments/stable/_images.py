@@ -27,7 +27,7 @@ from holdfast_papers.results import Claim
 
 CLASSES = 10
 GROWING = 0.5  # where the authors' code starts every direct eigenvalue, in continuous time: all modes grow
-LOW = 0.15  # an accuracy at or below this has learned nothing, of ten classes
+CHANCE_ACCURACY = 0.15  # an accuracy at or below this has learned nothing, of ten classes
 Shown = Mapping[str, Sequence[Unit]]
 ORDERED = ("best", "exp", "softplus")
 PAPER: dict[str, Any] = {
@@ -93,7 +93,7 @@ def units(config: Config, facts: Facts) -> list[Config]:
     axes = {"share": config["shares"], "seed": range(config["seeds"])}
     authors = {"start": "authors", "parameterization": "direct", "share": 1.0}
     return [
-        *split({**shared, "start": "same"}, parameterization=compare.NAMES, **axes),
+        *split({**shared, "start": "same"}, parameterization=compare.PARAMETERIZATIONS, **axes),
         *split({**shared, **authors}, seed=range(config["seeds"])),
     ]
 
@@ -240,12 +240,13 @@ def difference(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
 
 def _fails(name: str, start: str, units: Sequence[Unit], facts: Facts) -> Claim:
     values = compare.accuracy(units)
-    low = int((values <= LOW).sum())
+    low = int((values <= CHANCE_ACCURACY).sum())
     enough = len(values) >= compare.SEEDS
     diverged = sum(int(u.arrays["diverged"]) for u in units)
     return Claim.decide(
         name,
-        f"Direct recurrent weights learn nothing {start}: accuracy at most {LOW:.0%} in 2 of 3 seeds, diverged or not",
+        f"Direct recurrent weights learn nothing {start}: accuracy at most {CHANCE_ACCURACY:.0%} in 2 of 3 seeds, diverged "
+        "or not",
         low >= 2 if enough else None,
         {"mean test accuracy": float(values.mean()), "runs at or below 15%": low, "runs that diverged": diverged},
         paper={"mean test accuracy": facts.paper["direct"]},

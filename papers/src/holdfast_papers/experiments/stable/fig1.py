@@ -23,7 +23,7 @@ from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 TARGET = "(t+1)^-1.1"
-NAMES = {"direct": "SSM, direct", "softplus": "SSM, softplus", "s4": "S4"}
+MODEL_NAMES = {"direct": "SSM, direct", "softplus": "SSM, softplus", "s4": "S4"}
 EXPECTED = {"direct": "unstable", "softplus": "stable", "s4": "stable"}
 EXACT = ("direct", "softplus")  # real modes: the functional norm over all times is known in closed form
 RECURRENT: _sums.Scope = "recurrent weights"
@@ -101,7 +101,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     shown, found = _sums.verdicts(curves), _sums.verdicts(exact)
     claims = [
         *(_exact_claim(name, scope, v) for (name, scope), v in found.items()),
-        *(_sequence_claim(name, scope, shown, config["length"]) for scope in (RECURRENT, ALL) for name in NAMES),
+        *(_sequence_claim(name, scope, shown, config["length"]) for scope in (RECURRENT, ALL) for name in MODEL_NAMES),
         _relative(shown),
         _better(shown),
     ]
@@ -136,8 +136,9 @@ def _exact_claim(name: str, scope: str, verdict: StabilityVerdict) -> Claim:
     how = "cannot approximate" if EXPECTED[name] == "unstable" else "approximates"
     return _sums.claim(
         name if scope == RECURRENT else f"{name}, all weights",
-        f"{NAMES[name]} {how} the target stably in the functional norm, {scope} perturbed: the verdict is {EXPECTED[name]}",
-        {NAMES[name]: verdict},
+        f"{MODEL_NAMES[name]} {how} the target stably in the functional norm, {scope} perturbed: the verdict is "
+        f"{EXPECTED[name]}",
+        {MODEL_NAMES[name]: verdict},
         EXPECTED[name],
         reason=" A mode of rate r turns a change beta of its read-out weight into beta / r." if scope == ALL else "",
         essential=scope == RECURRENT,
@@ -147,9 +148,9 @@ def _exact_claim(name: str, scope: str, verdict: StabilityVerdict) -> Claim:
 def _sequence_claim(name: str, scope: str, shown: _sums.Verdicts, length: int) -> Claim:
     return _sums.claim(
         f"paper's measure, {name}" if scope == RECURRENT else f"paper's measure, {name}, all weights",
-        f"In the paper's own measure, sequences of {length} steps and random draws, {NAMES[name]} with {scope} perturbed is "
-        f"{EXPECTED[name]}",
-        {NAMES[name]: shown[name, scope]},
+        f"In the paper's own measure, sequences of {length} steps and random draws, {MODEL_NAMES[name]} with {scope} "
+        f"perturbed is {EXPECTED[name]}",
+        {MODEL_NAMES[name]: shown[name, scope]},
         EXPECTED[name],
         essential=name == "s4" and scope == RECURRENT,
     )
@@ -171,7 +172,7 @@ def _better(shown: _sums.Verdicts) -> Claim:
         "better stability",
         "S4 has better stability than the softplus model: a larger radius",
         radius["s4"] > radius["softplus"] if None not in radius.values() else None,  # type: ignore[operator]
-        {f"median radius, {NAMES[name]}": r for name, r in radius.items() if r is not None}
+        {f"median radius, {MODEL_NAMES[name]}": r for name, r in radius.items() if r is not None}
         | ({} if decay is None else {"median radius, S4, decay rates alone": decay}),
         otherwise="Under the same perturbations its radius is not the larger one. Its frequencies and its step move too; the "
         "radius with the decay rates alone is among the numbers.",
@@ -196,13 +197,13 @@ def _figures(curves: _sums.Families, exact: _sums.Families) -> list[Figure]:
             "Error against the size of the perturbation of the recurrent weights. Direct: the curves of wider models begin "
             "lower, turn up earlier and cross those of narrower ones. Softplus: no curve blows up. S4: a line for each "
             "state size.",
-            panels({NAMES[name]: curves[name, RECURRENT] for name in NAMES}),
+            panels({MODEL_NAMES[name]: curves[name, RECURRENT] for name in MODEL_NAMES}),
             columns=3,
         ),
         Figure(
             "all-weights",
             "The same with the read-out perturbed too.",
-            panels({NAMES[name]: curves[name, ALL] for name in NAMES}),
+            panels({MODEL_NAMES[name]: curves[name, ALL] for name in MODEL_NAMES}),
             columns=3,
         ),
         Figure(
@@ -215,7 +216,7 @@ def _figures(curves: _sums.Families, exact: _sums.Families) -> list[Figure]:
             "functional-norm",
             "Worst case over all times. Direct: errors are infinite from the slowest rate on (triangles). Softplus: all widths "
             "turn up at the same beta; with the read-out, wider ones earlier.",
-            _sums.panels(exact, (1e-1, 1e3), lambda f, scope: f"{NAMES[f]}, {scope}"),
+            _sums.panels(exact, (1e-1, 1e3), lambda f, scope: f"{MODEL_NAMES[f]}, {scope}"),
         ),
     ]
 

@@ -28,7 +28,7 @@ OTHERS = ("direct", "relu", "exp", "softplus", "tanh")  # those of the paper's T
 BESIDE = "inverse"  # not in the paper: shown, and no part of its claim
 NAMES = (*BEST, *OTHERS, BESIDE)
 PAPER, CHOSEN = "the paper's rate", "the chosen rate"
-ENOUGH, SEEDS = 4, 5  # seeds in which best has to be smallest, of how many at least
+REQUIRED_SEEDS, SEEDS = 4, 5  # seeds in which best has to be smallest, of how many at least
 Runs = Mapping[tuple[str, str, int], Arrays]
 
 
@@ -130,7 +130,7 @@ def _smallest(runs: Runs, column: str, name: str, seeds: range) -> Claim:
     return Claim.decide(
         name if column == PAPER else f"{name}, {column}",
         f"The largest gradient over weight during training is smallest for {name}, at {column}, in at least 4 of 5 seeds",
-        sum(won) >= ENOUGH / SEEDS * len(seeds) if len(seeds) >= SEEDS else None,
+        sum(won) >= REQUIRED_SEEDS / SEEDS * len(seeds) if len(seeds) >= SEEDS else None,
         {"seeds where smallest": sum(won), "seeds": len(seeds), **_finite(medians, "median largest ratio, ")},
         otherwise=f"{len(seeds)} seeds are too few to decide."
         if len(seeds) < SEEDS

@@ -26,7 +26,7 @@ from holdfast_papers.experiments.stable import _comparison as compare
 from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
-ENOUGH = 0.1  # of the target's mean square: what a run that trains ends below
+TRAINED_BELOW = 0.1  # of the target's mean square: what a run that trains ends below
 FALLS, KEEPS = -0.5, -0.2  # slopes of log rate against log tau: below the first it falls, above the second it does not
 FASTEST = 0.8  # at a rate of 1 the weight of exp is 0, and gradient over weight infinite
 RECURRENT, ALL = "recurrent weights", "all weights"
@@ -39,7 +39,7 @@ def units(config: Config) -> list[Config]:
     """One search for each set of weights, parameterization, memory length and seed."""
     names = ("states", "batch", "steps", "test", "lr", "lowest", "doublings")
     shared = {name: config[name] for name in names}
-    axes = {"parameterization": compare.NAMES, "tau": config["taus"], "seed": range(config["seeds"])}
+    axes = {"parameterization": compare.PARAMETERIZATIONS, "tau": config["taus"], "seed": range(config["seeds"])}
     return split(shared, of=[RECURRENT, ALL], **axes)
 
 
@@ -51,7 +51,7 @@ def run(config: Config, work: Work) -> Arrays:
         part = len(found) / (math.log2(config["doublings"] + 1) + 2)
         work.progress(part, f"rate {_rate(config, k):.3g}")
         found[k] = _train(config, _rate(config, k), work)
-        return bool(found[k]["error"] <= ENOUGH)
+        return bool(found[k]["error"] <= TRAINED_BELOW)
 
     most = largest(trains, config["doublings"])
     tried = sorted(found)
@@ -125,12 +125,14 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     """Direct's largest rate falls with memory, that of stable ones does not, and best's is the largest at long memory."""
     found: Rates = {}
     for of in (RECURRENT, ALL):
-        for name in compare.NAMES:
+        for name in compare.PARAMETERIZATIONS:
             for tau in config["taus"]:
                 found[of, name, tau] = np.array([float(u.arrays["largest"]) for u in _of(units, of, name, tau)])
     floor = config["lowest"] / 2  # where not even the lowest rate trains
     slopes = {
-        (of, name): _slope(found, of, name, config["taus"], floor) for of in (RECURRENT, ALL) for name in compare.NAMES
+        (of, name): _slope(found, of, name, config["taus"], floor)
+        for of in (RECURRENT, ALL)
+        for name in compare.PARAMETERIZATIONS
     }
     few = len(config["taus"]) < 3 or config["seeds"] < compare.SEEDS
     claims = [
@@ -197,8 +199,10 @@ def _largest(found: Rates, of: str, config: Config, few: bool) -> Claim:
     """Paired by seed, in doublings; more than half a doubling on average, 2 standard errors from 0."""
     tau = max(config["taus"])
     floor = config["lowest"] / 2
-    doublings = {n: np.log2(np.maximum(found[of, n, tau], floor)) for n in compare.NAMES}
-    leads = {n: compare.mean_and_error(doublings["best"] - doublings[n]) for n in compare.NAMES if n != "best"}
+    doublings = {n: np.log2(np.maximum(found[of, n, tau], floor)) for n in compare.PARAMETERIZATIONS}
+    leads = {
+        n: compare.mean_and_error(doublings["best"] - doublings[n]) for n in compare.PARAMETERIZATIONS if n != "best"
+    }
     numbers = {f"doublings of best above {n}": mean for n, (mean, _) in leads.items()}
     numbers |= {f"standard error, {n}": error for n, (_, error) in leads.items()}
     top = bool((found[of, "best", tau] >= _rate(config, config["doublings"])).all())
@@ -222,7 +226,7 @@ def _figure(found: Rates, config: Config, floor: float) -> Figure:
     panels = []
     for of in (RECURRENT, ALL):
         layers: list[Any] = []
-        for k, name in enumerate(compare.NAMES):
+        for k, name in enumerate(compare.PARAMETERIZATIONS):
             logs = [np.log2(np.maximum(found[of, name, tau], floor)) for tau in config["taus"]]
             ends = [compare.mean_and_error(values) for values in logs]
             middle, low, high = ([2.0 ** (m + sign * 2 * e) for m, e in ends] for sign in (0, -1, 1))

@@ -32,7 +32,7 @@ def units(config: Config) -> list[Config]:
     for length, vocabulary, steps, test in _tasks(config):
         sizes = {**shared, "part": "decided", "length": length, "vocabulary": vocabulary, "steps": steps, "test": test}
         shares = [1.0] if length in config["one_rate"] else config["shares"]
-        axes = {"parameterization": compare.NAMES, "share": shares, "seed": range(config["seeds"])}
+        axes = {"parameterization": compare.PARAMETERIZATIONS, "share": shares, "seed": range(config["seeds"])}
         found += split({**sizes, "accumulate": 1}, **axes)
     if config["long_steps"]:
         long = {"part": "long", "length": config["long"], "vocabulary": 30, "steps": config["long_steps"], "test": 8}

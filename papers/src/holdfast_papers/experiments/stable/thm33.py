@@ -18,8 +18,8 @@ from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experim
 from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
-NAMES = ("direct", "exp", "softplus", "best")
-STABLE = NAMES[1:]
+PARAMETERIZATIONS = ("direct", "exp", "softplus", "best")
+STABLE = PARAMETERIZATIONS[1:]
 FITS = ("non-negative", "least squares")
 RHO, FASTEST = laws.PowerLaw(1.5), 4.0
 ROUNDING = 1e-6  # of the norm of rho: the exact error is placed to 1e-8 of it
@@ -29,7 +29,7 @@ BOUNDED = 1.5  # sums that grow less than this from the narrowest to the widest 
 def units(config: Config) -> list[Config]:
     """One a width, parameterization and fit."""
     shared = {key: config[key] for key in ("smallest", "largest", "points", "spacing")}
-    return split(shared, fit=FITS, parameterization=NAMES, m=config["widths"])
+    return split(shared, fit=FITS, parameterization=PARAMETERIZATIONS, m=config["widths"])
 
 
 def run(config: Config, work: Work) -> Arrays:
