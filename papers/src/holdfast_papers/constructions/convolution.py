@@ -62,23 +62,23 @@ def convolution(
     if best is None:
         raise ArgumentError("no method could fit these samples; they do not look like a decaying kernel")
     # rates were found for steps of 1; the layer and the sum that is shown speak of the caller's time
-    found = best[1]
-    layer = found.to_layer(parameterization, time="discrete", dtype=torch.float64)
+    fitted = best[1]
+    layer = fitted.to_layer(parameterization, time="discrete", dtype=torch.float64)
     kernel = _impulse_response(layer, len(values))
     error = _measure(layer, values, kernel)
     gaps = np.abs(values - kernel)
     bound = float(gaps.sum())
     ok = bound <= tolerance
-    shown = replace(found, rates=found.rates / dt)
+    shown = replace(fitted, rates=fitted.rates / dt)
     return Construction.judged(
         layer,
         error,
         tolerance,
         ok=ok,
-        advice=f"order {found.order} leaves {bound:.3g}; give a larger order or another method",
+        advice=f"order {fitted.order} leaves {bound:.3g}; give a larger order or another method",
         probes=_INPUTS,
         bound=bound,
-        details={"kernel_error": float(gaps.max()), "sum": shown, "length": len(values), "method": found.method},
+        details={"kernel_error": float(gaps.max()), "sum": shown, "length": len(values), "method": fitted.method},
     )
 
 
@@ -119,10 +119,10 @@ def _search(
     stalled = 0
     for order in orders:
         before = math.inf if best is None else best[0]
-        for found in _fits(values, order, method):
-            gap = float(np.abs(values - found(np.arange(len(values), dtype=np.float64))).sum())
+        for fitted in _fits(values, order, method):
+            gap = float(np.abs(values - fitted(np.arange(len(values), dtype=np.float64))).sum())
             if best is None or gap < best[0]:
-                best = (gap, found)
+                best = (gap, fitted)
             if best[0] <= tolerance:
                 return best
         stalled = 0 if best is not None and best[0] < 0.95 * before else stalled + 1
@@ -163,8 +163,8 @@ def _on_a_circle(values: np.ndarray, tolerance: float) -> tuple[float, Exponenti
     both = (kept > 0) & (2 * kept < length)
     modes = np.concatenate([rates, rates[both].conj()])
     c = np.concatenate([np.where(both, weights[kept] / 2, weights[kept]), weights[kept][both].conj() / 2])
-    found = ExponentialSum(modes, c, method="circle", notes=("no decaying modes were found; modes on a circle",))
-    return float(np.abs(values - found(steps.astype(np.float64))).sum()), found
+    circle = ExponentialSum(modes, c, method="circle", notes=("no decaying modes were found; modes on a circle",))
+    return float(np.abs(values - circle(steps.astype(np.float64))).sum()), circle
 
 
 _INPUTS = 33

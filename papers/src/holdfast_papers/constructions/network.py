@@ -46,7 +46,8 @@ class _Several(nn.Module):
             state: states before the step; None is zeros.
             how: keyword arguments for every layer.
         """
-        return self._through([layer.step for layer in self.layers], x, _states(self.layers, state), how)
+        calls: list[Any] = [layer.step for layer in self.layers]
+        return self._through(calls, x, _states(self.layers, state), how)
 
     def _through(
         self, calls: Sequence[Callable[..., Any]], x: Tensor, states: States, how: dict[str, Any]

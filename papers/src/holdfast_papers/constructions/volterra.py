@@ -189,8 +189,10 @@ def _separate(
     def onto(weights: np.ndarray) -> np.ndarray:
         return np.linalg.solve(R, weights)
 
-    found = Factorised(modes, onto(linear), onto(square), signs, (onto(triple[0]), onto(triple[1]), onto(triple[2])))
-    return found, spent
+    factorised = Factorised(
+        modes, onto(linear), onto(square), signs, (onto(triple[0]), onto(triple[1]), onto(triple[2]))
+    )
+    return factorised, spent
 
 
 def measured_error(

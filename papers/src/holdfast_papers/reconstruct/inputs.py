@@ -233,12 +233,12 @@ def interpolated(maps: Callable[[int], Tensor], time: float) -> Tensor:
 
 def _map_at(maps: Callable[[int], Tensor], n: int) -> Tensor:
     try:
-        found = maps(n)
+        value = maps(n)
     except Exception as error:
         raise ArgumentError(f"maps must give a tensor for a whole number; maps({n}) failed: {error}") from error
-    if not isinstance(found, Tensor):
-        raise ArgumentError(f"maps must give a tensor for a whole number; maps({n}) gave {describe(found)}")
-    return found
+    if not isinstance(value, Tensor):
+        raise ArgumentError(f"maps must give a tensor for a whole number; maps({n}) gave {describe(value)}")
+    return value
 
 
 @checked

@@ -234,8 +234,10 @@ def _story(paper: str, sections: list[dict[str, Any]]) -> dict[str, Any] | None:
     story = STORIES.get(paper)
     if story is None:
         return None
-    found = [(s, f) for s in sections if s["id"] == story.experiment for f in s["figures"] if f["name"] == story.figure]
-    section, figure = found[0] if found else (None, None)
+    matches = [
+        (s, f) for s in sections if s["id"] == story.experiment for f in s["figures"] if f["name"] == story.figure
+    ]
+    section, figure = matches[0] if matches else (None, None)
     panels = [k for k in story.panels if figure is not None and k < len(figure["panels"])]
     open_claims = {status: _with(sections, status) for status in ("not met", "undecided")}
     return {"text": story.paragraphs, "section": section, "figure": figure, "panels": panels, "open": open_claims}

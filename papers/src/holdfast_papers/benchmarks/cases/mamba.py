@@ -75,7 +75,7 @@ def layer_step(*, fast: bool, trained: bool, mambapy: bool = False) -> Callable[
                 y = mixer(x)
             return (y, *torch.autograd.grad(y, (x, *weights), inputs["cotangent"])) if trained else (y,)
 
-        return Runner(step, lambda found: dict(zip(("y", "x", *names), (f.detach() for f in found), strict=False)))
+        return Runner(step, lambda outputs: dict(zip(("y", "x", *names), (f.detach() for f in outputs), strict=False)))
 
     return build
 
@@ -108,8 +108,8 @@ def _bare(trained: bool) -> Contender:
         return Runner(lambda: _products(*leaves), lambda y: {"y": y})
 
     def truth(inputs: Inputs) -> Results:
-        found = truth_by(_products)(_product_inputs(inputs))
-        return found if trained else {"y": found["y"]}
+        truth = truth_by(_products)(_product_inputs(inputs))
+        return truth if trained else {"y": truth["y"]}
 
     return Contender("its matrix products", "roofline", build, truth=truth)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from holdfast_papers.experiments.iat._reparameterized import experiment
 
+ACTIVATIONS = ["relu"]
+
 EXPERIMENT = experiment(
     7,
     "ReLU RNNs with and without softplus",
-    ["relu"],
+    ACTIVATIONS,
     standard={"widths": [12, 16, 24, 32, 48], "train_steps": 100},
     quick={"train_steps": 100},
 )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from holdfast_papers.experiments.iat._reparameterized import experiment
 
+ACTIVATIONS = ["hardtanh", "tanh"]
+
 EXPERIMENT = experiment(
     8,
     "Hardtanh and tanh RNNs with and without softplus",
-    ["hardtanh", "tanh"],
+    ACTIVATIONS,
     standard={},
     quick={},
 )
