@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast_papers.results import Result
 
 STORE = Path("results")
+StoreOption = Annotated[Path, typer.Option(metavar="FOLDER", parser=folder, help="Where results are kept.")]
 MAX_FAILURES_SHOWN = 5  # failures told again at the end
 
 
@@ -42,7 +43,7 @@ def command(
     preset: Annotated[
         str, typer.Option(help="How strong: quick (minutes), standard (hours) or paper (the paper's own settings).")
     ] = "quick",
-    store: Annotated[Path, typer.Option(metavar="FOLDER", parser=folder, help="Where results are kept.")] = STORE,
+    store: StoreOption = STORE,
     workers: Annotated[
         int | None,
         typer.Option(
