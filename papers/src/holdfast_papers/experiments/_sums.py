@@ -60,10 +60,10 @@ def bounded_sum(rho: laws.AbstractLaw, m: int, slowest: float = 1.0) -> Exponent
 
     Rates that the fit gave no weight are left out: a perturbation of the weights would bring them in.
     """
-    found = fit_exponential_sum(rho, rates=np.geomspace(slowest / m**2, FASTEST, m))
-    mass = found.coefficients / found.rates
+    fitted = fit_exponential_sum(rho, rates=np.geomspace(slowest / m**2, FASTEST, m))
+    mass = fitted.coefficients / fitted.rates
     used = mass > 1e-9 * mass.sum()
-    return replace(found, rates=found.rates[used], coefficients=found.coefficients[used])
+    return replace(fitted, rates=fitted.rates[used], coefficients=fitted.coefficients[used])
 
 
 def least_squares_sum(rho: laws.AbstractLaw, m: int, spacing: float, horizon: int) -> ExponentialSum:
@@ -76,11 +76,11 @@ def least_squares_sum(rho: laws.AbstractLaw, m: int, spacing: float, horizon: in
 class SampledKernel(nn.Module):
     """s(t) = sum_i c_i exp(f(w_i) t) at given times, as a module whose weights can be perturbed."""
 
-    def __init__(self, found: ExponentialSum, parameterization: str) -> None:
+    def __init__(self, fitted: ExponentialSum, parameterization: str) -> None:
         super().__init__()
         self.f = parameterizations.get(parameterization, time="continuous")
-        self.w = nn.Parameter(self.f.inverse(-torch.from_numpy(found.rates)))
-        self.c = nn.Parameter(torch.from_numpy(found.coefficients))
+        self.w = nn.Parameter(self.f.inverse(-torch.from_numpy(fitted.rates)))
+        self.c = nn.Parameter(torch.from_numpy(fitted.coefficients))
 
     def forward(self, t: Tensor) -> Tensor:
         """(batch, time, 1) to (batch, time, 1)."""
@@ -136,12 +136,12 @@ def parts(units: Iterable[Unit], part: str, *names: str) -> dict[Key, dict[int, 
 def exact_error(config: Config) -> Arrays:
     """E_m(beta) in the functional norm for the unit's target, m, parameterization and scope; worst case."""
     rho = TARGETS[config["target"]]
-    found = bounded_sum(rho, config["m"], SLOWEST.get(config["target"], 1.0))
+    fitted = bounded_sum(rho, config["m"], SLOWEST.get(config["target"], 1.0))
     curve = kernel_perturbation_error(
-        found, rho, radii(config), parameterization=config["parameterization"], scope=KERNEL_SCOPES[config["scope"]],
+        fitted, rho, radii(config), parameterization=config["parameterization"], scope=KERNEL_SCOPES[config["scope"]],
         draws=config["draws"], restarts=1, steps=5,
     )  # fmt: skip
-    return as_arrays(curve, found)
+    return as_arrays(curve, fitted)
 
 
 def sampled_error(config: Config) -> Arrays:
@@ -151,19 +151,19 @@ def sampled_error(config: Config) -> Arrays:
     """
     rho, m, horizon = TARGETS[config["target"]], config["m"], config["horizon"]
     bounded = config["fit"] == "bounded"
-    found = bounded_sum(rho, m) if bounded else least_squares_sum(rho, m, config["spacing"], horizon)
+    fitted = bounded_sum(rho, m) if bounded else least_squares_sum(rho, m, config["spacing"], horizon)
     t = torch.arange(1.0, horizon + 1, dtype=torch.float64).reshape(1, -1, 1)
-    model = SampledKernel(found, config["parameterization"])
+    model = SampledKernel(fitted, config["parameterization"])
     scope = SCOPES[config["scope"]]
     curve = perturbation_error(
         model, t, rho(t), radii(config), norm="max-abs", scope=scope, draws=config["draws"], seed=m
     )
-    return as_arrays(curve, found)
+    return as_arrays(curve, fitted)
 
 
-def as_arrays(curve: PerturbationCurve, found: ExponentialSum) -> Arrays:
+def as_arrays(curve: PerturbationCurve, fitted: ExponentialSum) -> Arrays:
     """What a unit keeps of a curve and of the sum that was perturbed."""
-    return {**curve_arrays(curve), "rates": found.rates, "coefficients": found.coefficients}
+    return {**curve_arrays(curve), "rates": fitted.rates, "coefficients": fitted.coefficients}
 
 
 def curve_arrays(curve: PerturbationCurve) -> Arrays:
@@ -179,14 +179,14 @@ def curve_arrays(curve: PerturbationCurve) -> Arrays:
 
 def families(units: Iterable[Unit], *names: str) -> dict[Key, dict[int, PerturbationCurve]]:
     """The curves by width, for each combination of the settings `names`."""
-    found: dict[Key, dict[int, PerturbationCurve]] = {}
+    curves: dict[Key, dict[int, PerturbationCurve]] = {}
     for unit in units:
         a = unit.arrays
         curve = PerturbationCurve(
             a["radii"], a["errors"], centre=float(a["centre"]), target_norm=float(a["target_norm"])
         )
-        found.setdefault(tuple(unit.config[n] for n in names), {})[unit.config["m"]] = curve
-    return found
+        curves.setdefault(tuple(unit.config[n] for n in names), {})[unit.config["m"]] = curve
+    return curves
 
 
 def verdicts(found: Families) -> dict[Key, StabilityVerdict]:
@@ -232,9 +232,9 @@ def claim(
     )
 
 
-def why(found: Mapping[str, StabilityVerdict]) -> str:
+def why(verdicts: Mapping[str, StabilityVerdict]) -> str:
     """The verdicts and their reasons, in words."""
-    return "; ".join(f"{name}: {v.verdict}, {v.explanation}" for name, v in found.items()) + "."
+    return "; ".join(f"{name}: {v.verdict}, {v.explanation}" for name, v in verdicts.items()) + "."
 
 
 def numbers(verdict: StabilityVerdict, prefix: str = "") -> dict[str, float]:
@@ -258,7 +258,7 @@ def numbers(verdict: StabilityVerdict, prefix: str = "") -> dict[str, float]:
     }
 
 
-def rows(found: Verdicts) -> list[Sequence[Cell]]:
+def rows(verdicts: Verdicts) -> list[Sequence[Cell]]:
     """A row for each verdict, under HEADS after the settings' names."""
     return [
         (
@@ -270,7 +270,7 @@ def rows(found: Verdicts) -> list[Sequence[Cell]]:
                 for m, r, kind, close in zip(v.widths, v.radii, v.censored, v.approximates, strict=True)
             ),
         )
-        for key, v in found.items()
+        for key, v in verdicts.items()
     ]
 
 

@@ -169,14 +169,14 @@ def _searched(rows: Sequence[Sequence[Cell]], *heads: str) -> Table:
 
 
 def _ways(students: _measures.Students, config: Config, cases: Sequence[tuple[str, int]]) -> list[Sequence[Cell]]:
-    found: dict[tuple[Cell, ...], StabilityVerdict] = {}
+    verdicts: dict[tuple[Cell, ...], StabilityVerdict] = {}
     words = {EIGENVALUES: "eigenvalues of W", BASIS: "eigenvectors of W"}
     for scope, steps in cases:
         data, own = _measures.noise(steps, config["dt"]), steps > config["test_steps"]
         for search, name in SEARCHES.items():
             measured = _measures.curves(students, data, scope, search, own=own)
-            found[words.get(scope, f"{scope} weights"), steps, name] = assess_stability(measured)
-    return _sums.rows(found)
+            verdicts[words.get(scope, f"{scope} weights"), steps, name] = assess_stability(measured)
+    return _sums.rows(verdicts)
 
 
 def _rates(start: str, students: _measures.Students) -> list[tuple[Cell, ...]]:

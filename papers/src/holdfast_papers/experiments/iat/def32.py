@@ -61,8 +61,8 @@ def _member(name: str, m: int, t: np.ndarray) -> np.ndarray:
     if name == "rates from 0.1 on":
         return np.exp(-np.outer(t, np.geomspace(0.1, 4, m))).mean(1)
     width = min(m, 32)  # wider fits are no better on rates up to 4
-    found = fit_exponential_sum(laws.PowerLaw(1.5), width, "nonnegative", rates=np.geomspace(1 / width**2, 4, width))
-    return np.abs(np.asarray(found(t)))
+    fitted = fit_exponential_sum(laws.PowerLaw(1.5), width, "nonnegative", rates=np.geomspace(1 / width**2, 4, width))
+    return np.abs(np.asarray(fitted(t)))
 
 
 def _continuity(config: Config) -> Arrays:

@@ -48,10 +48,10 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     unbounded = _sums.families(squares, "target", "spacing")
     sampled = {(t, BOUNDED): curves for (t,), curves in bounded.items()}
     sampled |= {(t, f"least squares, rates {d:g}, {2 * d:g}, ..."): curves for (t, d), curves in unbounded.items()}
-    found, shown = _sums.verdicts(exact), _sums.verdicts(sampled)
+    verdicts, shown = _sums.verdicts(exact), _sums.verdicts(sampled)
     claims = [
-        *_by_definition(found),
-        _no_increase(exact[EXPONENTIAL, RECURRENT], float(found[EXPONENTIAL, RECURRENT].radii.min())),
+        *_by_definition(verdicts),
+        _no_increase(exact[EXPONENTIAL, RECURRENT], float(verdicts[EXPONENTIAL, RECURRENT].radii.min())),
         *_by_the_papers_measure(shown, config["horizon"]),
         _least_squares(_sums.verdicts(unbounded), squares, config),
     ]
@@ -61,7 +61,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
             "exact",
             "Radii in the functional norm, worst case.",
             ("target", "perturbed", *_sums.HEADS),
-            _sums.rows(found),
+            _sums.rows(verdicts),
         ),
         Table("sampled", caption, ("target", "fit", *_sums.HEADS), _sums.rows(shown)),
         _beside(bounded, unbounded),
@@ -77,17 +77,17 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     return Conclusion(claims, _figures(exact, sampled), tables, notes)
 
 
-def _by_definition(found: _sums.Verdicts) -> list[Claim]:
+def _by_definition(verdicts: _sums.Verdicts) -> list[Claim]:
     moved = "Def. 3.4 lets every weight move, each of W, U, b and c within beta of its value"
     claims = []
     for scope, name in ((RECURRENT, ""), (ALL, ", all weights")):
-        powers = {p: found[p, scope] for p in _sums.POWERS if (p, scope) in found}
+        powers = {p: verdicts[p, scope] for p in _sums.POWERS if (p, scope) in verdicts}
         which = "recurrent weights perturbed" if scope == RECURRENT else f"all weights perturbed ({moved})"
         claims += [
             _sums.claim(
                 f"exponential{name}",
                 f"A target with exponential memory is approximated stably, {which}: the radius is bounded away from 0",
-                {EXPONENTIAL: found[EXPONENTIAL, scope]},
+                {EXPONENTIAL: verdicts[EXPONENTIAL, scope]},
                 "stable",
                 essential=scope == RECURRENT,
             ),
@@ -134,8 +134,8 @@ def _by_the_papers_measure(shown: _sums.Verdicts, horizon: int) -> list[Claim]:
     return claims
 
 
-def _least_squares(found: _sums.Verdicts, units: Sequence[Unit], config: Config) -> Claim:
-    named = {f"{target}, rates {d:g}, {2 * d:g}, ...": v for (target, d), v in found.items()}
+def _least_squares(verdicts: _sums.Verdicts, units: Sequence[Unit], config: Config) -> Claim:
+    named = {f"{target}, rates {d:g}, {2 * d:g}, ...": v for (target, d), v in verdicts.items()}
     return Claim.decide(
         "least squares",
         f"The least-squares fits of App. D show the same at t = 1, ..., {config['horizon']}: stable for 0.9^t, unstable for "

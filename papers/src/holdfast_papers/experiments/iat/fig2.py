@@ -85,9 +85,9 @@ def _approximated(units: Sequence[Unit]) -> Claim:
     )
 
 
-def _unstable(found: dict[tuple[str, str], StabilityVerdict]) -> list[Claim]:
-    decisive, wider = found["all weights", "the paper's beta"], found["all weights", "larger beta too"]
-    authors = found["authors' noise", "larger beta too"]
+def _unstable(verdicts: dict[tuple[str, str], StabilityVerdict]) -> list[Claim]:
+    decisive, wider = verdicts["all weights", "the paper's beta"], verdicts["all weights", "larger beta too"]
+    authors = verdicts["authors' noise", "larger beta too"]
     return [
         Claim.decide(
             "unstable",

@@ -31,13 +31,13 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     """Both are stable on both power laws where recurrent weights move; what all weights and the paper's measure say."""
     exact = _sums.parts(units, "exact", "target", "parameterization", "scope")
     sampled = _sums.parts(units, "sampled", "parameterization", "scope")
-    found, shown = _sums.verdicts(exact), _sums.verdicts(sampled)
+    verdicts, shown = _sums.verdicts(exact), _sums.verdicts(sampled)
     recurrent = {
-        key: _approximating(curves, found[key]) for key, curves in exact.items() if key[2] == "recurrent weights"
+        key: _approximating(curves, verdicts[key]) for key, curves in exact.items() if key[2] == "recurrent weights"
     }
     rise = {key: _sums.rises(curves, MAX_BETA) for key, curves in recurrent.items() if len(curves) > 1}
     claims = [
-        *(_stable(name, scope, found) for scope in _sums.KERNEL_SCOPES for name in PARAMETERIZATIONS),
+        *(_stable(name, scope, verdicts) for scope in _sums.KERNEL_SCOPES for name in PARAMETERIZATIONS),
         Claim.decide(
             "continuous",
             f"At every beta up to {MAX_BETA:g} the error falls as m grows, so that its limit is continuous at 0",
@@ -50,7 +50,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     ]
     heads = ("target", "parameterization", "perturbed", *_sums.HEADS)
     tables = [
-        Table("exact", "Radii in the functional norm, worst case.", heads, _sums.rows(found)),
+        Table("exact", "Radii in the functional norm, worst case.", heads, _sums.rows(verdicts)),
         Table("sampled", f"Radii for {TARGET} at t = 1, ..., {config['horizon']}.", heads[1:], _sums.rows(shown)),
     ]
     notes = [
@@ -66,8 +66,8 @@ def _approximating(curves: _sums.Family, verdict: StabilityVerdict) -> _sums.Fam
     return {m: curve for m, curve in curves.items() if m not in verdict.failed}
 
 
-def _stable(name: str, scope: str, found: _sums.Verdicts) -> Claim:
-    chosen = {target: v for (target, f, moved), v in found.items() if (f, moved) == (name, scope)}
+def _stable(name: str, scope: str, verdicts: _sums.Verdicts) -> Claim:
+    chosen = {target: v for (target, f, moved), v in verdicts.items() if (f, moved) == (name, scope)}
     definition = "" if scope == "recurrent weights" else " (Def. 3.4 lets each of W, U, b and c move by up to beta)"
     return _sums.claim(
         name if scope == "recurrent weights" else f"{name}, all weights",

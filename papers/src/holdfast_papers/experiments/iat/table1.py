@@ -191,15 +191,15 @@ def _table(runs: Runs, seeds: range) -> Table:
     rows = []
     for column in (PAPER, CHOSEN):
         for f in [*PARAMETERIZATIONS, HELD] if column == PAPER else PARAMETERIZATIONS:
-            found = [runs[column, f, s] for s in seeds]
-            done = [a for a in found if not _runs.failed(a)]
+            chosen = [runs[column, f, s] for s in seeds]
+            done = [a for a in chosen if not _runs.failed(a)]
             loss, accuracy = ([float(a[f"test.{k}"]) for a in done] for k in ("loss", "accuracy"))
-            rates = ", ".join(f"{float(a['rate']):g}" for a in found)
+            rates = ", ".join(f"{float(a['rate']):g}" for a in chosen)
             rows.append(
                 (
-                    column, f, rates, len(found) - len(done), _mean(loss), _error(loss), PAPERS_LOSS.get(f, "-"),
+                    column, f, rates, len(chosen) - len(done), _mean(loss), _error(loss), PAPERS_LOSS.get(f, "-"),
                     _mean([100 * a for a in accuracy]), PAPERS_ACCURACY.get(f, "-"),
-                    *(float(np.median([a[k] for a in found])) for k in MODES),
+                    *(float(np.median([a[k] for a in chosen])) for k in MODES),
                 )
             )  # fmt: skip
     heads = (
@@ -222,11 +222,11 @@ def _curves(runs: Runs, seeds: range) -> Figure:
     for column in (PAPER, CHOSEN):
         lines = []
         for k, f in enumerate([*PARAMETERIZATIONS, HELD] if column == PAPER else PARAMETERIZATIONS):
-            found = [runs[column, f, s] for s in seeds]
-            count = min(len(a["valid.curve"]) for a in found)
-            values = np.array([a["valid.curve"][:count] for a in found])
-            spread = values.std(0) / math.sqrt(len(found))
-            x, mean = found[0]["valid.steps"][:count], values.mean(0)
+            chosen = [runs[column, f, s] for s in seeds]
+            count = min(len(a["valid.curve"]) for a in chosen)
+            values = np.array([a["valid.curve"][:count] for a in chosen])
+            spread = values.std(0) / math.sqrt(len(chosen))
+            x, mean = chosen[0]["valid.steps"][:count], values.mean(0)
             lines.append(Line(f, x, mean, mean - spread, mean + spread, colour=k))
         panels.append(Panel(column, Axis("step"), Axis("validation loss", log=True), lines))
     caption = "Validation loss, mean and standard error over the seeds, as in the paper's Figure 9."

@@ -184,9 +184,9 @@ def _model(config: Config, task: AbstractTask) -> SequenceClassifier:
 
 def conclude(config: Config, units: Sequence[Unit], facts: Facts) -> Conclusion:
     """The order of best, exp and softplus; what direct does from stable eigenvalues, and from the authors'."""
-    found = compare.trials([u for u in units if u.config["start"] == "same"])
+    trials = compare.trials([u for u in units if u.config["start"] == "same"])
     authors = sorted((u for u in units if u.config["start"] == "authors"), key=lambda u: u.config["seed"])
-    both = compare.columns(found)
+    both = compare.columns(trials)
     claims = [
         *(_order(column, shown, facts) for column, shown in both.items()),
         _fails("direct", "from the stable eigenvalues of the others", both["same rate"]["direct"], facts),
@@ -197,7 +197,7 @@ def conclude(config: Config, units: Sequence[Unit], facts: Facts) -> Conclusion:
             "accuracy",
             "Test accuracy by the learning rate of the recurrent weights. Points are runs, lines their means; a run that "
             "diverged has accuracy 0.",
-            [compare.accuracy_panel(facts.title, found)],
+            [compare.accuracy_panel(facts.title, trials)],
             columns=1,
         ),
         compare.curves(
@@ -206,7 +206,7 @@ def conclude(config: Config, units: Sequence[Unit], facts: Facts) -> Conclusion:
             both["same rate"],
         ),
     ]
-    return Conclusion(claims, figures, [_table(found, authors, facts)], _notes(config, units, facts))
+    return Conclusion(claims, figures, [_table(trials, authors, facts)], _notes(config, units, facts))
 
 
 def _order(column: str, shown: Shown, facts: Facts) -> Claim:
@@ -254,13 +254,13 @@ def _fails(name: str, start: str, units: Sequence[Unit], facts: Facts) -> Claim:
     )
 
 
-def _table(found: compare.Trials, authors: Sequence[Unit], facts: Facts) -> Table:
+def _table(trials: compare.Trials, authors: Sequence[Unit], facts: Facts) -> Table:
     more = [compare.row(f"direct, from +{GROWING:g}", authors, facts.paper["direct"])]
     caption = (
         "Mean test accuracy with its standard error over the seeds, the paper's beside it; what the recurrences did, medians. "
         "The last row starts as the authors' code did."
     )
-    return compare.table("accuracy", caption, found, facts.paper, more)
+    return compare.table("accuracy", caption, trials, facts.paper, more)
 
 
 def _notes(config: Config, units: Sequence[Unit], facts: Facts) -> list[str | Note]:

@@ -98,9 +98,9 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     plain = [u for u in sequences if (u.config["model"], u.config["scope"]) == ("direct", RECURRENT)]
     beyond = _sums.families(plain, "model", "scope")
     exact = _sums.parts(units, "exact", "parameterization", "scope")
-    shown, found = _sums.verdicts(curves), _sums.verdicts(exact)
+    shown, verdicts = _sums.verdicts(curves), _sums.verdicts(exact)
     claims = [
-        *(_exact_claim(name, scope, v) for (name, scope), v in found.items()),
+        *(_exact_claim(name, scope, v) for (name, scope), v in verdicts.items()),
         *(_sequence_claim(name, scope, shown, config["length"]) for scope in (RECURRENT, ALL) for name in MODEL_NAMES),
         _relative(shown),
         _better(shown),
@@ -114,7 +114,9 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
             heads,
             _sums.rows(_sums.verdicts(beyond)),
         ),
-        Table("functional-norm", "Radii in the functional norm over all times, worst case.", heads, _sums.rows(found)),
+        Table(
+            "functional-norm", "Radii in the functional norm over all times, worst case.", heads, _sums.rows(verdicts)
+        ),
     ]
     notes = [
         f"The paper's own measure is {config['length']} steps. They cannot tell rates below 1/{config['length']} from 0, and "

@@ -203,12 +203,12 @@ def _table(runs: Runs, seeds: range) -> Table:
     rows = []
     for column in (PAPER, CHOSEN):
         for f in NAMES:
-            found = [runs[column, f, s] for s in seeds]
+            chosen = [runs[column, f, s] for s in seeds]
             rows.append(
                 (
-                    column, f, ", ".join(sorted({f"{float(a['rate']):g}" for a in found})), sum(map(_runs.failed, found)),
-                    *(_shown(np.median([_value(a, k) for a in found])) for k in ("ratio.start", "ratio.max", "valid.loss")),
-                    *(float(np.median([a[k] for a in found])) for k in ("margin.start", "margin.end", "moved", "crossed")),
+                    column, f, ", ".join(sorted({f"{float(a['rate']):g}" for a in chosen})), sum(map(_runs.failed, chosen)),
+                    *(_shown(np.median([_value(a, k) for a in chosen])) for k in ("ratio.start", "ratio.max", "valid.loss")),
+                    *(float(np.median([a[k] for a in chosen])) for k in ("margin.start", "margin.end", "moved", "crossed")),
                 )
             )  # fmt: skip
     heads = (
@@ -230,10 +230,10 @@ def _figures(runs: Runs, seeds: range) -> list[Figure]:
     def panel(column: str, key: str, label: str) -> Panel:
         lines = []
         for k, f in enumerate(NAMES):
-            found = [runs[column, f, s] for s in seeds]
-            count = min(len(a[key]) for a in found)
-            values = np.array([a[key][:count] for a in found])
-            x = found[0]["ratio.steps" if key == "ratio" else "steps"][:count]
+            chosen = [runs[column, f, s] for s in seeds]
+            count = min(len(a[key]) for a in chosen)
+            values = np.array([a[key][:count] for a in chosen])
+            x = chosen[0]["ratio.steps" if key == "ratio" else "steps"][:count]
             lines.append(Line(f, x, np.median(values, 0), values.min(0), values.max(0), colour=k))
         return Panel(column, Axis("step"), Axis(label, log=True), lines)
 

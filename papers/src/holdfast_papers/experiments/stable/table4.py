@@ -86,15 +86,15 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     panels: list[Panel] = []
     figures: list[Figure] = []
     for length, vocabulary, steps, _ in _tasks(config):
-        found = compare.trials([u for u in units if u.config["part"] == "decided" and u.config["length"] == length])
-        both = compare.columns(found)
-        rates = len({share for _, share in found})
+        trials = compare.trials([u for u in units if u.config["part"] == "decided" and u.config["length"] == length])
+        both = compare.columns(trials)
+        rates = len({share for _, share in trials})
         claims += [_claim(length, vocabulary, column, shown, rates) for column, shown in both.items()]
         caption = (
             f"Length {length:,}, vocabulary {vocabulary}, {steps:,} steps: medians over the seeds, accuracy as a mean."
         )
-        tables.append(compare.table(f"length-{length}", caption, found, PAPER.get(length, {})))
-        panels.append(compare.accuracy_panel(f"Length {length:,}, vocabulary {vocabulary}", found))
+        tables.append(compare.table(f"length-{length}", caption, trials, PAPER.get(length, {})))
+        panels.append(compare.accuracy_panel(f"Length {length:,}, vocabulary {vocabulary}", trials))
         caption = (
             f"Length {length:,}, first seed, all weights at one rate. A line that ends early is a run that diverged."
         )
