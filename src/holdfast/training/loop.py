@@ -36,6 +36,7 @@ class State:
     step: int = 0
     status: str = "running"
     reason: str = ""
+    finite: bool = True
     first_loss: float | None = None
     best: dict[str, Any] = field(default_factory=dict)
     stale: int = 0
@@ -128,6 +129,7 @@ class Loop:
         if problem:
             for batch in batches:
                 blame_data(self.task, batch, step)
+            state.finite = math.isfinite(loss) and math.isfinite(norm)
             self._end("diverged", problem)
             return
         state.first_loss = loss if state.first_loss is None else state.first_loss

@@ -42,6 +42,7 @@ class TrainingRun(Record):
         warnings: what the gradient monitor warned of.
         task: what it was trained on, as the data's identity says.
         config: its settings.
+        finite: whether loss and gradient were finite to the end; a run diverges by a large loss too.
     """
 
     _parts: ClassVar[tuple[type, ...]] = (History,)
@@ -58,6 +59,7 @@ class TrainingRun(Record):
     warnings: tuple[str, ...] = ()
     task: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
+    finite: bool = True
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
@@ -87,6 +89,7 @@ class TrainingRun(Record):
             warnings=tuple(str(e["text"]) for e in entries if e.get("event") == "warning"),
             task=about["task"],
             config=about["settings"],
+            finite=state.get("finite", True),
         )
 
     @property
