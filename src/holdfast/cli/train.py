@@ -98,14 +98,14 @@ def command(
 
 
 def _train(recipe: Recipe, folder: Path, resume: bool, as_json: bool) -> None:
-    from holdfast.training import fit
+    from holdfast.training.fit import fit_recipe
 
     task = recipe.load_task()
     model = recipe.build_model(task)
-    _note(f"{task.describe()}\n{_count(sum(p.numel() for p in model.parameters()))} parameters; in {folder}")
+    _note(f"{task.describe()}\n{sum(p.numel() for p in model.parameters()):,} parameters; in {folder}")
     try:
         with termination_as_interrupt(), progress_bar("training", SECONDS_BETWEEN_LINES) as tick:
-            run = fit(model, task, recipe.config, folder=folder, resume=resume, progress=tick)
+            run = fit_recipe(recipe, model, task, folder, resume=resume, progress=tick)
     except KeyboardInterrupt:
         again = [*sys.argv[1:], *([] if resume else ["--resume"])]
         _note(f"stopped; go on with: {shlex.join(['holdfast', *again])}")
@@ -220,10 +220,6 @@ def _is_first_process() -> bool:
 def _note(text: str) -> None:
     if _is_first_process():
         typer.echo(visible(text), err=True)
-
-
-def _count(number: int) -> str:
-    return f"{number:,}"
 
 
 def _bytes(number: int) -> str:

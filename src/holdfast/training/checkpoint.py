@@ -21,11 +21,12 @@ from holdfast._manifest import open_seal, seal, verified
 from holdfast.errors import ArgumentError, DamagedResultError
 
 Which = Literal["last", "best"]
-FORMAT = "holdfast checkpoint 1"
+FORMAT = "holdfast checkpoint 2"
 FILES = tuple(
     f"{which}{ending}" for which in ("last", "best") for ending in (".json", "-0.safetensors", "-1.safetensors")
 )
 MODEL, OPTIMIZER = "model.", "optimizer."
+BUFFER = "buffer."  # before the name of one that is not part of the state dict
 
 
 def advice(folder: Path) -> str:
@@ -69,8 +70,10 @@ def weights_of(model: nn.Module, *, everywhere: bool = False) -> dict[str, Tenso
     """All weights and buffers by name, those that are shared out put together: on the first process, or `everywhere`."""
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
-    found = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=not everywhere))
-    return {MODEL + name: value for name, value in found.items() if isinstance(value, Tensor)}
+    state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=not everywhere))
+    weights = {MODEL + name: value for name, value in state.items() if isinstance(value, Tensor)}
+    others = {BUFFER + name: value for name, (_, value, kept) in _buffers(model).items() if not kept}
+    return weights | {name: value for name, value in others.items() if value is not None}
 
 
 def optimizer_state_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -85,12 +88,36 @@ def optimizer_state_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> di
 
 
 def put_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Puts the weights of a checkpoint into the model."""
+    """Puts the weights and buffers of a checkpoint into the model."""
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 
-    found: dict[str, Any] = {n.removeprefix(MODEL): value for n, value in tensors.items() if n.startswith(MODEL)}
-    check_weights(model, {name: describe(value) for name, value in found.items()})
-    set_model_state_dict(model, found, options=StateDictOptions(full_state_dict=True))
+    state: dict[str, Any] = {n.removeprefix(MODEL): value for n, value in tensors.items() if n.startswith(MODEL)}
+    for name, (module, value, kept) in _buffers(model).items():
+        if kept and value is None and name in state:  # made in the first forward, and so not in a new model
+            _put_buffer(module, name, state[name], model)
+        elif not kept:
+            _put_buffer(module, name, tensors.get(BUFFER + name), model)
+    check_weights(model, {name: describe(value) for name, value in state.items()})
+    set_model_state_dict(model, state, options=StateDictOptions(full_state_dict=True))
+
+
+def _buffers(model: nn.Module) -> dict[str, tuple[nn.Module, Tensor | None, bool]]:
+    """Every buffer by name: its module, its value, and whether it is part of the state dict."""
+    return {
+        f"{path}.{name}" if path else name: (module, value, name not in module._non_persistent_buffers_set)
+        for path, module in model.named_modules()
+        for name, value in module._buffers.items()
+    }
+
+
+def _put_buffer(module: nn.Module, path: str, value: Tensor | None, model: nn.Module) -> None:
+    name = path.rpartition(".")[2]
+    here = module._buffers[name]
+    if here is not None and value is not None and describe(here) == describe(value) and here.is_contiguous():
+        here.copy_(value)  # in place: two modules may share it
+        return
+    device = here.device if here is not None else next((p.device for p in model.parameters()), torch.device("cpu"))
+    module._buffers[name] = None if value is None else value.to(device)
 
 
 def put_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
@@ -123,9 +150,14 @@ def describe(value: Tensor) -> list[Any]:
     return [list(value.shape), str(value.dtype).removeprefix("torch.")]
 
 
+def shapes_of(model: nn.Module) -> dict[str, list[Any]]:
+    """Shape and dtype of everything in a model's state dict that is a tensor."""
+    return {name: describe(value) for name, value in model.state_dict().items() if isinstance(value, Tensor)}
+
+
 def check_weights(model: nn.Module, saved: Mapping[str, list[Any]]) -> None:
     """Refuses weights that are not those of this model, and says where they first differ."""
-    own = {name: describe(value) for name, value in model.state_dict().items() if isinstance(value, Tensor)}
+    own = shapes_of(model)
     if own == dict(saved):
         return
     first = next(name for name in [*own, *saved] if own.get(name) != saved.get(name))

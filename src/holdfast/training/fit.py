@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,13 @@ from torch import nn
 from holdfast._arguments import checked
 from holdfast.data.base import AbstractTask
 from holdfast.errors import ArgumentError
-from holdfast.training import checkpoint
 from holdfast.training.config import TrainingConfig
 from holdfast.training.fabric import make_fabric, undisturbed
 from holdfast.training.folder import begin, check_same, locked, read_run
+from holdfast.training.identity import identity_of
 from holdfast.training.loop import Loop, Progress
 from holdfast.training.objective import Loss, Objective
+from holdfast.training.recipe import Recipe
 from holdfast.training.run import TrainingRun
 
 
@@ -54,34 +56,68 @@ def fit(
         fabric: a launched Lightning Fabric to use instead of the one that the config describes.
     """
     settings, path = TrainingConfig.of(config), Path(folder)
-    if "train" not in task.splits:
-        raise ArgumentError(f"{task.name} has no split 'train', only {', '.join(task.splits)}")
     own = fabric if fabric is not None else make_fabric(settings, path, loggers)
+    return _run(own, _Job(model, task, settings, path, loss), resume, progress)
+
+
+def fit_recipe(
+    recipe: Recipe,
+    model: nn.Module,
+    task: AbstractTask,
+    folder: Path,
+    *,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> TrainingRun:
+    """Trains what a config file describes; its tables are part of the run's identity.
+
+    Args:
+        recipe: one run of the file.
+        model: what it builds.
+        task: what it loads.
+        folder: where log and checkpoints go.
+        resume: go on with the run in the folder; where there is none, begin one.
+        progress: called with a text, the step and the number of steps.
+    """
+    job = _Job(model, task, recipe.config, folder, tables=recipe.tables)
+    return _run(make_fabric(job.config, folder), job, resume, progress)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What is trained, and where it is kept."""
+
+    model: nn.Module
+    task: AbstractTask
+    config: TrainingConfig
+    folder: Path
+    loss: Loss | None = None
+    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def _run(fabric: Any, job: _Job, resume: bool, progress: Progress | None) -> TrainingRun:
+    if "train" not in job.task.splits:
+        raise ArgumentError(f"{job.task.name} has no split 'train', only {', '.join(job.task.splits)}")
     # config first: processes that are started for the run must not wait for each other's lock
-    with undisturbed(settings.threads), locked(path) if own.is_global_zero else nullcontext():
-        own.barrier()
-        _train(own, model, task, settings, path, resume, Objective(model, task, loss), progress)
-    own.barrier()
-    return TrainingRun.load(path)
-
-
-def _train(
-    fabric: Any, model: nn.Module, task: AbstractTask, config: TrainingConfig, folder: Path, resume: bool,
-    objective: Objective, progress: Progress | None,
-) -> None:  # fmt: skip
-    weights = {
-        name: checkpoint.describe(value) for name, value in model.state_dict().items() if hasattr(value, "dtype")
-    }
-    identity = {"config": config.identity(), "task": task.identity(), "model": weights}
-    saved = read_run(folder)
-    if saved is not None and not resume:
-        raise ArgumentError(f"{folder} holds a run; continue it with resume, or choose another folder")
-    if saved is not None:
-        check_same(folder, saved, identity)
+    with undisturbed(job.config.threads), locked(job.folder) if fabric.is_global_zero else nullcontext():
+        fabric.barrier()
+        _train(fabric, job, resume, progress)
     fabric.barrier()
-    loop = Loop(fabric, model, objective, task, config, folder, progress)
+    return TrainingRun.load(job.folder)
+
+
+def _train(fabric: Any, job: _Job, resume: bool, progress: Progress | None) -> None:
+    identity = identity_of(job.model, job.task, job.config, job.tables)
+    saved = read_run(job.folder)
+    if saved is not None and not resume:
+        raise ArgumentError(f"{job.folder} holds a run; continue it with resume, or choose another folder")
+    if saved is not None:
+        check_same(job.folder, saved, identity)
+    fabric.barrier()
+    objective = Objective(job.model, job.task, job.loss)
+    loop = Loop(fabric, job.model, objective, job.task, job.config, job.folder, progress)
     if saved is None and fabric.is_global_zero:
-        begin(folder, {**identity, "steps": loop.descent.steps}, config.as_dict())
+        begin(job.folder, {**identity, "steps": loop.descent.steps}, job.config.as_dict())
     loop.restore()
     try:
         loop.run()

@@ -18,6 +18,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from holdfast._codec import plain
 from holdfast._files import temporary_for, write_atomically
 from holdfast._manifest import open_seal, seal
 from holdfast._provenance import Provenance
@@ -26,7 +27,7 @@ from holdfast.training import checkpoint
 from holdfast.training.log import LOG
 
 RUN = "run.json"
-FORMAT = "holdfast run 1"
+FORMAT = "holdfast run 2"
 LOCK = ".holdfast-run.lock"
 FILES = (RUN, LOG, LOCK, *checkpoint.FILES)
 
@@ -75,7 +76,7 @@ def check_folder(folder: Path) -> None:
 def begin(folder: Path, identity: Mapping[str, Any], config: Mapping[str, Any]) -> None:
     """Writes what is trained, before anything else."""
     provenance = Provenance.collect(seed=identity["config"]["seed"])
-    body = {"format": FORMAT, **_plain(identity), "settings": _plain(config), "provenance": asdict(provenance)}
+    body = {"format": FORMAT, **identity, "settings": plain(config), "provenance": asdict(provenance)}
     with guarded(folder):
         write_atomically(folder / RUN, seal(body))
 
@@ -85,24 +86,32 @@ def read_run(folder: Path) -> dict[str, Any] | None:
     return open_seal(folder / RUN, FORMAT, checkpoint.advice(folder)) if (folder / RUN).exists() else None
 
 
-def check_same(folder: Path, saved: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
+def check_same(folder: Path, saved: Mapping[str, Any], identity: Mapping[str, Mapping[str, Any]]) -> None:
     """Refuses to go on with other settings, other data or another model, and says what differs."""
-    here = _plain(identity)
     differences = [
-        f"{_NAMES[part]}{key} was {_short(saved[part].get(key))}, is {_short(here[part].get(key))}"
-        for part in ("config", "task", "model")
-        for key in dict.fromkeys([*saved[part], *here[part]])
-        if saved[part].get(key) != here[part].get(key)
+        f"{_LABELS[part]}{key} was {_short(there, key)}, is {_short(here, key)}"
+        for part, here in identity.items()
+        for there in [saved[part]]
+        for key in dict.fromkeys([*there, *here])
+        if key not in there or key not in here or there[key] != here[key]
     ]
     if differences:
-        more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
+        more = f" and {len(differences) - MAX_DIFFERENCES} more" if len(differences) > MAX_DIFFERENCES else ""
         raise ArgumentError(
-            f"{folder} holds a run of something else: {'; '.join(differences[:3])}{more}. Continue it with what it was "
-            "begun with, or choose another folder"
+            f"{folder} holds a run of something else: {'; '.join(differences[:MAX_DIFFERENCES])}{more}. Continue it with "
+            "what it was begun with, or choose another folder"
         )
 
 
-_NAMES = {"config": "", "task": "data: ", "model": "model: "}
+MAX_DIFFERENCES = 3  # that an error lists
+_LABELS = {
+    "config": "",
+    "task": "data: ",
+    "weights": "model: ",
+    "model": "model: ",
+    "[task]": "[task] ",
+    "[model]": "[model] ",
+}
 
 
 @contextmanager
@@ -120,14 +129,6 @@ def guarded(folder: Path, kept: str = "") -> Iterator[None]:
         ) from error
 
 
-def _plain(value: Any) -> Any:
-    """The value as it comes back from a file."""
-    try:
-        return json.loads(json.dumps(value, allow_nan=False))
-    except (TypeError, ValueError) as error:
-        raise ArgumentError(f"config and identity of a task hold plain values; {error}") from None
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
+def _short(values: Mapping[str, Any], key: str) -> str:
+    text = json.dumps(values[key]) if key in values else "not given"
     return text if len(text) <= 60 else text[:59] + "…"

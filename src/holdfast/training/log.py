@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -13,7 +14,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64, Int64
 
+from holdfast._files import damage
+from holdfast.errors import DamagedResultError
+
 LOG = "log.jsonl"
+START = {"bytes": 0, "sha256": hashlib.sha256().hexdigest()}  # the mark of a log without lines
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,28 +55,51 @@ class Log:
 
     Args:
         path: the file.
-        size: bytes of it that count; what was written after the checkpoint that a run goes on from is cut off.
+        mark: what `settle` gave at the checkpoint that a run goes on from: lines written later are cut off.
     """
 
-    def __init__(self, path: Path, size: int = 0) -> None:
+    def __init__(self, path: Path, mark: Mapping[str, Any]) -> None:
+        self._digest = check_log(path, mark)
         self._file = open(path, "a+b")  # noqa: SIM115 - lives as long as the run
-        self._file.truncate(min(size, self._file.seek(0, os.SEEK_END)))
+        self._file.truncate(mark["bytes"])
         self._file.seek(0, os.SEEK_END)
 
     def write(self, event: str, **values: Any) -> None:
         """Adds a line; a number that is not finite is left out, since JSON has no word for it."""
         finite = {k: v for k, v in values.items() if not isinstance(v, float) or math.isfinite(v)}
-        self._file.write(json.dumps({"event": event, **finite}, allow_nan=False).encode() + b"\n")
+        line = json.dumps({"event": event, **finite}, allow_nan=False).encode() + b"\n"
+        self._file.write(line)
+        self._digest.update(line)
 
-    def settle(self) -> int:
-        """Puts all lines on disk and gives the file's size."""
+    def settle(self) -> dict[str, Any]:
+        """Puts all lines on disk; gives the file's size and checksum."""
         self._file.flush()
         os.fsync(self._file.fileno())
-        return self._file.tell()
+        return {"bytes": self._file.tell(), "sha256": self._digest.hexdigest()}
 
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
+
+
+def check_log(path: Path, mark: Mapping[str, Any]) -> Any:
+    """The running checksum of a log up to a checkpoint; DamagedResultError where it is not the checkpoint's log.
+
+    Args:
+        path: the file.
+        mark: what the checkpoint says of it.
+    """
+    advice = "Put back the log that belongs to the checkpoint, or start again in another folder."
+    if path.is_dir():
+        raise DamagedResultError(damage(path, "it is a folder in place of a file", advice))
+    content = path.read_bytes()[: mark["bytes"]] if path.exists() else b""
+    digest = hashlib.sha256(content)
+    if len(content) < mark["bytes"]:
+        what = f"the checkpoint was written after {mark['bytes']:,} bytes of log, and it has {len(content):,}"
+        raise DamagedResultError(damage(path, what, advice))
+    if digest.hexdigest() != mark["sha256"]:
+        raise DamagedResultError(damage(path, "its lines are not those that the checkpoint was written after", advice))
+    return digest
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:

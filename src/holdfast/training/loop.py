@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from holdfast._words import duration
@@ -22,11 +23,15 @@ from holdfast.training.config import TrainingConfig
 from holdfast.training.descent import Descent
 from holdfast.training.evaluate import evaluate
 from holdfast.training.folder import guarded
-from holdfast.training.log import LOG, Log
+from holdfast.training.log import LOG, START, Log
 from holdfast.training.objective import Objective, blame_data
 
 Progress = Callable[[str, int | None, int | None], None]
-EVERY = 0.2  # seconds between two reports of progress
+SECONDS_BETWEEN_REPORTS = 0.2
+# records of the monitor between two with eigenvalues of dense matrices: a 256 x 256 one takes 60 ms. By count and not
+# by the clock, so that a continued run writes the lines of an uninterrupted one
+RECORDS_BETWEEN_EIGENVALUES = 10
+MONITOR = "monitor.rows"
 
 
 @dataclass
@@ -44,6 +49,7 @@ class State:
     losses: list[float] = field(default_factory=list)
     tokens: int = 0
     busy: float = 0.0
+    monitor: dict[str, Any] = field(default_factory=dict)
 
 
 class _Scalars:
@@ -80,6 +86,7 @@ class Loop:
         self.state = State()
         self.log: Log | None = None
         self._told, self._pace = 0.0, 0.0
+        self._saved: int | None = None
         self._valid: tuple[int, dict[str, float]] = (-1, {})
         self._watch()
 
@@ -97,8 +104,11 @@ class Loop:
             checkpoint.put_weights(self.plain, tensors)
             checkpoint.put_optimizer_state(self.plain, self.descent.optimizer, tensors)
             self.state = State(**body["state"])
+            self._saved = self.state.step
+            if self.monitor is not None and MONITOR in tensors:
+                self.monitor.restore(self.state.monitor, tensors[MONITOR].numpy())
         if self.fabric.is_global_zero:
-            self.log = Log(self.folder / LOG, 0 if body is None else body["log"])
+            self.log = Log(self.folder / LOG, START if body is None else body["log"])
 
     def run(self) -> None:
         """Trains to the end."""
@@ -160,7 +170,8 @@ class Loop:
             return
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            self.monitor.record(step)
+            due = step // self.config.monitor_every % RECORDS_BETWEEN_EIGENVALUES == 0
+            self.monitor.record(step, dense=due)
         if self.log is not None:
             with guarded(self.folder):
                 self.log.write("gradients", step=step, values=self.scalars.values)
@@ -192,7 +203,7 @@ class Loop:
 
     def _tell(self, loss: float, tokens: int) -> None:
         now = time.monotonic()
-        if self.progress is None or not self.fabric.is_global_zero or now - self._told < EVERY:
+        if self.progress is None or not self.fabric.is_global_zero or now - self._told < SECONDS_BETWEEN_REPORTS:
             return
         self._told = now
         left = duration((self.descent.steps - self.state.step) * self._pace)
@@ -262,9 +273,14 @@ class Loop:
         tensors = checkpoint.weights_of(self.plain)
         if which == "last":
             tensors |= checkpoint.optimizer_state_of(self.plain, self.descent.optimizer)
+            if self.monitor is not None:
+                self.state.monitor, rows = self.monitor.state()
+                tensors[MONITOR] = torch.from_numpy(rows)
         if self.log is not None:
-            kept = f"The checkpoint before step {self.state.step} is kept."
+            kept = "" if self._saved is None else f"The checkpoint of step {self._saved} is kept."
             with guarded(self.folder, kept):
                 body = {"state": asdict(self.state), "log": self.log.settle()}
                 checkpoint.write(self.folder, which, tensors, body)
+        if which == "last":
+            self._saved = self.state.step
         self.fabric.barrier()

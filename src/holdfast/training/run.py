@@ -17,7 +17,7 @@ from holdfast.errors import ArgumentError
 from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast.training import checkpoint
 from holdfast.training.folder import read_run
-from holdfast.training.log import LOG, History, history_of, read_log
+from holdfast.training.log import LOG, History, check_log, history_of, read_log
 
 Status = Literal["running", "finished", "stopped early", "diverged"]
 
@@ -72,8 +72,10 @@ class TrainingRun(Record):
         about = read_run(path)
         if about is None:
             raise ArgumentError(f"there is no training run in {path}")
-        body = checkpoint.read_body(path, "last") or {"state": {}, "log": 0}
-        state, entries = body["state"], read_log(path / LOG)
+        body = checkpoint.read_body(path, "last")
+        if body is not None:
+            check_log(path / LOG, body["log"])
+        state, entries = {} if body is None else body["state"], read_log(path / LOG)
         return cls(
             folder=path,
             status=state.get("status", "running"),

@@ -28,8 +28,7 @@ from holdfast._manifest import open_seal, seal
 from holdfast._page import document, paragraph, picture, table
 from holdfast.errors import ArgumentError, HoldfastError
 from holdfast.figures import Axis, Figure, Line, Panel
-from holdfast.training.fit import fit
-from holdfast.training.folder import RunFolderError
+from holdfast.training.fit import fit_recipe
 from holdfast.training.log import LOG, read_log
 from holdfast.training.loop import Progress
 from holdfast.training.recipe import Recipe
@@ -131,8 +130,7 @@ def train_one(folder: Path, label: str, progress: Progress | None = None) -> Tra
     """Trains or continues the run `label` of the sweep in `folder`."""
     recipe = Recipe(open_seal(folder / SETTINGS, FORMAT)["runs"][label])
     task = recipe.load_task()
-    path = folder / _name(label)
-    return fit(recipe.build_model(task), task, recipe.config, folder=path, resume=True, progress=progress)
+    return fit_recipe(recipe, recipe.build_model(task), task, folder / _name(label), resume=True, progress=progress)
 
 
 def _labels(recipes: Sequence[tuple[Mapping[str, Any], Recipe]]) -> list[str]:
@@ -175,8 +173,6 @@ def _train_here(folder: Path, labels: Sequence[str], progress: Progress) -> dict
 
         try:
             train_one(folder, label, tick)
-        except RunFolderError as error:
-            failures[label] = str(error)
         except HoldfastError as error:
             failures[label] = str(error)
     return failures
