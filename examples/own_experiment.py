@@ -9,6 +9,7 @@ What does the bias of its update gate do to the memory of a fresh GRU? One file 
 import numpy as np
 import torch
 
+import holdfast
 import holdfast_papers
 from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast_papers.experiments import Conclusion, Experiment, presets, split

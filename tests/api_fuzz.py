@@ -27,17 +27,16 @@ from holdfast import (
     approximate,
     data,
     decay,
-    experiments,
     kernels,
     laws,
     memory,
     parameterizations,
-    reconstruct,
     stability,
     training,
 )
 from holdfast import nn as layers
 from holdfast.memory import huggingface
+from holdfast_papers import constructions, experiments, reconstruct
 
 LAYERS = ("LRU", "S4D", "DiagonalSSM", "LinearRNN", "ContinuousRNN", "ContinuousGRU", "SelectiveSSM")
 SECONDS = 10  # of processor time, so that a busy machine is no hang
@@ -167,14 +166,16 @@ def _functions():
             "weight_bound": lambda: {"rate": 0.5, "horizon": 10.0, "memory": 1.0},
         },
         approximate: {
+            "convergence": lambda: {"rho": exp, "orders": [1, 2], "horizon": 100.0},
+            "load_layer": lambda: {"path": "/nowhere/at/all"},
+            "save_layer": lambda: {"layer": layers.LRU(1, 2), "path": "/nowhere/at/all"},
+        },
+        constructions: {
             "ByChannel": lambda: {"layers": [layers.LRU(1, 2)]},
             "Pointwise": lambda: {"function": nn.Tanh()},
-            "convergence": lambda: {"rho": exp, "orders": [1, 2], "horizon": 100.0},
             "convolution": lambda: {"rho": exp, "length": 8, "tolerance": 0.5},
             "elementwise": lambda: {"f": np.tanh, "width": 4, "tolerance": 0.5},
             "kolmogorov_arnold": lambda: {"f": lambda x: x.sum(-1), "length": 2, "digits": 1, "base": 3, "tolerance": 10.0},
-            "load_layer": lambda: {"path": "/nowhere/at/all"},
-            "save_layer": lambda: {"layer": layers.LRU(1, 2), "path": "/nowhere/at/all"},
             "mlp_as_ssm": lambda: {"mlp": nn.Sequential(nn.Linear(1, 2), nn.Tanh(), nn.Linear(2, 1))},
             "volterra": lambda: {"kernels": {1: 0.5 ** torch.arange(8.0)}, "length": 8, "tolerance": 0.5},
         },

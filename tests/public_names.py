@@ -4,11 +4,16 @@ import importlib
 from pathlib import Path
 
 import holdfast
+import holdfast_papers
 
-SOURCE = Path(holdfast.__file__).parent
+SOURCES = [Path(package.__file__).parent for package in (holdfast, holdfast_papers)]
 
 
 def modules_with_public_names():
-    files = [file for file in sorted(SOURCE.rglob("*.py")) if "\n__all__ = [" in file.read_text()]
-    paths = [file.relative_to(SOURCE.parent).with_suffix("") for file in files]
+    paths = [
+        file.relative_to(source.parent).with_suffix("")
+        for source in SOURCES
+        for file in sorted(source.rglob("*.py"))
+        if "\n__all__ = [" in file.read_text()
+    ]
     return [importlib.import_module(".".join(p.parts).removesuffix(".__init__")) for p in paths]

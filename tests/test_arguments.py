@@ -10,11 +10,12 @@ from jaxtyping import Complex, Float
 from torch import Tensor, nn
 
 import holdfast
-from holdfast import MemoryCurve, check_properties, fit_decay, memory_function, perturbation_error, reconstruct
+from holdfast import MemoryCurve, check_properties, fit_decay, memory_function, perturbation_error
 from holdfast._arguments import checked
 from holdfast.decay import asymptotic_law
 from holdfast.errors import ArgumentError, DtypeError, HoldfastError, ShapeError, UnknownNameError
 from holdfast.nn import LRU, LanguageModel, SequenceClassifier, SequenceModel
+from holdfast_papers import reconstruct
 
 pytestmark = pytest.mark.usefixtures("user_mistakes")
 CURVE = MemoryCurve(time=np.arange(60.0), values=np.exp(-0.1 * np.arange(60.0)))

@@ -3,12 +3,10 @@
 import ast
 import importlib
 import re
-from pathlib import Path
 
 import pytest
 
-import holdfast
-from public_names import modules_with_public_names
+from public_names import SOURCES, modules_with_public_names
 from reader import PAGES, ROOT
 
 
@@ -27,7 +25,7 @@ def resolve(name):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_every_name_on_the_page_exists(page):
-    for name in re.findall(r"`(holdfast(?:\.\w+)+)(?:\([^`]*\))?`", page.read_text()):
+    for name in re.findall(r"`(holdfast(?:_papers)?(?:\.\w+)+)(?:\([^`]*\))?`", page.read_text()):
         resolve(name)
 
 
@@ -36,7 +34,7 @@ def test_every_link_and_test_on_the_page_exists(page):
     text = page.read_text()
     for target in re.findall(r"\]\(([^)#:]+)\)", text):
         assert (page.parent / target).exists(), target
-    for file, test in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text):
+    for file, test in re.findall(r"`((?:papers/)?tests/[\w/]+\.py)::(\w+)`", text):
         assert f"def {test}(" in (ROOT / file).read_text(), f"{file}::{test}"
 
 
@@ -51,7 +49,7 @@ def test_api_page_has_no_row_beyond_the_public_names():
     assert len(rows) == sum(len(package.__all__) for package in modules_with_public_names())
 
 
-PACKAGES = sorted(p.parent for p in Path(holdfast.__file__).parent.rglob("__init__.py"))
+PACKAGES = sorted(p.parent for source in SOURCES for p in source.rglob("__init__.py"))
 
 
 @pytest.mark.parametrize("folder", PACKAGES, ids=lambda p: p.name)
@@ -65,7 +63,7 @@ def test_a_package_maps_files_that_it_has_and_a_large_one_all_of_them(folder):
         assert there <= named, there - named
 
 
-FAMILIES = {"holdfast", "nn", "laws", "cli", "cases", "peers", "iat", "ssm", "stable", "linrec"}
+FAMILIES = {"holdfast", "holdfast_papers", "nn", "laws", "cli", "cases", "peers", "iat", "ssm", "stable", "linrec"}
 
 
 def test_each_way_to_extend_is_shown_in_under_60_lines():

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 import holdfast
+import holdfast_papers
 
-SOURCE = Path(holdfast.__file__).parent
+LIBRARY, PAPERS = (Path(package.__file__).parent for package in (holdfast, holdfast_papers))
 LEVELS = {
     "errors": 0,
     "_types": 0,
     "_words": 0,
     "_heap": 0,
-    "papers": 0,
     "_factories": 0.1,
     "_files": 0.2,
     "_manifest": 0.3,
@@ -25,7 +25,8 @@ LEVELS = {
     "figures": 0.3,  # in L0 with the errors that it raises
     "_drawing": 0.4,
     "_record": 0.5,
-    "results": 0.5,  # in L0 with the errors that it raises
+    "_provenance": 0.5,
+    "_page": 0.5,
     "laws": 1,
     "parameterizations": 1,
     "kernels": 2,
@@ -33,19 +34,41 @@ LEVELS = {
     "nn": 3,
     "memory": 4,
     "approximate": 4,
-    "reconstruct": 4,
     "decay": 5,
     "stability": 5,
     "training": 6,
-    "experiments": 7,
-    "execution": 8,
-    "benchmarks": 8,
-    "report": 8,
-    "diagnosis": 8.5,
-    "cli": 9,
-    "__main__": 10,
+    "diagnosis": 7,
+    "cli": 8,
+    "__main__": 9,
 }
-FILES = sorted(p for p in SOURCE.rglob("*.py") if p != SOURCE / "__init__.py")
+# the second distribution: its files may import all of the library, and its own lower levels
+PAPERS_LEVELS = {
+    "papers": 0,
+    "results": 0,
+    "constructions": 1,
+    "reconstruct": 1,
+    "experiments": 2,
+    "execution": 3,
+    "report": 3,
+    "benchmarks": 3,
+    "cli": 4,
+}
+ALL_LEVELS = {LIBRARY: LEVELS, PAPERS: PAPERS_LEVELS}
+
+
+def files_of(source):
+    return sorted(p for p in source.rglob("*.py") if p != source / "__init__.py")
+
+
+FILES = [path for source in ALL_LEVELS for path in files_of(source)]
+
+
+def source_of(path):
+    return next(source for source in ALL_LEVELS if path.is_relative_to(source))
+
+
+def shown(path):
+    return str(path.relative_to(source_of(path).parent))
 
 
 @cache
@@ -54,39 +77,46 @@ def parsed(path):
 
 
 def part(path):
-    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    return path.relative_to(source_of(path)).parts[0].removesuffix(".py")
 
 
-def imported_parts(tree):
-    """First names below `holdfast` that a file imports, at module level or inside functions."""
+def imported_parts(tree, package):
+    """First names below `package` that a file imports, at module level or inside functions."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, "imports are absolute"
-            if node.module == "holdfast":
+            if node.module == package:
                 yield from (alias.name for alias in node.names)
-            elif node.module and node.module.startswith("holdfast."):
+            elif node.module and node.module.startswith(f"{package}."):
                 yield node.module.split(".")[1]
         elif isinstance(node, ast.Import):
             for alias in node.names:
-                assert alias.name != "holdfast", "import the part that is needed, not the whole package"
-                if alias.name.startswith("holdfast."):
+                assert alias.name != package, "import the part that is needed, not the whole package"
+                if alias.name.startswith(f"{package}."):
                     yield alias.name.split(".")[1]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+@pytest.mark.parametrize("path", FILES, ids=shown)
 def test_file_imports_only_from_lower_levels(path):
-    own = part(path)
-    assert own in LEVELS, f"{own} has no level: add it to LEVELS and to the design"
-    for other in imported_parts(parsed(path)):
-        assert other == own or LEVELS[other] < LEVELS[own], f"{own} (L{LEVELS[own]}) imports {other} (L{LEVELS[other]})"
+    source, own = source_of(path), part(path)
+    levels = ALL_LEVELS[source]
+    assert own in levels, f"{own} has no level: add it to the levels here and to the design"
+    for other in imported_parts(parsed(path), source.name):
+        assert other == own or levels[other] < levels[own], f"{own} (L{levels[own]}) imports {other} (L{levels[other]})"
 
 
-def test_every_level_is_that_of_a_part_that_exists():
-    assert set(LEVELS) == {part(path) for path in FILES}
+@pytest.mark.parametrize("path", files_of(LIBRARY), ids=shown)
+def test_the_library_imports_nothing_of_the_papers(path):
+    assert list(imported_parts(parsed(path), "holdfast_papers")) == []
+
+
+@pytest.mark.parametrize("source", ALL_LEVELS, ids=lambda source: source.name)
+def test_every_level_is_that_of_a_part_that_exists(source):
+    assert set(ALL_LEVELS[source]) == {part(path) for path in files_of(source)}
 
 
 def module(path):
-    return ".".join(("holdfast", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+    return ".".join(path.relative_to(source_of(path).parent).with_suffix("").parts).removesuffix(".__init__")
 
 
 def imported_modules(tree, known):
@@ -149,13 +179,13 @@ def late():
 
 def test_the_check_sees_an_import_that_turns_back():
     tree = ast.parse("def f():\n    from holdfast.cli import doctor\n")
-    assert list(imported_parts(tree)) == ["cli"]
+    assert list(imported_parts(tree, "holdfast")) == ["cli"]
 
 
-FREE = {"nn", "experiments", "benchmarks", "cli"}  # these build layers; all others ask a layer what it is
+FREE = {"nn", "cli"}  # these build layers; all others ask a layer what it is
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if part(p) not in FREE], ids=lambda p: str(p.relative_to(SOURCE)))
+@pytest.mark.parametrize("path", [p for p in files_of(LIBRARY) if part(p) not in FREE], ids=shown)
 def test_no_layer_class_is_named_outside_nn(path):
     assert names_in(path) & set(holdfast.nn.LAYERS) == set(), "let the layer say what is needed of it (nn/described.py)"
 

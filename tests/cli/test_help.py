@@ -4,14 +4,17 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from holdfast.cli import PANELS, app
+from holdfast.cli import FURTHER, PANELS, app
 
 NAMES = [name for commands in PANELS.values() for name in commands]
 
 
 def test_the_bare_command_groups_every_command_and_ends_with_where_to_start():
     shown = CliRunner().invoke(app, []).output
-    assert [line.strip("╭─╮ \n") for line in shown.splitlines() if line.startswith("╭")] == ["Options", *PANELS]
+    assert [line.strip("╭─╮ \n") for line in shown.splitlines() if line.startswith("╭")] == [
+        "Options",
+        *dict.fromkeys([*PANELS, *(panel for panel, _ in FURTHER.values())]),
+    ]
     assert " ".join(shown.split()).endswith("holdfast doctor, then holdfast diagnose your_file.py:your_model")
 
 

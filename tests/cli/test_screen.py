@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from holdfast.cli import _shown, app, bench
+from holdfast.cli import _shown, app
 from holdfast.cli.screen import WIDTH, folded, say, screen
 from holdfast.errors import ArgumentError
 
@@ -39,7 +39,6 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("list",),
         ("doctor",),
         ("certify", "m.py:stack", "--details"),
         ("memory", "m.py:gru", "--horizon", "40"),
@@ -57,20 +56,6 @@ def test_every_line_fits_the_screen(folder, monkeypatch, columns, arguments):
     done = CliRunner().invoke(app, list(arguments))
     assert done.stdout, done.exception
     assert max(map(len, done.stdout.splitlines())) <= (columns or WIDTH)
-
-
-def test_a_table_that_is_too_wide_is_printed_row_by_row_and_whole():
-    from holdfast_papers.benchmarks.table import Text
-
-    table = Text("Speed", ("row", "against", ">ratio"), (("raw scan " * 9, "a peer " * 9, "1.25"),))
-    narrow = Console(width=80, file=io.StringIO())
-    bench.print_table(narrow, table)
-    lines = narrow.file.getvalue().splitlines()
-    assert max(map(len, lines)) <= 80
-    assert "ratio: 1.25" in " ".join(lines)
-    wide = Console(width=200, file=io.StringIO())
-    bench.print_table(wide, table)
-    assert [line.split()[0] for line in wide.file.getvalue().splitlines() if line] == ["Speed", "row", "raw"]
 
 
 def test_sentences_are_folded_between_words_and_paths_stay_whole():

@@ -7,14 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli import main, train
+from holdfast.cli import main
 from holdfast.errors import ArgumentError
 from holdfast.training import TrainingRun
 from holdfast.training.recipe import read_recipes
-from holdfast_papers.execution.executor import Event
-from holdfast_papers.execution.plan import _labels
-from holdfast_papers.execution.store import Store
-from holdfast_papers.execution.task import perform_in
 
 CONFIGS = sorted((Path(__file__).parent.parent.parent / "examples/configs").glob("*.toml"))
 SMALL = """
@@ -99,11 +95,6 @@ def test_tried_rates_end_in_a_command_that_can_be_typed(holdfast):
     assert code == 0, err
 
 
-def test_units_of_a_sweep_are_called_by_their_labels():
-    units = [{"label": f"width={n}", "tables": {"model": {"width": n}}, "lr": 0.1} for n in (4, 8)]
-    assert _labels("own-sweep", units) == ["own-sweep width=4", "own-sweep width=8"]
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -171,44 +162,45 @@ def test_an_own_factory_is_called_with_the_sizes_of_the_task(holdfast):
     assert "finished" in out
 
 
-class HereAndNow:
-    """An executor that performs a task in this process, as it is submitted."""
-
-    slots = 1
-
-    def __init__(self, store):
-        self.store, self.events = Store(store), []
-
-    def submit(self, task):
-        perform_in(self.store, task, lambda done, text: None)
-        self.events.append(Event("finished", task))
-
-    def wait(self, seconds):
-        events, self.events = self.events, []
-        return events
-
-    def stop(self):
-        pass
-
-
-def test_a_sweep_lands_on_a_page_with_its_curves(holdfast, monkeypatch):
-    monkeypatch.setattr(train, "make_executor", lambda name, store, workers, address: HereAndNow(store))
+def test_a_sweep_lands_on_a_page_with_its_curves(holdfast):
     Path("sweep.toml").write_text(SMALL.replace("lr = 0.01", "lr = [0.01, 0.1]\nbetas = [0.8, 0.9]"))
-    code, out, err = holdfast("sweep.toml", "--folder", "swept", "--json")
+    code, out, err = holdfast("sweep.toml", "--folder", "swept", "--json", "--workers", "1")
     assert code == 0, err
-    found = json.loads(out)
-    assert [run["run"] for run in found["runs"]] == ["lr=0.01", "lr=0.1"]
-    assert all(run["status"] == "finished" for run in found["runs"])
-    page = Path(found["page"]).read_text()
-    assert "Training runs side by side" in page
-    assert "valid accuracy" in Path("swept/page/data/own-sweep.js").read_text()
+    answer = json.loads(out)
+    assert [run["run"] for run in answer["runs"]] == ["lr=0.01", "lr=0.1"]
+    assert all(run["status"] == "finished" for run in answer["runs"])
+    page = Path(answer["page"]).read_text()
+    assert "Sweep sweep" in page and "valid accuracy" in page and "<script" not in page
+    assert TrainingRun.load("swept/lr=0.1").config["lr"] == 0.1
     code, _, err = holdfast("sweep.toml", "--folder", "swept")
     assert (code, "holds a sweep" in err) == (2, True)
-    code, out, err = holdfast("sweep.toml", "--folder", "swept", "--resume", "--json")
+    code, out, err = holdfast("sweep.toml", "--folder", "swept", "--resume", "--json", "--workers", "1")
     assert code == 0
-    assert json.loads(out)["runs"] == found["runs"]
+    assert json.loads(out)["runs"] == answer["runs"]
+    code, _, err = holdfast("sweep.toml", "--folder", "swept", "--resume", "--set", "run.steps=5")
+    assert (code, "other settings" in err) == (2, True)
     code, _, err = holdfast("sweep.toml", "--dry-run")
     assert (code, "choose one with --set" in err) == (2, True)
+
+
+def test_a_run_that_fails_is_named_and_the_others_are_kept(holdfast):
+    Path("sweep.toml").write_text(SMALL.replace("lr = 0.01", "lr = [0.01, 0.1]"))
+    Path("swept").mkdir()
+    code, out, err = holdfast("sweep.toml", "--folder", "swept", "--json", "--workers", "1")
+    assert code == 0, err
+    (Path("swept/lr=0.1") / "run.json").write_text("{}")
+    code, out, err = holdfast("sweep.toml", "--folder", "swept", "--json", "--workers", "1", "--resume")
+    assert code == 1
+    assert "FAILED  lr=0.1: " in err
+    assert [run["run"] for run in json.loads(out)["runs"]] == ["lr=0.01"]
+
+
+def test_a_folder_of_others_is_no_place_for_a_sweep(holdfast):
+    Path("sweep.toml").write_text(SMALL.replace("lr = 0.01", "lr = [0.01, 0.1]"))
+    Path("mine").mkdir()
+    Path("mine/data.csv").write_text("1")
+    code, _, err = holdfast("sweep.toml", "--folder", "mine")
+    assert (code, "not empty and holds no sweep" in err) == (2, True)
 
 
 def test_a_range_test_suggests_a_pair(holdfast):

@@ -1,4 +1,4 @@
-"""What takes processes of its own: kills at random moments, two gloo processes, a sweep in workers and on Ray."""
+"""What takes processes of its own: kills at random moments, two gloo processes, a sweep in processes."""
 
 import json
 import os
@@ -95,13 +95,10 @@ def test_two_processes_reach_the_weights_of_one_also_when_continued(tmp_path, st
     assert run.metrics["test"]["loss"] == pytest.approx(alone.metrics["test"]["loss"], rel=1e-4)
 
 
-@pytest.mark.parametrize("executor", ["local", "ray"])
-def test_a_sweep_in_processes_gives_each_run_of_its_own(tmp_path, executor):
-    if executor == "ray":
-        pytest.importorskip("ray", reason="needs the extra `cluster`")
+def test_a_sweep_in_processes_gives_each_run_of_its_own(tmp_path):
     text = CONFIG_FILE.replace("lr = 0.01", "lr = [0.01, 0.02]").replace("steps = 300", "steps = 20")
     (tmp_path / "sweep.toml").write_text(text)
-    arguments = ["sweep.toml", "--folder", "swept", "--json", "--workers", "2", "--executor", executor]
+    arguments = ["sweep.toml", "--folder", "swept", "--json", "--workers", "2"]
     done = subprocess.run([*HOLDFAST, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)["runs"]

@@ -1,8 +1,8 @@
 """The page and the static figures, made from saved results alone.
 
-`collect.py` finds and reads conclusions, `traces.py` (plotly) and `static.py` (matplotlib) draw them, `words.py` writes
-numbers, `mathematics.py` formulas, `story.py` what a paper says, `printed.py` its tables, `page.py` puts the page together,
-`folder.py` knows which files are ours.
+`collect.py` finds and reads conclusions, `traces.py` draws them with plotly (`holdfast._drawing` with matplotlib, for
+files), `words.py` writes numbers, `mathematics.py` formulas, `story.py` what a paper says, `printed.py` its tables,
+`page.py` puts the page together, `folder.py` knows which files are ours.
 """
 
 from holdfast_papers.report.collect import find_conclusions

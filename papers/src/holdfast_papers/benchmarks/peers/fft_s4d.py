@@ -23,7 +23,7 @@ def fft_s4d(
     and gives back (batch, time, features).
 
     Also the truth of the S4D cases in float64, where the loop over time would take minutes and gigabytes; the two agree
-    to 1e-10, gradients included (tests/benchmarks/test_peers.py).
+    to 1e-10, gradients included (papers/tests/benchmarks/test_peers.py).
     """
     time = u.shape[1]
     a = torch.complex(lam_re, lam_im)

@@ -1,7 +1,7 @@
 """Mamba's scan elsewhere: mambapy's `pscan`, the parallel scan in plain torch of mamba.py, and transformers' loop.
 
 Real numbers only: its backward has no conjugate, so that complex gradients are wrong
-(tests/benchmarks/test_peers.py shows it).
+(papers/tests/benchmarks/test_peers.py shows it).
 """
 
 from __future__ import annotations
