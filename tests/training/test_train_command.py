@@ -208,3 +208,22 @@ def test_a_range_test_suggests_a_pair(holdfast):
     assert code == 0, err
     assert "recurrent weights: " in out
     assert "other weights: suggested" in out
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("model.dropout=0.3", r"\[model\] dropout was not given, is 0.3|dropout|\.p was"),
+        ("model.layer=lru", r"was .*is"),
+        ('model.discretization="bilinear"', r"discretization was \"zoh\", is \"bilinear\""),
+        ("task.length=5", r"length was 4, is 5"),
+        ("optimizer.lr=0.02", r"lr was 0.01, is 0.02"),
+        ("run.seed=1", r"seed was 0, is 1"),
+    ],
+)
+def test_a_changed_recipe_is_not_resumed(holdfast, change, said):
+    assert holdfast("small.toml")[0] == 0
+    code, _, err = holdfast("small.toml", "--resume", "--set", change)
+    assert code == 2
+    assert re.search(said, " ".join(err.split())), err
+    assert holdfast("small.toml", "--resume", "--set", "run.checkpoint_every=7")[0] == 0

@@ -36,6 +36,10 @@ class RunFolderError(HoldfastError, OSError):
     """A run's folder is in use or cannot be written; the text says why and what to do."""
 
 
+class RunInUseError(RunFolderError):
+    """Another process is training the run of a folder."""
+
+
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """The folder for this process alone, made where it is not there; refused where it holds something else."""
@@ -46,7 +50,7 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            raise RunFolderError(
+            raise RunInUseError(
                 f"another run is using {folder}; wait for it to end, or choose another folder"
             ) from None
     try:
@@ -57,6 +61,19 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def in_use(folder: Path) -> bool:
+    """Whether another process is training the run in a folder."""
+    if not (folder / LOCK).exists():
+        return False
+    lock = FileLock(folder / LOCK)
+    with guarded(folder):
+        try:
+            with lock.acquire(timeout=0):
+                return False
+        except Timeout:
+            return True
 
 
 def check_folder(folder: Path) -> None:

@@ -9,6 +9,7 @@ Several processes, also on several machines that share the folder, may run one s
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -22,13 +23,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock
 
-from holdfast._files import write_atomically
+from holdfast._arguments import positive
+from holdfast._codec import plain, restored
+from holdfast._files import temporary_for, write_atomically
 from holdfast._manifest import open_seal, seal
 from holdfast._page import document, paragraph, picture, table
 from holdfast.errors import ArgumentError, HoldfastError
 from holdfast.figures import Axis, Figure, Line, Panel
+from holdfast.training import checkpoint
 from holdfast.training.fit import fit_recipe
+from holdfast.training.folder import RUN, RunInUseError, guarded, in_use
 from holdfast.training.log import LOG, read_log
 from holdfast.training.loop import Progress
 from holdfast.training.recipe import Recipe
@@ -36,10 +42,12 @@ from holdfast.training.run import TrainingRun
 
 SETTINGS = "sweep.json"
 FORMAT = "holdfast sweep 1"
+LOCK = ".holdfast-sweep.lock"
 PAGE = "index.html"
 SECONDS_BETWEEN_POLLS = 0.2
 SECONDS_BETWEEN_LINES = 2.0  # reading the logs of all runs for a progress line costs more than a poll
 MAX_NAME_LENGTH = 80
+IN_USE = 75  # exit code of a process whose run another one is training; EX_TEMPFAIL of sysexits.h
 
 
 @dataclass(frozen=True)
@@ -114,6 +122,7 @@ def run_sweep(
         workers: processes that train at the same time; None is one per core. One trains in this process.
         progress: called with a text, the steps that are done and their total.
     """
+    positive(workers=workers)
     labels = _labels(recipes)
     _begin(folder, {label: recipe for label, (_, recipe) in zip(labels, recipes, strict=True)}, resume)
     count = min(workers or os.cpu_count() or 1, len(recipes))
@@ -122,13 +131,14 @@ def run_sweep(
     runs = {label: TrainingRun.load(folder / _name(label)) for label in labels if label not in failures}
     sweep = Sweep(name, runs, failures)
     if runs:
-        write_atomically(folder / PAGE, sweep.page().encode())
+        with guarded(folder):
+            write_atomically(folder / PAGE, sweep.page().encode())
     return sweep
 
 
 def train_one(folder: Path, label: str, progress: Progress | None = None) -> TrainingRun:
     """Trains or continues the run `label` of the sweep in `folder`."""
-    recipe = Recipe(open_seal(folder / SETTINGS, FORMAT)["runs"][label])
+    recipe = Recipe(restored(_settings(folder)[label]))
     task = recipe.load_task()
     return fit_recipe(recipe, recipe.build_model(task), task, folder / _name(label), resume=True, progress=progress)
 
@@ -141,41 +151,87 @@ def _labels(recipes: Sequence[tuple[Mapping[str, Any], Recipe]]) -> list[str]:
 
 
 def _name(label: str) -> str:
-    """A folder's name for a label."""
-    return re.sub(r"[^\w.=+-]+", "_", label)[:MAX_NAME_LENGTH]
+    """A folder's name for a label; what would be too long or hard to type has a checksum at its end."""
+    name = label.replace(" ", "_")
+    if re.fullmatch(rf"[\w.=+-]{{1,{MAX_NAME_LENGTH}}}", name, re.ASCII):
+        return name
+    digest = hashlib.sha256(label.encode()).hexdigest()[:8]
+    return re.sub(r"[^\w.=+-]+", "_", name, flags=re.ASCII)[: MAX_NAME_LENGTH - 9] + "-" + digest
 
 
 def _begin(folder: Path, recipes: Mapping[str, Recipe], resume: bool) -> None:
-    path = folder / SETTINGS
-    runs = {label: {section: dict(keys) for section, keys in r.tables.items()} for label, r in recipes.items()}
-    runs = json.loads(json.dumps(runs))
-    if path.exists():
-        if not resume:
-            raise ArgumentError(f"{folder} holds a sweep; continue it with --resume, or name another folder: --folder")
-        if open_seal(path, FORMAT)["runs"] != runs:
-            raise ArgumentError(f"{folder} holds a sweep with other settings; name another folder with --folder")
-        return
-    if folder.exists() and any(folder.iterdir()):
-        raise ArgumentError(
-            f"{folder} is not empty and holds no sweep; nothing was written. Name another with --folder"
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, seal({"format": FORMAT, "runs": runs}))
+    runs = {label: plain(recipe.tables) for label, recipe in recipes.items()}
+    with guarded(folder):
+        others = [p.name for p in folder.iterdir() if not _is_ours(p.name)] if folder.exists() else []
+        if others and not (folder / SETTINGS).exists():
+            raise ArgumentError(
+                f"{folder} is not empty and holds no sweep; nothing was written. Name another with --folder"
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        # of two processes that begin one sweep, one writes its settings
+        with FileLock(folder / LOCK):
+            if not (folder / SETTINGS).exists():
+                write_atomically(folder / SETTINGS, seal({"format": FORMAT, "runs": runs}))
+                return
+    if not resume:
+        raise ArgumentError(f"{folder} holds a sweep; continue it with --resume, or name another folder: --folder")
+    if _settings(folder) != runs:
+        raise ArgumentError(f"{folder} holds a sweep with other settings; name another folder with --folder")
+
+
+def _is_ours(name: str) -> bool:
+    return name == LOCK or temporary_for(name) == SETTINGS
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    runs: dict[str, Any] = open_seal(folder / SETTINGS, FORMAT, checkpoint.advice(folder))["runs"]
+    return runs
+
+
+def _next(folder: Path, waiting: list[str], failures: dict[str, str]) -> str | None:
+    """Takes the next run that must be trained out of `waiting`; None where others are training what is left."""
+    for label in list(waiting):
+        path = folder / _name(label)
+        try:
+            if in_use(path):
+                continue
+            unfinished = not (path / RUN).exists() or TrainingRun.load(path).status == "running"
+        except HoldfastError as error:
+            failures[label], unfinished = str(error), False
+        waiting.remove(label)
+        if unfinished:
+            return label
+    return None
 
 
 def _train_here(folder: Path, labels: Sequence[str], progress: Progress) -> dict[str, str]:
-    failures = {}
-    for index, label in enumerate(labels):
+    waiting, failures = list(labels), {}
+    while waiting:
+        label = _next(folder, waiting, failures)
+        if label is None:
+            _wait(waiting, progress, len(labels))
+            continue
 
-        def tick(text: str, done: int | None, total: int | None, index: int = index, label: str = label) -> None:
-            share = (done or 0) / (total or 1)
-            progress(f"{label}: {text}", round(1000 * (index + share)), 1000 * len(labels))
+        def tick(text: str, done: int | None, total: int | None, label: str = label) -> None:
+            ended = len(labels) - len(waiting) - 1
+            progress(f"{label}: {text}", round(1000 * (ended + (done or 0) / (total or 1))), 1000 * len(labels))
 
         try:
             train_one(folder, label, tick)
+        except RunInUseError:
+            waiting.append(label)
         except HoldfastError as error:
             failures[label] = str(error)
+        except Exception as error:  # of the user's model or data: the other runs are trained all the same
+            failures[label] = f"{type(error).__name__}: {error}"
     return failures
+
+
+def _wait(waiting: Sequence[str], progress: Progress, count: int) -> None:
+    if waiting:
+        text = f"waiting for another process to train {', '.join(waiting)}"
+        progress(text, 1000 * (count - len(waiting)), 1000 * count)
+        time.sleep(SECONDS_BETWEEN_LINES)
 
 
 def _train_in_processes(folder: Path, labels: Sequence[str], count: int, progress: Progress) -> dict[str, str]:
@@ -187,15 +243,19 @@ def _train_in_processes(folder: Path, labels: Sequence[str], count: int, progres
     latest = time.monotonic()
     try:
         while waiting or running:
-            while waiting and len(running) < count:
-                label = waiting.pop(0)
+            while len(running) < count and (label := _next(folder, waiting, failures)) is not None:
                 errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process has ended
                 command = [sys.executable, "-m", "holdfast.training.sweep", str(folder), label]
                 process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=environment)
                 running[label] = process, errors
-            for label, reason in _ended(running):
-                if reason:
+            for label, code, reason in _ended(running):
+                if code == IN_USE:
+                    waiting.append(label)
+                elif code:
                     failures[label] = reason
+            if not running:
+                _wait(waiting, progress, len(labels))
+                continue
             time.sleep(SECONDS_BETWEEN_POLLS)
             if time.monotonic() - latest > SECONDS_BETWEEN_LINES:
                 latest = time.monotonic()
@@ -211,8 +271,8 @@ def _train_in_processes(folder: Path, labels: Sequence[str], count: int, progres
     return failures
 
 
-def _ended(running: dict[str, tuple[subprocess.Popen[bytes], Any]]) -> Iterator[tuple[str, str]]:
-    """Takes the processes that ended out of `running`: label, and why it failed or nothing."""
+def _ended(running: dict[str, tuple[subprocess.Popen[bytes], Any]]) -> Iterator[tuple[str, int, str]]:
+    """Takes the processes that ended out of `running`: label, exit code, and why it failed."""
     for label, (process, errors) in list(running.items()):
         code = process.poll()
         if code is None:
@@ -221,12 +281,10 @@ def _ended(running: dict[str, tuple[subprocess.Popen[bytes], Any]]) -> Iterator[
         errors.seek(0)
         lines = errors.read().decode(errors="replace").strip().splitlines()
         errors.close()
-        if code == 0:
-            yield label, ""
-        elif code < 0:
-            yield label, f"its process was ended by signal {-code}; continue with --resume"
+        if code < 0:
+            yield label, code, f"its process was ended by signal {-code}; continue with --resume"
         else:
-            yield label, lines[-1] if lines else f"its process ended with code {code}"
+            yield label, code, lines[-1] if lines else f"its process ended with code {code}"
 
 
 def _share(folder: Path) -> float:
@@ -255,7 +313,7 @@ def main(arguments: Sequence[str]) -> int:
         train_one(Path(arguments[0]), arguments[1])
     except HoldfastError as error:
         sys.stderr.write(f"{error}\n")
-        return 2
+        return IN_USE if isinstance(error, RunInUseError) else 2
     return 0
 
 
