@@ -135,3 +135,17 @@ def test_arrays_and_lists_are_data_too():
     assert np.array_equal(with_tensors.errors, with_arrays.errors)
     assert memory_function(layer, horizon=10, candidates=[[1.0]], dtype="float32").tried == 1
     assert LRU(1, 2, eigenvalues=[0.5, 0.2j]).eigenvalues().detach().abs().tolist() == pytest.approx([0.5, 0.2])
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_a_nested_tensor_is_refused_with_what_to_call(layout):
+    nested = torch.nested.nested_tensor([torch.ones(2, 1), torch.ones(3, 1)], layout=layout)
+
+    @checked
+    def takes(x: Float[torch.Tensor, "batch time"], several: Sequence[float] = ()) -> None: ...
+
+    with pytest.raises(HoldfastError, match=r"a nested float32 tensor.*to_padded_tensor"):
+        takes(nested)
+    with pytest.raises(HoldfastError, match="a nested float32 tensor"):
+        takes(torch.ones(1, 1), nested)

@@ -81,6 +81,13 @@ def positive(**sizes: int | None) -> None:
             raise ArgumentError(f"{name} must be a whole number above 0, came {size!r}")
 
 
+def probability(**values: float) -> None:
+    """Refuses numbers outside [0, 1]."""
+    for name, value in values.items():
+        if not 0 <= value <= 1:
+            raise ArgumentError(f"{name} must be a probability from 0 to 1, got {value!r}")
+
+
 def _read(label: str, name: str, value: Any, readers: tuple[Reader, ...]) -> Any:
     reasons: list[Refused] = []
     for exactly in (True, False):

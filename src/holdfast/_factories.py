@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 import traceback
 from pathlib import Path
@@ -49,7 +50,7 @@ def _import(where: str) -> ModuleType:
 
 
 def _import_file(path: Path) -> ModuleType:
-    if not path.is_file():
+    if not os.path.isfile(path):  # unlike Path.is_file, False for a name that is too long
         raise ArgumentError(f"there is no file {path}")
     # the file's own imports find its neighbours, as when it is run
     sys.path.insert(0, str(path.parent))

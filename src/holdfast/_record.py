@@ -107,20 +107,20 @@ class Record:
 def writable_file(path: str | os.PathLike[str]) -> Path:
     """The path of a file to write, its folder made; ArgumentError where no file can be there."""
     file = as_path(path)
-    if file.is_dir():
+    if os.path.isdir(file):
         raise ArgumentError(f"path must name a file, and {file} is a folder; say {file / 'result.json'}")
     try:
         file.resolve().parent.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise ArgumentError(f"path must lie in a folder, and {file.parent} is none and cannot be made one") from None
+    except OSError as error:
+        raise ArgumentError(f"the folder {file.parent} cannot be made: {error.strerror}; name another path") from None
     return file
 
 
 def _readable_file(path: str | os.PathLike[str], kind: str) -> Path:
     file = as_path(path)
-    if not file.exists():
+    if not os.path.exists(file):
         raise DamagedResultError(f"{file} is not there, so no {kind} can be loaded; name a file that save() wrote")
-    if file.is_dir():
+    if os.path.isdir(file):
         raise ArgumentError(f"path must name the file of a saved {kind}, and {file} is a folder; name a file in it")
     return file
 
@@ -128,5 +128,5 @@ def _readable_file(path: str | os.PathLike[str], kind: str) -> Path:
 def as_path(path: object) -> Path:
     """A path that came as text or a path; ArgumentError for anything else."""
     if not isinstance(path, (str, os.PathLike)):
-        raise ArgumentError(f"path must be text or a pathlib.Path, came {describe(path)}")
+        raise ArgumentError(f"path must be text or a pathlib.Path, got {describe(path)}")
     return Path(path)

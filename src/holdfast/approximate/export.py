@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def save_layer(layer: AbstractRecurrent, path: str | Path) -> None:
     described = {"format": FORMAT, "layer": type(layer).__name__, "choices": json.dumps(_choices(layer))}
     tensors = {name: value.detach().contiguous() for name, value in layer.state_dict().items()}
     target = Path(path)
-    if not target.absolute().parent.is_dir():
+    if not os.path.isdir(target.absolute().parent):
         raise ArgumentError(
             f"cannot write to path {target}: there is no folder {target.absolute().parent}; make it first"
         )
@@ -47,7 +48,7 @@ def load_layer(path: str | Path) -> AbstractRecurrent:
     """
     from safetensors import SafetensorError, safe_open
 
-    if not Path(path).is_file():
+    if not os.path.isfile(path):
         raise ArgumentError(f"there is no file at path {path}")
     try:
         with safe_open(str(path), framework="pt") as file:

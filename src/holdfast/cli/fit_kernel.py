@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -90,7 +91,7 @@ def command(
 def _check_outputs(export: Path | None, plot: Path | None, parameterization: str, time: str) -> None:
     """Minutes of fitting are not lost to a folder that is not there or a name that is wrong."""
     for path in (export, plot):
-        if path is not None and not path.absolute().parent.is_dir():
+        if path is not None and not os.path.isdir(path.absolute().parent):
             raise ArgumentError(f"cannot write {path}: there is no folder {path.absolute().parent}; make it first")
     if plot is not None:
         new_figure(plot)

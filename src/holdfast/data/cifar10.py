@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import torch
@@ -54,8 +55,8 @@ def cifar10_task(
         download: whether missing files may be downloaded.
     """
     folder = find_files(set_folder("cifar10"), (*TRAIN, TEST), ARCHIVE, download=download, part=part)
-    names = [name for name in TRAIN if (folder / name).is_file()]
-    if not names or not (folder / TEST).is_file():
+    names = [name for name in TRAIN if os.path.isfile(folder / name)]
+    if not names or not os.path.isfile(folder / TEST):
         raise missing(folder, (*TRAIN, TEST), ARCHIVE.mirrors[0] + ARCHIVE.name, "and both train and test are needed")
     batches = [read_batch(folder / name) for name in (*names, TEST)]
     pixels = [_brightness(found) if grey else found for found, _ in batches]

@@ -6,15 +6,19 @@ import errno
 import http.client
 import io
 import os
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 
 from holdfast.errors import HoldfastError
 
-_TIMEOUT = 20.0  # seconds without a byte after which a mirror counts as away
-_CHUNK = 1 << 16
-NETWORK = (OSError, http.client.HTTPException)  # URLError and timeouts are OSErrors
+SILENCE_SECONDS = 20.0  # without a byte after which a mirror counts as away
+START_SECONDS = 60.0  # before the slowest pace is asked for
+MIN_BYTES_PER_SECOND = 10_000  # a telephone line brought 7,000; at 1 a second the smallest set takes days
+CHUNK_BYTES = 1 << 16
+# URLError and timeouts are OSErrors; an address that a mirror sends us on to may be none at all: ValueError
+NETWORK = (OSError, http.client.HTTPException, ValueError)
 
 
 class CannotWriteError(HoldfastError):
@@ -24,13 +28,13 @@ class CannotWriteError(HoldfastError):
 def fetch(url: str, part: Path, most: int) -> bool:
     """Brings the file `part` to all bytes at `url`; whether some were there already.
 
-    What arrived stays in `part` where the connection breaks, and the next call asks for the rest. More than `most` bytes are
-    refused, and `part` is then removed.
+    What arrived stays in `part` where the connection breaks or is too slow for `most` bytes, and the next call asks for the
+    rest. More than `most` bytes are refused, and `part` is then removed.
     """
     have = part.stat().st_size if part.is_file() else 0
     headers = {"User-Agent": "holdfast"} | ({"Range": f"bytes={have}-"} if have else {})
     try:
-        answer = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=_TIMEOUT)
+        answer = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=SILENCE_SECONDS)
     except urllib.error.HTTPError as error:
         if error.code != 416 or not have:
             raise
@@ -47,8 +51,10 @@ def _receive(answer: http.client.HTTPResponse, part: Path, have: int, most: int)
     from rich.console import Console
     from rich.progress import Progress
 
-    length = answer.headers.get("Content-Length")
-    total = have + int(length) if length else None
+    # the length as http.client read it: a header that is no number is none
+    total = None if answer.length is None else have + answer.length
+    limit = START_SECONDS + (most - have) / MIN_BYTES_PER_SECOND
+    began = time.monotonic()
     with (
         _open(part, have) as file,
         Progress(console=Console(stderr=True), transient=True) as progress,
@@ -56,8 +62,14 @@ def _receive(answer: http.client.HTTPResponse, part: Path, have: int, most: int)
         bar = progress.add_task(
             f"downloading {part.name.strip('.').removesuffix('.part')}", total=total, completed=have
         )
-        while received := answer.read(_CHUNK):
+        # read1: read would wait for a whole chunk, however slowly its bytes arrive
+        while received := answer.read1(CHUNK_BYTES):
             have += len(received)
+            if time.monotonic() - began > limit and have != total:
+                raise OSError(
+                    f"{have:,} bytes arrived within the limit of {limit:,.0f} seconds for up to {most:,}; "
+                    "the next try goes on from there"
+                )
             if have > most:
                 part.unlink()
                 raise OSError(f"it sends more than the {most:,} bytes that the file could have")

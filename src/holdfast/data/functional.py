@@ -54,8 +54,7 @@ class FunctionalTask(AbstractTask):
     ) -> None:
         positive(length=length, features=features, train=train)
         if isinstance(law, str):
-            named = isinstance(constants, Mapping)
-            law = laws.get(law, **constants) if named else laws.get(law, *constants)  # type: ignore[arg-type]
+            law = _law(law, constants)
         space = Space("features", features)
         super().__init__("functional", "regress", space, space, length, generated_sizes(train, valid, test))
         self.law, self.dt, self.weights, self.seed = law, dt, weights, seed
@@ -80,9 +79,16 @@ class FunctionalTask(AbstractTask):
         }  # fmt: skip
 
 
+def _law(name: str, constants: Sequence[float] | Mapping[str, float]) -> laws.AbstractLaw:
+    try:
+        return laws.get(name, **constants) if isinstance(constants, Mapping) else laws.get(name, *constants)
+    except TypeError as error:  # too few constants, too many, or one of another name
+        raise ArgumentError(f"constants do not fit the law {name!r}: {error}") from None
+
+
 def _kernel(law: laws.AbstractLaw, length: int, dt: float, weights: str) -> Float64[Tensor, " time"]:
     if not 0 < dt < float("inf"):
-        raise ArgumentError(f"dt must be a finite number above 0, came {dt!r}")
+        raise ArgumentError(f"dt must be a finite number above 0, got {dt!r}")
     times = dt * torch.arange(length, dtype=torch.float64)
     kernel = dt * law(times) if weights == "sampled" else law.integral(times, times + dt)
     if not bool(kernel.isfinite().all()):

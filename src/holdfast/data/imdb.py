@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -51,7 +52,7 @@ def imdb_task(
     """
     names = ("train/neg", "train/pos", "test/neg", "test/pos")
     base = Path(folder) if folder else find_files(set_folder("imdb"), names, ARCHIVE, download=download, part=False)
-    if not all((base / name).is_dir() for name in names):
+    if not all(os.path.isdir(base / name) for name in names):
         raise missing(base, names, ARCHIVE.mirrors[0] + ARCHIVE.name, "which are folders of text files")
     train, train_labels, train_sum = _read_folder(base / "train")
     test, test_labels, test_sum = _read_folder(base / "test")

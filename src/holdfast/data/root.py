@@ -31,7 +31,7 @@ def data_root() -> Path:
     named = os.environ.get(ENVIRONMENT)
     if not named:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdfast" / "data"
-    if not Path(named).is_dir():
+    if not os.path.isdir(named):
         raise ArgumentError(f"{ENVIRONMENT}={named} is not a folder; create it or unset the variable")
     return Path(named)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
@@ -72,7 +73,7 @@ def wikitext_task(
     positive(length=length, vocabulary=vocabulary)
     archive = ARCHIVES[name]
     folder = find_files(set_folder(name), tuple(FILES.values()), archive, download=download, part=part)
-    there = {split: folder / file for split, file in FILES.items() if (folder / file).is_file()}
+    there = {split: folder / file for split, file in FILES.items() if os.path.isfile(folder / file)}
     if "train" not in there and "valid" not in there:
         why = "and neither of the files that could train is there"
         raise missing(folder, tuple(FILES.values()), archive.mirrors[0] + archive.name, why)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -85,7 +86,7 @@ def _read(path: Path) -> Tables:
         if section not in SECTIONS:
             raise unknown_name(f"table in {path}", section, SECTIONS)
         if not isinstance(keys, dict):
-            raise ArgumentError(f"{path}: write [{section}] as a table, with its keys below; came {keys!r}")
+            raise ArgumentError(f"{path}: write [{section}] as a table, with its keys below; got {keys!r}")
     return {section: given.get(section, {}) for section in SECTIONS}
 
 
@@ -93,7 +94,7 @@ def _change(text: str) -> tuple[str, str, Any]:
     name, equals, value = text.partition("=")
     section, dot, key = name.strip().partition(".")
     if not equals or not dot or not key:
-        raise ArgumentError(f"--set: expected section.key=value, as optimizer.lr=0.01; came {text!r}")
+        raise ArgumentError(f"--set: expected section.key=value, as optimizer.lr=0.01; got {text!r}")
     if section not in SECTIONS:
         raise unknown_name("section in --set", section, SECTIONS)
     try:
@@ -110,11 +111,13 @@ def _resolved(key: str, value: Any, base: Path) -> Any:
         return value
     file, colon, name = value.rpartition(":") if key == "factory" else (value, "", "")
     beside = base / file
-    return f"{beside.absolute()}{colon}{name}" if file and beside.exists() else value
+    # os.path, unlike Path.exists, takes a name that is too long for one that is not there
+    return f"{beside.absolute()}{colon}{name}" if file and os.path.exists(beside) else value
 
 
 def _unfold(tables: Tables) -> Iterator[tuple[dict[str, Any], Tables]]:
     """One run for each combination of the values in lists."""
+    _check_names(tables)
     axis = next(_axes(tables), None)
     if axis is None:
         yield {}, tables
@@ -127,6 +130,13 @@ def _unfold(tables: Tables) -> Iterator[tuple[dict[str, Any], Tables]]:
         one = {**tables, section: {**tables[section], key: value}}
         for axes, unfolded in _unfold(one):
             yield {f"{section}.{key}": value, **axes}, unfolded
+
+
+def _check_names(tables: Tables) -> None:
+    for section, key in _FIRST:
+        value = tables[section].get(key, "")
+        if not isinstance(value, (str, list)):
+            raise ArgumentError(f"{section}.{key} must be a name, or several in a list; got {value!r}")
 
 
 def _axes(tables: Tables) -> Iterator[tuple[str, str]]:
