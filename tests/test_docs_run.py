@@ -66,8 +66,8 @@ def test_each_smaller_block_stands_on_a_page():
 # the same for commands: what runs in their place (None: nothing), and why
 SMALLER = {
     "pip install holdfast": (None, "changes the environment; tools/try_distributions.py does it in an empty one"),
-    "pip install 'holdfast[peers]'": (None, "changes the environment"),
-    "pip install 'holdfast[cluster]'": (None, "changes the environment"),
+    "pip install 'holdfast-papers[peers]'": (None, "changes the environment"),
+    "pip install 'holdfast-papers[cluster]'": (None, "changes the environment"),
     "make reproduce": (None, "installs; its commands are those of reproduce.md"),
     "make install": (None, "installs"),
     "make test": (None, "runs this test"),

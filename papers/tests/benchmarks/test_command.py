@@ -5,7 +5,7 @@ import typer
 from typer.testing import CliRunner
 
 from holdfast._provenance import Provenance
-from holdfast.cli import bench
+from holdfast_papers.cli import bench
 from holdfast.errors import ArgumentError, UnknownNameError
 from holdfast_papers.benchmarks import Report, Row, markdown
 

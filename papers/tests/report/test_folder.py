@@ -268,7 +268,7 @@ def test_text_that_has_no_bytes_does_not_end_the_page(store, toy, tmp_path):
 
 
 def test_results_of_the_repository_are_shown_without_damage(tmp_path):
-    docs = Path(__file__).parents[2] / "docs" / "results"
+    docs = Path(__file__).parents[3] / "docs" / "results"
     damage = []
     write_page(docs, tmp_path / "page", notice=damage.append)
     assert damage == []

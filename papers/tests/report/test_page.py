@@ -155,7 +155,7 @@ def test_long_tables_and_those_after_the_third_wait_behind_their_captions(result
 
 
 def test_a_papers_table_is_shown_as_printed_and_a_long_explanation_by_its_first_sentence():
-    known = find_conclusions(Path(__file__).parent.parent.parent / "docs" / "results")
+    known = find_conclusions(Path(__file__).parents[3] / "docs" / "results")
     assert set(PRINTED) <= known.keys()
     assert all(isinstance(cell, str) for table in PRINTED.values() for row in table.rows for cell in row), "unrounded"
     assert sentences("Short. All of it.") == ("Short. All of it.", "")
@@ -164,7 +164,7 @@ def test_a_papers_table_is_shown_as_printed_and_a_long_explanation_by_its_first_
 
 
 def test_the_captions_of_our_results_are_whole_sentences():
-    here = Path(__file__).parent.parent.parent / "docs" / "results"
+    here = Path(__file__).parents[3] / "docs" / "results"
     for id, folder in find_conclusions(here).items():
         page = Result.load(folder).page
         texts = [part.caption for part in (*page.figures, *page.tables)]
@@ -172,7 +172,7 @@ def test_the_captions_of_our_results_are_whole_sentences():
 
 
 def test_every_story_names_panels_of_a_figure_that_our_results_have():
-    here = Path(__file__).parent.parent.parent / "docs" / "results"
+    here = Path(__file__).parents[3] / "docs" / "results"
     for story in STORIES.values():
         page = Result.load(here / story.experiment / "conclusion-standard").page
         (figure,) = [figure for figure in page.figures if figure.name == story.figure]
