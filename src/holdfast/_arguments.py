@@ -78,7 +78,7 @@ def positive(**sizes: int | None) -> None:
     """Refuses sizes below 1; None is passed over."""
     for name, size in sizes.items():
         if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
-            raise ArgumentError(f"{name} must be a whole number above 0, came {size!r}")
+            raise ArgumentError(f"{name} must be a whole number above 0, got {size!r}")
 
 
 def probability(**values: float) -> None:
@@ -104,7 +104,7 @@ def _read(label: str, name: str, value: Any, readers: tuple[Reader, ...]) -> Any
     kind = DtypeError if isinstance(value, (torch.Tensor, np.ndarray)) else ArgumentError
     if any(isinstance(reason, WrongShape) for reason in reasons):
         kind = ShapeError
-    raise kind(f"{label}: {name} must be {wanted}, came {_readers.describe(value)}{reason}")
+    raise kind(f"{label}: {name} must be {wanted}, got {_readers.describe(value)}{reason}")
 
 
 def _special(reader: Reader, parameter: inspect.Parameter) -> Reader:

@@ -34,7 +34,7 @@ class Reader:
 
 
 def describe(value: object) -> str:
-    """What came: dtype, shape and device of a tensor or array, else type and value."""
+    """What was given: dtype, shape and device of a tensor or array, else type and value."""
     if isinstance(value, Tensor) and value.is_nested:
         return f"a nested {_name(value.dtype)} tensor on {value.device}"
     if isinstance(value, Tensor):

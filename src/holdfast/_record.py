@@ -112,7 +112,8 @@ def writable_file(path: str | os.PathLike[str]) -> Path:
     try:
         file.resolve().parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ArgumentError(f"the folder {file.parent} cannot be made: {error.strerror}; name another path") from None
+        why = f"{file.parent} is none and cannot be made one ({error.strerror})"
+        raise ArgumentError(f"path must lie in a folder, and {why}") from None
     return file
 
 
@@ -126,7 +127,7 @@ def _readable_file(path: str | os.PathLike[str], kind: str) -> Path:
 
 
 def as_path(path: object) -> Path:
-    """A path that came as text or a path; ArgumentError for anything else."""
+    """A path that got as text or a path; ArgumentError for anything else."""
     if not isinstance(path, (str, os.PathLike)):
         raise ArgumentError(f"path must be text or a pathlib.Path, got {describe(path)}")
     return Path(path)

@@ -71,7 +71,7 @@ def load_layer(path: str | Path) -> AbstractRecurrent:
 
 def _choices(layer: AbstractRecurrent) -> dict[str, Any]:
     if layer.backward_layer is not None:
-        raise ArgumentError("only a layer in one direction is saved, came a bidirectional one; save its state_dict()")
+        raise ArgumentError("only a layer in one direction is saved, got a bidirectional one; save its state_dict()")
     choices = layer.choices()
     f = layer.boundary_form
     if not isinstance(f, AbstractParameterization) or not _is_named(f):

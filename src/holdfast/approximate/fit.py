@@ -66,12 +66,12 @@ def fit_exponential_sum(
     if method not in METHODS:
         raise unknown_name("method", method, METHODS)
     if order is not None and (not isinstance(order, int) or order < 1):
-        raise ArgumentError(f"order must be a whole number above 0, came {order!r}")
+        raise ArgumentError(f"order must be a whole number above 0, got {order!r}")
     if not horizon > 0 or (math.isinf(horizon) and method != "quadrature"):
-        raise ArgumentError(f"horizon must be a number above 0 (inf only for quadrature), came {horizon!r}")
+        raise ArgumentError(f"horizon must be a number above 0 (inf only for quadrature), got {horizon!r}")
     known = _NORMS.get(method, ("l1",))
     if norm is not None and norm not in known:
-        raise ArgumentError(f"norm is {' or '.join(map(repr, known))} for method {method!r}; came {norm!r}")
+        raise ArgumentError(f"norm is {' or '.join(map(repr, known))} for method {method!r}; got {norm!r}")
     given = None if rates is None else _checked_rates(rates, method, order)
     wanted = order or (16 if given is None else len(given))
     target = as_target(rho, horizon=horizon, time=time, dt=None if method == "matrix_pencil" and callable(rho) else dt)
@@ -118,13 +118,13 @@ def _checked_rates(rates: Numbers, method: str, order: int | None) -> np.ndarray
     plain = rates.detach().cpu().numpy() if isinstance(rates, Tensor) else rates
     array = np.asarray(plain, dtype=np.float64)
     if array.ndim != 1 or len(array) == 0:
-        raise ShapeError(f"rates must be a row of numbers, came {array.shape=}")
+        raise ShapeError(f"rates must be a row of numbers, got {array.shape=}")
     if not (np.isfinite(array).all() and (array > 0).all()):
         raise ArgumentError("rates must be finite and above 0 (decay)")
     if len(np.unique(array)) < len(array):
         raise ArgumentError("two of the rates are equal: their modes are the same; leave one out")
     if order not in (None, len(array)):
-        raise ArgumentError(f"{len(array)} rates came for order {order}; leave order out")
+        raise ArgumentError(f"{len(array)} rates got for order {order}; leave order out")
     return array
 
 

@@ -53,7 +53,7 @@ def _samples(target: Target, dt: float | None) -> tuple[np.ndarray, np.ndarray]:
         _ = target.step  # refuses unequal spacing
         if not 4 <= len(target.values) <= _LARGEST:
             raise ArgumentError(
-                f"matrix_pencil takes 4 to {_LARGEST} samples (its cost grows with their third power), came "
+                f"matrix_pencil takes 4 to {_LARGEST} samples (its cost grows with their third power), got "
                 f"{len(target.values)}; use method='nonnegative', or thin out what is too many"
             )
         return target.time, target.values

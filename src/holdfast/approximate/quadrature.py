@@ -29,7 +29,7 @@ def fit_quadrature(target: Target, order: int, horizon: float, norm: Norm) -> Ex
     elif isinstance(law, Exponential | ExponentialMixture | ReciprocalSum):
         rates, coefficients = _own_modes(law)
         if len(rates) > order:
-            raise ArgumentError(f"{target.name} is a sum of {len(rates)} modes; raise order to that, came {order}")
+            raise ArgumentError(f"{target.name} is a sum of {len(rates)} modes; raise order to that, got {order}")
     else:
         raise ArgumentError(
             f"quadrature knows the integral of a PowerLaw (and mixtures as they are), not of {target.name}; use "

@@ -26,9 +26,9 @@ def sum_layer(
     """The layer of ExponentialSum.to_layer."""
     kind = dtype or torch.get_default_dtype()
     if not (math.isfinite(dt) and dt > 0):
-        raise ArgumentError(f"dt must be a finite number above 0, came {dt!r}")
+        raise ArgumentError(f"dt must be a finite number above 0, got {dt!r}")
     if time not in ("continuous", "discrete"):
-        raise ArgumentError(f"time must be 'continuous' or 'discrete', came {time!r}")
+        raise ArgumentError(f"time must be 'continuous' or 'discrete', got {time!r}")
     if rates.dtype.kind != "c":
         lam = -rates if time == "continuous" else np.exp(-rates * dt)
         U, C = np.ones((len(rates), 1)), coefficients.real[None, :]

@@ -79,13 +79,13 @@ class ExponentialSum(Record):
             object.__setattr__(self, name, array.astype(kind))
         if self.rates.ndim != 1 or self.rates.shape != self.coefficients.shape or len(self.rates) == 0:
             raise ShapeError(
-                "a sum needs one coefficient for each rate and at least one: came "
+                "a sum needs one coefficient for each rate and at least one: got "
                 f"{self.rates.shape=}, {self.coefficients.shape=}"
             )
         if not (np.isfinite(self.rates).all() and (self.rates.real > 0).all()):
-            raise ArgumentError(f"rates must be finite with a real part above 0 (decay), came {self.rates}")
+            raise ArgumentError(f"rates must be finite with a real part above 0 (decay), got {self.rates}")
         if not np.isfinite(self.coefficients).all():
-            raise ArgumentError(f"coefficients must be finite, came {self.coefficients}")
+            raise ArgumentError(f"coefficients must be finite, got {self.coefficients}")
 
     @property
     def order(self) -> int:

@@ -158,12 +158,12 @@ def _from_samples(rho: Any, time: Any, dt: float | None) -> Target:
     if time is not None and dt is not None:
         raise ArgumentError("samples need `time` or `dt`, not both")
     if dt is not None and not (math.isfinite(dt) and dt > 0):
-        raise ArgumentError(f"dt must be a finite number above 0, came {dt!r}")
+        raise ArgumentError(f"dt must be a finite number above 0, got {dt!r}")
     times = np.arange(len(values)) * (dt or 1.0) if time is None else _array(time, "time")
     if times.shape != values.shape:
-        raise ShapeError(f"samples need one time each; came {values.shape=} and {times.shape=}")
+        raise ShapeError(f"samples need one time each; got {values.shape=} and {times.shape=}")
     if len(values) < 2:
-        raise ArgumentError(f"at least 2 samples of rho are needed, came {len(values)}")
+        raise ArgumentError(f"at least 2 samples of rho are needed, got {len(values)}")
     if times[0] < 0 or not (np.diff(times) > 0).all():
         raise ArgumentError("the times of samples must start at 0 or later and increase; sort them and drop repeats")
     if times[0] > 10 * (times[-1] - times[0]):
@@ -179,9 +179,9 @@ def _from_samples(rho: Any, time: Any, dt: float | None) -> Target:
 def _array(given: Any, name: str) -> np.ndarray:
     array = np.asarray(given.tolist() if isinstance(given, Tensor) else given)  # numpy knows no bfloat16
     if array.dtype.kind not in "fiu":
-        raise DtypeError(f"{name} must be real numbers (or a law or a function), came {array.dtype}")
+        raise DtypeError(f"{name} must be real numbers (or a law or a function), got {array.dtype}")
     if array.ndim != 1:
-        raise ShapeError(f"{name} must be one column of numbers, came {array.shape=}")
+        raise ShapeError(f"{name} must be one column of numbers, got {array.shape=}")
     values = array.astype(np.float64)
     bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):

@@ -29,7 +29,7 @@ def read_data(path: Path) -> tuple[Tensor, Tensor]:
     x = x[..., None] if x.ndim == 2 else x
     for name, part in (("inputs", x), ("targets", y)):
         if part.dtype.kind not in "fiu" or not np.isfinite(part).all():
-            raise ArgumentError(f"{path}: {name} must be finite real numbers, came {part.dtype} {part.shape}")
+            raise ArgumentError(f"{path}: {name} must be finite real numbers, got {part.dtype} {part.shape}")
     return torch.from_numpy(x.astype(np.float32)), torch.from_numpy(y.astype(np.float32))
 
 

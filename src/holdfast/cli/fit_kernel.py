@@ -104,7 +104,7 @@ def _orders(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError as error:
-        raise ArgumentError(f"--orders: expected whole numbers with commas, came {text!r}") from error
+        raise ArgumentError(f"--orders: expected whole numbers with commas, got {text!r}") from error
 
 
 def _report(name: str, fit: KernelFit, export: Path | None) -> None:

@@ -97,14 +97,14 @@ class _Part:
 
 def _read_split(split: str, given: Sequence[Any]) -> _Part:
     if len(given) not in (2, 3):
-        raise ArgumentError(f"{split} must be (inputs, targets) or (inputs, targets, lengths), came {len(given)} items")
+        raise ArgumentError(f"{split} must be (inputs, targets) or (inputs, targets, lengths), got {len(given)} items")
     inputs, targets = (_tensor(split, part, what) for part, what in zip(given, ("inputs", "targets"), strict=False))
     if inputs.ndim not in (2, 3) or 0 in inputs.shape:
         raise ShapeError(
-            f"{split}: inputs must be (samples, time, features) or (samples, time), none empty; came {tuple(inputs.shape)}"
+            f"{split}: inputs must be (samples, time, features) or (samples, time), none empty; got {tuple(inputs.shape)}"
         )
     if targets.ndim == 0 or len(targets) != len(inputs):
-        raise ShapeError(f"{split}: {len(inputs)} inputs need as many targets, came targets of {tuple(targets.shape)}")
+        raise ShapeError(f"{split}: {len(inputs)} inputs need as many targets, got targets of {tuple(targets.shape)}")
     if inputs.ndim == 2 and inputs.is_floating_point():
         inputs = inputs[..., None]
     if targets.is_floating_point():
@@ -119,7 +119,7 @@ def _tensor(split: str, given: Any, what: str) -> Tensor:
     except (TypeError, ValueError, RuntimeError) as error:
         raise DtypeError(f"{split}: {what} must be a tensor, an array or nested lists of numbers ({error})") from None
     if found.dtype == torch.bool or found.is_complex():
-        raise DtypeError(f"{split}: {what} must be real or whole numbers, came {found.dtype}")
+        raise DtypeError(f"{split}: {what} must be real or whole numbers, got {found.dtype}")
     if found.is_floating_point():
         found = found.float()
         if not bool(found.isfinite().all()):
@@ -140,17 +140,17 @@ def _steps(split: str, targets: Tensor, length: int) -> Tensor:
         return targets[:, None]
     raise ShapeError(
         f"{split}: real targets must be (samples, {length}, features) for values at each step, or (samples, 1, features) for "
-        f"values at the end, came {tuple(targets.shape)}"
+        f"values at the end, got {tuple(targets.shape)}"
     )
 
 
 def _lengths(split: str, given: Any, inputs: Tensor) -> Tensor:
     lengths = torch.as_tensor(given).detach().cpu()
     if lengths.is_floating_point() or lengths.shape != inputs.shape[:1]:
-        raise ShapeError(f"{split}: lengths must be {len(inputs)} whole numbers, came {tuple(lengths.shape)}")
+        raise ShapeError(f"{split}: lengths must be {len(inputs)} whole numbers, got {tuple(lengths.shape)}")
     if int(lengths.min()) < 1 or int(lengths.max()) > inputs.shape[1]:
         raise ArgumentError(
-            f"{split}: lengths must be 1 to {inputs.shape[1]}, came {int(lengths.min())} to {int(lengths.max())}"
+            f"{split}: lengths must be 1 to {inputs.shape[1]}, got {int(lengths.min())} to {int(lengths.max())}"
         )
     return lengths.long()
 
@@ -167,12 +167,12 @@ def _spaces(split: str, part: _Part, kind: Kind, classes: int | None) -> tuple[S
     inputs = Space("tokens", _count(split, "inputs", part.inputs, None)) if tokens else _features(part.inputs)
     if kind == "regress":
         if not part.targets.is_floating_point():
-            raise DtypeError(f"{split}: regress needs real targets, came {part.targets.dtype}; call .float() on them")
+            raise DtypeError(f"{split}: regress needs real targets, got {part.targets.dtype}; call .float() on them")
         return inputs, _features(part.targets)
     wanted = part.inputs.shape[:1] if kind == "classify" else part.inputs.shape[:2]
     if part.targets.is_floating_point() or part.targets.shape != wanted:
         raise ShapeError(
-            f"{split}: {kind} needs whole-number targets of shape {tuple(wanted)}, came {part.targets.dtype} "
+            f"{split}: {kind} needs whole-number targets of shape {tuple(wanted)}, got {part.targets.dtype} "
             f"{tuple(part.targets.shape)}"
         )
     return inputs, Space("classes" if kind == "classify" else "tokens", _count(split, "targets", part.targets, classes))
@@ -186,7 +186,7 @@ def _count(split: str, what: str, ids: Tensor, most: int | None) -> int:
     low, high = (int(bound) for bound in ids.aminmax())
     if low < 0 or (most is not None and high >= most):
         raise ArgumentError(
-            f"{split}: {what} must be 0 to {'...' if most is None else most - 1}, came {low} to {high}; number the "
+            f"{split}: {what} must be 0 to {'...' if most is None else most - 1}, got {low} to {high}; number the "
             "classes from 0" + ("" if most is None else f", or give classes={high + 1}")
         )
     return high + 1 if most is None else most

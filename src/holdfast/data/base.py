@@ -117,11 +117,11 @@ class AbstractTask(ABC):
         size = self.size(split)
         if indices.dtype != torch.int64 or indices.ndim != 1 or len(indices) == 0:
             raise DtypeError(
-                f"{self.name}: indices must be a vector of at least one int64, came {indices.dtype} {tuple(indices.shape)}"
+                f"{self.name}: indices must be a vector of at least one int64, got {indices.dtype} {tuple(indices.shape)}"
             )
         low, high = (int(bound) for bound in indices.aminmax())
         if low < 0 or (size is not None and high >= size):
-            raise ArgumentError(f"{self.name}: {split} has the indices 0 to {size}, less one; came {low} to {high}")
+            raise ArgumentError(f"{self.name}: {split} has the indices 0 to {size}, less one; got {low} to {high}")
         return self._batch(split, indices)
 
     @abstractmethod

@@ -31,7 +31,7 @@ def read_text(path: Path) -> tuple[bytes, str]:
 def cut(steps: Shaped[Tensor, "steps ..."], valid: float, test: float) -> dict[Split, Tensor]:
     """The start of a text or series for training, then `valid` and `test` as shares of it; 0 leaves a split out."""
     if not (0 <= valid < 1 and 0 <= test < 1 and valid + test < 1):
-        raise ArgumentError(f"valid and test are shares of the whole, together below 1; came {valid} and {test}")
+        raise ArgumentError(f"valid and test are shares of the whole, together below 1; got {valid} and {test}")
     last = len(steps) - round(test * len(steps))
     middle = last - round(valid * len(steps))
     parts: dict[Split, Tensor] = {"train": steps[:middle], "valid": steps[middle:last], "test": steps[last:]}

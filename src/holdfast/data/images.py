@@ -64,12 +64,12 @@ class ImageTask(AbstractTask):
     def __init__(self, images: ImageSet, order: Order, scale: Scale, valid: int, permutation_seed: int | None) -> None:
         if not 0 <= valid < len(images.train):
             raise ArgumentError(
-                f"{images.name}: valid must leave some of the {len(images.train):,} training images, came {valid:,}"
+                f"{images.name}: valid must leave some of the {len(images.train):,} training images, got {valid:,}"
             )
         if order == "permuted":
             permutation_seed = permutation_seed or 0
         elif permutation_seed is not None:
-            raise ArgumentError(f"{images.name}: permutation_seed goes with order 'permuted', came order {order!r}")
+            raise ArgumentError(f"{images.name}: permutation_seed goes with order 'permuted', got order {order!r}")
         self._set, self.order, self.scale, self.permutation_seed = images, order, scale, permutation_seed
         shuffle = shuffled(len(images.train), _VALID_SEED, "validation")
         # sorted: neighbours in a batch then lie near each other in memory, and without validation the file's order stays

@@ -53,10 +53,10 @@ class MultiRecallTask(AbstractTask):
         if 4 * pairs > length or pairs > vocabulary // 2 - 1 or vocabulary >= 1 << 20:
             raise ArgumentError(
                 f"{pairs} pairs need a length of at least {4 * pairs} and a vocabulary of {2 * pairs + 2} to {(1 << 20) - 1:,}"
-                f", came length {length} and vocabulary {vocabulary}"
+                f", got length {length} and vocabulary {vocabulary}"
             )
         if not 0 < power < float("inf"):
-            raise ArgumentError(f"power must be a finite number above 0, came {power!r}")
+            raise ArgumentError(f"power must be a finite number above 0, got {power!r}")
         self.seed, self.pairs, self.power, self.random_tokens = seed, pairs, power, random_tokens
         tokens = Space("tokens", vocabulary)
         super().__init__("multi-recall", "predict", tokens, tokens, length, generated_sizes(train, valid, test))

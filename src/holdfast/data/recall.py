@@ -1,4 +1,4 @@
-"""Associative recall: which value came after this key?"""
+"""Associative recall: which value got after this key?"""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class RecallTask(AbstractTask):
         positive(train=train)
         if length < 2 or not 4 <= vocabulary < 1 << 20:
             raise ArgumentError(
-                f"recall needs length >= 2 and a vocabulary of 4 to {(1 << 20) - 1:,}, came length {length} and "
+                f"recall needs length >= 2 and a vocabulary of 4 to {(1 << 20) - 1:,}, got length {length} and "
                 f"vocabulary {vocabulary}"
             )
         self.seed, self._pairs = seed, length // 2

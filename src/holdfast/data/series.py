@@ -99,7 +99,7 @@ def _read(
 ) -> tuple[list[str], np.ndarray]:
     """Names and values (rows, columns), in float64, of the columns that are used."""
     if len(delimiter) != 1 or delimiter in '"\n\r':
-        raise ArgumentError(f"delimiter must be one character such as ',' or ';', came {delimiter!r}")
+        raise ArgumentError(f"delimiter must be one character such as ',' or ';', got {delimiter!r}")
     try:
         lines = io.StringIO(content.decode("utf-8-sig"), newline=None)
     except UnicodeDecodeError as error:

@@ -120,5 +120,5 @@ def _own(factory: Callable[..., Any], task: AbstractTask, options: dict[str, Any
             f"[model]; it failed: {error}"
         ) from error
     if not isinstance(made, nn.Module):
-        raise ArgumentError(f"the factory must return an nn.Module, came {type(made).__name__}")
+        raise ArgumentError(f"the factory must return an nn.Module, got {type(made).__name__}")
     return made

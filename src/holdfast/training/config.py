@@ -91,22 +91,22 @@ class TrainingConfig:
             threads=self.threads,
         )  # fmt: skip
         if (self.steps is None) == (self.epochs is None):
-            raise ArgumentError(f"give steps or epochs, one of them; came {self.steps=}, {self.epochs=}")
+            raise ArgumentError(f"give steps or epochs, one of them; got {self.steps=}, {self.epochs=}")
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
-            raise ArgumentError(f"betas are two numbers in [0, 1), came {self.betas}")
+            raise ArgumentError(f"betas are two numbers in [0, 1), got {self.betas}")
         self._check_rates()
 
     def _check_rates(self) -> None:
         for name in ("lr", "recurrent_lr", "weight_decay", "warmup", "monitor_every"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < math.inf:
-                raise ArgumentError(f"{name} must be a finite number >= 0, came {value!r}")
+                raise ArgumentError(f"{name} must be a finite number >= 0, got {value!r}")
         for name in ("clip", "diverged_above"):
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise ArgumentError(f"{name} must be above 0, came {value!r}")
+                raise ArgumentError(f"{name} must be above 0, got {value!r}")
         if not 0 <= self.final_lr <= 1:
-            raise ArgumentError(f"final_lr is a share of lr, from 0 to 1; came {self.final_lr!r}")
+            raise ArgumentError(f"final_lr is a share of lr, from 0 to 1; got {self.final_lr!r}")
         if self.strategy == "auto" and self.devices * self.nodes > 1:
             raise ArgumentError(f"devices = {self.devices} and nodes = {self.nodes} need strategy 'ddp' or 'fsdp'")
 

@@ -87,7 +87,7 @@ class Objective:
         assert self._own is not None
         value = self._own(outputs, batch)
         if not isinstance(value, Tensor) or value.ndim != 0:
-            raise ShapeError(f"loss must return one number as a tensor without dimensions, came {_described(value)}")
+            raise ShapeError(f"loss must return one number as a tensor without dimensions, got {_described(value)}")
         return value
 
     def _check(self, y: Tensor, batch: Batch) -> None:
@@ -97,7 +97,7 @@ class Objective:
             words = {"classify": "batch, classes", "predict": "batch, time, tokens", "regress": "batch, time, features"}
             raise ShapeError(
                 f"the task {self.task.name} asks {self._forward} for outputs of shape {(*head, size)} "
-                f"({words[self.task.kind]}), came {tuple(y.shape)}"
+                f"({words[self.task.kind]}), got {tuple(y.shape)}"
             )
 
     def _squares(self, y: Tensor, batch: Batch) -> Totals:
@@ -115,7 +115,7 @@ def check_batch(task: AbstractTask, batch: Batch) -> None:
     low, high = (int(bound) for bound in batch.targets.aminmax())
     if low < 0 or high >= task.outputs.size:
         raise ArgumentError(
-            f"{task.name}: targets must be 0 to {task.outputs.size - 1}, came {low} to {high}; check the labels"
+            f"{task.name}: targets must be 0 to {task.outputs.size - 1}, got {low} to {high}; check the labels"
         )
 
 
@@ -162,7 +162,7 @@ def _first(outputs: Any, name: str) -> Tensor:
     if not isinstance(found, Tensor):
         raise ArgumentError(
             f"forward of {name} must return a tensor, a tuple that begins with one, or an object with .logits; "
-            f"came {_described(outputs)}"
+            f"got {_described(outputs)}"
         )
     return found
 

@@ -149,7 +149,7 @@ def range_test(
     """
     positive(batch=batch)
     if not 0 < low < high < math.inf or steps < 3:
-        raise ArgumentError(f"needs 0 < low < high and at least 3 steps; came {low=}, {high=}, {steps=}")
+        raise ArgumentError(f"needs 0 < low < high and at least 3 steps; got {low=}, {high=}, {steps=}")
     rates = np.geomspace(low, high, steps)
     ramp = _Ramp(model, task, Objective(model, task, loss), Order(task.size("train"), batch, seed), rates, progress)
     kept = {name: value.detach().clone() for name, value in model.state_dict().items()}
