@@ -24,6 +24,7 @@ from holdfast.errors import ArgumentError, DtypeError, ShapeError, unknown_name
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_SEQUENCES = (collections.abc.Sequence, collections.abc.Iterable, list, tuple)
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
@@ -65,6 +66,19 @@ def checked_fields(kind: type[R]) -> type[R]:
     """A dataclass whose fields are read by their annotations when one is made."""
     kind.__init__ = checked(kind.__init__)  # type: ignore[method-assign]
     return kind
+
+
+def annotations_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """What each argument of a function or class is annotated with; Any where that cannot be told."""
+    made = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
+    return {name: _annotation(p, made) for name, p in inspect.signature(function).parameters.items()}
+
+
+def takes_sequence(annotation: Any) -> bool:
+    """Whether a list can be a value of an argument with this annotation."""
+    union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+    parts = typing.get_args(annotation) if union else (annotation,)
+    return any((typing.get_origin(part) or part) in _SEQUENCES for part in parts)
 
 
 def as_generator(seed: int | torch.Generator) -> torch.Generator:
@@ -117,13 +131,14 @@ def _special(reader: Reader, parameter: inspect.Parameter) -> Reader:
 
 
 def _annotation(parameter: inspect.Parameter, function: Callable[..., Any]) -> Any:
-    found = parameter.annotation
-    if not isinstance(found, str):
-        return found
+    annotation = parameter.annotation
+    if not isinstance(annotation, str):
+        return annotation
     try:
-        return eval(found, getattr(inspect.unwrap(function), "__globals__", {}))  # our own annotations
-    except NameError:
-        return Any  # imported for type checkers only
+        # our own annotations, or those of a factory whose file was run already
+        return eval(annotation, getattr(inspect.unwrap(function), "__globals__", {}))
+    except Exception:  # imported for type checkers only, or no expression at all
+        return Any
 
 
 def _readers_of(annotation: Any) -> tuple[Reader, ...]:
@@ -148,7 +163,7 @@ def _reader(annotation: Any, origin: Any) -> Reader | None:
         return _readers.array(annotation.array_type, annotation.dtypes, annotation.dim_str)
     if origin is collections.abc.Callable:
         return _readers.callable_reader()
-    if origin in (collections.abc.Sequence, collections.abc.Iterable, list, tuple):
+    if origin in _SEQUENCES:
         inner = [part for part in typing.get_args(annotation) if part is not ...]
         if origin is tuple and ... not in typing.get_args(annotation):
             return _readers.instance(tuple)

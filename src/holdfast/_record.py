@@ -6,9 +6,9 @@ A result class is a frozen dataclass (`repr=False`) of `Record` that says three 
 - `figure()`: a `holdfast.figures.Figure`, data that say what is drawn;
 - `_parts`: the dataclasses that its fields hold, which are then all that a file may build.
 
-From these come `plot(ax)`, a short `repr`, `_repr_html_` for notebooks, and `save(path)` / `load(path)`: one file of JSON
-whose first member is the checksum of the rest, with the arrays as an .npz inside. It is put in place by one rename,
-nothing in it is unpickled, and sizes are checked before anything is unpacked.
+From these come `plot(ax)`, `to_dict()`, a short `repr`, `_repr_html_` for notebooks, and `save(path)` / `load(path)`: one
+file of JSON whose first member is the checksum of the rest, with the arrays as an .npz inside. It is put in place by
+one rename, nothing in it is unpickled, and sizes are checked before anything is unpacked.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from holdfast._arrays import MOST_BYTES, check_arrays, pack_arrays, unpack_arrays
-from holdfast._codec import Arrays, decode, encode
+from holdfast._codec import Arrays, decode, encode, plain
 from holdfast._drawing import panels
 from holdfast._files import damage, write_atomically
 from holdfast._manifest import open_seal, seal
@@ -44,6 +44,11 @@ class Record:
     def figure(self) -> Figure:
         """What `plot` draws, as data."""
         raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every field as JSON's own types: arrays as lists, complex numbers as pairs, infinity and NaN as None."""
+        fields: dict[str, Any] = plain(self, exact=False)
+        return fields
 
     def plot(self, ax: Any = None) -> Any:
         """Draws it by matplotlib and gives back the axes.

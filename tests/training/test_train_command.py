@@ -227,3 +227,17 @@ def test_a_changed_recipe_is_not_resumed(holdfast, change, said):
     assert code == 2
     assert re.search(said, " ".join(err.split())), err
     assert holdfast("small.toml", "--resume", "--set", "run.checkpoint_every=7")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("annotation", "runs"),
+    [("Sizes", 1), ("'Sizes'", 1), ("'list[int] | None'", 1), ("'Listless'", 2), ("int", 2), ("'no such'", 2)],
+)
+def test_a_list_is_one_value_where_the_factory_takes_one(tmp_path, annotation, runs):
+    (tmp_path / "own.py").write_text(
+        "from collections.abc import Sequence\nSizes = Sequence[int] | None\nclass Listless: ...\n"
+        f"def make(inputs, outputs, sizes: {annotation} = None): ...\n"
+    )
+    file = tmp_path / "own.toml"
+    file.write_text('[task]\nname = "recall"\n[model]\nfactory = "own.py:make"\nsizes = [4, 8]\n[run]\nsteps = 1\n')
+    assert len(read_recipes(file)) == runs

@@ -124,7 +124,7 @@ def _checked_rates(rates: Numbers, method: str, order: int | None) -> np.ndarray
     if len(np.unique(array)) < len(array):
         raise ArgumentError("two of the rates are equal: their modes are the same; leave one out")
     if order not in (None, len(array)):
-        raise ArgumentError(f"{len(array)} rates got for order {order}; leave order out")
+        raise ArgumentError(f"got {len(array)} rates for order {order}; leave order out")
     return array
 
 

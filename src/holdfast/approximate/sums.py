@@ -200,18 +200,9 @@ class ExponentialSum(Record):
         """
         return sum_layer(self.rates, self.coefficients, parameterization, time=time, dt=dt, dtype=dtype)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Everything as plain numbers and lists, for JSON; what is not known becomes None, complex numbers pairs."""
-        plain: dict[str, Any] = {"order": self.order, "method": self.method, "status": self.status}
-        for name in ("l1_error", "l1_inside", "sup_error", "horizon", "condition", "ripple"):
-            value = getattr(self, name)
-            plain[name] = value if math.isfinite(value) else None
-        plain |= {"tail": self.tail, "rank": self.rank, "notes": list(self.notes), "weight_norms": self.weight_norms}
-        plain["held_by_horizon"] = self.held_by_horizon
-        for name in ("rates", "coefficients"):
-            value = getattr(self, name)
-            plain[name] = value.view(np.float64).reshape(-1, 2).tolist() if value.dtype.kind == "c" else value.tolist()
-        return plain
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as JSON's own types, with the order and the norms of the weights; what is not known becomes None."""
+        return {"order": self.order, **super().to_dict(), "weight_norms": self.weight_norms}
 
     def summary(self) -> str:
         """A line: modes, method, errors, largest weight, status."""

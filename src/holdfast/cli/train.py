@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast._codec import plain
 from holdfast._words import duration
 from holdfast.cli.bar import SECONDS_BETWEEN_LINES, progress_bar
 from holdfast.cli.interrupt import INTERRUPTED, termination_as_interrupt
@@ -113,7 +114,7 @@ def _train(recipe: Recipe, folder: Path, resume: bool, as_json: bool) -> None:
     if not _is_first_process():
         return
     if as_json:
-        typer.echo(json.dumps(_as_dict(run), indent=1, allow_nan=False))
+        typer.echo(json.dumps(_as_json(run), indent=1, allow_nan=False))
     else:
         console = screen()
         for warning in run.warnings:
@@ -127,30 +128,19 @@ def _train(recipe: Recipe, folder: Path, resume: bool, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _as_dict(run: TrainingRun) -> dict[str, Any]:
-    return {
-        "folder": str(run.folder),
-        "status": run.status,
-        "reason": run.reason,
-        "step": run.step,
-        "steps": run.steps,
-        "seconds": run.seconds,
-        "metrics": run.metrics,
-        "best": run.best,
-        "warnings": list(run.warnings),
-        "checkpoints": {which: str(path) for which, path in run.checkpoints.items()},
-    }
+def _as_json(run: TrainingRun) -> dict[str, Any]:
+    """The run without its curves, which are in its folder."""
+    told = {name: value for name, value in run.to_dict().items() if name != "history"}
+    return {**told, "checkpoints": {which: str(path) for which, path in run.checkpoints.items()}}
 
 
 def _say_estimate(recipe: Recipe, as_json: bool) -> None:
-    from dataclasses import asdict
-
     from holdfast.training.estimate import estimate
 
     task = recipe.load_task()
     found = estimate(recipe.build_model(task), task, recipe.config)
     if as_json:
-        typer.echo(json.dumps({**asdict(found), "seconds": found.seconds, "data": task.describe()}, indent=1))
+        typer.echo(json.dumps({**plain(found), "seconds": found.seconds, "data": task.describe()}, indent=1))
         return
     typer.echo(visible(task.describe()))
     typer.echo(f"parameters   {found.parameters:,}, of which {found.recurrent:,} are recurrent")
@@ -171,7 +161,7 @@ def _try_rates(recipe: Recipe, as_json: bool) -> None:
     with progress_bar("trying learning rates", SECONDS_BETWEEN_LINES) as tick:
         found = range_test(recipe.build_model(task), task, batch=config.batch, seed=config.seed, progress=tick)
     if as_json:
-        typer.echo(json.dumps(found.as_dict(), indent=1, allow_nan=False))
+        typer.echo(json.dumps(found.to_dict(), indent=1, allow_nan=False))
         return
     console = screen()
     for line in found.lines():

@@ -50,9 +50,7 @@ class ReviewTask(AbstractTask):
     ) -> None:
         positive(length=length)
         if vocabulary < 3:
-            raise ArgumentError(
-                f"{name}: vocabulary must be at least 3 (padding, unknown, one word), got {vocabulary}"
-            )
+            raise ArgumentError(f"{name}: vocabulary must be at least 3 (padding, unknown, one word), got {vocabulary}")
         self.unit, self.title, self._facts = unit, title, dict(facts)
         self._words = _vocabulary(texts["train"][0], vocabulary) if unit == "word" else {}
         self._parts = {

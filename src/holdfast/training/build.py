@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from holdfast._arguments import annotations_of
 from holdfast.data.base import AbstractTask
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.nn import LanguageModel, SequenceClassifier, SequenceModel
@@ -67,18 +67,18 @@ def default_kind(task: AbstractTask) -> str:
     return {"classify": "classifier", "regress": "sequence", "predict": "language"}[task.kind]
 
 
-def model_keys(kind: str, layer: str) -> dict[str, inspect.Parameter]:
-    """The keys of [model] for a kind and a layer, with the argument that each stands for."""
+def model_keys(kind: str, layer: str) -> dict[str, Any]:
+    """The keys of [model] for a kind and a layer, with the annotation of the argument that each stands for."""
     if kind not in KINDS:
         raise unknown_name("model.kind", kind, KINDS)
     if layer not in LAYERS:
         raise unknown_name("model.layer", layer, LAYERS)
     more: list[Any] = [SequenceModel] if kind == "classifier" else []
     sources = [KINDS[kind], *more, LAYERS[layer]]
-    known: dict[str, inspect.Parameter] = {}
+    known: dict[str, Any] = {}
     for source in sources:
         hidden = _OF_LAYERS if source is LAYERS[layer] else _GIVEN
-        known |= {n: p for n, p in inspect.signature(source).parameters.items() if n not in hidden and n not in known}
+        known |= {n: a for n, a in annotations_of(source).items() if n not in hidden and n not in known}
     return known
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from holdfast._arguments import checked_fields, positive
+from holdfast._codec import plain
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.training.schedule import Schedule
 
@@ -121,13 +122,9 @@ class TrainingConfig:
                 raise unknown_name("setting of a training run", name, known)
         return cls(**given)
 
-    def as_dict(self) -> dict[str, Any]:
-        """The settings as plain values."""
-        return {**asdict(self), "betas": list(self.betas)}
-
     def identity(self) -> dict[str, Any]:
         """The settings that decide what is computed: two runs with equal ones compute the same."""
-        return {name: value for name, value in self.as_dict().items() if name not in FREE}
+        return {name: value for name, value in plain(self).items() if name not in FREE}
 
     def total_steps(self, per_epoch: int | None) -> int:
         """The number of optimizer steps, where `per_epoch` of them pass over the data; None where that never ends."""

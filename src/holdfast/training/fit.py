@@ -117,7 +117,7 @@ def _train(fabric: Any, job: _Job, resume: bool, progress: Progress | None) -> N
     objective = Objective(job.model, job.task, job.loss)
     loop = Loop(fabric, job.model, objective, job.task, job.config, job.folder, progress)
     if saved is None and fabric.is_global_zero:
-        begin(job.folder, {**identity, "steps": loop.descent.steps}, job.config.as_dict())
+        begin(job.folder, {**identity, "steps": loop.descent.steps}, job.config)
     loop.restore()
     try:
         loop.run()

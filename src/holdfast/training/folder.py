@@ -12,7 +12,6 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from holdfast._manifest import open_seal, seal
 from holdfast._provenance import Provenance
 from holdfast.errors import ArgumentError, HoldfastError
 from holdfast.training import checkpoint
+from holdfast.training.config import TrainingConfig
 from holdfast.training.log import LOG
 
 RUN = "run.json"
@@ -90,10 +90,10 @@ def check_folder(folder: Path) -> None:
         )
 
 
-def begin(folder: Path, identity: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+def begin(folder: Path, identity: Mapping[str, Any], config: TrainingConfig) -> None:
     """Writes what is trained, before anything else."""
-    provenance = Provenance.collect(seed=identity["config"]["seed"])
-    body = {"format": FORMAT, **identity, "settings": plain(config), "provenance": asdict(provenance)}
+    provenance = Provenance.collect(seed=config.seed)
+    body = {"format": FORMAT, **identity, "settings": plain(config), "provenance": plain(provenance)}
     with guarded(folder):
         write_atomically(folder / RUN, seal(body))
 

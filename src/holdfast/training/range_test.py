@@ -14,6 +14,7 @@ from jaxtyping import Float64
 from torch import Tensor, nn
 
 from holdfast._arguments import checked, positive
+from holdfast._codec import plain
 from holdfast.data.base import AbstractTask
 from holdfast.errors import ArgumentError
 from holdfast.nn.recurrent import parameter_groups
@@ -87,18 +88,9 @@ class RangeTest:
             )
         return said
 
-    def as_dict(self) -> dict[str, Any]:
-        """Everything as plain values."""
-        curves = {
-            group: {
-                **{name: getattr(curve, name).tolist() for name in ("rates", "loss", "smoothed", "ratio")},
-                "suggestion": curve.suggestion,
-                "ended": curve.ended,
-            }
-            for group, curve in self.curves.items()
-        }
-        direct = {"direct_step": self.direct_step, "direct_rate": self.direct_rate}
-        return {"curves": curves, "suggestion": self.suggestion, **direct}
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as JSON's own types; what is not finite becomes None."""
+        return {**plain(self, exact=False), "suggestion": self.suggestion}
 
     def plot(self, axes: Any = None) -> Any:
         """Draws the smoothed losses against the rates into matplotlib `axes`, made where None; gives them back."""

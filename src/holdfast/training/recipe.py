@@ -12,11 +12,12 @@ from typing import Any
 
 from torch import nn
 
+from holdfast._arguments import annotations_of, takes_sequence
 from holdfast._factories import load_factory
 from holdfast.data.base import AbstractTask
 from holdfast.data.tasks import TASKS, load_task
 from holdfast.errors import ArgumentError, unknown_name
-from holdfast.training.build import build_model, check_model_keys, model_keys
+from holdfast.training.build import KINDS, build_model, check_model_keys, model_keys
 from holdfast.training.config import OPTIMIZER, TrainingConfig
 
 Tables = dict[str, dict[str, Any]]
@@ -150,28 +151,23 @@ def _axes(tables: Tables) -> Iterator[tuple[str, str]]:
                 yield section, key
 
 
-def _known(tables: Tables, section: str) -> Mapping[str, str]:
-    """The annotation of each key of a section, as text."""
+def _known(tables: Tables, section: str) -> Mapping[str, Any]:
+    """The annotation of each key of a section."""
     if section in ("optimizer", "run"):
-        return {f.name: str(f.type) for f in fields(TrainingConfig)}
+        return annotations_of(TrainingConfig)
     given = tables[section]
     if section == "task":
-        found: Any = TASKS.get(given.get("name", ""))
-        return {} if found is None else _annotations(inspect.signature(found).parameters)
+        task = TASKS.get(given.get("name", ""))
+        return {} if task is None else annotations_of(task)
     if "factory" in given:
-        return _annotations(inspect.signature(load_factory(given["factory"])).parameters)
-    kinds = [given["kind"]] if "kind" in given else ["sequence", "language", "classifier"]
-    return {k: a for kind in kinds for k, a in _annotations(model_keys(kind, given.get("layer", "s4d"))).items()}
+        return annotations_of(load_factory(given["factory"]))
+    kinds = [given["kind"]] if "kind" in given else [*KINDS]
+    return {k: a for kind in kinds for k, a in model_keys(kind, given.get("layer", "s4d")).items()}
 
 
-def _annotations(parameters: Mapping[str, inspect.Parameter]) -> dict[str, str]:
-    return {name: str(parameter.annotation) for name, parameter in parameters.items()}
-
-
-def _takes_list(annotation: str | None, value: list[Any]) -> bool:
+def _takes_list(annotation: Any, value: list[Any]) -> bool:
     """Whether a list is one value of this key; a list of lists is then several."""
-    several = annotation is not None and any(word in annotation for word in ("Sequence", "tuple", "list"))
-    return several and not any(isinstance(one, list) for one in value)
+    return takes_sequence(annotation) and not any(isinstance(one, list) for one in value)
 
 
 def _check(tables: Mapping[str, Mapping[str, Any]]) -> None:

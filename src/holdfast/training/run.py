@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from torch import nn
 
+from holdfast._codec import restored
 from holdfast._record import Record
 from holdfast._words import duration
 from holdfast.errors import ArgumentError
@@ -87,8 +88,8 @@ class TrainingRun(Record):
             best=state.get("best", {}),
             history=history_of(entries),
             warnings=tuple(str(e["text"]) for e in entries if e.get("event") == "warning"),
-            task=about["task"],
-            config=about["settings"],
+            task=restored(about["task"]),
+            config=restored(about["settings"]),
         )
 
     @property
