@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from torch import Tensor
 
-from holdfast._arguments import checked
+from holdfast._arguments import checked, positive
 from holdfast.approximate.linear import fit_least_squares, fit_nonnegative
 from holdfast.approximate.minimax import fit_minimax
 from holdfast.approximate.nonlinear import fit_nonlinear
@@ -19,7 +19,7 @@ from holdfast.approximate.problem import Norm
 from holdfast.approximate.quadrature import fit_quadrature
 from holdfast.approximate.sums import ExponentialSum, Numbers
 from holdfast.approximate.target import Kernel, Target, as_target
-from holdfast.errors import ArgumentError, ShapeError, unknown_name
+from holdfast.errors import ArgumentError, ShapeError
 
 Method = Literal["nonnegative", "least_squares", "quadrature", "nonlinear", "matrix_pencil", "minimax"]
 METHODS: tuple[Method, ...] = ("nonnegative", "least_squares", "quadrature", "nonlinear", "matrix_pencil", "minimax")
@@ -63,10 +63,7 @@ def fit_exponential_sum(
         norm: whose error "nonnegative" and "quadrature" make small, "l1" (None) or "sup"; "minimax" knows "sup" alone,
             the others "l1" alone.
     """
-    if method not in METHODS:
-        raise unknown_name("method", method, METHODS)
-    if order is not None and (not isinstance(order, int) or order < 1):
-        raise ArgumentError(f"order must be a whole number above 0, got {order!r}")
+    positive(order=order)
     if not horizon > 0 or (math.isinf(horizon) and method != "quadrature"):
         raise ArgumentError(f"horizon must be a number above 0 (inf only for quadrature), got {horizon!r}")
     known = _NORMS.get(method, ("l1",))
