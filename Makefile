@@ -12,7 +12,7 @@ SOURCES := pyproject.toml papers/pyproject.toml constraints.txt CMakeLists.txt $
 # which C++ libraries to build: native, all, or a list such as "portable;v3"
 export HOLDFAST_VARIANTS ?= native
 
-.PHONY: help install reproduce test test-slow lint types coverage bench docs look notebooks wheels try-wheel clean
+.PHONY: help install reproduce test suite suite-torch test-slow lint types coverage bench docs look notebooks sdist wheels papers-wheel check-tag try-wheel clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -42,8 +42,15 @@ types: $(STAMP)  ## static types
 # COVERAGE=1 reports the share of lines that run, by file; it takes half as long again
 COVER := $(if $(COVERAGE),--cov=holdfast --cov=holdfast_papers --cov-report=term:skip-covered --cov-fail-under=90)
 
-test: lint types  ## lint, types and the test suite; with COVERAGE=1 also the share of lines that it runs
+test: lint types suite  ## lint, types and the test suite; with COVERAGE=1 also the share of lines that it runs
+
+suite: $(STAMP)  ## the test suite alone
 	$(BIN)/pytest -n 2 --dist worksteal -m "not slow" $(COVER)
+
+# past the constraints, which pin one torch: TORCH is what pip calls it, such as "torch==2.6.*" or "torch"
+suite-torch: $(STAMP)  ## the test suite on another torch, which TORCH names; it stays in .venv
+	$(BIN)/pip install --quiet --upgrade "$(TORCH)"
+	$(BIN)/pytest -n 2 --dist worksteal -m "not slow"
 
 test-slow: $(STAMP)  ## the tests that take long: twenty kills, a real Ray, sanitizers
 	$(BIN)/pytest -n 2 --dist loadfile -m slow
@@ -76,9 +83,19 @@ $(VENV)/.release: $(STAMP)
 	PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet -e ".[release]"
 	@touch $@
 
-wheels: $(VENV)/.release  ## a source distribution and the wheels of this system, into dist/
-	$(BIN)/python -m build --sdist
-	$(BIN)/cibuildwheel --output-dir dist
+sdist: $(VENV)/.release  ## the source distribution of holdfast, into dist/holdfast
+	$(BIN)/python -m build --sdist --outdir dist/holdfast
+
+wheels: $(VENV)/.release  ## the wheel of holdfast for this system, into dist/holdfast
+	$(BIN)/cibuildwheel --output-dir dist/holdfast
+
+papers-wheel: $(VENV)/.release  ## wheel and source distribution of holdfast-papers, into dist/papers
+	$(BIN)/python -m build --outdir dist/papers papers
+
+check-tag:  ## whether TAG, such as v0.2.0, is the version of both distributions
+	@for file in pyproject.toml papers/pyproject.toml; do \
+		grep -qx 'version = "$(TAG:v%=%)"' $$file || { echo "$$file has another version than the tag $(TAG)"; exit 1; }; \
+	done
 
 try-wheel:  ## a wheel, and a source distribution without a compiler, each tried in an empty environment
 	$(PYTHON) tools/try_distributions.py

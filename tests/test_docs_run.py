@@ -10,7 +10,7 @@ import pytest
 import typer
 
 import reader
-from holdfast.cli import app, main
+from holdfast.cli.app import app, main
 
 matplotlib.use("agg")
 

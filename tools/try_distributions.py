@@ -1,7 +1,8 @@
-"""Builds a wheel and a source distribution, and tries both in an empty environment, away from the clone.
+"""Builds wheels and a source distribution, and tries them in an empty environment, away from the clone.
 
-`python tools/try_distributions.py` (`make try-wheel`) ends with 0 if both can be imported, measure, train a step and
-pass `holdfast doctor`: the wheel with its native kernels, the source distribution where no compiler is found without.
+`python tools/try_distributions.py` (`make try-wheel`) ends with 0 if wheel and source distribution of holdfast can be
+imported, measure, train a step and pass `holdfast doctor`: the wheel with its native kernels, the source distribution
+where no compiler is found without. The wheel serves every Python; with that of holdfast-papers the command has `list`.
 """
 
 from __future__ import annotations
@@ -43,12 +44,15 @@ def run(*command: str | Path, path: str | None = None, **environment: str) -> No
     subprocess.run(command, env=everything, cwd=tempfile.gettempdir(), check=True)
 
 
-def build(python: Path, into: Path) -> tuple[Path, Path]:
-    """A wheel and a source distribution of the clone."""
+def build(python: Path, into: Path) -> tuple[Path, Path, Path]:
+    """The wheel and the source distribution of holdfast, and the wheel of holdfast-papers."""
     run(python, "-m", "pip", "install", "--quiet", "build")
     run(python, "-m", "build", "--sdist", "--outdir", into, ROOT)
-    run(python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", into, ROOT)
-    return next(into.glob("*.whl")), next(into.glob("*.tar.gz"))
+    run(python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", into, ROOT, ROOT / "papers")
+    wheel = next(into.glob("holdfast-*.whl"))
+    # one build serves every Python: nothing in it knows the interpreter's binary interface
+    assert "-py3-none-" in wheel.name, wheel.name
+    return wheel, next(into.glob("*.tar.gz")), next(into.glob("holdfast_papers-*.whl"))
 
 
 def main() -> None:
@@ -56,10 +60,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         venv.create(Path(folder, "venv"), with_pip=True)
         bin = next(Path(folder, "venv").glob("[bS][ic][nr]*"))  # bin, or Scripts
-        wheel, source = build(bin / "python", Path(folder, "dist"))
+        wheel, source, papers = build(bin / "python", Path(folder, "dist"))
         run(bin / "python", "-m", "pip", "install", "--quiet", wheel)
         run(bin / "python", "-I", "-c", TRIAL, "native")
         run(bin / "holdfast", "doctor")
+        run(bin / "python", "-m", "pip", "install", "--quiet", papers)
+        run(bin / "holdfast", "list")
         run(bin / "python", "-m", "pip", "uninstall", "--quiet", "--yes", "holdfast")
         # CMake looks beyond PATH, so that the compiler is named as well: one that is not there
         without = {"path": str(bin), "CXX": str(Path(folder, "no-compiler"))}

@@ -1,5 +1,5 @@
 """`python -m holdfast` is the command `holdfast`."""
 
-from holdfast.cli import main
+from holdfast.cli.app import main
 
 main()

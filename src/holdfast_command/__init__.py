@@ -15,7 +15,7 @@ def main() -> None:
     # a shell's background job ignores Ctrl-C, and keeps doing so
     if before is signal.default_int_handler:
         signal.signal(signal.SIGINT, _quit)
-    from holdfast.cli import main as run
+    from holdfast.cli.app import main as run
 
     signal.signal(signal.SIGINT, before)
     run()

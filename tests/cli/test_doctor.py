@@ -7,7 +7,8 @@ from typer.testing import CliRunner
 
 import children
 import holdfast
-from holdfast.cli import app, doctor
+from holdfast.cli import doctor
+from holdfast.cli.app import app
 from holdfast.kernels import library
 
 

@@ -8,7 +8,7 @@ import torch
 from typer.testing import CliRunner
 
 from holdfast.approximate import load_layer
-from holdfast.cli import app
+from holdfast.cli.app import app
 from holdfast.errors import HoldfastError
 
 T = np.arange(200.0)

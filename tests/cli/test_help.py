@@ -4,7 +4,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from holdfast.cli import FURTHER, PANELS, app
+from holdfast.cli.app import FURTHER, PANELS, app
 
 NAMES = [name for commands in PANELS.values() for name in commands]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from holdfast.cli import app, main
+from holdfast.cli.app import app, main
 
 ROOT = Path(__file__).parent.parent.parent
 HOLDFAST = [sys.executable, "-P", "-c", "from holdfast_command import main; main()"]

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from holdfast.cli import main
+from holdfast.cli.app import main
 
 LONG = "x" * 300
 

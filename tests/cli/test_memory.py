@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from holdfast._factories import load_factory
-from holdfast.cli import main
+from holdfast.cli.app import main
 from holdfast.cli.memory_plot import terminal_plot
 from holdfast.cli.model import known_size
 from holdfast.errors import ArgumentError

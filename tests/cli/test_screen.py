@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from holdfast.cli import _shown, app
+from holdfast.cli.app import _shown, app
 from holdfast.cli.screen import WIDTH, folded, say, screen
 from holdfast.errors import ArgumentError
 

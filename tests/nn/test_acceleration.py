@@ -168,7 +168,7 @@ def test_a_version_whose_mixer_calls_other_functions_is_refused(original, monkey
     for layer in model.backbone.layers:
         layer.mixer.__class__ = MambaMixer
     monkeypatch.setattr(modeling_mamba, "MambaMixer", MambaMixer)
-    with pytest.raises(BackendError, match=r"like those of transformers 5.22, came .* does not call causal_conv1d_fn"):
+    with pytest.raises(BackendError, match=r"like those of transformers 5.22, got .* does not call causal_conv1d_fn"):
         holdfast.accelerate(model)
 
 

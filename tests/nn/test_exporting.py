@@ -10,7 +10,7 @@ from torch.export import Dim
 
 import holdfast
 from holdfast.nn import LRU, S4D, ContinuousRNN, LanguageModel, LinearRNN, RecurrentStack, SequenceModel, exportable
-from holdfast.nn.discretize import discretize, discretize_pairs
+from holdfast.nn._discretize import discretize, discretize_pairs
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}  # two float32 runtimes, up to 17 steps
 

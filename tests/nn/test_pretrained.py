@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -106,3 +108,39 @@ def test_the_hub_is_asked_where_there_is_no_folder(tmp_path, monkeypatch):
     model.push_to_hub("someone/tiny", commit_message="first")
     assert torch.equal(outputs(LanguageModel.from_pretrained("someone/tiny", revision="v1")), outputs(model))
     assert asked == [("someone/tiny", True), ("someone/tiny", "v1", ["config.json", "model.safetensors"])]
+
+
+HUGE = 10**9
+OVERSIZED = {
+    "states of S4D": ("s4d", {"state_size": HUGE}),
+    "modes of a matrix of HiPPO": ("s4d", {"state_size": 10**5, "initialization": "legs"}),
+    "states of an LRU": ("lru", {"state_size": HUGE}),
+    "states of a diagonal SSM": ("diagonal", {"state_size": HUGE}),
+    "states of a selective SSM": ("selective", {"state_size": HUGE}),
+    "states of a matrix": ("linear", {"state_size": 10**5}),
+    "width": ("lru", {"width": HUGE}),
+    "depth": ("lru", {"depth": HUGE}),
+}
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize("kind", OVERSIZED)
+def test_a_config_larger_than_its_weights_is_refused_before_memory_is_taken(kind, tmp_path):
+    layer, sizes = OVERSIZED[kind]
+    SequenceModel(3, 8, depth=1, layer=layer, state_size=4).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["arguments"] |= sizes
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    code = f"""
+import resource
+from holdfast.errors import DamagedResultError
+from holdfast.nn import SequenceModel
+taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (taken + 2**29, taken + 2**29))
+try:
+    SequenceModel.from_pretrained({str(tmp_path)!r})
+except DamagedResultError as error:
+    print(error)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    assert "does not hold a whole SequenceModel (ArgumentError: expected" in run.stdout, run.stdout + run.stderr

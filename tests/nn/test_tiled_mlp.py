@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from holdfast.nn import tiled_mlp as module
-from holdfast.nn.tiled_mlp import tiled_mlp
+from holdfast.nn import _tiled_mlp as module
+from holdfast.nn._tiled_mlp import tiled_mlp
 
 
 def _mlp(dtype):
@@ -15,7 +15,7 @@ def _mlp(dtype):
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr(module, "ROWS", 8)
+    monkeypatch.setattr(module, "TILE_ROWS", 8)
 
 
 @pytest.mark.parametrize("steps", [4, 5, 13])

@@ -2,6 +2,8 @@
 
 import copy
 import io
+import json
+import math
 
 import pytest
 import torch
@@ -151,3 +153,27 @@ def test_a_damaged_name_is_said_to_be_damaged():
     state["parameterization._extra_state"] = torch.zeros(3, dtype=torch.uint8)
     with pytest.raises(ArgumentError, match="cannot be read"):
         LRU(1, 2).load_state_dict(state)
+
+
+HOSTILE = [
+    (DiagonalSSM(1, 4, parameterization="best"), "parameterization", {"a": -5.0, "b": -5.0}, "best needs finite a > 0"),
+    (DiagonalSSM(1, 4, parameterization="best"), "parameterization", {"a": 1.0, "b": math.nan}, "finite|a number"),
+    (DiagonalSSM(1, 4, parameterization="best"), "parameterization", {"a": 1.0, "b": "x"}, "must be a number"),
+    (DiagonalSSM(1, 4, parameterization="clip"), "parameterization", {"edge": -1.0}, "clip needs a finite edge > 0"),
+    (DiagonalSSM(1, 4, time="discrete"), "parameterization", {"b": 0.1}, "discrete best needs b >= 0.5"),
+    (ContinuousRNN(1, 4), "recurrence.parameterization", {"dt": 1e-9}, "stable up to Euler steps of 1e-09"),
+    (ContinuousRNN(1, 4), "recurrence.parameterization", {"dt": -1.0}, "dt must be a finite number above 0"),
+]
+
+
+@pytest.mark.parametrize(("layer", "place", "constants", "text"), HOSTILE)
+def test_constants_that_would_make_a_layer_unstable_are_not_loaded(layer, place, constants, text):
+    state = layer.state_dict()
+    saved = json.loads(bytes(state[f"{place}._extra_state"].tolist()))
+    assert set(saved["constants"]) == set(constants)
+    hostile = json.dumps(saved | {"constants": constants}).encode()
+    state[f"{place}._extra_state"] = torch.tensor(list(hostile), dtype=torch.uint8)
+    before = layer.margin()
+    with pytest.raises(ArgumentError, match=text):
+        layer.load_state_dict(state)
+    assert layer.margin() == before > 0

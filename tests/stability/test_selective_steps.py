@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import holdfast
 from holdfast import nn
-from holdfast.cli import app
+from holdfast.cli.app import app
 from holdfast.errors import ArgumentError
 from holdfast.memory import huggingface, memory_function
 

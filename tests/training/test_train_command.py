@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli import main
+from holdfast.cli.app import main
 from holdfast.errors import ArgumentError
 from holdfast.training import TrainingRun
 from holdfast.training.recipe import read_recipes

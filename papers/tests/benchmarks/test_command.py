@@ -5,9 +5,9 @@ import typer
 from typer.testing import CliRunner
 
 from holdfast._provenance import Provenance
-from holdfast_papers.cli import bench
 from holdfast.errors import ArgumentError, UnknownNameError
 from holdfast_papers.benchmarks import Report, Row, markdown
+from holdfast_papers.cli import bench
 
 app = typer.Typer()
 app.command("bench")(bench.command)

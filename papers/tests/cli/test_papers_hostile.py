@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from holdfast.cli import app, main
+from holdfast.cli.app import app, main
 from holdfast_papers import experiments
 from holdfast_papers.execution import Store
 

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from holdfast.cli import app
+from holdfast.cli.app import app
 from holdfast.cli.screen import WIDTH
 from holdfast_papers.benchmarks.table import Text
 from holdfast_papers.cli import bench

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast._words import duration
-from holdfast.cli import main
+from holdfast.cli.app import main
 from holdfast_papers import experiments
 from holdfast_papers.cli.progress import Estimate
 from holdfast_papers.execution import Store, Task

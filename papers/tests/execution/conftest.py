@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import children
-from holdfast.cli import main
+from holdfast.cli.app import main
 from holdfast_papers.execution import local
 from holdfast_papers.results import Result
 
@@ -17,7 +17,7 @@ TOY = str(Path(__file__).parent / "toy.py")
 CODE = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from holdfast.cli import main
+from holdfast.cli.app import main
 sys.argv[0] = "holdfast"
 main()
 """

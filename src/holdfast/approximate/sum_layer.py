@@ -10,7 +10,7 @@ import torch
 from holdfast._types import Time
 from holdfast.errors import ArgumentError
 from holdfast.nn import AbstractRecurrent
-from holdfast.nn.given import complex_layer, diagonal_layer
+from holdfast.nn.from_weights import complex_layer, diagonal_layer
 from holdfast.parameterizations import AbstractParameterization
 
 

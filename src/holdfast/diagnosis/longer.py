@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.nn import AbstractRecurrent
-from holdfast.nn.acceleration import PREFIX
+from holdfast.nn.acceleration import CLASS_PREFIX
 from holdfast.nn.recurrent import RecurrentWeight, find_recurrent
 from holdfast.stability.cells import cell_of, state_size
 from holdfast.stability.certificates.certificate import time_constant
@@ -53,7 +53,9 @@ def each(kind: str, call: str) -> str:
         kind: name of the class.
         call: what to do with m.
     """
-    own = kind.removeprefix(PREFIX)  # the command accelerates a transformers model, the user's own may be as it was
+    own = kind.removeprefix(
+        CLASS_PREFIX
+    )  # the command accelerates a transformers model, the user's own may be as it was
     test = f'type(m).__name__ == "{kind}"' if own == kind else f'type(m).__name__.endswith("{own}")'
     return f"for m in model.modules():\n    if {test}:\n{textwrap.indent(call, ' ' * 8)}"
 

@@ -1,14 +1,17 @@
 """Recurrent layers, blocks and stacks with stable memory.
 
-`base.py` holds the contract of a layer, `arguments.py` the checks of what it is called with, `described.py` what it
-says about itself, `system.py` the systems that it can be; a file for each layer follows. They share `recurrence.py`
-(a recurrent weight, dense or diagonal), `activations.py`, `discretize.py`, `kept.py` (coefficients kept between the
-steps of a stream) and `precision.py` (half precision); both Mambas share `mamba_base.py`. Weights start in
-`weights.py`, `exporting.py` is what exporters see of a layer, `exportable.py` makes a copy for ONNX, `pretrained.py`
-writes models into folders. `given.py` builds layers from given weights, `recurrent.py` finds the recurrent weights of
-any model. `blocks.py`, `models.py` and `language.py` stack layers, `drop_in.py` puts them where torch.nn.LSTM stood.
+`base.py` holds the contract of a layer, `_call_arguments.py` the checks of what it is called with, `described.py` what
+it says about itself, `system.py` the systems that it can be; a file for each layer follows. They share `recurrence.py`
+(a recurrent weight, dense or diagonal), `activations.py`, `_discretize.py`, `kept.py` (coefficients kept between the
+steps of a stream) and `precision.py` (half precision); both Mambas share `_mamba_base.py`. Weights start in
+`_initial_weights.py`. `_export_loop.py` is what exporters see of a layer, `_onnx_copy.py` makes a copy for ONNX,
+`_pretrained.py` writes models into folders and `_loading.py` builds them around the weights of one.
+`from_weights.py` builds layers from given weights, `recurrent.py` finds the recurrent weights of any model.
+`blocks.py`, `models.py` and `language.py` stack layers, `drop_in.py` puts them where torch.nn.LSTM stood;
+`acceleration.py` puts the kernels into transformers' models, by `_mixer_classes.py` and `mixer_functions.py`.
 """
 
+from holdfast.nn._onnx_copy import exportable
 from holdfast.nn.acceleration import Acceleration, accelerate
 from holdfast.nn.base import AbstractRecurrent
 from holdfast.nn.blocks import GatedBlock, GatedMLP, HyenaBlock, NaiveBlock
@@ -16,7 +19,6 @@ from holdfast.nn.continuous_gru import ContinuousGRU
 from holdfast.nn.continuous_rnn import ContinuousRNN
 from holdfast.nn.diagonal_ssm import DiagonalSSM
 from holdfast.nn.drop_in import RecurrentStack
-from holdfast.nn.exportable import exportable
 from holdfast.nn.language import LanguageModel
 from holdfast.nn.linear_rnn import LinearRNN
 from holdfast.nn.lru import LRU

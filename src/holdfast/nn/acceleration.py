@@ -10,8 +10,8 @@ from torch import nn
 
 from holdfast.errors import ArgumentError, BackendError
 
-TESTED = "5.22"  # the version of transformers that the tests run with
-PREFIX = "Accelerated"  # of the class of a changed mixer
+TESTED_VERSION = "5.22"  # the version of transformers that the tests run with
+CLASS_PREFIX = "Accelerated"  # of the class of a changed mixer
 # each mixer, and the part of transformers.models that it comes from
 FAMILIES = {
     "MambaMixer": "mamba",
@@ -44,7 +44,7 @@ class Acceleration:
     def restore(self) -> None:
         """Gives every changed module its own class back."""
         for name, module in zip(self.replaced, self.modules, strict=True):
-            if type(module).__name__ != PREFIX + str(kind_of(module)):
+            if type(module).__name__ != CLASS_PREFIX + str(kind_of(module)):
                 raise ArgumentError(
                     f"restore: {name} is a {type(module).__name__} by now, so a parametrization was put on it after "
                     "accelerate; take that off first (the undo() of stabilize)"
@@ -77,14 +77,14 @@ def accelerate(model: nn.Module) -> Acceleration:
             f"({', '.join(FAMILIES)}), came {type(model).__name__} without; own blocks can be built with "
             "holdfast.nn.Mamba"
         )
-    from holdfast.nn import transformers_mixers as mixers
+    from holdfast.nn import _mixer_classes as mixers
 
     reasons = {
         name: _reason_to_leave(module) for name, module in known.items()
     }  # all are looked at before one is changed
     changed = {name: module for name, module in known.items() if reasons[name] is None}
     for module in changed.values():
-        module.__class__ = getattr(mixers, PREFIX + str(kind_of(module)))
+        module.__class__ = getattr(mixers, CLASS_PREFIX + str(kind_of(module)))
     left = tuple((name, reason) for name, reason in reasons.items() if reason is not None)
     return Acceleration(tuple(changed), left, tuple(changed.values()))
 
@@ -101,10 +101,10 @@ def kind_of(module: nn.Module) -> str | None:
 
 
 def _reason_to_leave(module: Any) -> str | None:
-    from holdfast.nn import transformers_mixers as mixers
+    from holdfast.nn import _mixer_classes as mixers
 
     kind = str(kind_of(module))
-    if any(base.__name__ == PREFIX + kind for base in type(module).__mro__):
+    if any(base.__name__ == CLASS_PREFIX + kind for base in type(module).__mro__):
         return "it is accelerated already"
     plain = mixers.own_mixer(kind)
     if hasattr(module, "parametrizations"):
@@ -119,7 +119,7 @@ def _reason_to_leave(module: Any) -> str | None:
         import transformers
 
         raise BackendError(
-            f"accelerate: expected mixers like those of transformers {TESTED}, came {transformers.__version__}, whose "
-            f"{kind} does not call {', '.join(absent)}; pip install 'transformers=={TESTED}.*'"
+            f"accelerate: expected mixers like those of transformers {TESTED_VERSION}, got {transformers.__version__}, whose "
+            f"{kind} does not call {', '.join(absent)}; pip install 'transformers=={TESTED_VERSION}.*'"
         )
     return None

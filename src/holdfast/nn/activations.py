@@ -7,13 +7,13 @@ from collections.abc import Callable
 from torch import Tensor
 from torch.nn import functional
 
-from holdfast.kernels.rnn import ACTIVATIONS as OF_KERNEL
+from holdfast.kernels.rnn import ACTIVATIONS as KERNEL_ACTIVATIONS
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    **OF_KERNEL,
-    "identity": OF_KERNEL["linear"],
+    **KERNEL_ACTIVATIONS,
+    "identity": KERNEL_ACTIVATIONS["linear"],
     "gelu": functional.gelu,
 }
 
 # the largest slope of each; gelu's is at x = sqrt 2
-STEEPEST = {**dict.fromkeys(ACTIVATIONS, 1.0), "sigmoid": 0.25, "gelu": 1.1289042}
+MAX_SLOPES = {**dict.fromkeys(ACTIVATIONS, 1.0), "sigmoid": 0.25, "gelu": 1.1289042}

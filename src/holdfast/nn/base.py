@@ -19,9 +19,9 @@ from holdfast._arguments import checked, positive
 from holdfast.errors import ArgumentError
 from holdfast.kernels import checks
 from holdfast.kernels.segments import cleared, in_pieces, packed_bounds, turned
-from holdfast.nn.arguments import Lengths, StepSize, as_lengths, as_step_size, check_input, check_state
+from holdfast.nn._call_arguments import Lengths, StepSize, as_lengths, as_step_size, check_input, check_state
+from holdfast.nn._export_loop import by_steps
 from holdfast.nn.described import Described
-from holdfast.nn.exporting import by_steps
 from holdfast.nn.kept import Keeping
 from holdfast.nn.precision import HALF, state_dtype, widened, widened_twin, without_autocast
 

@@ -15,9 +15,9 @@ from holdfast.errors import ArgumentError, ShapeError
 from holdfast.kernels.causal_conv import causal_conv
 from holdfast.kernels.gate import gate, gate_reference
 from holdfast.kernels.segments import cleared, packed_bounds
-from holdfast.nn.arguments import Lengths, as_lengths
+from holdfast.nn._call_arguments import Lengths, as_lengths
+from holdfast.nn._tiled_mlp import tiled_mlp
 from holdfast.nn.base import AbstractRecurrent
-from holdfast.nn.tiled_mlp import tiled_mlp
 
 
 class GatedMLP(nn.Module):

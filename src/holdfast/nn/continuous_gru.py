@@ -11,10 +11,10 @@ from torch.nn import functional
 from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.errors import ArgumentError
+from holdfast.nn._initial_weights import uniform
 from holdfast.nn.base import AbstractRecurrent
 from holdfast.nn.precision import widened
 from holdfast.nn.system import Motion
-from holdfast.nn.weights import uniform
 
 
 class ContinuousGRU(AbstractRecurrent):

@@ -13,10 +13,10 @@ from holdfast._types import Time
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.kernels import rnn
 from holdfast.kernels.rnn import ACTIVATIONS, Activation
+from holdfast.nn._initial_weights import uniform
 from holdfast.nn.base import AbstractRecurrent
 from holdfast.nn.recurrence import Recurrence, Structure
 from holdfast.nn.system import RateNetwork
-from holdfast.nn.weights import uniform
 from holdfast.parameterizations import AbstractMatrixParameterization, AbstractParameterization
 
 

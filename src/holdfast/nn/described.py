@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from holdfast._types import Time
 from holdfast.errors import ArgumentError
+from holdfast.nn._discretize import step_margins
 from holdfast.nn.precision import HALF, widened_twin
 from holdfast.nn.recurrence import Recurrence
 from holdfast.nn.system import LinearSystem, Motion, RateNetwork, StateSpaceModel
@@ -78,7 +79,7 @@ class Described(nn.Module, ABC):
             return widened_twin(self).margin()
         if dt is not None:
             lam = self.eigenvalues()
-            return float(torch.minimum(-lam.real, (1 - (1 + dt * lam).abs()) / dt).min())
+            return float(torch.minimum(-lam.real.double(), step_margins(lam, dt, "euler") / dt).min())
         return float(self._margins().min())
 
     def step_size(self) -> Tensor | float | None:
@@ -103,11 +104,11 @@ class Described(nn.Module, ABC):
         if self.time == "discrete":
             return self.margin()
         if euler is not None:
-            return 1 - float((1 + euler * self.eigenvalues()).abs().max())
+            return float(step_margins(self.eigenvalues(), euler, "euler").min())
         if dt is None:
             system = self.linear_system()
             return math.nan if system is None else 1 - float(system.eigenvalues().abs().max())
-        return -float(torch.expm1(-self._margins() * dt).max())
+        return float(step_margins(-self._margins(), dt, "zoh").min())
 
     def _is_half(self) -> bool:
         """Whether the weights have 16 bits: 1 - lam would have no digit left."""

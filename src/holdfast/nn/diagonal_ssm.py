@@ -14,14 +14,14 @@ from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.kernels import scan
+from holdfast.nn._discretize import Discretization, discretize
+from holdfast.nn._initial_weights import as_eigenvalues, free_weight, own_values, starting_values, uniform
 from holdfast.nn.activations import ACTIVATIONS
 from holdfast.nn.base import AbstractRecurrent, zero_after
-from holdfast.nn.discretize import Discretization, discretize
 from holdfast.nn.system import LinearSystem, StateSpaceModel, single_system
-from holdfast.nn.weights import as_eigenvalues, free_weight, own_values, uniform, with_numbers
 from holdfast.parameterizations import AbstractParameterization
 
-READ_OUTS = ("identity", "tanh", "relu", "gelu", "sigmoid")
+READ_OUT_ACTIVATIONS = ("identity", "tanh", "relu", "gelu", "sigmoid")
 
 
 class DiagonalSSM(AbstractRecurrent):
@@ -70,8 +70,8 @@ class DiagonalSSM(AbstractRecurrent):
             bias=bias, out_features=out_features, eigenvalues=eigenvalues,
         )  # fmt: skip
         super().__init__(features, state_size, bidirectional=bidirectional, **choices)
-        if activation not in READ_OUTS:
-            raise unknown_name("activation", activation, READ_OUTS)
+        if activation not in READ_OUT_ACTIVATIONS:
+            raise unknown_name("activation", activation, READ_OUT_ACTIVATIONS)
         if not 0 < dt < math.inf:
             raise ArgumentError(f"dt must be a finite number above 0, came {dt!r}")
         if time == "discrete" and (dt != 1.0 or discretization != "zoh"):
@@ -80,7 +80,7 @@ class DiagonalSSM(AbstractRecurrent):
         self.dt = float(dt)
         self.discretization: Discretization = discretization
         self.activation = activation
-        start = with_numbers(eigenvalues, lambda: _default_eigenvalues(state_size, time))
+        start = starting_values(eigenvalues, lambda: _default_eigenvalues(state_size, time))
         lam = as_eigenvalues(start, (state_size,), real=True, layer="DiagonalSSM")
         self.parameterization, self.w = free_weight(parameterization, time, lam)
         self.U = uniform(state_size, features, fan_in=features)

@@ -13,14 +13,14 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from holdfast._arguments import checked, positive, probability
 from holdfast.errors import ArgumentError, ShapeError
 from holdfast.kernels import checks
+from holdfast.nn._padded_order import backwards, taken
 from holdfast.nn.base import AbstractRecurrent, Stepper
-from holdfast.nn.order import backwards, taken
 from holdfast.nn.stack import named_layer
 
 States = tuple[Tensor, ...]
 Inputs = Tensor | PackedSequence
-# what torch's modules take besides
-OF_TORCH = {
+# what torch's modules take besides, and what to write instead
+REFUSED_OPTIONS = {
     "proj_size": "hidden_size is the number of outputs here, and state_size that of states; leave it out",
     "nonlinearity": "layer says which recurrence it is, such as layer='rnn', activation='tanh'",
 }
@@ -68,8 +68,8 @@ class RecurrentStack(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
-        for name in OF_TORCH.keys() & options.keys():
-            raise ArgumentError(f"RecurrentStack has no {name}: {OF_TORCH[name]}")
+        for name in REFUSED_OPTIONS.keys() & options.keys():
+            raise ArgumentError(f"RecurrentStack has no {name}: {REFUSED_OPTIONS[name]}")
         if bias is not None:
             options = _with_bias(layer, bias, options)
         positive(input_size=input_size, hidden_size=hidden_size, num_layers=num_layers, state_size=state_size)

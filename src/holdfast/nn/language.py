@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from holdfast._arguments import checked, positive
 from holdfast.errors import ArgumentError, DtypeError
 from holdfast.kernels import checks
-from holdfast.nn.arguments import Lengths, as_lengths
+from holdfast.nn._call_arguments import Lengths, as_lengths
+from holdfast.nn._pretrained import Pretrained, arguments_of
 from holdfast.nn.base import zero_after
 from holdfast.nn.blocks import HyenaBlock
-from holdfast.nn.pretrained import Pretrained, arguments_of
 from holdfast.nn.stack import AbstractStack, LayerChoice, build_layer, step_through, through
 
 

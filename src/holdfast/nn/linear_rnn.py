@@ -12,12 +12,12 @@ from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.kernels import rnn, scan
+from holdfast.nn._discretize import Discretization, discretize, discretize_dense
+from holdfast.nn._export_loop import refuse_onnx
+from holdfast.nn._initial_weights import uniform
 from holdfast.nn.base import AbstractRecurrent
-from holdfast.nn.discretize import Discretization, discretize, discretize_dense
-from holdfast.nn.exporting import refuse_onnx
 from holdfast.nn.recurrence import Recurrence, Structure
 from holdfast.nn.system import LinearSystem, single_system
-from holdfast.nn.weights import uniform
 from holdfast.parameterizations import AbstractMatrixParameterization, AbstractParameterization, get
 
 

@@ -14,10 +14,10 @@ from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.errors import ArgumentError
 from holdfast.kernels import lru
+from holdfast.nn._initial_weights import as_eigenvalues, free_weight, placed, starting_values, uniform
 from holdfast.nn.base import AbstractRecurrent, zero_after
 from holdfast.nn.precision import HALF, widened, widened_twin
 from holdfast.nn.system import LinearSystem, single_system
-from holdfast.nn.weights import as_eigenvalues, free_weight, placed, uniform, with_numbers
 from holdfast.parameterizations import AbstractParameterization
 
 
@@ -70,7 +70,7 @@ class LRU(AbstractRecurrent):
             raise ArgumentError(f"the ring needs 0 <= r_min < r_max <= 1, came r_min={r_min!r}, r_max={r_max!r}")
         if not math.isfinite(max_phase):
             raise ArgumentError(f"max_phase must be finite, came {max_phase!r}")
-        start = with_numbers(eigenvalues, lambda: ring(state_size, r_min, r_max, max_phase))
+        start = starting_values(eigenvalues, lambda: ring(state_size, r_min, r_max, max_phase))
         lam = as_eigenvalues(start, (state_size,), real=False, layer="LRU")
         modulus = lam.abs()
         self.parameterization, self.w = free_weight(parameterization, "discrete", modulus)

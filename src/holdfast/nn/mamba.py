@@ -11,10 +11,10 @@ from torch.nn import functional
 
 from holdfast._arguments import checked, positive
 from holdfast.kernels import causal_conv, selective
+from holdfast.nn._initial_weights import check_step_range, free_weight, scaled, starting_values, step_bias, uniform
+from holdfast.nn._mamba_base import AbstractMamba, whole_expansion
 from holdfast.nn.base import zero_after
-from holdfast.nn.mamba_base import AbstractMamba, whole_expansion
 from holdfast.nn.s4d import initial_modes
-from holdfast.nn.weights import check_step_range, free_weight, scaled, step_bias, uniform, with_numbers
 from holdfast.parameterizations import AbstractParameterization
 
 
@@ -73,7 +73,7 @@ class Mamba(AbstractMamba):
         positive(expand=expand, taps=taps, rank=rank)
         self.inner, self.taps = expand * features, taps
         self.rank = rank or math.ceil(features / 16)
-        lam = with_numbers(None, lambda: initial_modes("real", state_size).expand(self.inner, state_size))
+        lam = starting_values(None, lambda: initial_modes("real", state_size).expand(self.inner, state_size))
         self.parameterization, self.w = free_weight(parameterization, "continuous", lam)
         self.in_proj = nn.Linear(features, 2 * self.inner, bias=bias)
         self.conv_weight = uniform(self.inner, taps, fan_in=taps)

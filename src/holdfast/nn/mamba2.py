@@ -12,10 +12,10 @@ from holdfast._arguments import checked, positive
 from holdfast.errors import ArgumentError
 from holdfast.kernels import causal_conv
 from holdfast.kernels.selective import selective_heads
+from holdfast.nn._initial_weights import check_step_range, free_weight, scaled, starting_values, step_bias, uniform
+from holdfast.nn._mamba_base import AbstractMamba, whole_expansion
 from holdfast.nn.base import zero_after
-from holdfast.nn.mamba_base import AbstractMamba, whole_expansion
 from holdfast.nn.s4d import initial_modes
-from holdfast.nn.weights import check_step_range, free_weight, scaled, step_bias, uniform, with_numbers
 from holdfast.parameterizations import AbstractParameterization
 
 
@@ -85,7 +85,7 @@ class Mamba2(AbstractMamba):
                 f"divide the heads, came head_size={head_size}, groups={groups}"
             )
         self.channels = self.inner + 2 * groups * state_size
-        lam = with_numbers(None, lambda: initial_modes("real", self.heads))
+        lam = starting_values(None, lambda: initial_modes("real", self.heads))
         self.parameterization, self.w = free_weight(parameterization, "continuous", lam)
         self.in_proj = nn.Linear(features, self.inner + self.channels + self.heads, bias=bias)
         self.conv_weight = uniform(self.channels, taps, fan_in=taps)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 HALF = (torch.bfloat16, torch.float16)
-_AS_IT_IS = nullcontext()
+_NO_CONTEXT = nullcontext()
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 
@@ -46,5 +46,5 @@ def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
     """A context in which autocast, if it is on for the device of `x`, does not round the coefficients."""
     kind = x.device.type
     if kind == "meta" or not torch.is_autocast_enabled(kind):  # torch knows no autocast for the meta device
-        return _AS_IT_IS
+        return _NO_CONTEXT
     return torch.autocast(device_type=kind, enabled=False)

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from holdfast._arguments import checked, positive
 from holdfast._types import Time
 from holdfast.errors import ShapeError, unknown_name
-from holdfast.nn.exporting import refuse_onnx
+from holdfast.nn._export_loop import refuse_onnx
+from holdfast.nn._initial_weights import placed, starting_values
+from holdfast.nn._loading import check_elements
 from holdfast.nn.precision import widened
-from holdfast.nn.weights import placed, with_numbers
 from holdfast.parameterizations import (
     AbstractMatrixParameterization,
     AbstractParameterization,
@@ -58,7 +59,9 @@ class Recurrence(nn.Module):
             raise unknown_name("structure", structure, ("dense", "diagonal"))
         self.time: Time = time
         self.structure = structure
-        W = with_numbers(initial, lambda: _default(size, structure, time))
+        check_elements(size**2 if structure == "dense" else size)
+        # numbers also on the meta device: how many eigenvalues are pairs decides the shapes of the free weights
+        W = starting_values(initial, lambda: _default(size, structure, time), home=torch.device("cpu"))
         expected = (size, size) if structure == "dense" else (size,)
         if tuple(W.shape) != expected:
             raise ShapeError(

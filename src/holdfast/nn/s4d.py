@@ -15,12 +15,9 @@ from holdfast.errors import ArgumentError
 from holdfast.kernels import s4d, scan
 from holdfast.kernels.s4d import s4d_step
 from holdfast.kernels.s4d.step import step_of_pairs
-from holdfast.nn.base import AbstractRecurrent, zero_after
-from holdfast.nn.discretize import discretize, discretize_pairs
-from holdfast.nn.exporting import by_steps
-from holdfast.nn.precision import HALF, widened, widened_twin
-from holdfast.nn.system import LinearSystem, single_system
-from holdfast.nn.weights import (
+from holdfast.nn._discretize import discretize, discretize_pairs, step_margins
+from holdfast.nn._export_loop import by_steps
+from holdfast.nn._initial_weights import (
     as_eigenvalues,
     check_step_range,
     free_weight,
@@ -28,8 +25,11 @@ from holdfast.nn.weights import (
     own_values,
     placed,
     read_out,
-    with_numbers,
+    starting_values,
 )
+from holdfast.nn.base import AbstractRecurrent, zero_after
+from holdfast.nn.precision import HALF, widened, widened_twin
+from holdfast.nn.system import LinearSystem, single_system
 from holdfast.parameterizations import AbstractParameterization
 
 Initialization = Literal["lin", "inv", "legs", "real"]
@@ -90,7 +90,7 @@ class S4D(AbstractRecurrent):
         self.discretization: Literal["zoh", "bilinear"] = discretization
         self.modes = state_size if initialization == "real" else state_size // 2
         shape = (features, self.modes)
-        start = with_numbers(eigenvalues, lambda: initial_modes(initialization, self.modes).expand(shape))
+        start = starting_values(eigenvalues, lambda: initial_modes(initialization, self.modes).expand(shape))
         lam = as_eigenvalues(start, shape, real=initialization == "real", layer="S4D")
         self.parameterization, self.w = free_weight(parameterization, "continuous", lam.real)
         self.frequency = placed(lam.imag.to(self.w.dtype)) if lam.is_complex() else None
@@ -188,6 +188,12 @@ class S4D(AbstractRecurrent):
 
     def step_size(self) -> Tensor | None:
         return torch.exp(self.log_dt).unsqueeze(-1) if self.discretization == "zoh" else None
+
+    @torch.no_grad()
+    def step_margin(self) -> float:
+        if self.w.dtype in HALF:
+            return widened_twin(self).step_margin()
+        return float(step_margins(self.eigenvalues(), torch.exp(self.log_dt).unsqueeze(-1), self.discretization).min())
 
     def choices(self) -> dict[str, Any]:
         kind = "real" if self.frequency is None else "lin"

@@ -13,9 +13,7 @@ from torch.nn import functional
 from holdfast._arguments import checked, positive
 from holdfast._types import Time
 from holdfast.kernels import selective
-from holdfast.nn.base import AbstractRecurrent
-from holdfast.nn.s4d import initial_modes
-from holdfast.nn.weights import (
+from holdfast.nn._initial_weights import (
     as_eigenvalues,
     check_step_range,
     free_weight,
@@ -23,10 +21,12 @@ from holdfast.nn.weights import (
     own_values,
     read_out,
     scaled,
+    starting_values,
     step_bias,
     uniform,
-    with_numbers,
 )
+from holdfast.nn.base import AbstractRecurrent
+from holdfast.nn.s4d import initial_modes
 from holdfast.parameterizations import AbstractParameterization
 
 
@@ -79,7 +79,7 @@ class SelectiveSSM(AbstractRecurrent):
         check_step_range(dt_min, dt_max)
         positive(rank=rank)
         self.rank = rank or math.ceil(features / 16)
-        start = with_numbers(eigenvalues, lambda: initial_modes("real", state_size).expand(features, state_size))
+        start = starting_values(eigenvalues, lambda: initial_modes("real", state_size).expand(features, state_size))
         lam = as_eigenvalues(start, (features, state_size), real=True, layer="SelectiveSSM")
         self.parameterization, self.w = free_weight(parameterization, "continuous", lam)
         self.project = uniform(self.rank + 2 * state_size, features, fan_in=features)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,6 +37,14 @@ class EulerContraction(AbstractMatrixParameterization):
         self.dt = float(dt)
         if not (math.isfinite(self.dt) and self.dt > 0):
             raise ArgumentError(f"dt must be a finite number above 0, came {dt!r}")
+
+    def _check_constants(self, constants: dict[str, Any]) -> None:
+        super()._check_constants(constants)
+        if constants["dt"] < self.dt:
+            raise ArgumentError(
+                f"the state dict holds free weights that are stable up to Euler steps of {constants['dt']:g}; this layer "
+                f"takes steps of {self.dt:g}. Build it with dt={constants['dt']:g} or less"
+            )
 
     def _matrix(self, info: torch.finfo, *free: Tensor) -> Tensor:
         z, d = free

@@ -46,8 +46,14 @@ class Named(nn.Module):
                 f"{here[0]!r} ({here[1]} time), where they mean other eigenvalues. Build the layer with the saved "
                 "parameterization, or call stabilize(...) as it was called before saving, or undo() it before saving."
             )
+        self._check_constants(constants)
         for name, value in constants.items():
             setattr(self, name, float(value))
+
+    def _check_constants(self, constants: dict[str, Any]) -> None:
+        """Refuses constants that the constructor refuses: best with a = b = -5 is unstable for every weight."""
+        if constants:
+            type(self)(**constants)
 
 
 def _decoded(state: Any) -> dict[str, Any]:

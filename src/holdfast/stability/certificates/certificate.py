@@ -20,7 +20,7 @@ from holdfast.figures import Figure
 from holdfast.laws import AbstractLaw
 from holdfast.memory.preserve import undisturbed
 from holdfast.nn import AbstractRecurrent
-from holdfast.nn.activations import STEEPEST
+from holdfast.nn.activations import MAX_SLOPES
 from holdfast.nn.precision import HALF, widened
 from holdfast.nn.recurrence import Structure
 from holdfast.stability.certificates.contracting import Contracting
@@ -330,7 +330,7 @@ def _memory(
         return memory, None
     end = float(memory.time[-1])
     wanted = float(target(end))
-    return memory, weight_bound(memory.rate, end, wanted, inputs=layer.features, lipschitz=STEEPEST[model.activation])
+    return memory, weight_bound(memory.rate, end, wanted, inputs=layer.features, lipschitz=MAX_SLOPES[model.activation])
 
 
 def _analyse(found: FoundRecurrence, limit: int) -> MatrixAnalysis:

@@ -13,7 +13,7 @@ from holdfast._arguments import checked
 from holdfast.errors import ArgumentError
 from holdfast.memory import MemoryCurve, memory_function
 from holdfast.nn import AbstractRecurrent
-from holdfast.nn.activations import STEEPEST
+from holdfast.nn.activations import MAX_SLOPES
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +73,7 @@ def memory_bound(layer: AbstractRecurrent, horizon: int = 200) -> MemoryBound:
     weights = [model.C, model.U] + ([] if model.b is None else [model.b.unsqueeze(-1)])
     norms = [float(torch.linalg.matrix_norm(w.detach().double(), 2)) for w in weights]
     largest = max(*norms, float(lam.abs().max()))
-    constant = (layer.features + 1) * STEEPEST[model.activation] * largest**2
+    constant = (layer.features + 1) * MAX_SLOPES[model.activation] * largest**2
     curve = memory_function(
         layer, input_size=layer.features, horizon=horizon, dt=model.dt, normalization="x+1", double=True
     )

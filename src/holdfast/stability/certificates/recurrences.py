@@ -49,10 +49,12 @@ class FoundRecurrence:
 
     def step_margin(self, eigenvalues: np.ndarray, margin: float) -> float:
         """1 - the largest factor of one step, dt included; `eigenvalues` and `margin` are those in its kind of time."""
+        # a diagonal layer knows its margin by its free weights; 1 - |lam| of rounded eigenvalues has lost digits
+        own = self.equilibria is None and isinstance(self.layer, AbstractRecurrent)
+        if own and (self.time == "continuous" or self.matrix is None):
+            return self.layer.step_margin()  # type: ignore[union-attr, operator]
         if self.time == "discrete":
             return margin
-        if self.equilibria is None and isinstance(self.layer, AbstractRecurrent):
-            return self.layer.step_margin()
         if self.euler is not None:
             return 1 - float(np.abs(1 + self.euler * eigenvalues).max())
         if self.step_size is not None and self.eigenvalues is not None:

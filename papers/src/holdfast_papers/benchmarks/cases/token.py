@@ -10,7 +10,7 @@ from torch import Tensor
 
 from holdfast.kernels.causal_conv import causal_conv_reference
 from holdfast.kernels.selective import selective_reference
-from holdfast.nn import transformers_kernels
+from holdfast.nn import mixer_functions
 from holdfast_papers.benchmarks.case import Case, Contender, Inputs, Match, Results, Runner, Shape
 from holdfast_papers.benchmarks.peers.optional import load
 from holdfast_papers.benchmarks.steps import generator
@@ -71,6 +71,6 @@ def case(shape: Shape = SHAPE) -> Case:
         shape=shape,
         inputs=lambda: make_inputs(shape),
         truth=truth,
-        ours=Contender("holdfast one token", "ours", by(lambda: transformers_kernels)),
+        ours=Contender("holdfast one token", "ours", by(lambda: mixer_functions)),
         matches=(Match(Contender("transformers", "peer", theirs, ("transformers",)), ROW),),
     )

@@ -11,10 +11,10 @@ import inspect
 from types import CellType, FunctionType
 from typing import Any
 
-from holdfast.nn.acceleration import FAMILIES, PREFIX
-from holdfast.nn.transformers_kernels import FUNCTIONS
+from holdfast.nn.acceleration import CLASS_PREFIX, FAMILIES
+from holdfast.nn.mixer_functions import FUNCTIONS
 
-_MADE: dict[str, type[Any]] = {}
+_CLASSES: dict[str, type[Any]] = {}
 
 
 def own_mixer(kind: str) -> type[Any]:
@@ -33,14 +33,14 @@ def missing_functions(mixer: type[Any]) -> list[str]:
 
 def __getattr__(name: str) -> type[Any]:
     """`AcceleratedMambaMixer` and the others, which pickled models name."""
-    kind = name.removeprefix(PREFIX)
+    kind = name.removeprefix(CLASS_PREFIX)
     if kind == name or kind not in FAMILIES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name not in _MADE:
+    if name not in _CLASSES:
         plain = own_mixer(kind)
         body = {"forward": _rebound(plain.forward), "__module__": __name__, "__doc__": f"{kind} on our kernels."}
-        _MADE[name] = type(name, (plain,), body)
-    return _MADE[name]
+        _CLASSES[name] = type(name, (plain,), body)
+    return _CLASSES[name]
 
 
 def _rebound(function: Any) -> Any:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn import functional
 
-ROWS = 4096  # positions of a tile: four times a width of 64 is 4 MB, which stays in the cache and in the heap
+TILE_ROWS = 4096  # positions of a tile: four times a width of 64 is 4 MB, which stays in the cache and in the heap
 
 
 def tiled_mlp(mlp: nn.Sequential, x: Tensor) -> Tensor:
@@ -24,7 +24,7 @@ def tiled_mlp(mlp: nn.Sequential, x: Tensor) -> Tensor:
     """
     first, _, last = mlp
     rows = x.reshape(-1, x.shape[-1])
-    if torch.compiler.is_exporting() or len(rows) <= ROWS or not _plain(x):  # an export leaves the length open
+    if torch.compiler.is_exporting() or len(rows) <= TILE_ROWS or not _plain(x):  # an export leaves the length open
         return mlp(x)
     y = _Tiled.apply(rows, first.weight, first.bias, last.weight, last.bias)
     return y.view(*x.shape[:-1], y.shape[-1])
@@ -71,4 +71,4 @@ class _Tiled(torch.autograd.Function):
 
 
 def _tiles(x: Tensor) -> list[slice]:
-    return [slice(at, at + ROWS) for at in range(0, len(x), ROWS)]
+    return [slice(at, at + TILE_ROWS) for at in range(0, len(x), TILE_ROWS)]

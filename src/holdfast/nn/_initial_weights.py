@@ -1,7 +1,8 @@
 """The weights of a layer: where they start, in memory of their own and with numbers where a number is needed.
 
-A layer may be built on the meta device and filled later. What its parameterization is made of is computed on the CPU
-then as ever, so that its constants are right.
+A layer may be built on the meta device and filled later. A diagonal recurrence then takes no memory, and the constants
+of its parameterization come with the state dict; a matrix is still computed on the CPU, since the number of its complex
+pairs decides the shapes of its free weights.
 """
 
 from __future__ import annotations
@@ -28,7 +29,12 @@ def uniform(*shape: int, fan_in: int) -> nn.Parameter:
 def free_weight(
     parameterization: str | AbstractParameterization, time: Time, lam: Float[Tensor, "*any"]
 ) -> tuple[AbstractParameterization, nn.Parameter]:
-    """The parameterization with constants that hold `lam`, real and on the CPU, and the weight that gives it."""
+    """The parameterization with constants that hold `lam`, real and on the CPU, and the weight that gives it.
+
+    Of `lam` on the meta device only the shape is known: the constants stay the default ones.
+    """
+    if lam.is_meta:
+        return get(parameterization, time=time), placed(lam.to(torch.get_default_dtype()))
     with torch.device("cpu"):
         f = fit_constants(get(parameterization, time=time), lam)
         free = f.inverse(lam.to(torch.get_default_dtype()))
@@ -41,11 +47,12 @@ def placed(values: Tensor, home: torch.device | None = None) -> nn.Parameter:
     return nn.Parameter(moved.clone(memory_format=torch.contiguous_format))
 
 
-def with_numbers(given: Tensor | None, make: Callable[[], Tensor]) -> Tensor:
-    """`given`, or what `make` gives on the CPU."""
+def starting_values(given: Tensor | None, make: Callable[[], Tensor], *, home: torch.device | None = None) -> Tensor:
+    """`given`, or what `make` gives on the device `home`; None is the CPU, or meta where the layer is built there."""
     if given is not None:
         return given.detach() if given.is_meta else given.detach().cpu()
-    with torch.device("cpu"):
+    meta = torch.get_default_device().type == "meta"
+    with home or torch.device("meta" if meta else "cpu"):
         return make()
 
 

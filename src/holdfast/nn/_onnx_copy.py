@@ -21,7 +21,7 @@ def exportable(model: nn.Module) -> nn.Module:
     plain.
 
     Args:
-        model: any module; layers of ours inside are found.
+        model: any module; it may hold layers of ours anywhere.
     """
     settled = copy.deepcopy(model).eval().requires_grad_(False)
     for module in list(settled.modules()):

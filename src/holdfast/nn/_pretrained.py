@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import torch
 from torch import Tensor, nn
 
 from holdfast._arguments import checked
 from holdfast._files import write_atomically
 from holdfast.errors import ArgumentError, BackendError, DamagedResultError
+from holdfast.nn._loading import built_around
 from holdfast.nn.base import AbstractRecurrent
 from holdfast.parameterizations import AbstractParameterization
 
@@ -74,7 +74,7 @@ class Pretrained(nn.Module):
         arguments = cls._read_config(folder / CONFIG)
         try:
             weights = load_file(folder / WEIGHTS)
-            with torch.device("meta"):
+            with built_around(weights.values()):
                 model = cls(**arguments)
             model.load_state_dict(weights, assign=True)
         except Exception as error:
@@ -124,8 +124,8 @@ class Unwritable:
 def arguments_of(scope: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a constructor from its `locals()`, those of `**options` among the others."""
     known = inspect.signature(scope["__class__"].__init__).parameters  # the class that it is written in, not a heir's
-    found = {name: scope[name] for name in known if name not in ("self", "options")}
-    return {name: _writable(value) for name, value in {**found, **scope.get("options", {})}.items()}
+    named = {name: scope[name] for name in known if name not in ("self", "options")}
+    return {name: _writable(value) for name, value in {**named, **scope.get("options", {})}.items()}
 
 
 def _writable(value: Any) -> Any:
