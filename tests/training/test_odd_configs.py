@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.data.tasks import TASKS
+from holdfast.data._tasks import TASKS
 from holdfast.errors import HoldfastError
 from holdfast.nn.stack import LAYERS
-from holdfast.training.recipe import RUN, read_recipes
+from holdfast.training._recipe import RUN, read_recipes
 
 OPTIMIZER = ("lr", "recurrent_lr", "betas", "warmup", "schedule", "final_lr", "clip", "weight_decay")
 MODEL = ("width", "depth", "state_size", "dropout", "layer", "kind", "factory", "expansion", "block", "nonsense")

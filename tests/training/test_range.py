@@ -9,8 +9,8 @@ from torch import nn
 from holdfast.errors import ArgumentError
 from holdfast.nn import DiagonalSSM
 from holdfast.training import TrainingConfig, range_test
-from holdfast.training.estimate import estimate
-from holdfast.training.shadow import DirectShadow
+from holdfast.training._estimate import estimate
+from holdfast.training._shadow import DirectShadow
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from holdfast.data import ArrayTask
 from holdfast.errors import ArgumentError, DamagedResultError
 from holdfast.nn import SequenceClassifier
 from holdfast.training import RunFolderError, TrainingRun, fit
-from holdfast.training import checkpoint as checkpoints
+from holdfast.training import _checkpoint as checkpoints
 
 
 class Killed(BaseException):

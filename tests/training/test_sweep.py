@@ -7,10 +7,10 @@ import pytest
 from filelock import FileLock
 
 from holdfast.errors import ArgumentError
-from holdfast.training import folder as folders
-from holdfast.training import sweep as sweeps
-from holdfast.training.recipe import read_recipes
-from holdfast.training.sweep import run_sweep
+from holdfast.training import _folder as folders
+from holdfast.training import _sweep as sweeps
+from holdfast.training._recipe import read_recipes
+from holdfast.training._sweep import run_sweep
 
 CONFIG = """
 [task]

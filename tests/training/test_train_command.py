@@ -10,7 +10,7 @@ import pytest
 from holdfast.cli.app import main
 from holdfast.errors import ArgumentError
 from holdfast.training import TrainingRun
-from holdfast.training.recipe import read_recipes
+from holdfast.training._recipe import read_recipes
 
 CONFIGS = sorted((Path(__file__).parent.parent.parent / "examples/configs").glob("*.toml"))
 SMALL = """

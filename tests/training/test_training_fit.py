@@ -13,9 +13,9 @@ from holdfast.data import ArrayTask
 from holdfast.errors import ArgumentError, DamagedResultError
 from holdfast.nn.recurrent import parameter_groups
 from holdfast.training import RunFolderError, TrainingConfig, TrainingRun, fit
-from holdfast.training import checkpoint as checkpoints
-from holdfast.training.order import Order
-from holdfast.training.schedule import share
+from holdfast.training import _checkpoint as checkpoints
+from holdfast.training._order import Order
+from holdfast.training._schedule import share
 
 
 class Killed(BaseException):

@@ -22,7 +22,7 @@ from holdfast.errors import ArgumentError
 
 if TYPE_CHECKING:
     from holdfast.training import TrainingRun
-    from holdfast.training.recipe import Recipe
+    from holdfast.training._recipe import Recipe
 
 RUNS = Path("runs")
 DIVERGED = (
@@ -78,7 +78,7 @@ def command(
 
     Example: holdfast train examples/configs/smnist.toml --set optimizer.lr=0.002 --folder runs/mnist
     """
-    from holdfast.training.recipe import read_recipes
+    from holdfast.training._recipe import read_recipes
 
     recipes = read_recipes(config, changes or [])
     where = folder or RUNS / config.stem
@@ -99,7 +99,7 @@ def command(
 
 
 def _train(recipe: Recipe, folder: Path, resume: bool, as_json: bool) -> None:
-    from holdfast.training.fit import fit_recipe
+    from holdfast.training._fit import fit_recipe
 
     task = recipe.load_task()
     model = recipe.build_model(task)
@@ -135,7 +135,7 @@ def _as_json(run: TrainingRun) -> dict[str, Any]:
 
 
 def _say_estimate(recipe: Recipe, as_json: bool) -> None:
-    from holdfast.training.estimate import estimate
+    from holdfast.training._estimate import estimate
 
     task = recipe.load_task()
     found = estimate(recipe.build_model(task), task, recipe.config)
@@ -171,7 +171,7 @@ def _try_rates(recipe: Recipe, as_json: bool) -> None:
 
 
 def _sweep(name: str, recipes: list[Any], folder: Path, resume: bool, workers: int | None, as_json: bool) -> None:
-    from holdfast.training.sweep import PAGE, run_sweep
+    from holdfast.training._sweep import PAGE, run_sweep
 
     try:
         with termination_as_interrupt(), progress_bar("training", SECONDS_BETWEEN_LINES) as tick:
