@@ -12,7 +12,7 @@ SOURCES := pyproject.toml papers/pyproject.toml constraints.txt CMakeLists.txt $
 # which C++ libraries to build: native, all, or a list such as "portable;v3"
 export HOLDFAST_VARIANTS ?= native
 
-.PHONY: help install reproduce test suite suite-torch test-slow lint types coverage bench docs look notebooks sdist wheels papers-wheel check-tag try-wheel clean
+.PHONY: help install reproduce test suite suite-torch test-cpp test-slow lint types coverage bench docs look notebooks sdist wheels papers-wheel check-tag try-wheel clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -51,6 +51,11 @@ suite: $(STAMP)  ## the test suite alone
 suite-torch: $(STAMP)  ## the test suite on another torch, which TORCH names; it stays in .venv
 	$(BIN)/pip install --quiet --upgrade "$(TORCH)"
 	$(BIN)/pytest -n 2 --dist worksteal -m "not slow"
+
+test-cpp:  ## the C++ tests of what the kernels share, without Python
+	cmake -S . -B build/cpp -DHOLDFAST_TESTS=ON -DHOLDFAST_VARIANTS=native >/dev/null
+	cmake --build build/cpp -j 2 --target holdfast_tests
+	ctest --test-dir build/cpp --output-on-failure
 
 test-slow: $(STAMP)  ## the tests that take long: twenty kills, a real Ray, sanitizers
 	$(BIN)/pytest -n 2 --dist loadfile -m slow

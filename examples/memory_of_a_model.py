@@ -40,7 +40,7 @@ models = {
 # The memory function over a thousand steps, in float64, and the law that it shows.
 fits = {}
 for name, model in models.items():
-    precise = {"double": True} if isinstance(model, nn.Module) else {"dtype": torch.float64}
+    precise = {"double": True} if isinstance(model, nn.Module) else {"run": holdfast.memory.Run(dtype=torch.float64)}
     fits[name] = holdfast.fit_decay(holdfast.memory_function(model, horizon=1000, **precise))
     print(f"{name:11s}{fits[name].summary()}")
 

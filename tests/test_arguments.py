@@ -14,6 +14,7 @@ from holdfast import MemoryCurve, check_properties, fit_decay, memory_function, 
 from holdfast._arguments import checked
 from holdfast.decay import asymptotic_law
 from holdfast.errors import ArgumentError, DtypeError, HoldfastError, ShapeError, UnknownNameError
+from holdfast.memory import InputSearch, Run
 from holdfast.nn import LRU, LanguageModel, SequenceClassifier, SequenceModel
 from holdfast_papers import reconstruct
 
@@ -98,7 +99,7 @@ META = nn.Linear(1, 1, device="meta")
 X = np.zeros((2, 5, 1))
 MISTAKES = {
     "misspelt time": (lambda: fit_decay(CURVE, eigenvalues=[-0.1], time="continuos"), "continuous"),
-    "misspelt mode": (lambda: check_properties(LRU(1, 2), mode="Eval"), "'eval'"),
+    "misspelt mode": (lambda: check_properties(LRU(1, 2), run=Run(mode="Eval")), "'eval'"),
     "no classes": (lambda: SequenceClassifier(3, 0, 4), "classes"),
     "negative depth": (lambda: SequenceModel(3, 4, depth=-2), "depth"),
     "no step": (lambda: asymptotic_law([0.5], dt=0.0), "dt"),
@@ -108,7 +109,7 @@ MISTAKES = {
     "meta model perturbed": (lambda: perturbation_error(META, X, X, [0.1]), "meta device"),
     "no model": (lambda: perturbation_error(None, X, X, [0.1]), "model must be an nn.Module"),
     "no model to measure": (lambda: memory_function(None), "model must be"),
-    "no seed": (lambda: memory_function(LRU(1, 2), seed=None), "seed"),
+    "no seed": (lambda: memory_function(LRU(1, 2), search=InputSearch(seed=None)), "seed"),
     "rank of x": (lambda: SequenceModel(2, 4, depth=1)(torch.zeros(2, 2)), "expected x of shape"),
     "size of x": (lambda: SequenceModel(2, 4, depth=1)(torch.zeros(2, 5, 3)), "expected x of shape"),
     "dtype of x": (lambda: SequenceModel(2, 4, depth=1)(torch.zeros(2, 5, 2).double()), "convert one"),
@@ -133,7 +134,9 @@ def test_arrays_and_lists_are_data_too():
     with_tensors = perturbation_error(layer, torch.tensor(x).float(), torch.tensor(y).float(), [0.1], draws=2)
     with_arrays = perturbation_error(layer, x, y.tolist(), np.array([0.1]), draws=2)
     assert np.array_equal(with_tensors.errors, with_arrays.errors)
-    assert memory_function(layer, horizon=10, candidates=[[1.0]], dtype="float32").tried == 1
+    assert (
+        memory_function(layer, horizon=10, search=InputSearch(candidates=[[1.0]]), run=Run(dtype="float32")).tried == 1
+    )
     assert LRU(1, 2, eigenvalues=[0.5, 0.2j]).eigenvalues().detach().abs().tolist() == pytest.approx([0.5, 0.2])
 
 

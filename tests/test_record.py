@@ -14,7 +14,7 @@ import torch
 import holdfast
 from holdfast._manifest import seal
 from holdfast._record import FORMAT, Record
-from holdfast.decay.study import reach_of
+from holdfast.decay._memory_study import reach_of
 from holdfast.diagnosis.advice import Advice
 from holdfast.diagnosis.forgetting import PROBES, Forgetting
 from holdfast.diagnosis.learning import Learning

@@ -1,18 +1,29 @@
-// The C ABI of kernels.causal_conv: y_t = b + sum over k of w_k x_(t - K + 1 + k) for each channel, through silu where asked
-// for. A vector's lanes are channels. Taps are (taps, channels), the state (rows, taps - 1, channels) is the inputs before
-// the first step, the oldest first. A task is some channels of a row, so many that a step touches whole pages.
-#include "common/export.h"
-#include "selective/exponential.h"
-#include "selective/problem.h"
+// The C ABI of kernels.causal_conv: y_t = b + sum over k of w_k x_(t - K + 1 + k) for each channel, through silu where
+// asked for. A vector's lanes are channels. Taps are (taps, channels), the state (rows, taps - 1, channels) is the
+// inputs before the first step, the oldest first. A task is some channels of a row, so many that a step touches whole
+// pages.
+#include "common/call.h"
+#include "common/math.h"
+#include "common/parallel.h"
+
+namespace holdfast::causal_conv {
+
+// Gradients have to be zero before. Those of weight (rows, parts, taps, channels) and bias (rows, parts, channels) are
+// a summand for each row and part of its steps. bias, state, lengths and grad_last may be null.
+#define HOLDFAST_CAUSAL_CONV_FIELDS(X)                                                                              \
+  X(int64_t, rows)                                                                                                  \
+  X(int64_t, steps)                                                                                                 \
+  X(int64_t, channels) X(int64_t, taps) X(int64_t, x_row) X(int64_t, x_step) X(int32_t, wide) X(int32_t, threads)   \
+      X(int32_t, silu) X(const int64_t *, lengths) X(const void *, x) X(const void *, weight) X(const void *, bias) \
+          X(const void *, state) X(void *, y) X(void *, last) X(const void *, grad_y) X(const void *, grad_last)    \
+              X(void *, grad_x) X(void *, grad_weight) X(void *, grad_bias) X(void *, grad_state) X(void *, workspace)
+HOLDFAST_CALL(causal_conv, HOLDFAST_CAUSAL_CONV_FIELDS)
 
 namespace {
 
-using namespace holdfast;
-using selective::get;
-using selective::put;
-
-constexpr int64_t kBlock = 16;  // vectors of a task
-constexpr int64_t kPart = 256;  // steps whose gradients of the weights are added up one after another
+constexpr int64_t kBlockVectors = 16;  // vectors of a task
+// Steps whose gradients of the weights are added up one after another: float32 rounds in sums of 256, not of all steps.
+constexpr int64_t kPartSteps = 256;
 
 template <typename T>
 struct Convolution {
@@ -28,7 +39,7 @@ struct Convolution {
   // Calls body(row, first, end) for every row and block of channels.
   template <typename Body>
   void each(Body &&body) const {
-    constexpr int64_t wide = kBlock * lanes<T>;
+    constexpr int64_t wide = kBlockVectors * lanes<T>;
     const int64_t blocks = (channels + wide - 1) / wide;
     parallel(threads, [&](int rank, int size) {
       const Range mine = share(rows * blocks, rank, size);
@@ -53,6 +64,23 @@ struct Convolution {
   }
 };
 
+template <typename T>
+Convolution<T> convolution(const Call &call) {
+  return {call.rows,
+          call.steps,
+          call.channels,
+          call.taps,
+          call.x_row,
+          call.x_step,
+          call.silu != 0,
+          call.lengths,
+          static_cast<const T *>(call.x),
+          static_cast<const T *>(call.weight),
+          static_cast<const T *>(call.bias),
+          static_cast<const T *>(call.state),
+          call.threads};
+}
+
 // Calls body(channel, count) for each vector of the channels from `first` to `end`.
 template <typename T, typename Body>
 inline void vectors(int64_t first, int64_t end, Body &&body) {
@@ -62,13 +90,15 @@ inline void vectors(int64_t first, int64_t end, Body &&body) {
 
 // y is zero after a row's end before; `last` takes the inputs of a row's last taps - 1 steps.
 template <typename T>
-void forward(const Convolution<T> &c, T *y, T *last) {
+int64_t forward(const Call &call) {
+  const Convolution<T> c = convolution<T>(call);
+  T *const y = static_cast<T *>(call.y), *const last = static_cast<T *>(call.last);
   c.each([&](int64_t row, int64_t first, int64_t end) {
     const int64_t length = c.length(row), memory = c.taps - 1;
     for (int64_t t = 0; t < length; ++t)
       vectors<T>(first, end, [&](int64_t channel, int64_t count) {
         Vector<T> value = c.before_silu(row, t, channel, count);
-        if (c.silu) value *= selective::sigmoid<T>(value);
+        if (c.silu) value *= sigmoid<T>(value);
         put(y + (row * c.steps + t) * c.channels + channel, value, count);
       });
     for (int64_t k = 0; k < memory; ++k)
@@ -76,14 +106,18 @@ void forward(const Convolution<T> &c, T *y, T *last) {
         put(last + (row * memory + k) * c.channels + channel, c.input(row, length - memory + k, channel, count), count);
       });
   });
+  return 0;
 }
 
-// All gradients have to be zero before. Those of weight (rows, parts, taps, channels) and bias (rows, parts, channels) are
-// a summand for each row and part of its steps.
 template <typename T>
-void backward(const Convolution<T> &c, const T *grad_y, const T *grad_last, T *of_x, T *of_weight, T *of_bias, T *of_state) {
+int64_t backward(const Call &call) {
+  const Convolution<T> c = convolution<T>(call);
+  const T *const grad_y = static_cast<const T *>(call.grad_y), *const grad_last =
+                                                                   static_cast<const T *>(call.grad_last);
+  T *const of_x = static_cast<T *>(call.grad_x), *const of_weight = static_cast<T *>(call.grad_weight);
+  T *const of_bias = static_cast<T *>(call.grad_bias), *const of_state = static_cast<T *>(call.grad_state);
   c.each([&](int64_t row, int64_t first, int64_t end) {
-    const int64_t length = c.length(row), memory = c.taps - 1, parts = (c.steps + kPart - 1) / kPart;
+    const int64_t length = c.length(row), memory = c.taps - 1, parts = (c.steps + kPartSteps - 1) / kPartSteps;
     const auto place = [&](int64_t t) {
       return t >= 0 ? of_x + (row * c.steps + t) * c.channels : of_state + (row * memory + t + memory) * c.channels;
     };
@@ -97,10 +131,10 @@ void backward(const Convolution<T> &c, const T *grad_y, const T *grad_last, T *o
       vectors<T>(first, end, [&](int64_t channel, int64_t count) {
         Vector<T> g = get(grad_y + (row * c.steps + t) * c.channels + channel, count);
         if (c.silu) {
-          const Vector<T> v = c.before_silu(row, t, channel, count), s = selective::sigmoid<T>(v);
+          const Vector<T> v = c.before_silu(row, t, channel, count), s = sigmoid<T>(v);
           g *= s * (T(1) + v * (T(1) - s));
         }
-        const int64_t part = row * parts + t / kPart;
+        const int64_t part = row * parts + t / kPartSteps;
         add(of_bias + part * c.channels + channel, g, count);
         for (int64_t k = 0; k < c.taps; ++k) {
           const Vector<T> x = c.input(row, t - memory + k, channel, count);
@@ -109,27 +143,13 @@ void backward(const Convolution<T> &c, const T *grad_y, const T *grad_last, T *o
         }
       });
   });
-}
-
-// sizes: rows, steps, channels, taps, and the strides of rows and steps of x; inputs: x, weight, bias, state
-template <typename T>
-Convolution<T> convolution(const int64_t *s, int silu, const int64_t *lengths, const T *const *in, int threads) {
-  return {s[0], s[1], s[2], s[3], s[4], s[5], silu != 0, lengths, in[0], in[1], in[2], in[3], threads};
+  return 0;
 }
 
 }  // namespace
 
-#define HOLDFAST_CAUSAL_CONV(SUFFIX, T)                                                                              \
-  HOLDFAST_EXPORT void holdfast_causal_conv_forward_##SUFFIX(const int64_t *sizes, int silu, const int64_t *lengths, \
-                                                             const T *const *inputs, T *y, T *last, int threads) {   \
-    forward<T>(convolution<T>(sizes, silu, lengths, inputs, threads), y, last);                                      \
-  }                                                                                                                  \
-  HOLDFAST_EXPORT void holdfast_causal_conv_backward_##SUFFIX(                                                       \
-      const int64_t *sizes, int silu, const int64_t *lengths, const T *const *inputs, const T *grad_y,               \
-      const T *grad_last, T *of_x, T *of_weight, T *of_bias, T *of_state, int threads) {                             \
-    backward<T>(convolution<T>(sizes, silu, lengths, inputs, threads), grad_y, grad_last, of_x, of_weight, of_bias,  \
-                of_state);                                                                                           \
-  }
+HOLDFAST_EXPORT int64_t holdfast_causal_conv_part_steps() { return kPartSteps; }
+HOLDFAST_KERNEL(causal_conv_forward, forward)
+HOLDFAST_KERNEL(causal_conv_backward, backward)
 
-HOLDFAST_CAUSAL_CONV(f32, float)
-HOLDFAST_CAUSAL_CONV(f64, double)
+}  // namespace holdfast::causal_conv

@@ -3,6 +3,7 @@
 
 #include "common/export.h"
 #include "common/parallel.h"
+#include "common/vector.h"
 
 #if defined(__unix__) || defined(__APPLE__)
 #include <pthread.h>
@@ -35,8 +36,14 @@ FlushDenormals::~FlushDenormals() { (void)saved_; }
 
 }  // namespace holdfast
 
-// Raised by one whenever a function of the C ABI changes, so that Python refuses a stale library.
-HOLDFAST_EXPORT int holdfast_abi() { return 2; }
+// Raised by one whenever the C ABI changes in what the fields of its calls do not tell, so that Python refuses a stale
+// library.
+HOLDFAST_EXPORT int holdfast_abi() { return 3; }
+
+HOLDFAST_EXPORT int64_t holdfast_vector_bytes() { return HOLDFAST_VECTOR_BYTES; }
+
+// Widths that the fused kernels take are multiples of this: the widest vector of float32 that any variant has.
+HOLDFAST_EXPORT int64_t holdfast_width_grain() { return 16; }
 
 HOLDFAST_EXPORT const char *holdfast_variant() { return HOLDFAST_VARIANT; }
 

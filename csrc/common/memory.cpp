@@ -5,6 +5,7 @@
 
 #include "common/export.h"
 
+HOLDFAST_EXPORT int64_t holdfast_fresh_bytes() { return holdfast::fresh_bytes; }
 HOLDFAST_EXPORT void holdfast_advise_large(void *data, int64_t bytes) { holdfast::advise_large(data, bytes); }
 
 // True where each of `count` pairs of pieces of memory holds the same bytes.

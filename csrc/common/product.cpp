@@ -1,64 +1,175 @@
 // common/product.h for float and double.
 #include "common/product.h"
 
+#include <algorithm>
+#include <utility>
+
+#include "common/masked.h"
+
 namespace holdfast {
 
 namespace {
 
-// Rows of a block of the result: with two vectors each, 24 of AVX-512's 32 registers, 12 of 16 otherwise.
-constexpr int kBlockRows = HOLDFAST_VECTOR_BYTES == 64 ? 12 : 6;
+// The width in vectors of the panel that starts at vector `first` of `total`: panels of nearly equal width.
+inline int64_t panel_width(int64_t first, int64_t total, int64_t widest = kMaxVectors) {
+  const int64_t left = total - first;
+  const int64_t panels = (left + widest - 1) / widest;
+  return (left + panels - 1) / panels;
+}
 
-template <int M, int V, typename T>
-void product_block(bool add, Left<T> a, const T *b, int64_t b_row, T *c, int64_t c_row, int64_t depth) {
-  Vector<T> sums[M][V];
-  HOLDFAST_UNROLL for (int m = 0; m < M; ++m) HOLDFAST_UNROLL for (int v = 0; v < V; ++v) sums[m][v] = Vector<T>{};
-  for (int64_t k = 0; k < depth; ++k) {
-    Vector<T> right[V];
-    HOLDFAST_UNROLL for (int v = 0; v < V; ++v) right[v] = load(b + k * b_row + v * lanes<T>);
-    HOLDFAST_UNROLL for (int m = 0; m < M; ++m) {
-      const Vector<T> left = broadcast(a.data[m * a.row + k * a.depth]);
-      HOLDFAST_UNROLL for (int v = 0; v < V; ++v) sums[m][v] += left * right[v];
+template <typename T, int R, int C>
+void multiply_tile(Rows<const T> a, int64_t depth, const T *panel, Rows<const T> added, Rows<T> out, int64_t last) {
+  // few accumulators would wait for each other (4 cycles a multiply-add), so these sum every other term apart
+  constexpr int S = R * C >= 4 ? 1 : (3 + R * C) / (R * C);
+  Vector<T> sums[S][R][C];
+  HOLDFAST_UNROLL
+  for (int s = 0; s < S; ++s) HOLDFAST_UNROLL
+  for (int r = 0; r < R; ++r) HOLDFAST_UNROLL
+  for (int c = 0; c < C; ++c) sums[s][r][c] = Vector<T>{};
+  int64_t k = 0;
+  for (; k + S <= depth; k += S) {
+    HOLDFAST_UNROLL
+    for (int s = 0; s < S; ++s) {
+      Vector<T> b[C];
+      HOLDFAST_UNROLL
+      for (int c = 0; c < C; ++c) b[c] = load(panel + ((k + s) * C + c) * lanes<T>);
+      HOLDFAST_UNROLL
+      for (int r = 0; r < R; ++r) {
+        const T factor = a.data[r * a.stride + k + s];
+        HOLDFAST_UNROLL
+        for (int c = 0; c < C; ++c) sums[s][r][c] += factor * b[c];
+      }
     }
   }
-  HOLDFAST_UNROLL for (int m = 0; m < M; ++m) HOLDFAST_UNROLL for (int v = 0; v < V; ++v) {
-    T *const to = c + m * c_row + v * lanes<T>;
-    store(to, add ? load(to) + sums[m][v] : sums[m][v]);
+  for (; k < depth; ++k) HOLDFAST_UNROLL
+  for (int r = 0; r < R; ++r) HOLDFAST_UNROLL
+  for (int c = 0; c < C; ++c) sums[0][r][c] += a.data[r * a.stride + k] * load(panel + (k * C + c) * lanes<T>);
+  HOLDFAST_UNROLL
+  for (int r = 0; r < R; ++r) HOLDFAST_UNROLL
+  for (int c = 0; c < C; ++c) {
+    HOLDFAST_UNROLL
+    for (int s = 1; s < S; ++s) sums[0][r][c] += sums[s][r][c];
+    // last: an Euler step adds many small terms to a large state, and each sum with it in would be rounded to its size
+    if (added.data) sums[0][r][c] += load(added.data + r * added.stride + c * lanes<T>);
+    T *target = out.data + r * out.stride + c * lanes<T>;
+    if (c + 1 < C || last == lanes<T>) store(target, sums[0][r][c]);
+    else store_part(target, sums[0][r][c], last);
   }
 }
 
-template <int V, typename T>
-void product_panel(bool add, Left<T> a, const T *b, int64_t b_row, T *c, int64_t c_row, int64_t rows, int64_t depth) {
-  int64_t i = 0;
-  const auto left = [&] { return Left<T>{a.data + i * a.row, a.row, a.depth}; };
-  for (; i + kBlockRows <= rows; i += kBlockRows)
-    product_block<kBlockRows, V>(add, left(), b, b_row, c + i * c_row, c_row, depth);
-  constexpr int few = kBlockRows / 3;
-  for (; i + few <= rows; i += few) product_block<few, V>(add, left(), b, b_row, c + i * c_row, c_row, depth);
-  for (; i < rows; ++i) product_block<1, V>(add, left(), b, b_row, c + i * c_row, c_row, depth);
+template <typename T, int R, int C>
+void outer_tile(const Run<T> *runs, int64_t count, int64_t left_at, int64_t right_at, int64_t left_stride,
+                int64_t right_stride, T *out, int64_t out_stride) {
+  HOLDFAST_UNROLL
+  for (int r = 0; r < R; ++r) HOLDFAST_UNROLL
+  for (int c = 0; c < C; ++c) __builtin_prefetch(out + r * out_stride + c * lanes<T>, 1);
+  Vector<T> sums[R][C] = {};
+  for (int64_t run = 0; run < count; ++run) {
+    const T *left = runs[run].left + left_at, *right = runs[run].right + right_at;
+    for (int64_t k = 0; k < runs[run].count; ++k, left += left_stride, right += right_stride) {
+      Vector<T> b[C];
+      HOLDFAST_UNROLL
+      for (int c = 0; c < C; ++c) b[c] = load(right + c * lanes<T>);
+      HOLDFAST_UNROLL
+      for (int r = 0; r < R; ++r) HOLDFAST_UNROLL
+      for (int c = 0; c < C; ++c) sums[r][c] += left[r] * b[c];
+    }
+  }
+  // added at the end, not carried in the accumulators: sums of sums lose less than one sum of B T terms
+  HOLDFAST_UNROLL
+  for (int r = 0; r < R; ++r) HOLDFAST_UNROLL
+  for (int c = 0; c < C; ++c) {
+    T *target = out + r * out_stride + c * lanes<T>;
+    store(target, load(target) + sums[r][c]);
+  }
+}
+
+template <typename T>
+using MultiplyTile = void (*)(Rows<const T>, int64_t, const T *, Rows<const T>, Rows<T>, int64_t);
+template <typename T>
+using OuterTile = void (*)(const Run<T> *, int64_t, int64_t, int64_t, int64_t, int64_t, T *, int64_t);
+
+template <typename T, int R, int C>
+constexpr MultiplyTile<T> multiply_entry() {
+  if constexpr (R * C <= kMaxAccumulators) return &multiply_tile<T, R, C>;
+  else return nullptr;
+}
+template <typename T, int R, int C>
+constexpr OuterTile<T> outer_entry() {
+  if constexpr (R * C <= kMaxAccumulators) return &outer_tile<T, R, C>;
+  else return nullptr;
+}
+
+template <typename T, int... I>
+MultiplyTile<T> multiply_for(int64_t rows, int64_t width, std::integer_sequence<int, I...>) {
+  static constexpr MultiplyTile<T> table[] = {multiply_entry<T, I / kMaxVectors + 1, I % kMaxVectors + 1>()...};
+  return table[(rows - 1) * kMaxVectors + width - 1];
+}
+template <typename T, int... I>
+OuterTile<T> outer_for(int64_t rows, int64_t width, std::integer_sequence<int, I...>) {
+  static constexpr OuterTile<T> table[] = {outer_entry<T, I / kMaxVectors + 1, I % kMaxVectors + 1>()...};
+  return table[(rows - 1) * kMaxVectors + width - 1];
+}
+using TileIndices = std::make_integer_sequence<int, kMaxRows * kMaxVectors>;
+
+// The height of the next tile when `rows` are left: tiles of equal height, none above what the registers hold.
+inline int64_t tile_height(int64_t rows, int64_t width) {
+  const int64_t limit = std::min<int64_t>(kMaxRows, kMaxAccumulators / width);
+  const int64_t tiles = (rows + limit - 1) / limit;
+  return (rows + tiles - 1) / tiles;
 }
 
 }  // namespace
 
 template <typename T>
-void product(bool add, Left<T> a, Right<T> b, T *c, int64_t c_row, int64_t rows, int64_t columns, int64_t depth) {
-  int64_t panel = 0, j = 0;
-  for (; j + block_columns<T> <= columns; j += block_columns<T>, ++panel)
-    product_panel<kBlockVectors>(add, a, b.data + panel * b.panel, b.row, c + j, c_row, rows, depth);
-  if (j < columns) product_panel<1>(add, a, b.data + panel * b.panel, b.row, c + j, c_row, rows, depth);
+void pack(const T *m, int64_t row_stride, int64_t column_stride, int64_t rows, int64_t columns, T *packed,
+          int64_t widest) {
+  const int64_t total = vectors_in<T>(columns);
+  for (int64_t first = 0, width; first < total; first += width) {
+    width = panel_width(first, total, widest);
+    for (int64_t row = 0; row < rows; ++row)
+      for (int64_t column = first * lanes<T>; column < (first + width) * lanes<T>; ++column)
+        *packed++ = column < columns ? m[row * row_stride + column * column_stride] : T(0);
+  }
 }
 
 template <typename T>
-Right<T> pack(const T *w, int64_t depth_stride, int64_t column_stride, int64_t columns, int64_t depth, T *to) {
-  constexpr int64_t wide = block_columns<T>;
-  for (int64_t j = 0; j < columns; ++j)
-    for (int64_t k = 0; k < depth; ++k)
-      to[j / wide * wide * depth + k * wide + j % wide] = w[k * depth_stride + j * column_stride];
-  return {to, wide * depth, wide};
+void multiply(Rows<const T> a, int64_t rows, int64_t depth, const T *packed, int64_t columns, Rows<const T> added,
+              Rows<T> out, bool whole) {
+  const int64_t total = vectors_in<T>(columns);
+  for (int64_t first = 0, width; first < total; packed += depth * width * lanes<T>, first += width) {
+    width = panel_width(first, total);
+    const int64_t at = first * lanes<T>;
+    const int64_t last = whole ? lanes<T> : std::min(lanes<T>, columns - at - (width - 1) * lanes<T>);
+    for (int64_t row = 0, height; row < rows; row += height) {
+      height = tile_height(rows - row, width);
+      const Rows<const T> addend{added.data ? added.data + row * added.stride + at : nullptr, added.stride};
+      multiply_for<T>(height, width, TileIndices())({a.data + row * a.stride, a.stride}, depth, packed, addend,
+                                                    {out.data + row * out.stride + at, out.stride}, last);
+    }
+  }
 }
 
-template void product(bool, Left<float>, Right<float>, float *, int64_t, int64_t, int64_t, int64_t);
-template void product(bool, Left<double>, Right<double>, double *, int64_t, int64_t, int64_t, int64_t);
-template Right<float> pack(const float *, int64_t, int64_t, int64_t, int64_t, float *);
-template Right<double> pack(const double *, int64_t, int64_t, int64_t, int64_t, double *);
+template <typename T>
+void add_outer(const Run<T> *runs, int64_t count, int64_t rows, int64_t columns, int64_t left_stride,
+               int64_t right_stride, T *out, int64_t out_stride) {
+  const int64_t total = vectors_in<T>(columns);
+  for (int64_t first = 0, width; first < total; first += width) {
+    width = panel_width(first, total);
+    const int64_t at = first * lanes<T>;
+    for (int64_t row = 0, height; row < rows; row += height) {
+      height = tile_height(rows - row, width);
+      outer_for<T>(height, width, TileIndices())(runs, count, row, at, left_stride, right_stride,
+                                                 out + row * out_stride + at, out_stride);
+    }
+  }
+}
+
+#define HOLDFAST_PRODUCT(T)                                                                                  \
+  template void pack(const T *, int64_t, int64_t, int64_t, int64_t, T *, int64_t);                           \
+  template void multiply(Rows<const T>, int64_t, int64_t, const T *, int64_t, Rows<const T>, Rows<T>, bool); \
+  template void add_outer(const Run<T> *, int64_t, int64_t, int64_t, int64_t, int64_t, T *, int64_t);
+HOLDFAST_PRODUCT(float)
+HOLDFAST_PRODUCT(double)
 
 }  // namespace holdfast

@@ -1,46 +1,60 @@
-// Small matrix products inside a kernel's tile: weights of some hundred rows and columns, a tile of time steps. torch's
-// products reach 55-85% of the arithmetic at these sizes, and have to send every intermediate through memory.
+// Small matrix products inside a kernel's tile, blocked in registers: weights of some hundred rows and columns by a
+// tile of time steps. torch's products reach 55-85% of the arithmetic at these sizes, and send every intermediate
+// through memory.
 #pragma once
 
 #include "common/vector.h"
 
 namespace holdfast {
 
-// Vectors side by side in a block of the result, which stays in registers.
-constexpr int kBlockVectors = 2;
+// Accumulators that fit the registers beside the operands: 24 of the 32 of AVX-512, 12 of 16 elsewhere.
+#if defined(__AVX512F__)
+constexpr int kMaxRows = 8, kMaxVectors = 4, kMaxAccumulators = 24;
+#else
+constexpr int kMaxRows = 6, kMaxVectors = 2, kMaxAccumulators = 12;
+#endif
 
 template <typename T>
-constexpr int64_t block_columns = kBlockVectors * lanes<T>;
-
-// Element (i, k) of the left factor is at data[i * row + k * depth].
-template <typename T>
-struct Left {
-  const T *data;
-  int64_t row, depth;
-};
-
-// Columns in panels of block_columns: row k of panel p begins at data + p * panel + k * row.
-template <typename T>
-struct Right {
-  const T *data;
-  int64_t panel, row;
-
-  // A matrix as it is, its rows side by side.
-  static Right plain(const T *data, int64_t columns) { return {data, block_columns<T>, columns}; }
-};
-
-// c = a b, or where `add` c += a b: (rows, depth) by (depth, columns), columns a multiple of a vector.
-template <typename T>
-void product(bool add, Left<T> a, Right<T> b, T *c, int64_t c_row, int64_t rows, int64_t columns, int64_t depth);
-
-// Numbers that pack() writes.
-template <typename T>
-constexpr int64_t packed_size(int64_t columns, int64_t depth) {
-  return (columns + block_columns<T> - 1) / block_columns<T> * block_columns<T> * depth;
+constexpr int64_t vectors_in(int64_t count) {
+  return (count + lanes<T> - 1) / lanes<T>;
 }
 
-// The right factor with its panels one after another; element (k, j) is at w[k * depth_stride + j * column_stride].
+// A block of rows: row r begins at data + r * stride.
 template <typename T>
-Right<T> pack(const T *w, int64_t depth_stride, int64_t column_stride, int64_t columns, int64_t depth, T *to);
+struct Rows {
+  T *data;
+  int64_t stride;
+};
+
+// One run of left and right rows whose outer products are to be summed.
+template <typename T>
+struct Run {
+  const T *left;
+  const T *right;
+  int64_t count;
+};
+
+// Packs the matrix with entries m[row * row_stride + column * column_stride] for `multiply`: panel after panel, in each
+// the rows one after another, columns padded with zeros to whole vectors. With `widest` = all vectors, plain rows.
+template <typename T>
+void pack(const T *m, int64_t row_stride, int64_t column_stride, int64_t rows, int64_t columns, T *packed,
+          int64_t widest = kMaxVectors);
+
+// Numbers that `pack` writes.
+template <typename T>
+constexpr int64_t packed_size(int64_t rows, int64_t columns) {
+  return rows * vectors_in<T>(columns) * lanes<T>;
+}
+
+// out = a b + added for `rows` rows of a, with b (depth, columns) from `pack`; added.data may be null for 0. `whole`
+// says that rows of `out` have room for whole vectors; otherwise exactly `columns` entries of each are written.
+template <typename T>
+void multiply(Rows<const T> a, int64_t rows, int64_t depth, const T *packed, int64_t columns, Rows<const T> added,
+              Rows<T> out, bool whole);
+
+// out[i][j] += sum over all rows k of all runs of left[k][i] right[k][j], for i < rows and whole vectors of j.
+template <typename T>
+void add_outer(const Run<T> *runs, int64_t count, int64_t rows, int64_t columns, int64_t left_stride,
+               int64_t right_stride, T *out, int64_t out_stride);
 
 }  // namespace holdfast

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #if defined(__AVX512F__)
 #define HOLDFAST_VECTOR_BYTES 64
@@ -65,9 +66,35 @@ inline void store_first(T *p, Vector<T> v, int64_t count) {
   std::memcpy(p, &v, static_cast<size_t>(count) * sizeof(T));
 }
 
+// The same where all lanes may be wanted.
+template <typename T>
+inline Vector<T> get(const T *p, int64_t count) {
+  return count == lanes<T> ? load(p) : load_first(p, count);
+}
+template <typename T>
+inline void put(T *p, Vector<T> v, int64_t count) {
+  count == lanes<T> ? store(p, v) : store_first(p, v, count);
+}
+
 template <typename T>
 inline Vector<T> broadcast(T x) {
   return x - Vector<T>{};
+}
+
+// The sum of all lanes, pairwise: 4 steps where one lane after the other takes 16.
+template <typename T, typename V, int... I>
+inline T sum_lanes(V v, std::integer_sequence<int, I...>) {
+  if constexpr (sizeof...(I) == 1) {
+    return v[0] + v[1];
+  } else {
+    constexpr int half = static_cast<int>(sizeof...(I));
+    const auto sums = __builtin_shufflevector(v, v, I...) + __builtin_shufflevector(v, v, (I + half)...);
+    return sum_lanes<T>(sums, std::make_integer_sequence<int, half / 2>());
+  }
+}
+template <typename T>
+inline T sum_lanes(Vector<T> v) {
+  return sum_lanes<T>(v, std::make_integer_sequence<int, lanes<T> / 2>());
 }
 
 template <typename T>

@@ -1,7 +1,8 @@
-// The linear recurrent unit tile by tile: both products and the scan on some steps of a row while they are in the second
-// cache, so that states are written once, and their gradients never leave it.
+// The linear recurrent unit tile by tile: both products and the scan on some steps of a row while they are in the
+// second cache, so that states are written once, and their gradients never leave it.
 #pragma once
 
+#include "common/call.h"
 #include "common/product.h"
 #include "scan/carry.h"
 
@@ -46,13 +47,6 @@ struct Tile {
   }
 };
 
-// Memory of a call, or null where there is none.
-template <typename T>
-struct Buffer {
-  std::unique_ptr<T[]> data;
-  explicit Buffer(int64_t count) : data(new (std::nothrow) T[static_cast<size_t>(count)]()) {}
-};
-
 // y += d x on each step.
 template <typename T>
 inline void add_scaled(const T *d, const T *x, T *y, int64_t steps, int64_t features) {
@@ -77,11 +71,11 @@ inline void clear_ends(const Shape &shape, T *data, int64_t numbers, int rank, i
   clear_tails(Array<T>{data, shape.steps * numbers, numbers}, same, rank, size);
 }
 
-// Runs every span of `split` from carries.starts(), or from 0 where nothing is to be written: then only the states at the
-// ends are wanted, of all but the last segment of a row, and `scratch` holds a tile of inputs for each thread.
+// Runs every span of `split` from carries.starts(), or from 0 where nothing is to be written: then only the states at
+// the ends are wanted, of all but the last segment of a row, and `scratch` holds a tile of inputs for each thread.
 template <typename T>
-void forward_tiles(const Layer<T> &layer, const Split &split, const Carries &carries, Right<T> b, Right<T> c, T *h, T *y,
-                   T *scratch, bool write) {
+void forward_tiles(const Layer<T> &layer, const Split &split, const Carries &carries, const T *b, const T *c, T *h,
+                   T *y, T *scratch, bool write) {
   const Shape &shape = layer.shape;
   const int64_t in = layer.inputs, p = shape.numbers, out = layer.outputs;
   const Layout layout = layer.layout();
@@ -95,13 +89,13 @@ void forward_tiles(const Layer<T> &layer, const Split &split, const Carries &car
       for (int64_t k = 0; k < Tile::number(span); ++k) {
         const Tile tile(shape, span, k);
         T *const here = write ? h + tile.at * p : scratch + rank * kTileSteps * p;
-        product(false, Left<T>{layer.u + tile.at * in, in, 1}, b, here, p, tile.count, p, in);
+        multiply<T>({layer.u + tile.at * in, in}, tile.count, in, b, p, {nullptr, 0}, {here, p}, true);
         const Strip<T> strip = tile.strip(shape, here);
         const Forward<T> run{{layer.lam, 0}, {strip.data, strip.time}, write ? strip : Strip<T>{}, 0, false};
         forward(layer.kind, false, run, layout, tile.count, states);
         if (!write) continue;
         T *const result = y + tile.at * out;
-        product(false, Left<T>{here, p, 1}, c, result, out, tile.count, out, p);
+        multiply<T>({here, p}, tile.count, p, c, out, {nullptr, 0}, {result, out}, true);
         if (layer.d) add_scaled(layer.d, layer.u + tile.at * in, result, tile.count, out);
       }
       write_states(layer.kind, layout, states, carries.ends() + index * p);
@@ -112,24 +106,39 @@ void forward_tiles(const Layer<T> &layer, const Split &split, const Carries &car
   });
 }
 
+// Packed weights and the carries, which all threads share, and `own` numbers for each thread.
 template <typename T>
-bool run_forward_tiles(const Layer<T> &layer, T *h, T *y, T *last) {
+struct Workspace {
+  Carries carries;
+  T *b, *c, *threads;
+  Workspace(Arena &arena, const Layer<T> &layer, const Split &split, int64_t b_numbers, int64_t c_numbers, int64_t own)
+      : carries(arena, split.rows(layer.shape), layer.shape.numbers), b(arena.take<T>(b_numbers)),
+        c(arena.take<T>(c_numbers)), threads(arena.take<T>(split.threads * own)) {}
+};
+
+template <typename T, typename Call>
+int64_t run_forward_tiles(const Call &call, const Layer<T> &layer, T *h, T *y, T *last) {
   const int64_t in = layer.inputs, p = layer.shape.numbers, out = layer.outputs;
   const Split split = layer.split();
-  const Carries carries(split.rows(layer.shape), p);
-  const Buffer<T> packed(packed_size<T>(p, in) + packed_size<T>(out, p)), scratch(split.threads * kTileSteps * p);
-  if (!carries.data || !packed.data || !scratch.data) return false;
-  const Right<T> b = pack(layer.b, 1, in, p, in, packed.data.get());
-  const Right<T> c = pack(layer.c, 1, p, out, p, packed.data.get() + packed_size<T>(p, in));
-  if (split.segments > 1) {
-    forward_tiles(layer, split, carries, b, c, h, y, scratch.data.get(), false);
-    powers(layer.kind, carries, split, layer.shape, Array<const T>{layer.lam, 0, 0}, false);
-  }
-  chain(layer.kind, carries, split, layer.shape, layer.h0, false);
-  forward_tiles(layer, split, carries, b, c, h, y, scratch.data.get(), true);
-  for (int64_t row = 0; row < layer.shape.rows; ++row)
-    copy_row(p, carries.ends() + ((row + 1) * split.segments - 1) * p, last + row * p);
-  return true;
+  const auto take = [&](Arena &arena) {
+    return Workspace<T>(arena, layer, split, packed_size<T>(in, p), packed_size<T>(p, out), kTileSteps * p);
+  };
+  return with_workspace(call, take, [&](const Workspace<T> &memory) {
+    const Carries &carries = memory.carries;
+    pack(layer.b, 1, in, in, p, memory.b, kMaxVectors);
+    pack(layer.c, 1, p, p, out, memory.c, kMaxVectors);
+    const auto run = [&](bool write) {
+      forward_tiles<T>(layer, split, carries, memory.b, memory.c, h, y, memory.threads, write);
+    };
+    if (split.segments > 1) {
+      run(false);
+      powers(layer.kind, carries, split, layer.shape, Array<const T>{layer.lam, 0, 0}, false);
+    }
+    chain(layer.kind, carries, split, layer.shape, layer.h0, false);
+    run(true);
+    for (int64_t row = 0; row < layer.shape.rows; ++row)
+      copy_row(p, carries.ends() + ((row + 1) * split.segments - 1) * p, last + row * p);
+  });
 }
 
 // Where gradients go; each may be null but h0's. lam's is (rows, numbers), a summand for each row.
@@ -152,8 +161,8 @@ struct Sums {
 
 // The adjoint of forward_tiles; carries.products() takes lam's gradient.
 template <typename T>
-void backward_tiles(const Layer<T> &layer, const Split &split, const Carries &carries, Right<T> c, Right<T> b, const T *h,
-                    const T *grad_y, const Gradients<T> &grads, T *memory, bool write) {
+void backward_tiles(const Layer<T> &layer, const Split &split, const Carries &carries, const T *c, const T *b,
+                    const T *h, const T *grad_y, const Gradients<T> &grads, T *memory, bool write) {
   const Shape &shape = layer.shape;
   const int64_t in = layer.inputs, p = shape.numbers, out = layer.outputs;
   const Layout layout = layer.layout();
@@ -169,20 +178,21 @@ void backward_tiles(const Layer<T> &layer, const Split &split, const Carries &ca
       for (int64_t k = Tile::number(span); k-- > 0;) {
         const Tile tile(shape, span, k);
         const T *const gy = grad_y + tile.at * out, *const here = h + tile.at * p, *const u = layer.u + tile.at * in;
-        product(false, Left<T>{gy, out, 1}, c, sums.tile, p, tile.count, p, out);
+        multiply<T>({gy, out}, tile.count, out, c, p, {nullptr, 0}, {sums.tile, p}, true);
         const Strip<T> g = tile.strip(shape, sums.tile);
         const Strip<const T> states_here = tile.strip(shape, here);
         const T *const before = span.first + k > 0 ? states_here.at(-1) : offset(layer.h0, span.row * p);
-        const Backward<T> run{{layer.lam, 0}, {g.data, g.time},      states_here, before, write ? g : Strip<T>{},
+        const Backward<T> run{{layer.lam, 0}, {g.data, g.time},   states_here, before, write ? g : Strip<T>{},
                               {nullptr, 0},   write && grads.lam, 0,           false};
         backward(layer.kind, false, run, layout, tile.count, states, lam_sums);
         if (!write) continue;
         if (grads.u) {
-          product(false, Left<T>{sums.tile, p, 1}, b, grads.u + tile.at * in, in, tile.count, in, p);
+          multiply<T>({sums.tile, p}, tile.count, p, b, in, {nullptr, 0}, {grads.u + tile.at * in, in}, true);
           if (layer.d) add_scaled(layer.d, gy, grads.u + tile.at * in, tile.count, in);
         }
-        if (grads.b) product(true, Left<T>{sums.tile, 1, p}, Right<T>::plain(u, in), sums.b, in, p, in, tile.count);
-        if (grads.c) product(true, Left<T>{gy, 1, out}, Right<T>::plain(here, p), sums.c, p, out, p, tile.count);
+        const Run<T> of_b{sums.tile, u, tile.count}, of_c{gy, here, tile.count};
+        if (grads.b) add_outer<T>(&of_b, 1, p, in, p, in, sums.b, in);
+        if (grads.c) add_outer<T>(&of_c, 1, out, p, out, p, sums.c, p);
         if (grads.d) add_products(gy, u, sums.d, tile.count, out);
       }
       write_states(layer.kind, layout, states, carries.ends() + index * p);
@@ -192,39 +202,46 @@ void backward_tiles(const Layer<T> &layer, const Split &split, const Carries &ca
   });
 }
 
-template <typename T>
-bool run_backward_tiles(const Layer<T> &layer, const T *h, const T *grad_y, const T *grad_last,
-                        const Gradients<T> &grads) {
+template <typename T, typename Call>
+int64_t run_backward_tiles(const Call &call, const Layer<T> &layer, const T *h, const T *grad_y, const T *grad_last,
+                           const Gradients<T> &grads) {
   const int64_t in = layer.inputs, p = layer.shape.numbers, out = layer.outputs, own = Sums<T>::size(layer);
   const Split split = layer.split();
-  const Carries carries(split.rows(layer.shape), p);
-  const Buffer<T> packed(packed_size<T>(p, out) + packed_size<T>(in, p)), memory(split.threads * own);
-  if (!carries.data || !packed.data || !memory.data) return false;
-  const Right<T> c = pack(layer.c, p, 1, p, out, packed.data.get());
-  const Right<T> b = pack(layer.b, in, 1, in, p, packed.data.get() + packed_size<T>(p, out));
-  if (split.segments > 1) {
-    backward_tiles(layer, split, carries, c, b, h, grad_y, grads, memory.data.get(), false);
-    powers(layer.kind, carries, split, layer.shape, Array<const T>{layer.lam, 0, 0}, true);
-  }
-  chain(layer.kind, carries, split, layer.shape, grad_last, true);
-  backward_tiles(layer, split, carries, c, b, h, grad_y, grads, memory.data.get(), true);
-  for (int64_t row = 0; row < layer.shape.rows; ++row) {
-    double *const lam = carries.products() + row * split.segments * p;
-    copy_row(p, carries.ends() + row * split.segments * p, grads.h0 + row * p);
-    for (int64_t i = p; i < split.segments * p; ++i) lam[i % p] += lam[i];
-    copy_row(p, lam, offset(grads.lam, row * p));
-  }
-  const auto add_up = [&](T *to, const T *of_first, int64_t count) {
-    for (int64_t i = 0; to && i < count; ++i) {
-      to[i] = 0;
-      for (int rank = 0; rank < split.threads; ++rank) to[i] += of_first[rank * own + i];
-    }
+  const auto take = [&](Arena &arena) {
+    return Workspace<T>(arena, layer, split, packed_size<T>(p, in), packed_size<T>(out, p), own);
   };
-  const Sums<T> first(layer, memory.data.get());
-  add_up(grads.b, first.b, p * in);
-  add_up(grads.c, first.c, out * p);
-  add_up(grads.d, first.d, out);
-  return true;
+  return with_workspace(call, take, [&](const Workspace<T> &memory) {
+    const Carries &carries = memory.carries;
+    pack(layer.c, p, 1, out, p, memory.c, kMaxVectors);
+    pack(layer.b, in, 1, p, in, memory.b, kMaxVectors);
+    // a team may be smaller than asked for; the sums of absent threads must still be 0
+    std::fill_n(memory.threads, split.threads * own, T(0));
+    const auto run = [&](bool write) {
+      backward_tiles<T>(layer, split, carries, memory.c, memory.b, h, grad_y, grads, memory.threads, write);
+    };
+    if (split.segments > 1) {
+      run(false);
+      powers(layer.kind, carries, split, layer.shape, Array<const T>{layer.lam, 0, 0}, true);
+    }
+    chain(layer.kind, carries, split, layer.shape, grad_last, true);
+    run(true);
+    for (int64_t row = 0; row < layer.shape.rows; ++row) {
+      double *const lam = carries.products() + row * split.segments * p;
+      copy_row(p, carries.ends() + row * split.segments * p, grads.h0 + row * p);
+      for (int64_t i = p; i < split.segments * p; ++i) lam[i % p] += lam[i];
+      copy_row(p, lam, offset(grads.lam, row * p));
+    }
+    const auto add_up = [&](T *to, const T *of_first, int64_t count) {
+      for (int64_t i = 0; to && i < count; ++i) {
+        to[i] = 0;
+        for (int rank = 0; rank < split.threads; ++rank) to[i] += of_first[rank * own + i];
+      }
+    };
+    const Sums<T> first(layer, memory.threads);
+    add_up(grads.b, first.b, p * in);
+    add_up(grads.c, first.c, out * p);
+    add_up(grads.d, first.d, out);
+  });
 }
 
 }  // namespace holdfast::lru

@@ -17,21 +17,21 @@ struct BackwardMemory {
   int64_t row;  // elements from one row of `deltas` to the next: as `stride`, off the multiples of a cache set
   int64_t bytes;
 
-  BackwardMemory(const Call &call, const Plan<T> &plan, int64_t rank, Pieces &&pieces) {
+  BackwardMemory(const Call &call, const Plan<T> &plan, int64_t rank, Arena &&arena) {
     const int64_t m = call.state, d = call.features;
-    rows = pieces.take<Row>(call.batch);
-    w = pieces.take<T>((call.diagonal ? 1 : m) * plan.vectors * lanes<T>);
-    u = pieces.take<T>(plan.few ? d * plan.vectors * lanes<T> : m * vectors_in<T>(d) * lanes<T>);
+    rows = arena.take<Row>(call.batch);
+    w = arena.take<T>((call.diagonal ? 1 : m) * plan.vectors * lanes<T>);
+    u = arena.take<T>(plan.few ? d * plan.vectors * lanes<T> : m * vectors_in<T>(d) * lanes<T>);
     row = plan.block * plan.stride + lanes<T>;
     for (int64_t i = 0; i <= rank; ++i) {
-      carry = pieces.take<T>(plan.group * plan.stride);
-      deltas = pieces.take<T>(plan.group * row);
-      grad_w = pieces.take<T>((call.diagonal ? 1 : m) * plan.stride);
-      grad_u = pieces.take<T>(d * plan.stride);
-      grad_b = pieces.take<T>(plan.stride);
-      runs = pieces.take<Run<T>>(2 * plan.group);
+      carry = arena.take<T>(plan.group * plan.stride);
+      deltas = arena.take<T>(plan.group * row);
+      grad_w = arena.take<T>((call.diagonal ? 1 : m) * plan.stride);
+      grad_u = arena.take<T>(d * plan.stride);
+      grad_b = arena.take<T>(plan.stride);
+      runs = arena.take<Run<T>>(2 * plan.group);
     }
-    bytes = pieces.used();
+    bytes = arena.used();
   }
 };
 
@@ -166,7 +166,8 @@ void add_input_weights(const Call &call, const Plan<T> &plan, const BackwardMemo
     memory.runs[count++] = {static_cast<const T *>(call.x) + at * d, memory.deltas + r * memory.row,
                             std::min(group[r].length, end) - begin};
   }
-  if (call.grad_u) add_outer<T>(memory.runs, count, d, call.state, direction * d, plan.stride, memory.grad_u, plan.stride);
+  if (call.grad_u)
+    add_outer<T>(memory.runs, count, d, call.state, direction * d, plan.stride, memory.grad_u, plan.stride);
   if (!call.grad_b) return;
   for (int64_t j = 0; j < plan.vectors * lanes<T>; j += lanes<T>) {
     Vector<T> total{};
@@ -204,11 +205,9 @@ void backward_group(const Call &call, const Plan<T> &plan, const BackwardMemory<
   }
   for (int64_t r = 0; r < group.count; ++r) {
     const Row &row = group[r];
-    if (call.grad_h0)
-      std::copy_n(memory.carry + r * plan.stride, m, static_cast<T *>(call.grad_h0) + row.index * m);
+    if (call.grad_h0) std::copy_n(memory.carry + r * plan.stride, m, static_cast<T *>(call.grad_h0) + row.index * m);
     const int64_t from = row.index * call.time + row.length, unused = call.time - row.length;
-    if (call.grad_x)
-      std::fill_n(static_cast<T *>(call.grad_x) + from * call.features, unused * call.features, T(0));
+    if (call.grad_x) std::fill_n(static_cast<T *>(call.grad_x) + from * call.features, unused * call.features, T(0));
     if (call.grad_dts) std::fill_n(static_cast<T *>(call.grad_dts) + from, unused, T(0));
   }
 }
@@ -220,7 +219,7 @@ void sum_parts(const Call &call, const Plan<T> &plan, T *BackwardMemory<T>::*par
                void *out) {
   T *to = static_cast<T *>(out);
   for (int rank = 0; to && rank < plan.threads; ++rank) {
-    const T *from = BackwardMemory<T>(call, plan, rank, Pieces(call.workspace)).*part;
+    const T *from = BackwardMemory<T>(call, plan, rank, Arena(call.workspace)).*part;
     for (int64_t j = 0; j < columns; ++j)
       for (int64_t i = 0; i < rows; ++i)
         to[j * rows + i] = (rank ? to[j * rows + i] : T(0)) + from[i * plan.stride + j];
@@ -228,27 +227,29 @@ void sum_parts(const Call &call, const Plan<T> &plan, T *BackwardMemory<T>::*par
 }
 
 template <typename T>
-void backward(const Call &call) {
+int64_t backward(const Call &call) {
   const Plan<T> plan(call);
+  if (!call.workspace) return BackwardMemory<T>(call, plan, plan.threads - 1, Arena(nullptr)).bytes;
   const int64_t m = call.state, rows_of_w = call.diagonal ? 1 : m;
-  const BackwardMemory<T> shared(call, plan, 0, Pieces(call.workspace));
+  const BackwardMemory<T> shared(call, plan, 0, Arena(call.workspace));
   fill_by_length(call, shared.rows);
   pack_backward(call, plan, shared);
   parallel(plan.threads, [&](int rank, int size) {
     // a team may be smaller than asked for; the parts of absent threads must still be 0
     for (int part = rank; part < plan.threads; part += size) {
-      const BackwardMemory<T> memory(call, plan, part, Pieces(call.workspace));
+      const BackwardMemory<T> memory(call, plan, part, Arena(call.workspace));
       std::fill_n(memory.grad_w, rows_of_w * plan.stride, T(0));
       std::fill_n(memory.grad_u, call.features * plan.stride, T(0));
       std::fill_n(memory.grad_b, plan.stride, T(0));
     }
-    const BackwardMemory<T> memory(call, plan, rank, Pieces(call.workspace));
+    const BackwardMemory<T> memory(call, plan, rank, Arena(call.workspace));
     for_each_group(shared.rows, call.batch, rank, size, plan.group,
                    [&](const Group &group) { backward_group(call, plan, memory, group); });
   });
   sum_parts(call, plan, &BackwardMemory<T>::grad_w, rows_of_w, m, call.grad_w);
   sum_parts(call, plan, &BackwardMemory<T>::grad_u, call.features, m, call.grad_u);
   sum_parts(call, plan, &BackwardMemory<T>::grad_b, 1, m, call.grad_b);
+  return 0;
 }
 
 }  // namespace holdfast::rnn

@@ -14,18 +14,18 @@ struct ForwardMemory {
   T *state = nullptr, *sums = nullptr, *inputs = nullptr;
   int64_t bytes;
 
-  ForwardMemory(const Call &call, const Plan<T> &plan, int64_t rank, Pieces &&pieces) {
+  ForwardMemory(const Call &call, const Plan<T> &plan, int64_t rank, Arena &&arena) {
     const int64_t row = plan.vectors * lanes<T>;
-    rows = pieces.take<Row>(call.batch);
-    w = pieces.take<T>(call.diagonal ? row : call.state * row);
-    u = pieces.take<T>(call.features * row);
-    b = pieces.take<T>(row);
+    rows = arena.take<Row>(call.batch);
+    w = arena.take<T>(call.diagonal ? row : call.state * row);
+    u = arena.take<T>(call.features * row);
+    b = arena.take<T>(row);
     for (int64_t i = 0; i <= rank; ++i) {
-      state = pieces.take<T>(plan.group * plan.stride);
-      sums = pieces.take<T>(plan.group * plan.stride);
-      inputs = pieces.take<T>(plan.few ? 0 : plan.block * plan.group * plan.stride);
+      state = arena.take<T>(plan.group * plan.stride);
+      sums = arena.take<T>(plan.group * plan.stride);
+      inputs = arena.take<T>(plan.few ? 0 : plan.block * plan.group * plan.stride);
     }
-    bytes = pieces.used();
+    bytes = arena.used();
   }
 };
 
@@ -141,16 +141,18 @@ void forward_group(const Call &call, const Plan<T> &plan, const ForwardMemory<T>
 }
 
 template <typename T>
-void forward(const Call &call) {
+int64_t forward(const Call &call) {
   const Plan<T> plan(call);
-  const ForwardMemory<T> shared(call, plan, 0, Pieces(call.workspace));
+  if (!call.workspace) return ForwardMemory<T>(call, plan, plan.threads - 1, Arena(nullptr)).bytes;
+  const ForwardMemory<T> shared(call, plan, 0, Arena(call.workspace));
   fill_by_length(call, shared.rows);
   pack_forward(call, plan, shared);
   parallel(plan.threads, [&](int rank, int size) {
-    const ForwardMemory<T> memory(call, plan, rank, Pieces(call.workspace));
+    const ForwardMemory<T> memory(call, plan, rank, Arena(call.workspace));
     for_each_group(shared.rows, call.batch, rank, size, plan.group,
                    [&](const Group &group) { forward_group(call, plan, memory, group); });
   });
+  return 0;
 }
 
 }  // namespace holdfast::rnn

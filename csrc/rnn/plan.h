@@ -3,28 +3,26 @@
 
 #include <algorithm>
 
+#include "common/call.h"
+#include "common/masked.h"
 #include "common/parallel.h"
-#include "rnn/tile.h"
+#include "common/product.h"
 
 namespace holdfast::rnn {
 
-// The arguments of the C ABI; holdfast/kernels/rnn/native.py has the same fields in the same order. Arrays are
-// contiguous, of the element type that `wide` says; "or null" switches a part off.
-struct Call {
-  int64_t batch, time, features, state;
-  int32_t activation, threads;
-  int32_t wide;      // elements are double, not float
-  int32_t diagonal;  // w is (state,), the diagonal of W
-  int32_t euler;     // h + dt sigma(...), not sigma(...)
-  int32_t reverse;
-  double dt;                                                     // the step where dts is null
-  const void *x, *w, *u, *b, *h0, *dts;                          // b, h0, dts or null
-  const int64_t *lengths;                                        // or null
-  void *h, *y, *last;                                            // y: sigma(...) of Euler steps, or null
-  const void *grad_h, *grad_last;                                // or null
-  void *grad_x, *grad_w, *grad_u, *grad_b, *grad_h0, *grad_dts;  // each or null
-  void *workspace;
-};
+// Arrays are contiguous. dt is the step where dts is null; y is sigma(...) of Euler steps, or null. b, h0, dts,
+// lengths, grad_h, grad_last and each gradient may be null. diagonal: w is (state,); euler: h + dt sigma(...), not
+// sigma(...).
+#define HOLDFAST_RNN_FIELDS(X)                                                                                       \
+  X(int64_t, batch)                                                                                                  \
+  X(int64_t, time)                                                                                                   \
+  X(int64_t, features) X(int64_t, state) X(int32_t, wide) X(int32_t, threads) X(int32_t, activation)                 \
+      X(int32_t, diagonal) X(int32_t, euler) X(int32_t, reverse) X(double, dt) X(const void *, x) X(const void *, w) \
+          X(const void *, u) X(const void *, b) X(const void *, h0) X(const void *, dts) X(const int64_t *, lengths) \
+              X(void *, h) X(void *, y) X(void *, last) X(const void *, grad_h) X(const void *, grad_last)           \
+                  X(void *, grad_x) X(void *, grad_w) X(void *, grad_u) X(void *, grad_b) X(void *, grad_h0)         \
+                      X(void *, grad_dts) X(void *, workspace)
+HOLDFAST_CALL(rnn, HOLDFAST_RNN_FIELDS)
 
 // Steps from a row that is being worked on to the one fetched into the second-level cache: rows of one group lie far
 // apart, and in the backward pass in descending order, where the processor's own prefetching did not follow
@@ -87,7 +85,8 @@ inline void fill_by_length(const Call &call, Row *rows) {
 // The rows that advance together, longest first, and where their data lie.
 struct Group {
   const Row *rows;
-  int64_t stride;  // between the rows of one thread in the list: threads take turns, so that all get long and short ones
+  int64_t
+      stride;  // between the rows of one thread in the list: threads take turns, so that all get long and short ones
   int64_t count;
 
   const Row &operator[](int64_t r) const { return rows[r * stride]; }
@@ -110,22 +109,5 @@ void for_each_group(const Row *rows, int64_t total, int rank, int size, int64_t 
     body(Group{rows + rank + begin * size, size, count});
   }
 }
-
-// Hands out pieces of the workspace, each beginning on a cache line; with no memory it only counts.
-class Pieces {
- public:
-  explicit Pieces(void *memory) : memory_(static_cast<char *>(memory)) {}
-  template <typename T>
-  T *take(int64_t count) {
-    T *piece = memory_ ? reinterpret_cast<T *>(memory_ + used_) : nullptr;
-    used_ += (count * static_cast<int64_t>(sizeof(T)) + 63) / 64 * 64;
-    return piece;
-  }
-  int64_t used() const { return used_; }
-
- private:
-  char *memory_;
-  int64_t used_ = 0;
-};
 
 }  // namespace holdfast::rnn

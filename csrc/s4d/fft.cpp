@@ -1,7 +1,5 @@
-// S4D by Fourier transforms: the C ABI. Python has checked every size and pointer; see
-// src/holdfast/kernels/s4d/native.py.
-#include "common/export.h"
-#include "s4d/abi.h"
+// S4D by Fourier transforms: the C ABI.
+#include "s4d/call.h"
 #include "s4d/fft_backward.h"
 #include "s4d/fft_forward.h"
 
@@ -9,69 +7,55 @@ namespace holdfast::s4d {
 namespace {
 
 template <typename T>
-void measure(const int64_t *sizes, int threads, int64_t *out) {
-  const Shape shape = shape_of(sizes, nullptr, 0);
-  const Weights<T> weights{};
-  Arena to(nullptr), back(nullptr);
-  FftForward<T> layer(shape, weights, nullptr, nullptr, threads);
-  layer.take(to);
-  FftBackward<T>(shape, weights, nullptr, nullptr, threads).take(back);
-  out[0] = to.used();
-  out[1] = back.used();
-  out[2] = layer.layout.blocks * layer.kernel_size();
-  out[3] = layer.transform.twiddles;
+int64_t fft_forward(const Call &call) {
+  const Shape shape = shape_of(call);
+  const Weights<T> weights = weights_of<T>(call);
+  const auto take = [&](Arena &arena) {
+    FftForward<T> layer(shape, weights, static_cast<const T *>(call.twiddles), static_cast<T *>(call.saved),
+                        call.threads);
+    if (!call.saved) layer.kernel = arena.take<T>(layer.layout.blocks * layer.kernel_size());
+    layer.take(arena);
+    return layer;
+  };
+  return with_workspace(call, take, [&](FftForward<T> &layer) {
+    layer.u = static_cast<const T *>(call.u), layer.y = static_cast<T *>(call.y);
+    layer.h_last = static_cast<T *>(call.last);
+    layer.run();
+  });
 }
 
 template <typename T>
-void forward(const int64_t *sizes, int flags, const int64_t *lengths, const T *u, const T *const *weights, T *y,
-             T *h_last, double *modes, T *kernel, const T *twiddles, void *workspace, int threads) {
-  const Shape shape = shape_of(sizes, lengths, flags);
-  const Weights<T> all = weights_of(weights, flags, modes);
-  FftForward<T> layer(shape, all, twiddles, kernel, threads);
-  layer.u = u, layer.y = y, layer.h_last = h_last;
-  Arena arena(workspace);
-  layer.take(arena);
-  layer.run();
+int64_t fft_backward(const Call &call) {
+  const Shape shape = shape_of(call);
+  const Weights<T> weights = weights_of<T>(call);
+  const auto take = [&](Arena &arena) {
+    FftBackward<T> layer(shape, weights, static_cast<const T *>(call.twiddles), static_cast<T *>(call.saved),
+                         call.threads);
+    layer.take(arena);
+    return layer;
+  };
+  return with_workspace(call, take, [&](FftBackward<T> &layer) {
+    layer.u = static_cast<const T *>(call.u), layer.gy = static_cast<const T *>(call.grad_y);
+    layer.gu = static_cast<T *>(call.grad_u), layer.grads = gradients_of<T>(call);
+    layer.run();
+  });
 }
 
+// The table of twiddles is itself the workspace: it depends on `time` alone, so the caller keeps it.
 template <typename T>
-void backward(const int64_t *sizes, int flags, const int64_t *lengths, const T *u, const T *const *weights,
-              const T *gy, const double *modes, const T *kernel, const T *twiddles, T *gu, T *const *grads,
-              void *workspace, int threads) {
-  const Shape shape = shape_of(sizes, lengths, flags);
-  const Weights<T> all = weights_of(weights, flags, const_cast<double *>(modes));
-  FftBackward<T> layer(shape, all, twiddles, const_cast<T *>(kernel), threads);
-  layer.u = u, layer.gy = gy, layer.gu = gu;
-  layer.grads = {grads[0], grads[1], grads[2], grads[3], grads[4], grads[5]};
-  Arena arena(workspace);
-  layer.take(arena);
-  layer.run();
+int64_t twiddles(const Call &call) {
+  const fft::Plan plan = fft::make_plan(call.time);
+  return with_workspace(
+      call, [&](Arena &arena) { return arena.take<T>(plan.twiddles); },
+      [&](T *table) { fft::make_twiddles(table, plan); });
 }
 
 }  // namespace
+
+// Numbers of a step's kernel are made so many steps at once: the length of `saved` is rounded up to it.
+HOLDFAST_EXPORT int64_t holdfast_s4d_kernel_steps() { return 2 * kStride; }
+HOLDFAST_KERNEL(s4d_fft_forward, fft_forward)
+HOLDFAST_KERNEL(s4d_fft_backward, fft_backward)
+HOLDFAST_KERNEL(s4d_twiddles, twiddles)
+
 }  // namespace holdfast::s4d
-
-// sizes: out gets bytes of workspace forward and backward, numbers of the kernel and of the twiddles.
-#define HOLDFAST_S4D_FFT(T, suffix)                                                                                \
-  HOLDFAST_EXPORT void holdfast_s4d_fft_sizes_##suffix(const int64_t *sizes, int threads, int64_t *out) {          \
-    holdfast::s4d::measure<T>(sizes, threads, out);                                                                \
-  }                                                                                                                \
-  HOLDFAST_EXPORT void holdfast_s4d_fft_twiddles_##suffix(int64_t time, T *out) {                                  \
-    holdfast::fft::make_twiddles(out, holdfast::fft::make_plan(time));                                             \
-  }                                                                                                                \
-  HOLDFAST_EXPORT void holdfast_s4d_fft_##suffix(                                                                  \
-      const int64_t *sizes, int flags, const int64_t *lengths, const T *u, const T *const *weights, T *y, T *h_last, \
-      double *modes, T *kernel, const T *twiddles, void *workspace, int threads) {                                 \
-    holdfast::s4d::forward<T>(sizes, flags, lengths, u, weights, y, h_last, modes, kernel, twiddles, workspace,    \
-                              threads);                                                                            \
-  }                                                                                                                \
-  HOLDFAST_EXPORT void holdfast_s4d_fft_backward_##suffix(                                                         \
-      const int64_t *sizes, int flags, const int64_t *lengths, const T *u, const T *const *weights, const T *gy,   \
-      const double *modes, const T *kernel, const T *twiddles, T *gu, T *const *grads, void *workspace,            \
-      int threads) {                                                                                               \
-    holdfast::s4d::backward<T>(sizes, flags, lengths, u, weights, gy, modes, kernel, twiddles, gu, grads, workspace, \
-                               threads);                                                                           \
-  }
-
-HOLDFAST_S4D_FFT(float, f32)
-HOLDFAST_S4D_FFT(double, f64)

@@ -106,11 +106,14 @@ template <int R, bool Inverse, typename T>
 HOLDFAST_INLINE void stage(T *data, int64_t m, const T *w) {
   for (int64_t j = 0; j < m; ++j, data += kPoint<T>, w += 2 * (R - 1)) {
     Point<T> x[R];
-    HOLDFAST_UNROLL for (int q = 0; q < R; ++q) x[q] = get<Inverse>(data + q * m * kPoint<T>);
+    HOLDFAST_UNROLL
+    for (int q = 0; q < R; ++q) x[q] = get<Inverse>(data + q * m * kPoint<T>);
     if constexpr (!Inverse) dft(x);
-    HOLDFAST_UNROLL for (int q = 1; q < R; ++q) x[q] = turned(x[q], w[2 * q - 2], w[2 * q - 1]);
+    HOLDFAST_UNROLL
+    for (int q = 1; q < R; ++q) x[q] = turned(x[q], w[2 * q - 2], w[2 * q - 1]);
     if constexpr (Inverse) dft(x);
-    HOLDFAST_UNROLL for (int q = 0; q < R; ++q) put<Inverse>(data + q * m * kPoint<T>, x[q]);
+    HOLDFAST_UNROLL
+    for (int q = 0; q < R; ++q) put<Inverse>(data + q * m * kPoint<T>, x[q]);
   }
 }
 
@@ -124,11 +127,16 @@ template <bool Inverse, typename T>
 HOLDFAST_APART void run_stage(const Plan &plan, int s, T *data, int64_t n, const T *twiddles) {
   const T *w = twiddles + plan.table[s];
   switch (plan.radix[s]) {
-    case 2: return any_stage<2, Inverse>(data, n / 2, w);
-    case 3: return any_stage<3, Inverse>(data, n / 3, w);
-    case 4: return any_stage<4, Inverse>(data, n / 4, w);
-    case 5: return any_stage<5, Inverse>(data, n / 5, w);
-    default: return stage<8, Inverse>(data, n / 8, w);
+    case 2:
+      return any_stage<2, Inverse>(data, n / 2, w);
+    case 3:
+      return any_stage<3, Inverse>(data, n / 3, w);
+    case 4:
+      return any_stage<4, Inverse>(data, n / 4, w);
+    case 5:
+      return any_stage<5, Inverse>(data, n / 5, w);
+    default:
+      return stage<8, Inverse>(data, n / 8, w);
   }
 }
 
@@ -140,8 +148,8 @@ void first_stage(const Plan &plan, const T *w, T *data, Source &&source) {
     Point<T> x[kFirst];
     quarter_turned(source(j), source(j + m), source(j + 2 * m), source(j + 3 * m), x);
     dft(x);
-    HOLDFAST_UNROLL for (int q = 0; q < kFirst; ++q)
-        put<false>(data + q * m * kPoint<T>, turned(x[q], w[2 * q], w[2 * q + 1]));
+    HOLDFAST_UNROLL
+    for (int q = 0; q < kFirst; ++q) put<false>(data + q * m * kPoint<T>, turned(x[q], w[2 * q], w[2 * q + 1]));
   }
 }
 
@@ -151,12 +159,13 @@ void last_stage(const Plan &plan, const T *w, const T *data, Sink &&sink) {
   const int64_t m = plan.inner;
   for (int64_t j = 0; j < m; ++j, data += kPoint<T>, w += 2 * kFirst) {
     Point<T> x[kFirst];
-    HOLDFAST_UNROLL for (int q = 0; q < kFirst; ++q)
-        x[q] = turned(get<true>(data + q * m * kPoint<T>), w[2 * q], w[2 * q + 1]);
+    HOLDFAST_UNROLL
+    for (int q = 0; q < kFirst; ++q) x[q] = turned(get<true>(data + q * m * kPoint<T>), w[2 * q], w[2 * q + 1]);
     dft(x);
     Vector<T> y[kFirst];
     real_parts(x, y);
-    HOLDFAST_UNROLL for (int k = 0; k < kFirst; ++k) sink(j + k * m, y[k]);
+    HOLDFAST_UNROLL
+    for (int k = 0; k < kFirst; ++k) sink(j + k * m, y[k]);
   }
 }
 
@@ -167,11 +176,16 @@ HOLDFAST_APART void run_leaves(int radix, int64_t offset, int64_t count, Work &w
     for (int64_t i = 0; i < count; ++i) work.template leaf<r()>(offset + i * r());
   };
   switch (radix) {
-    case 2: return run(std::integral_constant<int, 2>{});
-    case 3: return run(std::integral_constant<int, 3>{});
-    case 4: return run(std::integral_constant<int, 4>{});
-    case 5: return run(std::integral_constant<int, 5>{});
-    default: return run(std::integral_constant<int, 8>{});
+    case 2:
+      return run(std::integral_constant<int, 2>{});
+    case 3:
+      return run(std::integral_constant<int, 3>{});
+    case 4:
+      return run(std::integral_constant<int, 4>{});
+    case 5:
+      return run(std::integral_constant<int, 5>{});
+    default:
+      return run(std::integral_constant<int, 8>{});
   }
 }
 

@@ -105,7 +105,8 @@ struct FftBackward : FftLayer<T> {
       }
       for (int64_t mode = 0; mode < shape.modes; ++mode) {
         Pair<T> zeroth, first;
-        moments_tile(weights.real, tables, mode, ceil_div(count, 2 * kStride) * 2 * kStride, g + lanes<T>, zeroth, first);
+        moments_tile(weights.real, tables, mode, ceil_div(count, 2 * kStride) * 2 * kStride, g + lanes<T>, zeroth,
+                     first);
         const Coefficients<T> of(shape, layout, weights, block, mode);
         const double *p = power + mode * 2 * lanes<T>, later = static_cast<double>(tile * kTile + 1);
         for (int64_t i = 0; i < lanes<T>; ++i) {

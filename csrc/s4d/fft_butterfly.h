@@ -108,7 +108,8 @@ HOLDFAST_INLINE void dft(Point<T> (&x)[8]) {
   odd[1] = eighth<1>(odd[1]);
   odd[2] = eighth<2>(odd[2]);
   odd[3] = eighth<3>(odd[3]);
-  HOLDFAST_UNROLL for (int k = 0; k < 4; ++k) {
+  HOLDFAST_UNROLL
+  for (int k = 0; k < 4; ++k) {
     x[k] = even[k] + odd[k];
     x[k + 4] = even[k] - odd[k];
   }

@@ -23,11 +23,13 @@ struct Walk {
 
 template <bool Swapped, int R, typename T>
 HOLDFAST_INLINE void get_all(const T *p, Point<T> (&x)[R]) {
-  HOLDFAST_UNROLL for (int q = 0; q < R; ++q) x[q] = get<Swapped>(p + q * kPoint<T>);
+  HOLDFAST_UNROLL
+  for (int q = 0; q < R; ++q) x[q] = get<Swapped>(p + q * kPoint<T>);
 }
 template <bool Swapped, int R, typename T>
 HOLDFAST_INLINE void put_all(T *p, const Point<T> (&x)[R]) {
-  HOLDFAST_UNROLL for (int q = 0; q < R; ++q) put<Swapped>(p + q * kPoint<T>, x[q]);
+  HOLDFAST_UNROLL
+  for (int q = 0; q < R; ++q) put<Swapped>(p + q * kPoint<T>, x[q]);
 }
 
 // The spectrum of what first_stage left in `data`, in place.
@@ -63,7 +65,8 @@ HOLDFAST_INLINE Point<T> product(Point<T> x, Point<T> k) {
 
 template <int R, typename T>
 HOLDFAST_INLINE void back(T *p, Point<T> (&x)[R]) {
-  HOLDFAST_UNROLL for (int q = 0; q < R; ++q) x[q] = {x[q].im, x[q].re};
+  HOLDFAST_UNROLL
+  for (int q = 0; q < R; ++q) x[q] = {x[q].im, x[q].re};
   dft(x);
   put_all<true>(p, x);
 }
@@ -79,7 +82,8 @@ struct Convolve : Walk<T, true, true> {
     Point<T> x[R];
     get_all<false>(this->at(offset), x);
     dft(x);
-    HOLDFAST_UNROLL for (int q = 0; q < R; ++q) x[q] = product<false>(x[q], get<false>(k + q * kPoint<T>));
+    HOLDFAST_UNROLL
+    for (int q = 0; q < R; ++q) x[q] = product<false>(x[q], get<false>(k + q * kPoint<T>));
     back(this->at(offset), x);
   }
 };
@@ -106,7 +110,8 @@ struct ConvolveBackward : Walk<T, true, true> {
     Point<T> x[R];
     get_all<false>(this->at(offset), x);
     dft(x);
-    HOLDFAST_UNROLL for (int q = 0; q < R; ++q) {
+    HOLDFAST_UNROLL
+    for (int q = 0; q < R; ++q) {
       const auto gained = product<true>(x[q], get<false>(u + q * kPoint<T>));
       put<false>(total + q * kPoint<T>, get<false>(total + q * kPoint<T>) + gained);
       x[q] = product<true>(x[q], get<false>(k + q * kPoint<T>));

@@ -39,7 +39,8 @@ struct FftForward : FftLayer<T> {
       T *stage = this->stages + rank * this->stage_units() * this->stage_unit();
       this->read(block, blocks, group, groups, u, stage);
       for (int64_t b = 0; b < blocks; ++b) {
-        for (int64_t g = 0; g < groups; ++g) convolve_unit(stage + (g * blocks + b) * this->stage_unit(), block + b, rank);
+        for (int64_t g = 0; g < groups; ++g)
+          convolve_unit(stage + (g * blocks + b) * this->stage_unit(), block + b, rank);
       }
       this->write(block, blocks, group, groups, stage, y);
     });
@@ -58,11 +59,13 @@ struct FftForward : FftLayer<T> {
   void final_states() const {
     parallel(threads, [&](int rank, int size) {
       const Range part = share(layout.blocks, rank, size);
-      for (int64_t b = part.begin; b < part.end; ++b) set_leap(shape, layout, weights, b, kTile, leaps + b * this->state());
+      for (int64_t b = part.begin; b < part.end; ++b)
+        set_leap(shape, layout, weights, b, kTile, leaps + b * this->state());
     });
     parallel(threads, [&](int rank, int size) {
       const Range part = share(layout.groups * sets(), rank, size);
-      for (int64_t i = part.begin; i < part.end; ++i) final_state(i % layout.groups, i / layout.groups * together, rank);
+      for (int64_t i = part.begin; i < part.end; ++i)
+        final_state(i % layout.groups, i / layout.groups * together, rank);
     });
   }
 

@@ -184,9 +184,8 @@ struct FftLayer {
       for (int64_t block = part.begin; block < part.end; ++block) {
         const T *from = kernel + block * kernel_size();
         T *to = spectrum + block * points();
-        fft::first_stage(transform, twiddles, to, [&](int64_t t) {
-          return t < shape.time ? scale * load(from + t * lanes<T>) : Vector<T>{};
-        });
+        fft::first_stage(transform, twiddles, to,
+                         [&](int64_t t) { return t < shape.time ? scale * load(from + t * lanes<T>) : Vector<T>{}; });
         fft::ToSpectrum<T> work{{transform, twiddles, to}};
         fft::descend(transform, work);
         turn(to);

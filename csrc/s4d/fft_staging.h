@@ -87,7 +87,8 @@ struct Staging {
       const T *from = stage + r * layout.width;
       T *to = data + row * shape.time * shape.features;
       for (int64_t t = 0; t < shape.time; ++t) {
-        for (int64_t i = 0; i < layout.width; ++i) to[t * shape.features + i] = t < length ? from[t * lanes<T> + i] : T(0);
+        for (int64_t i = 0; i < layout.width; ++i)
+          to[t * shape.features + i] = t < length ? from[t * lanes<T> + i] : T(0);
       }
     }
   }

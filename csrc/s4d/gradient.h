@@ -48,9 +48,7 @@ struct Gather {
     }
     return total;
   }
-  Complex pair(int64_t offset, int64_t lane) const {
-    return {(*this)(offset, lane), (*this)(offset + lanes<T>, lane)};
-  }
+  Complex pair(int64_t offset, int64_t lane) const { return {(*this)(offset, lane), (*this)(offset + lanes<T>, lane)}; }
 };
 
 // Gradients of the weights of features begin .. end. `driven`: only the input moved the states, so that what b

@@ -27,10 +27,8 @@ struct Layout {
   int64_t width, fold, blocks, groups;  // features in a vector, rows in a vector, vectors over features, over rows
 
   explicit Layout(const Shape &shape)
-      : width(shape.features < lanes<T> ? shape.features : lanes<T>),
-        fold(lanes<T> / width),
-        blocks(ceil_div(shape.features, width)),
-        groups(ceil_div(shape.batch, fold)) {}
+      : width(shape.features < lanes<T> ? shape.features : lanes<T>), fold(lanes<T> / width),
+        blocks(ceil_div(shape.features, width)), groups(ceil_div(shape.batch, fold)) {}
 };
 
 // The rows of one vector. They run `steps` steps together and end together: a row that is shorter than the longest
@@ -97,7 +95,8 @@ struct Tiles {
   // The reverse of pack.
   void unpack(const T *tile, int64_t step, int64_t count, T *data) const {
     if (layout.fold > 1) return unpack_folded(tile, step, count, data);
-    const bool aligned = reinterpret_cast<uintptr_t>(data) % HOLDFAST_VECTOR_BYTES == 0 && shape.features % lanes<T> == 0;
+    const bool aligned =
+        reinterpret_cast<uintptr_t>(data) % HOLDFAST_VECTOR_BYTES == 0 && shape.features % lanes<T> == 0;
     const int64_t bytes = shape.batch * shape.time * shape.features * static_cast<int64_t>(sizeof(T));
     if (aligned && bytes > kCached) return unpack_whole(tile, step, count, data);
     const int64_t full = whole(), part = rest(), stride = way();

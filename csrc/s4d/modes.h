@@ -2,41 +2,9 @@
 // float32 turns a mode's phase by up to 6e-8 a step, which is 8e-3 after 131072 steps.
 #pragma once
 
-#include <cmath>
-#include <cstdint>
+#include "common/math.h"
 
 namespace holdfast::s4d {
-
-// A complex number without the NaN rules of std::complex, whose product is a library call.
-struct Complex {
-  double re = 0, im = 0;
-};
-
-inline Complex operator+(Complex x, Complex y) { return {x.re + y.re, x.im + y.im}; }
-inline Complex operator-(Complex x, Complex y) { return {x.re - y.re, x.im - y.im}; }
-inline Complex operator*(Complex x, Complex y) { return {x.re * y.re - x.im * y.im, x.re * y.im + x.im * y.re}; }
-inline Complex operator*(double s, Complex x) { return {s * x.re, s * x.im}; }
-
-// x / y, scaled by y's larger part so that |y|^2 neither overflows nor vanishes.
-inline Complex operator/(Complex x, Complex y) {
-  if (std::fabs(y.re) >= std::fabs(y.im)) {
-    const double r = y.im / y.re, s = 1 / (y.re + y.im * r);
-    return {(x.re + x.im * r) * s, (x.im - x.re * r) * s};
-  }
-  const double r = y.re / y.im, s = 1 / (y.re * r + y.im);
-  return {(x.re * r + x.im) * s, (x.im * r - x.re) * s};
-}
-
-inline double magnitude(Complex x) { return std::fmax(std::fabs(x.re), std::fabs(x.im)); }
-
-inline Complex power(Complex x, int64_t n) {
-  Complex result{1, 0};
-  for (; n > 0; n >>= 1) {
-    if (n & 1) result = result * x;
-    x = x * x;
-  }
-  return result;
-}
 
 // What the kernels need of one mode: h_t = a h_{t-1} + b u_t.
 struct Mode {

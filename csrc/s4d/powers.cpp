@@ -15,7 +15,8 @@ void impulse(const Tables<T> &tables, int64_t modes, int64_t count, T *state, T 
       const Pair<T> far = load_pair(tables.power(mode, kStride)), w = times<Real>(v, far);
       early[0] += v.re;
       late[0] += w.re;
-      HOLDFAST_UNROLL for (int64_t j = 1; j < kStride; ++j) {
+      HOLDFAST_UNROLL
+      for (int64_t j = 1; j < kStride; ++j) {
         const T *p = tables.power(mode, j);
         const auto re = load(p);
         early[j] += v.re * re;
@@ -28,7 +29,8 @@ void impulse(const Tables<T> &tables, int64_t modes, int64_t count, T *state, T 
       }
       store_pair(state + mode * pair, times<Real>(w, far));
     }
-    HOLDFAST_UNROLL for (int64_t j = 0; j < kStride; ++j) {
+    HOLDFAST_UNROLL
+    for (int64_t j = 0; j < kStride; ++j) {
       store(kernel + (s + j) * lanes<T>, early[j]);
       store(kernel + (s + kStride + j) * lanes<T>, late[j]);
     }
@@ -43,7 +45,8 @@ void moments(const Tables<T> &tables, int64_t mode, int64_t count, const T *g, P
   for (int64_t s = 0; s < count; s += 2 * kStride, g += 2 * kStride * lanes<T>) {
     const auto early = load(g), late = load(g + kStride * lanes<T>);
     Pair<T> r = real_pair<T>(early), q = real_pair<T>(late), r1{}, q1{};
-    HOLDFAST_UNROLL for (int64_t j = 1; j < kStride; ++j) {
+    HOLDFAST_UNROLL
+    for (int64_t j = 1; j < kStride; ++j) {
       const Pair<T> a = load_pair(tables.power(mode, j)), ja = load_pair(tables.slope(mode, j));
       const auto x = load(g + j * lanes<T>), y = load(g + (kStride + j) * lanes<T>);
       r.re += a.re * x;
@@ -69,10 +72,12 @@ void moments(const Tables<T> &tables, int64_t mode, int64_t count, const T *g, P
 template <bool Real, typename T>
 inline Pair<T> absorb_mode(const Tables<T> &tables, int64_t mode, int64_t count, const T *u, int64_t stride) {
   Pair<T> power[kStride + 1], sum{};
-  HOLDFAST_UNROLL for (int64_t j = 1; j <= kStride; ++j) power[j] = load_pair(tables.power(mode, j));
+  HOLDFAST_UNROLL
+  for (int64_t j = 1; j <= kStride; ++j) power[j] = load_pair(tables.power(mode, j));
   for (int64_t s = 0; s < count; s += 2 * kStride, u += 2 * kStride * stride) {
     Pair<T> x = real_pair<T>(load(u + (kStride - 1) * stride)), y = real_pair<T>(load(u + (2 * kStride - 1) * stride));
-    HOLDFAST_UNROLL for (int64_t j = 1; j < kStride; ++j) {
+    HOLDFAST_UNROLL
+    for (int64_t j = 1; j < kStride; ++j) {
       const auto early = load(u + (kStride - 1 - j) * stride), late = load(u + (2 * kStride - 1 - j) * stride);
       x.re += power[j].re * early;
       y.re += power[j].re * late;
@@ -99,7 +104,8 @@ void absorb(const Tables<T> &tables, int64_t modes, int64_t count, const T *u, i
       for (int64_t s = odd; s < count; s += 2 * kStride) leap = times<Real>(leap, times<Real>(far, far));
       head = times<Real>(leap, head);
     }
-    store_pair(state + mode * Tables<T>::kPair, head + absorb_mode<Real>(tables, mode, count - odd, u + odd * stride, stride));
+    store_pair(state + mode * Tables<T>::kPair,
+               head + absorb_mode<Real>(tables, mode, count - odd, u + odd * stride, stride));
   }
 }
 
@@ -117,7 +123,8 @@ void moments_tile(bool real, const Tables<T> &tables, int64_t mode, int64_t coun
 }
 
 template <typename T>
-void absorb_tile(bool real, const Tables<T> &tables, int64_t modes, int64_t count, const T *u, int64_t stride, T *state) {
+void absorb_tile(bool real, const Tables<T> &tables, int64_t modes, int64_t count, const T *u, int64_t stride,
+                 T *state) {
   real ? absorb<true>(tables, modes, count, u, stride, state) : absorb<false>(tables, modes, count, u, stride, state);
 }
 
@@ -134,10 +141,10 @@ void carry(int64_t modes, const double *leap, const T *gained, double *total) {
   }
 }
 
-#define HOLDFAST_S4D_POWERS(T)                                                                                    \
-  template void impulse_tile(bool, const Tables<T> &, int64_t, int64_t, T *, T *);                               \
-  template void moments_tile(bool, const Tables<T> &, int64_t, int64_t, const T *, Pair<T> &, Pair<T> &);        \
-  template void absorb_tile(bool, const Tables<T> &, int64_t, int64_t, const T *, int64_t, T *);                 \
+#define HOLDFAST_S4D_POWERS(T)                                                                            \
+  template void impulse_tile(bool, const Tables<T> &, int64_t, int64_t, T *, T *);                        \
+  template void moments_tile(bool, const Tables<T> &, int64_t, int64_t, const T *, Pair<T> &, Pair<T> &); \
+  template void absorb_tile(bool, const Tables<T> &, int64_t, int64_t, const T *, int64_t, T *);          \
   template void carry(int64_t, const double *, const T *, double *);
 HOLDFAST_S4D_POWERS(float)
 HOLDFAST_S4D_POWERS(double)

@@ -19,7 +19,8 @@ void moments_tile(bool real, const Tables<T> &tables, int64_t mode, int64_t coun
 
 // What `count` inputs, `stride` numbers apart, leave in states that were 0: sum_j a^(count - 1 - j) u_j of each mode.
 template <typename T>
-void absorb_tile(bool real, const Tables<T> &tables, int64_t modes, int64_t count, const T *u, int64_t stride, T *state);
+void absorb_tile(bool real, const Tables<T> &tables, int64_t modes, int64_t count, const T *u, int64_t stride,
+                 T *state);
 
 // total = a^n total + gained, in double; `leap` holds a^n.
 template <typename T>

@@ -1,6 +1,7 @@
 // What the forward and the backward scan share: how work is divided, where it keeps its numbers, states in and out.
 #pragma once
 
+#include "common/arena.h"
 #include "common/parallel.h"
 #include "s4d/powers.h"
 #include "s4d/scan_tile.h"
@@ -10,23 +11,6 @@ namespace holdfast::s4d {
 // Sequences from here on carry their float32 states from tile to tile in double, by what each tile alone leaves and
 // by a^128: step by step, the rounding of a slow mode is of one sign and grows by 6e-8 a step.
 constexpr int64_t kLong = 512;
-
-// Hands out pieces of one allocation, each on a cache line of its own; without memory it only counts.
-class Arena {
- public:
-  explicit Arena(void *memory) : begin_(static_cast<char *>(memory)) {}
-  template <typename U>
-  U *take(int64_t count) {
-    char *piece = begin_ ? begin_ + used_ : nullptr;
-    used_ += ceil_div(count * static_cast<int64_t>(sizeof(U)), 64) * 64;
-    return reinterpret_cast<U *>(piece);
-  }
-  int64_t used() const { return used_; }
-
- private:
-  char *begin_;
-  int64_t used_ = 0;
-};
 
 // Blocks of features whose tiles are copied together: many, unless threads would get uneven shares.
 inline int64_t blocks_together(int64_t blocks, int64_t groups, int threads) {
@@ -69,16 +53,16 @@ struct ScanPlan {
 
 // Where a thread keeps the tiles that it works on.
 template <typename T>
-struct Desk {
-  T *u, *y, *grad, *state, *gained, *trail;
+struct Workspace {
+  T *u, *y, *grad, *state, *gained, *history;
   double *total, *leap;
 
-  Desk(Arena &arena, int64_t blocks, int64_t modes, bool backward) {
+  Workspace(Arena &arena, int64_t blocks, int64_t modes, bool backward) {
     const int64_t state_size = modes * Tables<T>::kPair;
     u = arena.take<T>(blocks * Tiles<T>::kSize);
     y = arena.take<T>(blocks * Tiles<T>::kSize);
     grad = arena.take<T>(backward ? blocks * Tiles<T>::kSize : 0);
-    trail = arena.take<T>(backward ? kTile * kBackwardModes * Tables<T>::kPair : 0);
+    history = arena.take<T>(backward ? kTile * kBackwardModes * Tables<T>::kPair : 0);
     state = arena.take<T>(blocks * state_size);
     gained = arena.take<T>(state_size);
     total = arena.take<double>(blocks * state_size);
@@ -161,8 +145,8 @@ struct Scan {
   const ScanPlan<T> plan;
   T *tables = nullptr;
   double *leaps = nullptr;  // a^kTile of each block, where states are carried in double
-  char *desks = nullptr;
-  int64_t desk_size = 0;
+  char *workspaces = nullptr;
+  int64_t workspace_bytes = 0;
   bool backward = false;
 
   Scan(const Shape &shape_, const Weights<T> &weights_, bool initial, int threads_, bool backward_)
@@ -170,16 +154,16 @@ struct Scan {
 
   void take(Arena &arena) {
     Arena counter(nullptr);
-    Desk<T>(counter, plan.together, shape.modes, backward);
-    desk_size = counter.used();
+    Workspace<T>(counter, plan.together, shape.modes, backward);
+    workspace_bytes = counter.used();
     tables = arena.take<T>(plan.layout.blocks * Tables<T>::size(shape.modes));
     leaps = arena.take<double>(plan.exact ? plan.layout.blocks * plan.state(shape.modes) : 0);
-    desks = arena.take<char>(desk_size * threads);
+    workspaces = arena.take<char>(workspace_bytes * threads);
   }
 
   Tables<T> tables_of(int64_t block) const { return {tables + block * Tables<T>::size(shape.modes), shape.modes}; }
   // Moves a state, in double and as the kernels take it, past a tile that leaves `gained` in a state that was 0.
-  void cross(int64_t block, const T *gained, double *total, T *state) const {
+  void carry_over(int64_t block, const T *gained, double *total, T *state) const {
     const int64_t size = plan.state(shape.modes);
     carry(shape.modes, leaps + block * size, gained, total);
     for (int64_t i = 0; i < size; ++i) state[i] = static_cast<T>(total[i]);
@@ -195,20 +179,20 @@ struct Scan {
   }
   size_t state_bytes() const { return static_cast<size_t>(plan.state(shape.modes)) * sizeof(T); }
 
-  // body(i, desk, rank) for i < count, a contiguous share on each thread.
+  // body(i, workspace, rank) for i < count, a contiguous share on each thread.
   template <typename Body>
   void over(int64_t count, Body &&body) const {
     parallel(threads, [&](int rank, int size) {
-      Arena own(desks + rank * desk_size);
-      const Desk<T> desk(own, plan.together, shape.modes, backward);
+      Arena own(workspaces + rank * workspace_bytes);
+      const Workspace<T> workspace(own, plan.together, shape.modes, backward);
       const Range part = share(count, rank, size);
-      for (int64_t i = part.begin; i < part.end; ++i) body(i, desk, rank);
+      for (int64_t i = part.begin; i < part.end; ++i) body(i, workspace, rank);
       finish_streams();
     });
   }
 
   void fill_tables() const {
-    over(plan.layout.blocks, [&](int64_t block, const Desk<T> &, int) {
+    over(plan.layout.blocks, [&](int64_t block, const Workspace<T> &, int) {
       const int64_t begin = block * plan.layout.width, end = begin + plan.layout.width;
       if (!backward) discretize(shape, weights, begin, end < shape.features ? end : shape.features);
       tables_of(block).fill(shape, plan.layout, weights, block);

@@ -31,11 +31,17 @@ struct ScanBackward : Scan<T> {
     for (int64_t i = 0; i < threads * slot(); ++i) sums[i] = 0;
     const int64_t tiles = plan.tiles, items = plan.items, inner = tiles - 1, groups = plan.layout.groups;
     if (!plan.by_tiles) {
-      this->over(items, [&](int64_t item, const Desk<T> &desk, int rank) { run_item(item, desk, rank); });
+      this->over(items,
+                 [&](int64_t item, const Workspace<T> &workspace, int rank) { run_item(item, workspace, rank); });
     } else {
-      this->over(items * inner, [&](int64_t i, const Desk<T> &desk, int) { absorb_alone(i / inner, i % inner + 1, desk); });
-      this->over(plan.layout.blocks * groups, [&](int64_t i, const Desk<T> &desk, int) { chain(i / groups, i % groups, desk); });
-      this->over(items * tiles, [&](int64_t i, const Desk<T> &desk, int rank) { run_alone(i / tiles, i % tiles, desk, rank); });
+      this->over(items * inner, [&](int64_t i, const Workspace<T> &workspace, int) {
+        absorb_alone(i / inner, i % inner + 1, workspace);
+      });
+      this->over(plan.layout.blocks * groups,
+                 [&](int64_t i, const Workspace<T> &workspace, int) { chain(i / groups, i % groups, workspace); });
+      this->over(items * tiles, [&](int64_t i, const Workspace<T> &workspace, int rank) {
+        run_alone(i / tiles, i % tiles, workspace, rank);
+      });
     }
     parallel(threads, [&](int rank, int size) {
       const Range part = share(shape.features, rank, size);
@@ -45,9 +51,7 @@ struct ScanBackward : Scan<T> {
 
  private:
   int64_t slot() const { return plan.layout.blocks * Sums<T>::size(shape.modes); }
-  Sums<T> sums_of(int64_t block, int rank) const {
-    return {sums + rank * slot() + block * Sums<T>::size(shape.modes)};
-  }
+  Sums<T> sums_of(int64_t block, int rank) const { return {sums + rank * slot() + block * Sums<T>::size(shape.modes)}; }
   int64_t at(int64_t block, const Group<T> &group, int64_t tile) const {
     return this->place(block, group.row / plan.layout.fold, tile);
   }
@@ -66,9 +70,8 @@ struct ScanBackward : Scan<T> {
     for (int64_t r = 0; r < group.rows && gh0; ++r) {
       if (group.start(r) != step) continue;
       write_state(true, shape, plan.layout, weights, block, group, r, adjoint, gh0);
-      each_state(weights.real, shape, plan.layout, block, group, r, [&](int64_t, int64_t, int64_t slot) {
-        adjoint[slot] = adjoint[slot + lanes<T>] = 0;
-      });
+      each_state(weights.real, shape, plan.layout, block, group, r,
+                 [&](int64_t, int64_t, int64_t slot) { adjoint[slot] = adjoint[slot + lanes<T>] = 0; });
     }
   }
 
@@ -80,47 +83,53 @@ struct ScanBackward : Scan<T> {
     }
   }
 
-  // One tile of all blocks of an item, whose adjoints are on the desk; the tile before it is fetched meanwhile.
-  void run_tile(const Tiles<T> &tiles, int64_t tile, int64_t step, int64_t count, const Desk<T> &desk, int rank) const {
-    tiles.pack(u, step, count, desk.u);
-    pack_gradient(tiles, step, count, desk.y);
+  // One tile of all blocks of an item, whose adjoints are in the workspace; the tile before it is fetched meanwhile.
+  void run_tile(const Tiles<T> &tiles, int64_t tile, int64_t step, int64_t count, const Workspace<T> &workspace,
+                int rank) const {
+    tiles.pack(u, step, count, workspace.u);
+    pack_gradient(tiles, step, count, workspace.y);
     for (int64_t i = 0; i < tiles.blocks; ++i) {
       const int64_t block = tiles.first + i, from = i * Tiles<T>::kSize;
-      backward_tile(weights.real, !driven, this->tables_of(block), shape.modes, this->skip(block), count, desk.u + from,
-                    desk.y + from, desk.grad + from, checkpoints + at(block, tiles.group, tile), adjoint_of(desk, i),
-                    desk.trail, sums_of(block, rank));
+      backward_tile(weights.real, !driven, this->tables_of(block), shape.modes, this->skip(block), count,
+                    workspace.u + from, workspace.y + from, workspace.grad + from,
+                    checkpoints + at(block, tiles.group, tile), adjoint_of(workspace, i), workspace.history,
+                    sums_of(block, rank));
       if (step < kTile) continue;
       tiles.fetch(u, step - kTile, i, tiles.blocks);
       if (gy) tiles.fetch(gy, step - kTile, i, tiles.blocks);
     }
-    tiles.unpack(desk.grad, step, count, gu);
+    tiles.unpack(workspace.grad, step, count, gu);
   }
-  T *adjoint_of(const Desk<T> &desk, int64_t i) const { return desk.state + i * plan.state(shape.modes); }
-  double *total_of(const Desk<T> &desk, int64_t i) const { return desk.total + i * plan.state(shape.modes); }
+  T *adjoint_of(const Workspace<T> &workspace, int64_t i) const {
+    return workspace.state + i * plan.state(shape.modes);
+  }
+  double *total_of(const Workspace<T> &workspace, int64_t i) const {
+    return workspace.total + i * plan.state(shape.modes);
+  }
 
-  void run_item(int64_t item, const Desk<T> &desk, int rank) const {
+  void run_item(int64_t item, const Workspace<T> &workspace, int rank) const {
     const Group<T> group = this->group_of(item);
     const Tiles<T> tiles = this->tiles_of(item, group);
     const int64_t size = plan.state(shape.modes);
     int64_t tile = 0;
     for (int64_t step = 0; step < group.steps; step = group.next(step, kTile, plan.breaks)) ++tile;
     for (int64_t i = 0; i < tiles.blocks; ++i) {
-      enter(tiles.first + i, group, adjoint_of(desk, i));
-      leave(tiles.first + i, group, group.steps, adjoint_of(desk, i));  // rows of no steps
-      std::copy_n(adjoint_of(desk, i), size, total_of(desk, i));
+      enter(tiles.first + i, group, adjoint_of(workspace, i));
+      leave(tiles.first + i, group, group.steps, adjoint_of(workspace, i));  // rows of no steps
+      std::copy_n(adjoint_of(workspace, i), size, total_of(workspace, i));
     }
     for (int64_t end = group.steps, step; tile-- > 0; end = step) {
       step = group.previous(end, kTile, plan.breaks);
       const int64_t count = end - step;
-      run_tile(tiles, tile, step, count, desk, rank);
+      run_tile(tiles, tile, step, count, workspace, rank);
       for (int64_t i = 0; i < tiles.blocks; ++i) {
         if (plan.exact && count == kTile) {
-          absorb(tiles.first + i, count, desk.y + i * Tiles<T>::kSize, desk.gained);
-          this->cross(tiles.first + i, desk.gained, total_of(desk, i), adjoint_of(desk, i));
+          absorb(tiles.first + i, count, workspace.y + i * Tiles<T>::kSize, workspace.gained);
+          this->carry_over(tiles.first + i, workspace.gained, total_of(workspace, i), adjoint_of(workspace, i));
         } else {
-          std::copy_n(adjoint_of(desk, i), size, total_of(desk, i));
+          std::copy_n(adjoint_of(workspace, i), size, total_of(workspace, i));
         }
-        leave(tiles.first + i, group, step, adjoint_of(desk, i));
+        leave(tiles.first + i, group, step, adjoint_of(workspace, i));
       }
     }
     tiles.clear_padding(gu);
@@ -135,49 +144,49 @@ struct ScanBackward : Scan<T> {
     }
   }
 
-  void absorb_alone(int64_t item, int64_t tile, const Desk<T> &desk) const {
+  void absorb_alone(int64_t item, int64_t tile, const Workspace<T> &workspace) const {
     const Group<T> group = this->group_of(item);
     const Tiles<T> tiles = this->tiles_of(item, group);
     const int64_t step = tile * kTile, count = group.next(step, kTile, false) - step;
     if (step >= group.steps) return;
-    pack_gradient(tiles, step, count, desk.y);
+    pack_gradient(tiles, step, count, workspace.y);
     for (int64_t i = 0; i < tiles.blocks; ++i) {
       const int64_t block = tiles.first + i;
-      absorb(block, count, desk.y + i * Tiles<T>::kSize, adjoints + at(block, group, tile - 1));
+      absorb(block, count, workspace.y + i * Tiles<T>::kSize, adjoints + at(block, group, tile - 1));
     }
   }
 
   // From what each tile gives to the adjoints after each. Only the last tile can be short.
-  void chain(int64_t block, int64_t index, const Desk<T> &desk) const {
+  void chain(int64_t block, int64_t index, const Workspace<T> &workspace) const {
     const Group<T> group(shape, plan.layout, index);
     const int64_t size = plan.state(shape.modes), last = ceil_div(group.steps, kTile) - 1;
-    enter(block, group, desk.total);
-    leave(block, group, group.steps, desk.total);
+    enter(block, group, workspace.total);
+    leave(block, group, group.steps, workspace.total);
     for (int64_t tile = last; tile >= 0; --tile) {
       T *state = adjoints + at(block, group, tile);
       if (tile == last - 1) {
-        set_leap(shape, plan.layout, weights, block, group.steps - last * kTile, desk.leap);
-        carry(shape.modes, desk.leap, state, desk.total);
+        set_leap(shape, plan.layout, weights, block, group.steps - last * kTile, workspace.leap);
+        carry(shape.modes, workspace.leap, state, workspace.total);
       }
       if (tile < last - 1) {
-        this->cross(block, state, desk.total, state);
+        this->carry_over(block, state, workspace.total, state);
       } else {
-        for (int64_t i = 0; i < size; ++i) state[i] = static_cast<T>(desk.total[i]);
+        for (int64_t i = 0; i < size; ++i) state[i] = static_cast<T>(workspace.total[i]);
       }
     }
     Tiles<T>{shape, plan.layout, group, block, 1}.clear_padding(gu);
   }
 
-  void run_alone(int64_t item, int64_t tile, const Desk<T> &desk, int rank) const {
+  void run_alone(int64_t item, int64_t tile, const Workspace<T> &workspace, int rank) const {
     const Group<T> group = this->group_of(item);
     const Tiles<T> tiles = this->tiles_of(item, group);
     const int64_t step = tile * kTile, end = group.next(step, kTile, false);
     if (step >= group.steps) return;
     for (int64_t i = 0; i < tiles.blocks; ++i) {
-      std::memcpy(adjoint_of(desk, i), adjoints + at(tiles.first + i, group, tile), this->state_bytes());
+      std::memcpy(adjoint_of(workspace, i), adjoints + at(tiles.first + i, group, tile), this->state_bytes());
     }
-    run_tile(tiles, tile, step, end - step, desk, rank);
-    for (int64_t i = 0; i < tiles.blocks && tile == 0; ++i) leave(tiles.first + i, group, 0, adjoint_of(desk, i));
+    run_tile(tiles, tile, step, end - step, workspace, rank);
+    for (int64_t i = 0; i < tiles.blocks && tile == 0; ++i) leave(tiles.first + i, group, 0, adjoint_of(workspace, i));
   }
 };
 

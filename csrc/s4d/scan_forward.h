@@ -15,21 +15,23 @@ struct ScanForward : Scan<T> {
 
   ScanForward(const Shape &shape_, const Weights<T> &weights_, const T *u_, const T *h0_, T *y_, T *h_last_,
               T *checkpoints_, int threads_)
-      : Scan<T>(shape_, weights_, h0_ != nullptr, threads_, false),
-        u(u_), h0(h0_), y(y_), h_last(h_last_), checkpoints(checkpoints_) {}
+      : Scan<T>(shape_, weights_, h0_ != nullptr, threads_, false), u(u_), h0(h0_), y(y_), h_last(h_last_),
+        checkpoints(checkpoints_) {}
 
   void run() {
     this->fill_tables();
     const int64_t tiles = plan.tiles, items = plan.items, inner = tiles - 1;
     if (!plan.by_tiles) {
-      this->over(items, [&](int64_t item, const Desk<T> &desk, int) { run_item(item, desk); });
+      this->over(items, [&](int64_t item, const Workspace<T> &workspace, int) { run_item(item, workspace); });
       return;
     }
-    this->over(items * inner, [&](int64_t i, const Desk<T> &desk, int) { absorb_alone(i / inner, i % inner, desk); });
-    this->over(plan.layout.blocks * plan.layout.groups, [&](int64_t i, const Desk<T> &desk, int) {
-      chain(i / plan.layout.groups, i % plan.layout.groups, desk);
+    this->over(items * inner,
+               [&](int64_t i, const Workspace<T> &workspace, int) { absorb_alone(i / inner, i % inner, workspace); });
+    this->over(plan.layout.blocks * plan.layout.groups, [&](int64_t i, const Workspace<T> &workspace, int) {
+      chain(i / plan.layout.groups, i % plan.layout.groups, workspace);
     });
-    this->over(items * tiles, [&](int64_t i, const Desk<T> &desk, int) { run_alone(i / tiles, i % tiles, desk); });
+    this->over(items * tiles,
+               [&](int64_t i, const Workspace<T> &workspace, int) { run_alone(i / tiles, i % tiles, workspace); });
   }
 
  private:
@@ -51,46 +53,49 @@ struct ScanForward : Scan<T> {
     }
   }
 
-  // One tile of all blocks of an item, whose states are on the desk; the tile after it is fetched meanwhile.
-  void run_tile(const Tiles<T> &tiles, int64_t step, int64_t count, const Desk<T> &desk) const {
-    tiles.pack(u, step, count, desk.u);
+  // One tile of all blocks of an item, whose states are in the workspace; the tile after it is fetched meanwhile.
+  void run_tile(const Tiles<T> &tiles, int64_t step, int64_t count, const Workspace<T> &workspace) const {
+    tiles.pack(u, step, count, workspace.u);
     for (int64_t i = 0; i < tiles.blocks; ++i) {
       const int64_t block = tiles.first + i, at = i * Tiles<T>::kSize;
-      forward_tile(weights.real, this->tables_of(block), shape.modes, this->skip(block), count, desk.u + at, desk.y + at,
-                         state_of(desk, i));
+      forward_tile(weights.real, this->tables_of(block), shape.modes, this->skip(block), count, workspace.u + at,
+                   workspace.y + at, state_of(workspace, i));
       tiles.fetch(u, step + count, i, tiles.blocks);
     }
-    tiles.unpack(desk.y, step, count, y);
+    tiles.unpack(workspace.y, step, count, y);
   }
-  T *state_of(const Desk<T> &desk, int64_t i) const { return desk.state + i * plan.state(shape.modes); }
-  double *total_of(const Desk<T> &desk, int64_t i) const { return desk.total + i * plan.state(shape.modes); }
+  T *state_of(const Workspace<T> &workspace, int64_t i) const { return workspace.state + i * plan.state(shape.modes); }
+  double *total_of(const Workspace<T> &workspace, int64_t i) const {
+    return workspace.total + i * plan.state(shape.modes);
+  }
 
-  void run_item(int64_t item, const Desk<T> &desk) const {
+  void run_item(int64_t item, const Workspace<T> &workspace) const {
     const Group<T> group = this->group_of(item);
     const Tiles<T> tiles = this->tiles_of(item, group);
     const int64_t size = plan.state(shape.modes);
-    std::memset(desk.state, 0, static_cast<size_t>(tiles.blocks) * this->state_bytes());
+    std::memset(workspace.state, 0, static_cast<size_t>(tiles.blocks) * this->state_bytes());
     for (int64_t step = 0, tile = 0; step < group.steps; ++tile) {
       const int64_t end = group.next(step, kTile, plan.breaks);
       for (int64_t i = 0; i < tiles.blocks; ++i) {
-        enter(tiles.first + i, group, step, state_of(desk, i));
-        if (checkpoints) std::memcpy(checkpoint(tiles.first + i, group, tile), state_of(desk, i), this->state_bytes());
-        if (tile == 0) std::copy_n(state_of(desk, i), size, total_of(desk, i));
+        enter(tiles.first + i, group, step, state_of(workspace, i));
+        if (checkpoints)
+          std::memcpy(checkpoint(tiles.first + i, group, tile), state_of(workspace, i), this->state_bytes());
+        if (tile == 0) std::copy_n(state_of(workspace, i), size, total_of(workspace, i));
       }
-      run_tile(tiles, step, end - step, desk);
+      run_tile(tiles, step, end - step, workspace);
       for (int64_t i = 0; i < tiles.blocks && plan.exact; ++i) {
         if (end - step == kTile) {
-          absorb(tiles.first + i, desk.u + i * Tiles<T>::kSize, desk.gained);
-          this->cross(tiles.first + i, desk.gained, total_of(desk, i), state_of(desk, i));
+          absorb(tiles.first + i, workspace.u + i * Tiles<T>::kSize, workspace.gained);
+          this->carry_over(tiles.first + i, workspace.gained, total_of(workspace, i), state_of(workspace, i));
         } else {
-          std::copy_n(state_of(desk, i), size, total_of(desk, i));
+          std::copy_n(state_of(workspace, i), size, total_of(workspace, i));
         }
       }
       step = end;
     }
     for (int64_t i = 0; i < tiles.blocks; ++i) {
-      enter(tiles.first + i, group, group.steps, state_of(desk, i));  // rows of no steps
-      leave(tiles.first + i, group, state_of(desk, i));
+      enter(tiles.first + i, group, group.steps, state_of(workspace, i));  // rows of no steps
+      leave(tiles.first + i, group, state_of(workspace, i));
     }
     tiles.clear_padding(y);
   }
@@ -100,44 +105,45 @@ struct ScanForward : Scan<T> {
     absorb_tile(weights.real, this->tables_of(block), shape.modes, kTile, in, lanes<T>, gained);
   }
 
-  void absorb_alone(int64_t item, int64_t tile, const Desk<T> &desk) const {
+  void absorb_alone(int64_t item, int64_t tile, const Workspace<T> &workspace) const {
     const Group<T> group = this->group_of(item);
     const Tiles<T> tiles = this->tiles_of(item, group);
     if ((tile + 1) * kTile >= group.steps) return;
-    tiles.pack(u, tile * kTile, kTile, desk.u);
+    tiles.pack(u, tile * kTile, kTile, workspace.u);
     for (int64_t i = 0; i < tiles.blocks; ++i) {
-      absorb(tiles.first + i, desk.u + i * Tiles<T>::kSize, checkpoint(tiles.first + i, group, tile + 1));
+      absorb(tiles.first + i, workspace.u + i * Tiles<T>::kSize, checkpoint(tiles.first + i, group, tile + 1));
     }
   }
 
   // From what each tile leaves to the states between them.
-  void chain(int64_t block, int64_t index, const Desk<T> &desk) const {
+  void chain(int64_t block, int64_t index, const Workspace<T> &workspace) const {
     const Group<T> group(shape, plan.layout, index);
     const int64_t size = plan.state(shape.modes);
-    std::fill_n(desk.total, size, 0.0);
-    enter(block, group, 0, desk.total);
+    std::fill_n(workspace.total, size, 0.0);
+    enter(block, group, 0, workspace.total);
     for (int64_t tile = 0; tile * kTile < group.steps; ++tile) {
       T *state = checkpoint(block, group, tile);
       if (tile == 0) {
-        for (int64_t i = 0; i < size; ++i) state[i] = static_cast<T>(desk.total[i]);
+        for (int64_t i = 0; i < size; ++i) state[i] = static_cast<T>(workspace.total[i]);
       } else {
-        this->cross(block, state, desk.total, state);
+        this->carry_over(block, state, workspace.total, state);
       }
     }
-    if (group.steps == 0) leave(block, group, desk.total);
+    if (group.steps == 0) leave(block, group, workspace.total);
     Tiles<T>{shape, plan.layout, group, block, 1}.clear_padding(y);
   }
 
-  void run_alone(int64_t item, int64_t tile, const Desk<T> &desk) const {
+  void run_alone(int64_t item, int64_t tile, const Workspace<T> &workspace) const {
     const Group<T> group = this->group_of(item);
     const Tiles<T> tiles = this->tiles_of(item, group);
     const int64_t step = tile * kTile, end = group.next(step, kTile, false);
     if (step >= group.steps) return;
     for (int64_t i = 0; i < tiles.blocks; ++i) {
-      std::memcpy(state_of(desk, i), checkpoint(tiles.first + i, group, tile), this->state_bytes());
+      std::memcpy(state_of(workspace, i), checkpoint(tiles.first + i, group, tile), this->state_bytes());
     }
-    run_tile(tiles, step, end - step, desk);
-    for (int64_t i = 0; i < tiles.blocks && end == group.steps; ++i) leave(tiles.first + i, group, state_of(desk, i));
+    run_tile(tiles, step, end - step, workspace);
+    for (int64_t i = 0; i < tiles.blocks && end == group.steps; ++i)
+      leave(tiles.first + i, group, state_of(workspace, i));
   }
 };
 

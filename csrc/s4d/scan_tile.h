@@ -15,10 +15,11 @@ template <typename T>
 void forward_tile(bool real, const Tables<T> &tables, int64_t modes, Vector<T> skip, int64_t count, const T *u, T *y,
                   T *state);
 
-// The gradient of forward_tile: `state` is the one before the tile, `adjoint` the gradient of the state after it on entry
-// and before it on return; `trail` has room for the states of the tile. `with_b`: sums for the gradient of b too.
+// The gradient of forward_tile: `state` is the one before the tile, `adjoint` the gradient of the state after it on
+// entry and before it on return; `history` has room for the states of the tile. `with_b`: sums for the gradient of b
+// too.
 template <typename T>
 void backward_tile(bool real, bool with_b, const Tables<T> &tables, int64_t modes, Vector<T> skip, int64_t count,
-                   const T *u, const T *gy, T *gu, const T *state, T *adjoint, T *trail, const Sums<T> &sums);
+                   const T *u, const T *gy, T *gu, const T *state, T *adjoint, T *history, const Sums<T> &sums);
 
 }  // namespace holdfast::s4d

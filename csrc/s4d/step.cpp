@@ -1,7 +1,18 @@
-// One step of the S4D recurrence for a stream: h+ = factor h + gain u, y = 2 Re[c h+] + d u for each feature, all modes of a
-// feature side by side as torch's complex numbers, or real: y = c h+ + d u.
-#include "common/export.h"
+// One step of the S4D recurrence for a stream: h+ = factor h + gain u, y = 2 Re[c h+] + d u for each feature, all modes
+// of a feature side by side as torch's complex numbers, or real: y = c h+ + d u.
+#include "common/call.h"
 #include "common/parallel.h"
+
+namespace holdfast::s4d_step {
+
+// u and y (batch, features); state and next (batch, features, modes), apart from each other; the others without batch.
+#define HOLDFAST_S4D_STEP_FIELDS(X)                                                                                    \
+  X(int64_t, batch)                                                                                                    \
+  X(int64_t, features)                                                                                                 \
+  X(int64_t, modes) X(int32_t, wide) X(int32_t, complex) X(const void *, u) X(const void *, state)                     \
+      X(const void *, factor) X(const void *, gain) X(const void *, c) X(const void *, d) X(void *, y) X(void *, next) \
+          X(int32_t, threads) X(void *, workspace)
+HOLDFAST_CALL(s4d_step, HOLDFAST_S4D_STEP_FIELDS)
 
 namespace {
 
@@ -31,25 +42,23 @@ T real_modes(int64_t modes, T u, const T *__restrict state, const T *__restrict 
 }
 
 template <typename T>
-void s4d_step(int complex, int64_t batch, int64_t features, int64_t modes, const T *u, const T *state, const T *factor,
-              const T *gain, const T *c, const T *d, T *y, T *next) {
-  const holdfast::FlushDenormals scope;
-  const int64_t numbers = complex ? 2 * modes : modes;
-  for (int64_t i = 0; i < batch * features; ++i) {
+int64_t step(const Call &call) {
+  const FlushDenormals scope;
+  const int64_t features = call.features, modes = call.modes, numbers = call.complex ? 2 * modes : modes;
+  const T *const u = static_cast<const T *>(call.u), *const state = static_cast<const T *>(call.state);
+  const T *const factor = static_cast<const T *>(call.factor), *const gain = static_cast<const T *>(call.gain);
+  const T *const c = static_cast<const T *>(call.c), *const d = static_cast<const T *>(call.d);
+  T *const y = static_cast<T *>(call.y), *const next = static_cast<T *>(call.next);
+  const auto read = call.complex ? complex_modes<T> : real_modes<T>;
+  for (int64_t i = 0; i < call.batch * features; ++i) {
     const int64_t at = i % features * numbers, row = i * numbers;
-    const T read = complex ? complex_modes(modes, u[i], state + row, factor + at, gain + at, c + at, next + row)
-                           : real_modes(modes, u[i], state + row, factor + at, gain + at, c + at, next + row);
-    y[i] = read + d[i % features] * u[i];
+    y[i] = read(modes, u[i], state + row, factor + at, gain + at, c + at, next + row) + d[i % features] * u[i];
   }
+  return 0;
 }
 
 }  // namespace
 
-// u and y (batch, features); state and next (batch, features, modes), apart from each other; the others without batch.
-#define HOLDFAST_S4D_STEP(NAME, T)                                                                                  \
-  HOLDFAST_EXPORT void NAME(int complex, int64_t batch, int64_t features, int64_t modes, const T *u, const T *state, \
-                            const T *factor, const T *gain, const T *c, const T *d, T *y, T *next) {                \
-    s4d_step<T>(complex, batch, features, modes, u, state, factor, gain, c, d, y, next);                            \
-  }
-HOLDFAST_S4D_STEP(holdfast_s4d_step_f32, float)
-HOLDFAST_S4D_STEP(holdfast_s4d_step_f64, double)
+HOLDFAST_KERNEL(s4d_step, step)
+
+}  // namespace holdfast::s4d_step

@@ -16,7 +16,9 @@ struct Weights {
   bool bilinear, real;
   Mode *modes;  // (features, modes)
 
-  Complex lam(int64_t i) const { return {static_cast<double>(lam_re[i]), lam_im ? static_cast<double>(lam_im[i]) : 0.0}; }
+  Complex lam(int64_t i) const {
+    return {static_cast<double>(lam_re[i]), lam_im ? static_cast<double>(lam_im[i]) : 0.0};
+  }
   // y = Re(gain C h): conjugate pairs of complex modes count twice
   double gain() const { return lam_im ? 2 : 1; }
   Complex c(int64_t i) const { return {static_cast<double>(c_re[i]), c_im ? static_cast<double>(c_im[i]) : 0.0}; }

@@ -132,8 +132,8 @@ void backward_fold(const BackwardProblem<T> &p, const Group &group, Edge<const T
 
 // All spans of the problem. `init`, `grad_init` and `sums` hold one row of numbers for each span, or are null.
 template <typename T>
-void backward_spans(const BackwardProblem<T> &p, const Split &split, Edge<const T> init, Edge<T> grad_init, Edge<T> sums,
-                    bool write, bool streams) {
+void backward_spans(const BackwardProblem<T> &p, const Split &split, Edge<const T> init, Edge<T> grad_init,
+                    Edge<T> sums, bool write, bool streams) {
   const int64_t numbers = p.shape.numbers, rows = split.rows(p.shape);
   parallel(split.threads, [&](int rank, int size) {
     if (write) {
@@ -162,13 +162,10 @@ void backward_written(const BackwardProblem<T> &p, const Split &split, Edge<cons
   backward_spans(p, split, init, grad_init, sums, true, fresh_a && fresh_b);
 }
 
-// False where there was no memory for the carries.
 template <typename T>
-bool backward_segments(const BackwardProblem<T> &p, const Split &split) {
+void backward_segments(const BackwardProblem<T> &p, const Split &split, const Carries &carries) {
   const Shape &shape = p.shape;
   const int64_t numbers = shape.numbers;
-  const Carries carries(split.rows(shape), numbers);
-  if (!carries.data) return false;
   const Edge<T> ends{nullptr, carries.ends()}, products{nullptr, carries.products()};
   backward_spans<T>(p, split, {}, ends, p.dense ? products : Edge<T>{}, false, false);
   if (!p.dense) powers(p.kind, carries, split, shape, p.a, true);
@@ -180,21 +177,17 @@ bool backward_segments(const BackwardProblem<T> &p, const Split &split) {
     for (int64_t i = numbers; p.sums && i < split.segments * numbers; ++i) first[i % numbers] += first[i];
     copy_row(numbers, first, offset(p.sums, row * numbers));
   }
-  return true;
 }
 
 }  // namespace
 
 template <typename T>
-void run_backward(const BackwardProblem<T> &p, int threads) {
-  Split split = choose_split(p.shape, extent_of(p.kind, p.shape.numbers), threads);
-  if (split.segments > 1 && backward_segments(p, split)) return;
-  split.segments = 1;
-  split.segment_steps = p.shape.steps;
+void run(const BackwardProblem<T> &p, const Split &split, const Carries &carries) {
+  if (split.segments > 1) return backward_segments(p, split, carries);
   backward_written<T>(p, split, {p.grad_last, nullptr}, {p.grad_h0, nullptr}, {p.sums, nullptr});
 }
 
-template void run_backward(const BackwardProblem<float> &, int);
-template void run_backward(const BackwardProblem<double> &, int);
+template void run(const BackwardProblem<float> &, const Split &, const Carries &);
+template void run(const BackwardProblem<double> &, const Split &, const Carries &);
 
 }  // namespace holdfast::scan

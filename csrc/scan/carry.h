@@ -2,16 +2,14 @@
 // all segments at hand their first states follow one from another, and each segment is a row of its own.
 #pragma once
 
-#include <memory>
-#include <new>
-
+#include "common/arena.h"
+#include "common/math.h"
 #include "scan/rows.h"
 
 namespace holdfast::scan {
 
-struct Number {
-  double re, im;
-};
+using Number = holdfast::Complex;  // scan::Complex is a kind of lanes
+
 // Not inlined: gcc 12 with -fno-trapping-math turns a loop of `zero ? 0 : x * y` over interleaved complex numbers into
 // wrong vector code (the add/subtract pattern loses its mask).
 __attribute__((noinline)) inline Number multiply(Number x, Number y) {
@@ -37,7 +35,8 @@ inline void set_number(U *row, int64_t re, int64_t im, Number x) {
 }
 
 // to = product * from + rest. A state of 0 stays 0 even under a product that has overflowed.
-inline void follow(Kind kind, int64_t numbers, const double *product, const double *rest, const double *from, double *to) {
+inline void follow(Kind kind, int64_t numbers, const double *product, const double *rest, const double *from,
+                   double *to) {
   each_channel(kind, numbers, [&](int64_t re, int64_t im) {
     const Number x = number(from, re, im), add = number(rest, re, im);
     const bool zero = x.re == 0 && x.im == 0;
@@ -60,16 +59,16 @@ inline void power(Kind kind, int64_t numbers, const T *a, int64_t count, bool co
   });
 }
 
-// Rows of float64 numbers, three for each span; empty where the memory is not to be had.
+// Rows of float64 numbers, three for each span.
 struct Carries {
   int64_t rows, numbers;
-  std::unique_ptr<double[]> data;
+  double *data;
 
-  Carries(int64_t rows, int64_t numbers)
-      : rows(rows), numbers(numbers), data(new (std::nothrow) double[static_cast<size_t>(3 * rows * numbers)]) {}
-  double *products() const { return data.get(); }
-  double *ends() const { return data.get() + rows * numbers; }
-  double *starts() const { return data.get() + 2 * rows * numbers; }
+  Carries(Arena &arena, int64_t rows, int64_t numbers)
+      : rows(rows), numbers(numbers), data(arena.take<double>(3 * rows * numbers)) {}
+  double *products() const { return data; }
+  double *ends() const { return data + rows * numbers; }
+  double *starts() const { return data + 2 * rows * numbers; }
 };
 
 template <typename U, typename V>
@@ -81,7 +80,8 @@ inline void copy_row(int64_t numbers, const U *from, V *to) {
 // Fills starts() of every row from products() and ends() of its segments, beginning with `first` (rows, numbers);
 // downwards in time where `down`.
 template <typename T>
-inline void chain(Kind kind, const Carries &carries, const Split &split, const Shape &shape, const T *first, bool down) {
+inline void chain(Kind kind, const Carries &carries, const Split &split, const Shape &shape, const T *first,
+                  bool down) {
   const int64_t numbers = shape.numbers, last = split.segments - 1;
   for (int64_t row = 0; row < shape.rows; ++row) {
     const auto at = [&](double *data, int64_t s) {

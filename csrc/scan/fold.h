@@ -45,7 +45,8 @@ struct Group {
   }
 };
 
-// What the lanes compute: complex channels are split into planes by the transposition itself; planar ones keep their order.
+// What the lanes compute: complex channels are split into planes by the transposition itself; planar ones keep their
+// order.
 inline Kind folded(Kind kind) { return kind == Kind::real ? kind : Kind::planar; }
 inline Layout folded_layout(Kind kind, int64_t numbers) {
   if (kind == Kind::real) return {0, numbers, width, -1, 0};
@@ -61,7 +62,8 @@ inline int64_t folded_state(Kind kind, int64_t j, int64_t numbers) {
 // One step of the exchange: pairs of rows `Distance` apart swap their off-diagonal blocks.
 template <int64_t Distance>
 inline void exchange(Wide *v) {
-  HOLDFAST_UNROLL for (int64_t i = 0; i < width; ++i) {
+  HOLDFAST_UNROLL
+  for (int64_t i = 0; i < width; ++i) {
     if (i & Distance) continue;
     const Wide x = v[i], y = v[i + Distance];
 #if HOLDFAST_VECTOR_BYTES == 64
@@ -112,16 +114,18 @@ inline int64_t slot(int64_t k, int64_t from, int64_t to, int64_t time) { return 
 // Steps [from, to) into scratch[slot][number][lane], 0 where a lane has no such step.
 template <typename T>
 HOLDFAST_APART void gather(const Lanes<const T> &lanes, const int64_t *count, int64_t from, int64_t to, int64_t numbers,
-                   double *scratch) {
+                           double *scratch) {
   int64_t done = 0;
   const int64_t run = (to - from) * numbers;
   const int64_t start = lanes.time < 0 ? to - 1 : from;
   if (whole(lanes, count, to, numbers)) {
     for (; done + width <= run; done += width) {
       Wide v[width];
-      HOLDFAST_UNROLL for (int64_t lane = 0; lane < width; ++lane) v[lane] = load_wide(lanes.at(lane, start) + done);
+      HOLDFAST_UNROLL
+      for (int64_t lane = 0; lane < width; ++lane) v[lane] = load_wide(lanes.at(lane, start) + done);
       transpose(v);
-      HOLDFAST_UNROLL for (int64_t i = 0; i < width; ++i) store(scratch + (done + i) * width, v[i]);
+      HOLDFAST_UNROLL
+      for (int64_t i = 0; i < width; ++i) store(scratch + (done + i) * width, v[i]);
     }
     for (; done < run; ++done) {
       for (int64_t lane = 0; lane < width; ++lane) scratch[done * width + lane] = lanes.at(lane, start)[done];
@@ -139,16 +143,18 @@ HOLDFAST_APART void gather(const Lanes<const T> &lanes, const int64_t *count, in
 
 template <typename T>
 HOLDFAST_APART void scatter(const Lanes<T> &lanes, const int64_t *count, int64_t from, int64_t to, int64_t numbers,
-                    const double *scratch) {
+                            const double *scratch) {
   int64_t done = 0;
   const int64_t run = (to - from) * numbers;
   const int64_t start = lanes.time < 0 ? to - 1 : from;
   if (whole(lanes, count, to, numbers)) {
     for (; done + width <= run; done += width) {
       Wide v[width];
-      HOLDFAST_UNROLL for (int64_t i = 0; i < width; ++i) v[i] = load(scratch + (done + i) * width);
+      HOLDFAST_UNROLL
+      for (int64_t i = 0; i < width; ++i) v[i] = load(scratch + (done + i) * width);
       transpose(v);
-      HOLDFAST_UNROLL for (int64_t lane = 0; lane < width; ++lane) store_wide(lanes.at(lane, start) + done, v[lane]);
+      HOLDFAST_UNROLL
+      for (int64_t lane = 0; lane < width; ++lane) store_wide(lanes.at(lane, start) + done, v[lane]);
     }
     for (; done < run; ++done) {
       for (int64_t lane = 0; lane < width; ++lane) {

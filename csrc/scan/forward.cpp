@@ -16,8 +16,8 @@ void summarize_block(const ForwardProblem<T> &p, const Forward<T> &run, const La
     const int64_t count = std::min(some, steps - done);
     const Strip<const T> a{run.a.at(done), run.a.time};
     forward<T>(p.kind, true, {a, {run.b.at(done), run.b.time}, {nullptr, 0}, run.ahead, false}, layout, count, states);
-    forward<T>(p.kind, true, {{a.data + layout.begin, a.time}, {no_inputs<T>, 0}, {nullptr, 0}, 0, false}, shifted, count,
-               products);
+    forward<T>(p.kind, true, {{a.data + layout.begin, a.time}, {no_inputs<T>, 0}, {nullptr, 0}, 0, false}, shifted,
+               count, products);
   }
 }
 
@@ -72,7 +72,8 @@ void forward_fold(const ForwardProblem<T> &p, const Group &group, Edge<const T> 
     const auto results = write ? tile_strip<double>(h, to - from, rows_h.time, numbers) : Strip<double>{};
     forward<double>(kind, p.dense, {factors, inputs, results, 0, false}, layout, to - from, states);
     if (product) {
-      forward<double>(kind, p.dense, {factors, {no_inputs<double>, 0}, {nullptr, 0}, 0, false}, layout, to - from, products);
+      forward<double>(kind, p.dense, {factors, {no_inputs<double>, 0}, {nullptr, 0}, 0, false}, layout, to - from,
+                      products);
     }
     if (write) scatter(rows_h, group.count, from, to, numbers, h);
     take(to);
@@ -94,7 +95,8 @@ void forward_spans(const ForwardProblem<T> &p, const Split &split, Edge<const T>
       const int64_t index = task / split.blocks, at = index * numbers;
       const Layout layout =
           block_layout(extent_of(p.kind, numbers), im_of(p.kind, numbers), task % split.blocks, split.blocks);
-      forward_block(p, split.span(p.shape, index), layout, init.at(at), last.at(at), offset(products, at), write, streams);
+      forward_block(p, split.span(p.shape, index), layout, init.at(at), last.at(at), offset(products, at), write,
+                    streams);
     }
   });
 }
@@ -106,12 +108,9 @@ void forward_written(const ForwardProblem<T> &p, const Split &split, Edge<const 
   forward_spans(p, split, init, last, nullptr, true, fresh);
 }
 
-// False where there was no memory for the carries.
 template <typename T>
-bool forward_segments(const ForwardProblem<T> &p, const Split &split) {
+void forward_segments(const ForwardProblem<T> &p, const Split &split, const Carries &carries) {
   const Shape &shape = p.shape;
-  const Carries carries(split.rows(shape), shape.numbers);
-  if (!carries.data) return false;
   forward_spans<T>(p, split, {}, {nullptr, carries.ends()}, p.dense ? carries.products() : nullptr, false, false);
   if (!p.dense) powers(p.kind, carries, split, shape, p.a, false);
   chain(p.kind, carries, split, shape, p.h0, false);
@@ -120,21 +119,17 @@ bool forward_segments(const ForwardProblem<T> &p, const Split &split) {
     copy_row(shape.numbers, carries.ends() + ((row + 1) * split.segments - 1) * shape.numbers,
              p.last + row * shape.numbers);
   }
-  return true;
 }
 
 }  // namespace
 
 template <typename T>
-void run_forward(const ForwardProblem<T> &p, int threads) {
-  Split split = choose_split(p.shape, extent_of(p.kind, p.shape.numbers), threads);
-  if (split.segments > 1 && forward_segments(p, split)) return;
-  split.segments = 1;
-  split.segment_steps = p.shape.steps;
+void run(const ForwardProblem<T> &p, const Split &split, const Carries &carries) {
+  if (split.segments > 1) return forward_segments(p, split, carries);
   forward_written<T>(p, split, {p.h0, nullptr}, {p.last, nullptr});
 }
 
-template void run_forward(const ForwardProblem<float> &, int);
-template void run_forward(const ForwardProblem<double> &, int);
+template void run(const ForwardProblem<float> &, const Split &, const Carries &);
+template void run(const ForwardProblem<double> &, const Split &, const Carries &);
 
 }  // namespace holdfast::scan

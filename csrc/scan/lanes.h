@@ -11,8 +11,8 @@ namespace holdfast::scan {
 using Wide = Vector<double>;
 constexpr int64_t width = lanes<double>;
 
-// What the numbers of a step are: real, complex as torch stores them (re, im, re, im), or planar, where all real parts come
-// first and then all imaginary parts.
+// What the numbers of a step are: real, complex as torch stores them (re, im, re, im), or planar, where all real parts
+// come first and then all imaginary parts.
 enum class Kind { real, complex, planar };
 
 // Vectors that hold one unit of channels.

@@ -1,7 +1,8 @@
 // Whole scans over (rows, steps, numbers), forward and backward.
 #pragma once
 
-#include "scan/rows.h"
+#include "common/call.h"
+#include "scan/carry.h"
 
 namespace holdfast::scan {
 
@@ -17,7 +18,7 @@ struct ForwardProblem {
 };
 
 template <typename T>
-void run_forward(const ForwardProblem<T> &p, int threads);
+void run(const ForwardProblem<T> &p, const Split &split, const Carries &carries);
 
 template <typename T>
 struct BackwardProblem {
@@ -35,6 +36,17 @@ struct BackwardProblem {
 };
 
 template <typename T>
-void run_backward(const BackwardProblem<T> &p, int threads);
+void run(const BackwardProblem<T> &p, const Split &split, const Carries &carries);
+
+// Runs a whole problem for the C ABI: the carries between segments of time are all its workspace.
+template <typename Call, typename Problem>
+int64_t run(const Call &call, const Problem &p) {
+  if (p.shape.rows == 0 || p.shape.numbers == 0) return 0;
+  const Split split = choose_split(p.shape, extent_of(p.kind, p.shape.numbers), call.threads);
+  const int64_t spans = split.segments > 1 ? split.rows(p.shape) : 0;
+  return with_workspace(
+      call, [&](Arena &arena) { return Carries(arena, spans, p.shape.numbers); },
+      [&](const Carries &carries) { run(p, split, carries); });
+}
 
 }  // namespace holdfast::scan

@@ -51,10 +51,10 @@ struct Split {
   }
 };
 
-constexpr int64_t block_grain = 16;            // numbers: a cache line of float32, so that two threads never share one
-constexpr int64_t block_limit = 2048;          // numbers: states of a block stay in the first cache (16 KB)
-constexpr int64_t thread_work = 1 << 15;       // numbers that are worth a thread: some 5 us
-constexpr int64_t segment_least = 64;          // steps: below, the summary of a segment costs more than it saves
+constexpr int64_t block_grain = 16;       // numbers: a cache line of float32, so that two threads never share one
+constexpr int64_t block_limit = 2048;     // numbers: states of a block stay in the first cache (16 KB)
+constexpr int64_t thread_work = 1 << 15;  // numbers that are worth a thread: some 5 us
+constexpr int64_t segment_least = 64;     // steps: below, the summary of a segment costs more than it saves
 constexpr int64_t state_limit = 2 * (block_limit + block_grain + width);  // planar: two vectors a unit
 
 template <typename U>
@@ -119,8 +119,8 @@ inline void clear_tails(const Array<T> &array, const Shape &shape, int rank, int
   }
 }
 
-// Inputs of a step that has none. With them the recurrence follows the product of a that varies in time, which a summary of
-// steps, the map h -> product h + state, has beside the state.
+// Inputs of a step that has none. With them the recurrence follows the product of a that varies in time, which a
+// summary of steps, the map h -> product h + state, has beside the state.
 template <typename T>
 constexpr T no_inputs[state_limit / 2] = {};
 // A summary of that many numbers is followed by its product, while a is in the first cache.

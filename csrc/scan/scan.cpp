@@ -1,85 +1,64 @@
-// The C ABI of kernels.scan. Sizes, strides and pointers are checked by the caller; strides count numbers (two
-// for a complex element), h and the gradients are contiguous.
-#include "common/export.h"
+// The C ABI of kernels.scan: h_t = a_t h_{t-1} + b_t over (rows, steps, numbers), and its adjoint.
 #include "scan/problem.h"
+
+namespace holdfast::scan {
+
+// Strides count numbers, two for a complex element; h and the gradients are contiguous. `dense`: a varies in time, and
+// grad_a is like h, else (rows, numbers). h0, lengths, grad_last, grad_a and grad_b may be null.
+#define HOLDFAST_SCAN_FIELDS(X)                                                                                        \
+  X(int64_t, rows)                                                                                                     \
+  X(int64_t, steps)                                                                                                    \
+  X(int64_t, numbers) X(int64_t, a_row) X(int64_t, a_time) X(int64_t, b_row) X(int64_t, b_time) X(int64_t, grad_h_row) \
+      X(int64_t, grad_h_time) X(int32_t, wide) X(int32_t, threads) X(int32_t, complex) X(int32_t, dense)               \
+          X(int32_t, reverse) X(const void *, a) X(const void *, b) X(const void *, h0) X(const int64_t *, lengths)    \
+              X(void *, h) X(void *, last) X(const void *, grad_h) X(const void *, grad_last) X(void *, grad_a)        \
+                  X(void *, grad_b) X(void *, grad_h0) X(void *, workspace)
+HOLDFAST_CALL(scan, HOLDFAST_SCAN_FIELDS)
 
 namespace {
 
-using namespace holdfast::scan;
-using holdfast::advise_large;
+Shape shape_of(const Call &call) { return {call.rows, call.steps, call.numbers, call.lengths, call.reverse != 0}; }
+Kind kind_of(const Call &call) { return call.complex ? Kind::complex : Kind::real; }
 
 template <typename T>
-int64_t bytes(const Shape &shape) {
-  return shape.rows * shape.steps * shape.numbers * static_cast<int64_t>(sizeof(T));
+int64_t bytes(const Call &call) {
+  return call.rows * call.steps * call.numbers * static_cast<int64_t>(sizeof(T));
 }
 
 template <typename T>
-void scan_forward(int complex, int dense, int reverse, int64_t rows, int64_t steps, int64_t numbers, const T *a,
-                  int64_t a_row, int64_t a_time, const T *b, int64_t b_row, int64_t b_time, const T *h0,
-                  const int64_t *lengths, T *h, T *last, int threads) {
-  if (rows == 0 || numbers == 0) return;
-  const Shape shape{rows, steps, numbers, lengths, reverse != 0};
-  const ForwardProblem<T> problem{complex ? Kind::complex : Kind::real,
-                                  dense != 0,
-                                  shape,
-                                  {a, a_row, a_time},
-                                  {b, b_row, b_time},
-                                  {h, steps * numbers, numbers},
-                                  h0,
-                                  last};
-  advise_large(h, bytes<T>(shape));
-  run_forward(problem, threads);
+int64_t forward(const Call &call) {
+  ForwardProblem<T> p{};
+  p.kind = kind_of(call), p.dense = call.dense != 0, p.shape = shape_of(call);
+  p.a = {static_cast<const T *>(call.a), call.a_row, call.a_time};
+  p.b = {static_cast<const T *>(call.b), call.b_row, call.b_time};
+  p.h = {static_cast<T *>(call.h), call.steps * call.numbers, call.numbers};
+  p.h0 = static_cast<const T *>(call.h0), p.last = static_cast<T *>(call.last);
+  advise_large(call.h, bytes<T>(call));
+  return run(call, p);
 }
 
 template <typename T>
-void scan_backward(int complex, int dense, int reverse, int64_t rows, int64_t steps, int64_t numbers, const T *a,
-                   int64_t a_row, int64_t a_time, const T *grad_h, int64_t g_row, int64_t g_time, const T *h,
-                   const T *h0, const T *grad_last, const int64_t *lengths, T *grad_a, T *grad_b, T *grad_h0,
-                   int threads) {
-  if (rows == 0 || numbers == 0) return;
-  const Shape shape{rows, steps, numbers, lengths, reverse != 0};
-  const int64_t row = steps * numbers;
-  const BackwardProblem<T> problem{complex ? Kind::complex : Kind::real,
-                                   dense != 0,
-                                   shape,
-                                   {a, a_row, a_time},
-                                   {grad_h, g_row, g_time},
-                                   {h, row, numbers},
-                                   h0,
-                                   grad_last,
-                                   {grad_b, row, numbers},
-                                   {dense ? grad_a : nullptr, row, numbers},
-                                   dense ? nullptr : grad_a,
-                                   grad_h0};
-  advise_large(grad_b, bytes<T>(shape));
-  if (dense) advise_large(grad_a, bytes<T>(shape));
-  run_backward(problem, threads);
+int64_t backward(const Call &call) {
+  const int64_t row = call.steps * call.numbers;
+  BackwardProblem<T> p{};
+  p.kind = kind_of(call), p.dense = call.dense != 0, p.shape = shape_of(call);
+  p.a = {static_cast<const T *>(call.a), call.a_row, call.a_time};
+  p.grad_h = {static_cast<const T *>(call.grad_h), call.grad_h_row, call.grad_h_time};
+  p.h = {static_cast<const T *>(call.h), row, call.numbers};
+  p.h0 = static_cast<const T *>(call.h0), p.grad_last = static_cast<const T *>(call.grad_last);
+  p.grad_b = {static_cast<T *>(call.grad_b), row, call.numbers};
+  T *const grad_a = static_cast<T *>(call.grad_a);
+  p.grad_a = {call.dense ? grad_a : nullptr, row, call.numbers};
+  p.sums = call.dense ? nullptr : grad_a;
+  p.grad_h0 = static_cast<T *>(call.grad_h0);
+  advise_large(call.grad_b, bytes<T>(call));
+  if (call.dense) advise_large(call.grad_a, bytes<T>(call));
+  return run(call, p);
 }
 
 }  // namespace
 
-// h_t = a_t h_{t-1} + b_t over (rows, steps, numbers). `a` varies in time where `dense`. Writes h and the state at each
-// row's end; h0 and lengths may be null.
-#define HOLDFAST_SCAN_FORWARD(NAME, T)                                                                                 \
-  HOLDFAST_EXPORT void NAME(int complex, int dense, int reverse, int64_t rows, int64_t steps, int64_t numbers,         \
-                            const T *a, int64_t a_row, int64_t a_time, const T *b, int64_t b_row, int64_t b_time,      \
-                            const T *h0, const int64_t *lengths, T *h, T *last, int threads) {                         \
-    scan_forward<T>(complex, dense, reverse, rows, steps, numbers, a, a_row, a_time, b, b_row, b_time, h0, lengths, h, \
-                    last, threads);                                                                                    \
-  }
+HOLDFAST_KERNEL(scan_forward, forward)
+HOLDFAST_KERNEL(scan_backward, backward)
 
-// The gradients of the scan above. grad_a is like h where `dense`, else (rows, numbers); it and grad_b may be null,
-// and so may h0, grad_last and lengths.
-#define HOLDFAST_SCAN_BACKWARD(NAME, T)                                                                                \
-  HOLDFAST_EXPORT void NAME(int complex, int dense, int reverse, int64_t rows, int64_t steps, int64_t numbers,         \
-                            const T *a, int64_t a_row, int64_t a_time, const T *grad_h, int64_t g_row, int64_t g_time, \
-                            const T *h, const T *h0, const T *grad_last, const int64_t *lengths, T *grad_a, T *grad_b, \
-                            T *grad_h0, int threads) {                                                                 \
-    scan_backward<T>(complex, dense, reverse, rows, steps, numbers, a, a_row, a_time, grad_h, g_row, g_time, h, h0,    \
-                     grad_last, lengths, grad_a, grad_b, grad_h0, threads);                                            \
-  }
-
-HOLDFAST_SCAN_FORWARD(holdfast_scan_forward_f32, float)
-HOLDFAST_SCAN_FORWARD(holdfast_scan_forward_f64, double)
-HOLDFAST_SCAN_BACKWARD(holdfast_scan_backward_f32, float)
-HOLDFAST_SCAN_BACKWARD(holdfast_scan_backward_f64, double)
+}  // namespace holdfast::scan

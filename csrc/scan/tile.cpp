@@ -26,7 +26,8 @@ template <int M, bool Adjacent>
 struct Places {
   int64_t first[Adjacent ? 1 : M], im;
   Places(const Layout &layout, int64_t unit) : im(layout.im) {
-    HOLDFAST_UNROLL for (int m = 0; m < (Adjacent ? 1 : M); ++m) first[m] = layout.at(unit + m);
+    HOLDFAST_UNROLL
+    for (int m = 0; m < (Adjacent ? 1 : M); ++m) first[m] = layout.at(unit + m);
   }
   int64_t at(int m) const { return Adjacent ? first[0] + m * width : first[m]; }
 
@@ -35,21 +36,24 @@ struct Places {
   template <typename T>
   void prefetch(const T *step) const {
     constexpr int stride = static_cast<int>(sizeof(double) / sizeof(T));
-    HOLDFAST_UNROLL for (int m = 0; m < M; m += stride) __builtin_prefetch(step + at(m), 0, 2);
+    HOLDFAST_UNROLL
+    for (int m = 0; m < M; m += stride) __builtin_prefetch(step + at(m), 0, 2);
   }
   template <typename K, typename T>
   void write(bool streams, T *step, const typename K::Value *x) const {
     if (streams) {
-      HOLDFAST_UNROLL for (int m = 0; m < M; ++m) K::template write<true>(step + at(m), im, x[m]);
+      HOLDFAST_UNROLL
+      for (int m = 0; m < M; ++m) K::template write<true>(step + at(m), im, x[m]);
     } else {
-      HOLDFAST_UNROLL for (int m = 0; m < M; ++m) K::template write<false>(step + at(m), im, x[m]);
+      HOLDFAST_UNROLL
+      for (int m = 0; m < M; ++m) K::template write<false>(step + at(m), im, x[m]);
     }
   }
 };
 
-// Runs steps [from, to) of `blocks` times M units, at most Most. One block has its states in registers; those of many are
-// in the first cache, and taken in the direction of the steps: the hardware foresees addresses that only rise or only fall.
-// `run` is a copy: what other memory may alias is read again after every store.
+// Runs steps [from, to) of `blocks` times M units, at most Most. One block has its states in registers; those of many
+// are in the first cache, and taken in the direction of the steps: the hardware foresees addresses that only rise or
+// only fall. `run` is a copy: what other memory may alias is read again after every store.
 template <typename K, bool Dense, int M, int Most, typename T>
 inline void forward_group(const Forward<T> run, const Layout &layout, int64_t unit, int64_t blocks, int64_t from,
                           int64_t to, double *states) {
@@ -59,11 +63,11 @@ inline void forward_group(const Forward<T> run, const Layout &layout, int64_t un
   constexpr int64_t block = M * width;
   Value h[Most];
   typename K::Factor factors[Most];
-  for (int64_t i = 0; i < count; ++i)
-    HOLDFAST_UNROLL for (int m = 0; m < M; ++m) {
-      h[i * M + m] = get<K>(states, unit + i * M + m);
-      if constexpr (!Dense) factors[i * M + m] = K::factor(K::read(run.a.data + i * block + places.at(m), places.im));
-    }
+  for (int64_t i = 0; i < count; ++i) HOLDFAST_UNROLL
+  for (int m = 0; m < M; ++m) {
+    h[i * M + m] = get<K>(states, unit + i * M + m);
+    if constexpr (!Dense) factors[i * M + m] = K::factor(K::read(run.a.data + i * block + places.at(m), places.im));
+  }
   const int64_t ahead_a = run.ahead * run.a.time, ahead_b = run.ahead * run.b.time;
   const bool down = run.b.time < 0;
   for (int64_t k = from; k < to; ++k) {
@@ -79,7 +83,8 @@ inline void forward_group(const Forward<T> run, const Layout &layout, int64_t un
       const int64_t i = down ? count - 1 - j : j;
       const T *const ak = a_now + i * block, *const bk = b_now + i * block;
       Value next[M];
-      HOLDFAST_UNROLL for (int m = 0; m < M; ++m) {
+      HOLDFAST_UNROLL
+      for (int m = 0; m < M; ++m) {
         const Value b = K::read(bk + places.at(m), places.im);
         if constexpr (Dense) {
           next[m] = K::fma(K::factor(K::read(ak + places.at(m), places.im)), h[i * M + m], b);
@@ -87,7 +92,8 @@ inline void forward_group(const Forward<T> run, const Layout &layout, int64_t un
           next[m] = K::fma(factors[i * M + m], h[i * M + m], b);
         }
       }
-      HOLDFAST_UNROLL for (int m = 0; m < M; ++m) h[i * M + m] = next[m];
+      HOLDFAST_UNROLL
+      for (int m = 0; m < M; ++m) h[i * M + m] = next[m];
       if (h_now) places.template write<K>(run.streams, h_now + i * block, next);
     }
   }
@@ -105,14 +111,15 @@ inline void backward_group(const Backward<T> run, const Layout &layout, int64_t 
   constexpr int64_t block = M * width;
   Value c[Most], sum[Most];
   Factor factors[Most];
-  for (int64_t i = 0; i < count; ++i)
-    HOLDFAST_UNROLL for (int m = 0; m < M; ++m) {
-      c[i * M + m] = get<K>(states, unit + i * M + m);
-      if constexpr (Dense) continue;
-      sum[i * M + m] = get<K>(sums, unit + i * M + m);
-      factors[i * M + m] = K::conjugate(K::factor(K::read(run.a.data + i * block + places.at(m), places.im)));
-    }
-  const int64_t ahead_a = run.ahead * run.a.time, ahead_g = run.ahead * run.grad_h.time, ahead_h = run.ahead * run.h.time;
+  for (int64_t i = 0; i < count; ++i) HOLDFAST_UNROLL
+  for (int m = 0; m < M; ++m) {
+    c[i * M + m] = get<K>(states, unit + i * M + m);
+    if constexpr (Dense) continue;
+    sum[i * M + m] = get<K>(sums, unit + i * M + m);
+    factors[i * M + m] = K::conjugate(K::factor(K::read(run.a.data + i * block + places.at(m), places.im)));
+  }
+  const int64_t ahead_a = run.ahead * run.a.time, ahead_g = run.ahead * run.grad_h.time,
+                ahead_h = run.ahead * run.h.time;
   const bool down = run.grad_h.time > 0;
   for (int64_t k = to; k-- > from;) {
     const T *const h_before = k > 0 ? run.h.find(k - 1) : run.before;
@@ -128,7 +135,8 @@ inline void backward_group(const Backward<T> run, const Layout &layout, int64_t 
       const T *const ak = run.a.at(k) + i * block, *const gk = run.grad_h.at(k) + i * block;
       const T *const hk = h_before ? h_before + i * block : nullptr;
       Value g[M];
-      HOLDFAST_UNROLL for (int m = 0; m < M; ++m) {
+      HOLDFAST_UNROLL
+      for (int m = 0; m < M; ++m) {
         g[m] = K::add(K::read(gk + places.at(m), places.im), c[i * M + m]);
         if constexpr (Dense) {
           c[i * M + m] = K::fma(K::conjugate(K::factor(K::read(ak + places.at(m), places.im))), g[m], Value{});
@@ -138,14 +146,16 @@ inline void backward_group(const Backward<T> run, const Layout &layout, int64_t 
       }
       if (run.want_a) {
         Value h[M], of_a[M];
-        HOLDFAST_UNROLL for (int m = 0; m < M; ++m)
-            h[m] = hk ? K::read(hk + places.at(m), places.im) : Value{};
-        HOLDFAST_UNROLL for (int m = 0; m < M; ++m)
-            of_a[m] = K::fma(K::conjugate(K::factor(h[m])), g[m], Dense ? Value{} : sum[i * M + m]);
+        HOLDFAST_UNROLL
+        for (int m = 0; m < M; ++m) h[m] = hk ? K::read(hk + places.at(m), places.im) : Value{};
+        HOLDFAST_UNROLL
+        for (int m = 0; m < M; ++m)
+          of_a[m] = K::fma(K::conjugate(K::factor(h[m])), g[m], Dense ? Value{} : sum[i * M + m]);
         if constexpr (Dense) {
           places.template write<K>(run.streams, run.grad_a.at(k) + i * block, of_a);
         } else {
-          HOLDFAST_UNROLL for (int m = 0; m < M; ++m) sum[i * M + m] = of_a[m];
+          HOLDFAST_UNROLL
+          for (int m = 0; m < M; ++m) sum[i * M + m] = of_a[m];
         }
       }
       if (run.grad_b.data) places.template write<K>(run.streams, run.grad_b.at(k) + i * block, g);
@@ -178,11 +188,16 @@ void forward_units(const Forward<T> &run, const Layout &layout, int64_t steps, d
   constexpr int most = most_units / K::parts;
   const auto group = [&](int64_t size, int64_t unit, int64_t from, int64_t to) {
     switch (size) {
-      case 1: return forward_group<K, Dense, 1, 1>(run, layout, unit, 1, from, to, states);
-      case 2: return forward_group<K, Dense, 2, 2>(run, layout, unit, 1, from, to, states);
-      case 3: return forward_group<K, Dense, 3, 3>(run, layout, unit, 1, from, to, states);
-      case 4: return forward_group<K, Dense, 4, 4>(run, layout, unit, 1, from, to, states);
-      default: return forward_group<K, Dense, 4, most>(run, layout, unit, size / 4, from, to, states);
+      case 1:
+        return forward_group<K, Dense, 1, 1>(run, layout, unit, 1, from, to, states);
+      case 2:
+        return forward_group<K, Dense, 2, 2>(run, layout, unit, 1, from, to, states);
+      case 3:
+        return forward_group<K, Dense, 3, 3>(run, layout, unit, 1, from, to, states);
+      case 4:
+        return forward_group<K, Dense, 4, 4>(run, layout, unit, 1, from, to, states);
+      default:
+        return forward_group<K, Dense, 4, most>(run, layout, unit, size / 4, from, to, states);
     }
   };
   sweep<false>(K::kind, K::parts * width * static_cast<int64_t>(sizeof(T)), layout, steps, group);
@@ -193,18 +208,23 @@ void backward_units(const Backward<T> &run, const Layout &layout, int64_t steps,
   constexpr int most = most_units / K::parts;
   const auto group = [&](int64_t size, int64_t unit, int64_t from, int64_t to) {
     switch (size) {
-      case 1: return backward_group<K, Dense, 1, 1>(run, layout, unit, 1, from, to, states, sums);
-      case 2: return backward_group<K, Dense, 2, 2>(run, layout, unit, 1, from, to, states, sums);
-      case 3: return backward_group<K, Dense, 3, 3>(run, layout, unit, 1, from, to, states, sums);
-      case 4: return backward_group<K, Dense, 4, 4>(run, layout, unit, 1, from, to, states, sums);
-      default: return backward_group<K, Dense, 4, most>(run, layout, unit, size / 4, from, to, states, sums);
+      case 1:
+        return backward_group<K, Dense, 1, 1>(run, layout, unit, 1, from, to, states, sums);
+      case 2:
+        return backward_group<K, Dense, 2, 2>(run, layout, unit, 1, from, to, states, sums);
+      case 3:
+        return backward_group<K, Dense, 3, 3>(run, layout, unit, 1, from, to, states, sums);
+      case 4:
+        return backward_group<K, Dense, 4, 4>(run, layout, unit, 1, from, to, states, sums);
+      default:
+        return backward_group<K, Dense, 4, most>(run, layout, unit, size / 4, from, to, states, sums);
     }
   };
   sweep<true>(K::kind, K::parts * width * static_cast<int64_t>(sizeof(T)), layout, steps, group);
 }
 
-// Calls body(kind, dense) with the two choices as types. Planar numbers whose factor varies in time are folded complex ones,
-// which are float64.
+// Calls body(kind, dense) with the two choices as types. Planar numbers whose factor varies in time are folded complex
+// ones, which are float64.
 template <typename T, typename Body>
 inline void choose(Kind kind, bool dense, Body &&body) {
   if (kind == Kind::real) return dense ? body(Real{}, std::true_type{}) : body(Real{}, std::false_type{});

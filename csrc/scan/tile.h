@@ -36,8 +36,8 @@ struct Layout {
   Layout shifted() const { return {0, full, step, tail < 0 ? -1 : tail - begin, im}; }
 };
 
-// How the units are cut into groups: large ones of whole blocks of 4 adjacent units, or small ones of at most 4 units. Only
-// a small group holds an overlapping unit, and then not alone.
+// How the units are cut into groups: large ones of whole blocks of 4 adjacent units, or small ones of at most 4 units.
+// Only a small group holds an overlapping unit, and then not alone.
 struct Groups {
   int64_t items, unit, count;  // of `unit` units each, shared by `count` groups
 
@@ -59,8 +59,8 @@ struct Forward {
   bool streams;         // h is written past the caches
 };
 
-// Runs `steps` steps from the states, kept unit by unit in whole vectors whatever the arrays' order is. `dense`: a varies
-// in time.
+// Runs `steps` steps from the states, kept unit by unit in whole vectors whatever the arrays' order is. `dense`: a
+// varies in time.
 template <typename T>
 void forward(Kind kind, bool dense, const Forward<T> &run, const Layout &layout, int64_t steps, double *states);
 

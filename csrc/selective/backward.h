@@ -9,26 +9,26 @@
 
 namespace holdfast::selective {
 
-// Gradients, each dense and null where it is not wanted; those of b and c are (parts, rows, steps, groups, states), of a
-// and of what is like it a summand for each row, (rows, states, channels) and (rows, channels).
+// Gradients, each dense and null where it is not wanted; those of b and c are (parts, rows, steps, groups, states), of
+// a and of what is like it a summand for each row, (rows, states, channels) and (rows, channels).
 template <typename T>
 struct Gradients {
   T *u, *dt, *a, *b, *c, *d, *z, *bias, *h0;
 };
 
-// What a tile gathers for one vector of channels: (kTile, lanes) each.
+// What a tile gathers for one vector of channels: (kTileSteps, lanes) each.
 template <typename T>
 struct Adjoint {
-  const T *out;       // gradient of y before the gate
-  T *drive, *decay;   // of step size times input, and of the step size through the decay, in units of log 2
-  T *sum_b, *sum_c;   // (kTile, states): of b and c
+  const T *out;      // gradient of y before the gate
+  T *drive, *decay;  // of step size times input, and of the step size through the decay, in units of log 2
+  T *sum_b, *sum_c;  // (kTileSteps, states): of b and c
   int64_t states;
 };
 
 // Carries the gradient `g` of `Width` states back through a tile, and adds to `of_rate`, the gradient of their rates.
 template <int Width, typename T>
-HOLDFAST_APART void retreat(const Tile<T> &tile, const Adjoint<T> &adjoint, int64_t state, const T *a, const T *kept,
-                            const T *factors, T *g, T *of_rate) {
+HOLDFAST_APART void step_back(const Tile<T> &tile, const Adjoint<T> &adjoint, int64_t state, const T *a, const T *kept,
+                              const T *factors, T *g, T *of_rate) {
   Vector<T> now[Width], rate[Width], sum[Width];
   for (int w = 0; w < Width; ++w) {
     now[w] = load(g + w * lanes<T>);
@@ -68,46 +68,48 @@ HOLDFAST_APART void retreat(const Tile<T> &tile, const Adjoint<T> &adjoint, int6
 
 // The memory of one thread.
 template <typename T>
-struct Desk {
+struct Workspace {
   T *delta, *drive, *y, *out, *of_drive, *of_decay, *kept, *factors, *h, *sum_b, *sum_c, *vectors;
 
   static int64_t size(const Problem<T> &p) {
-    const int64_t tile = kTile * lanes<T>;
-    return 6 * tile + (2 * tile + lanes<T>) * kTogether + p.states * lanes<T> + 2 * kTile * p.states + p.vectors() * each(p);
+    const int64_t tile = kTileSteps * lanes<T>;
+    return 6 * tile + (2 * tile + lanes<T>)*kSideStates + p.states * lanes<T> + 2 * kTileSteps * p.states +
+           p.vectors() * each(p);
   }
   // For each vector: gradient of the states, gradient of the rates, rates; gradients of bias and direct path.
   static int64_t each(const Problem<T> &p) { return (3 * p.states + 2) * lanes<T>; }
 
-  Desk(const Problem<T> &p, T *memory) {
-    const int64_t tile = kTile * lanes<T>;
+  Workspace(const Problem<T> &p, T *memory) {
+    const int64_t tile = kTileSteps * lanes<T>;
     for (T **part : {&delta, &drive, &y, &out, &of_drive, &of_decay}) *part = memory, memory += tile;
-    kept = memory, memory += (tile + lanes<T>) * kTogether;
-    factors = memory, memory += tile * kTogether;
+    kept = memory, memory += (tile + lanes<T>)*kSideStates;
+    factors = memory, memory += tile * kSideStates;
     h = memory, memory += p.states * lanes<T>;
-    sum_b = memory, memory += kTile * p.states;
-    sum_c = memory, memory += kTile * p.states;
+    sum_b = memory, memory += kTileSteps * p.states;
+    sum_c = memory, memory += kTileSteps * p.states;
     vectors = memory;
   }
 };
 
 template <int Width, typename T>
-inline void pass(const Tile<T> &tile, const Adjoint<T> &adjoint, const Desk<T> &desk, int64_t n, bool gated, T *g,
-                 T *of_rate, const T *a) {
+inline void pass(const Tile<T> &tile, const Adjoint<T> &adjoint, const Workspace<T> &workspace, int64_t n, bool gated,
+                 T *g, T *of_rate, const T *a) {
   const int64_t at = n * lanes<T>;
-  advance<Width>(tile, n, a + at, desk.h + at, gated, desk.kept, desk.factors);
-  retreat<Width>(tile, adjoint, n, a + at, desk.kept, desk.factors, g + at, of_rate + at);
+  advance<Width>(tile, n, a + at, workspace.h + at, gated, workspace.kept, workspace.factors);
+  step_back<Width>(tile, adjoint, n, a + at, workspace.kept, workspace.factors, g + at, of_rate + at);
 }
 
 // One tile of one vector of channels.
 template <typename T>
-HOLDFAST_APART void backward_tile(const Channels<T> &channels, int64_t row, int64_t first, int64_t steps, const T *saved,
-                    const T *grad_y, const Gradients<T> &grads, const Desk<T> &desk, T *own) {
+HOLDFAST_APART void backward_tile(const Channels<T> &channels, int64_t row, int64_t first, int64_t steps,
+                                  const T *checkpoints, const T *grad_y, const Gradients<T> &grads,
+                                  const Workspace<T> &workspace, T *own) {
   const Problem<T> &problem = channels.problem;
   const Place place = channels.place;
   const int64_t block = problem.states * lanes<T>;
   T *const g = own, *const of_rate = own + block, *const a = own + 2 * block, *const of_bias = own + 3 * block;
   T *const of_skip = of_bias + lanes<T>;
-  const Tile<T> tile = channels.tile(first, steps, desk.delta, desk.drive, desk.y);
+  const Tile<T> tile = channels.tile(first, steps, workspace.delta, workspace.drive, workspace.y);
   const Steps<const T> from = problem.row(problem.dense(grad_y), row);
   for (int64_t s = 0; s < steps; ++s) {
     Vector<T> out = channels.get_at(from, first + s);
@@ -115,39 +117,40 @@ HOLDFAST_APART void backward_tile(const Channels<T> &channels, int64_t row, int6
       const Vector<T> z = channels.get_at(channels.z, first + s);
       out *= z * sigmoid<T>(z);
     }
-    store(desk.out + s * lanes<T>, out);
-    store(desk.of_drive + s * lanes<T>, Vector<T>{});
-    store(desk.of_decay + s * lanes<T>, Vector<T>{});
+    store(workspace.out + s * lanes<T>, out);
+    store(workspace.of_drive + s * lanes<T>, Vector<T>{});
+    store(workspace.of_decay + s * lanes<T>, Vector<T>{});
   }
-  const int64_t tiles = row * problem.tiles() + first / kTile;
-  gather(problem, place, saved + tiles * problem.states * problem.channels, desk.h);
-  const Adjoint<T> adjoint{desk.out, desk.of_drive, desk.of_decay, desk.sum_b, desk.sum_c, problem.states};
+  const int64_t tiles = row * problem.tiles() + first / kTileSteps;
+  gather(problem, place, checkpoints + tiles * problem.states * problem.channels, workspace.h);
+  const Adjoint<T> adjoint{workspace.out,   workspace.of_drive, workspace.of_decay,
+                           workspace.sum_b, workspace.sum_c,    problem.states};
   const bool gated = static_cast<bool>(channels.z);
   int64_t n = 0;
-  for (; n + kTogether <= problem.states; n += kTogether)
-    pass<kTogether>(tile, adjoint, desk, n, gated, g, of_rate, a);
-  for (; n < problem.states; ++n) pass<1>(tile, adjoint, desk, n, gated, g, of_rate, a);
+  for (; n + kSideStates <= problem.states; n += kSideStates)
+    pass<kSideStates>(tile, adjoint, workspace, n, gated, g, of_rate, a);
+  for (; n < problem.states; ++n) pass<1>(tile, adjoint, workspace, n, gated, g, of_rate, a);
 
   const auto write = [&](T *to, int64_t s, Vector<T> value) {
     if (to) put(problem.row(problem.dense(to), row).at(first + s) + place.channel, value, place.count);
   };
   Vector<T> bias{}, skip{};
   for (int64_t s = 0; s < steps; ++s) {
-    const Vector<T> u = channels.get_at(channels.u, first + s), out = load(desk.out + s * lanes<T>);
-    const Vector<T> of_drive = load(desk.of_drive + s * lanes<T>);
-    Vector<T> of_dt = load(desk.of_decay + s * lanes<T>) * T(0.69314718055994530942) + of_drive * u;
-    if (problem.flags & kSoftplus) {
+    const Vector<T> u = channels.get_at(channels.u, first + s), out = load(workspace.out + s * lanes<T>);
+    const Vector<T> of_drive = load(workspace.of_drive + s * lanes<T>);
+    Vector<T> of_dt = load(workspace.of_decay + s * lanes<T>) * T(0.69314718055994530942) + of_drive * u;
+    if (problem.softplus) {
       const Vector<T> raw = channels.before_softplus(first + s);
       of_dt = raw > T(20) ? of_dt : of_dt * sigmoid<T>(raw);
     }
-    write(grads.u, s, out * channels.skip + of_drive * load(desk.delta + s * lanes<T>));
+    write(grads.u, s, out * channels.skip + of_drive * load(workspace.delta + s * lanes<T>));
     write(grads.dt, s, of_dt);
     bias += of_dt;
     skip += out * u;
     if (gated) {
       const Vector<T> z = channels.get_at(channels.z, first + s), share = sigmoid<T>(z);
       const Vector<T> slope = share * (T(1) + z * (T(1) - share));
-      write(grads.z, s, channels.get_at(from, first + s) * load(desk.y + s * lanes<T>) * slope);
+      write(grads.z, s, channels.get_at(from, first + s) * load(workspace.y + s * lanes<T>) * slope);
     }
   }
   store(of_bias, load(of_bias) + bias);
@@ -157,7 +160,7 @@ HOLDFAST_APART void backward_tile(const Channels<T> &channels, int64_t row, int6
 // Writes the sums of one tile and group, and clears them.
 template <typename T>
 inline void flush(const Problem<T> &problem, int64_t row, int64_t part, int64_t group, int64_t first, int64_t steps,
-                          T *sums, T *to) {
+                  T *sums, T *to) {
   const int64_t width = problem.groups * problem.states;
   const Sequence<T> all{to + part * problem.rows * problem.steps * width, problem.steps * width, width};
   const Steps<T> own = problem.row(all, row);
@@ -168,37 +171,35 @@ inline void flush(const Problem<T> &problem, int64_t row, int64_t part, int64_t 
     }
 }
 
-// Gradients of b and c have to be zero before; gives 0 where there was no memory.
 template <typename T>
-int run_backward(const Problem<T> &problem, const T *saved, const T *grad_y, const T *grad_last,
-                 const Gradients<T> &grads) {
-  const int64_t own = Desk<T>::size(problem), each = Desk<T>::each(problem), block = problem.states * lanes<T>;
-  const auto memory = room<T>(own * problem.threads);
-  if (!memory) return 0;
+void run_backward(const Problem<T> &problem, T *memory, const T *checkpoints, const T *grad_y, const T *grad_last,
+                  const Gradients<T> &grads) {
+  const int64_t own = Workspace<T>::size(problem), each = Workspace<T>::each(problem),
+                block = problem.states * lanes<T>;
   problem.each([&](int rank, int64_t row, int64_t part, Range vectors) {
-    const Desk<T> desk(problem, memory.get() + rank * own);
+    const Workspace<T> workspace(problem, memory + rank * own);
     const int64_t length = problem.length(row), size = problem.states * problem.channels;
-    for (int64_t i = 0; i < 2 * kTile * problem.states; ++i) desk.sum_b[i] = 0;
+    for (int64_t i = 0; i < 2 * kTileSteps * problem.states; ++i) workspace.sum_b[i] = 0;
     for (int64_t v = vectors.begin; v < vectors.end; ++v) {
-      T *const mine = desk.vectors + v * each;
+      T *const mine = workspace.vectors + v * each;
       for (int64_t i = 0; i < each; ++i) mine[i] = 0;
       const Channels<T> channels(problem, row, v);
       gather(problem, channels.place, row_of(problem, grad_last, row), mine);
       channels.rates(mine + 2 * block);
     }
-    for (int64_t first = (length - 1) / kTile * kTile; first >= 0 && length > 0; first -= kTile) {
-      const int64_t steps = length - first < kTile ? length - first : kTile;
+    for (int64_t first = (length - 1) / kTileSteps * kTileSteps; first >= 0 && length > 0; first -= kTileSteps) {
+      const int64_t steps = length - first < kTileSteps ? length - first : kTileSteps;
       for (int64_t v = vectors.begin; v < vectors.end; ++v) {
         const Channels<T> channels(problem, row, v);
-        backward_tile(channels, row, first, steps, saved, grad_y, grads, desk, desk.vectors + v * each);
+        backward_tile(channels, row, first, steps, checkpoints, grad_y, grads, workspace, workspace.vectors + v * each);
         const int64_t group = channels.place.group;
         if (v + 1 < vectors.end && problem.place(v + 1).group == group) continue;
-        flush(problem, row, part, group, first, steps, desk.sum_b, grads.b);
-        flush(problem, row, part, group, first, steps, desk.sum_c, grads.c);
+        flush(problem, row, part, group, first, steps, workspace.sum_b, grads.b);
+        flush(problem, row, part, group, first, steps, workspace.sum_c, grads.c);
       }
     }
     for (int64_t v = vectors.begin; v < vectors.end; ++v) {
-      const T *const mine = desk.vectors + v * each;
+      const T *const mine = workspace.vectors + v * each;
       const Place place = problem.place(v);
       if (grads.h0) scatter(problem, place, mine, grads.h0 + row * size);
       scatter(problem, place, mine + block, grads.a + row * size);
@@ -207,7 +208,6 @@ int run_backward(const Problem<T> &problem, const T *saved, const T *grad_y, con
       if (grads.d) put(grads.d + at, load(mine + 3 * block + lanes<T>), place.count);
     }
   });
-  return 1;
 }
 
 }  // namespace holdfast::selective

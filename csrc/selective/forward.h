@@ -1,12 +1,11 @@
 // The selective scan forward: a tile of steps for one vector of channels after another.
 #pragma once
 
-#include "selective/exponential.h"
 #include "selective/problem.h"
 
 namespace holdfast::selective {
 
-// One tile of one vector of channels, in the order of the run. The arrays are (kTile, lanes).
+// One tile of one vector of channels, in the order of the run. The arrays are (kTileSteps, lanes).
 template <typename T>
 struct Tile {
   int64_t steps;
@@ -17,8 +16,8 @@ struct Tile {
   bool cut(int64_t s) const { return resets && *resets.at(s); }
 };
 
-// Steps `Width` states through a tile. `kept` (kTile + 1, Width, lanes) takes the states before the first step and after
-// each, `factors` (kTile, Width, lanes) the decays; both may be null. y is added to where `output`.
+// Steps `Width` states through a tile. `kept` (kTileSteps + 1, Width, lanes) takes the states before the first step and
+// after each, `factors` (kTileSteps, Width, lanes) the decays; both may be null. y is added to where `output`.
 template <int Width, typename T>
 HOLDFAST_APART void advance(const Tile<T> &tile, int64_t state, const T *a, T *h, bool output, T *kept, T *factors) {
   Vector<T> now[Width], rate[Width];
@@ -70,7 +69,7 @@ struct Channels {
   Tile<T> tile(int64_t first, int64_t steps, T *delta, T *drive, T *y) const {
     for (int64_t s = 0; s < steps; ++s) {
       const Vector<T> x = get_at(u, first + s), raw = before_softplus(first + s);
-      const Vector<T> size = problem.flags & kSoftplus ? softplus<T>(raw) : raw;
+      const Vector<T> size = problem.softplus ? softplus<T>(raw) : raw;
       store(delta + s * lanes<T>, size);
       store(drive + s * lanes<T>, size * x);
       store(y + s * lanes<T>, skip * x);
@@ -104,34 +103,37 @@ inline const T *row_of(const Problem<T> &problem, const T *states, int64_t row) 
   return states ? states + row * problem.states * problem.channels : nullptr;
 }
 
-// `saved` (rows, tiles, states, channels) takes the states before each tile, or is null. Gives 0 where there was no memory.
+// Numbers of workspace of one thread: states and rates of every vector, and a tile of three arrays.
 template <typename T>
-int run_forward(const Problem<T> &problem, T *y, T *last, T *saved) {
-  const int64_t block = problem.states * lanes<T>, own = (2 * block) * problem.vectors() + 3 * kTile * lanes<T>;
-  const auto memory = room<T>(own * problem.threads);
-  if (!memory) return 0;
+int64_t forward_numbers(const Problem<T> &problem) {
+  return 2 * problem.states * lanes<T> * problem.vectors() + 3 * kTileSteps * lanes<T>;
+}
+
+template <typename T>
+void run_forward(const Problem<T> &problem, T *memory, T *y, T *last, T *checkpoints) {
+  const int64_t block = problem.states * lanes<T>, own = forward_numbers(problem);
   problem.each([&](int rank, int64_t row, int64_t, Range vectors) {
-    T *const delta = memory.get() + rank * own, *const drive = delta + kTile * lanes<T>;
-    T *const out = drive + kTile * lanes<T>, *const states = out + kTile * lanes<T>;
+    T *const delta = memory + rank * own, *const drive = delta + kTileSteps * lanes<T>;
+    T *const out = drive + kTileSteps * lanes<T>, *const states = out + kTileSteps * lanes<T>;
     const int64_t length = problem.length(row), size = problem.states * problem.channels;
     for (int64_t v = vectors.begin; v < vectors.end; ++v) {
       const Channels<T> channels(problem, row, v);
       gather(problem, channels.place, row_of(problem, problem.h0, row), states + 2 * v * block);
       channels.rates(states + (2 * v + 1) * block);
     }
-    for (int64_t first = 0; first < length; first += kTile)
+    for (int64_t first = 0; first < length; first += kTileSteps)
       for (int64_t v = vectors.begin; v < vectors.end; ++v) {
         const Channels<T> channels(problem, row, v);
-        const int64_t steps = length - first < kTile ? length - first : kTile;
+        const int64_t steps = length - first < kTileSteps ? length - first : kTileSteps;
         const Tile<T> tile = channels.tile(first, steps, delta, drive, out);
         T *const h = states + 2 * v * block, *const a = h + block;
-        if (saved) scatter(problem, channels.place, h, saved + (row * problem.tiles() + first / kTile) * size);
+        if (checkpoints)
+          scatter(problem, channels.place, h, checkpoints + (row * problem.tiles() + first / kTileSteps) * size);
         int64_t n = 0;
         T *const nothing = nullptr;
-        for (; n + kTogether <= problem.states; n += kTogether)
-          advance<kTogether>(tile, n, a + n * lanes<T>, h + n * lanes<T>, true, nothing, nothing);
-        for (; n < problem.states; ++n)
-          advance<1>(tile, n, a + n * lanes<T>, h + n * lanes<T>, true, nothing, nothing);
+        for (; n + kSideStates <= problem.states; n += kSideStates)
+          advance<kSideStates>(tile, n, a + n * lanes<T>, h + n * lanes<T>, true, nothing, nothing);
+        for (; n < problem.states; ++n) advance<1>(tile, n, a + n * lanes<T>, h + n * lanes<T>, true, nothing, nothing);
         const Steps<T> to = problem.row(problem.dense(y), row);
         for (int64_t s = 0; s < steps; ++s) {
           Vector<T> value = load(out + s * lanes<T>);
@@ -145,7 +147,6 @@ int run_forward(const Problem<T> &problem, T *y, T *last, T *saved) {
     for (int64_t v = vectors.begin; v < vectors.end; ++v)
       scatter(problem, problem.place(v), states + 2 * v * block, last + row * size);
   });
-  return 1;
 }
 
 }  // namespace holdfast::selective

@@ -1,40 +1,55 @@
-// The C ABI of kernels.selective. Both functions give 0 where there was no memory.
-#include "common/export.h"
+// The C ABI of kernels.selective: the selective scan and its adjoint.
 #include "selective/backward.h"
+
+namespace holdfast::selective {
 
 namespace {
 
-using namespace holdfast::selective;
-
-// sizes: rows, steps, channels, groups, states, parts of a row
-// strides: of rows and of steps, in numbers, for u, dt, b, c, z and resets
-// inputs: u, dt, a, b, c, d, z, bias, h0; from d on each may be null. a and h0 are (..., states, channels)
 template <typename T>
-Problem<T> problem_of(const int64_t *sizes, const int64_t *strides, int flags, const int64_t *lengths,
-                      const unsigned char *resets, const T *const *in, int threads) {
-  const auto sequence = [&](const auto *data, int i) {
-    return Sequence<std::remove_reference_t<decltype(*data)>>{data, strides[2 * i], strides[2 * i + 1]};
+Problem<T> problem_of(const Call &call) {
+  const auto sequence = [](const void *data, int64_t row, int64_t step) {
+    return Sequence<const T>{static_cast<const T *>(data), row, step};
   };
-  return {sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], sizes[5], flags, threads, lengths, sequence(resets, 5),
-          sequence(in[0], 0), sequence(in[1], 1), sequence(in[3], 2), sequence(in[4], 3), sequence(in[6], 4),
-          in[2], in[5], in[7], in[8]};
+  Problem<T> p{};
+  p.rows = call.rows, p.steps = call.steps, p.channels = call.channels;
+  p.groups = call.groups, p.states = call.states, p.parts = call.parts;
+  p.softplus = call.softplus != 0, p.reverse = call.reverse != 0, p.threads = std::max(call.threads, 1);
+  p.lengths = call.lengths, p.resets = {call.resets, call.resets_row, call.resets_step};
+  p.u = sequence(call.u, call.u_row, call.u_step), p.dt = sequence(call.dt, call.dt_row, call.dt_step);
+  p.b = sequence(call.B, call.B_row, call.B_step), p.c = sequence(call.C, call.C_row, call.C_step);
+  p.z = sequence(call.z, call.z_row, call.z_step);
+  p.a = static_cast<const T *>(call.A), p.d = static_cast<const T *>(call.D);
+  p.bias = static_cast<const T *>(call.dt_bias), p.h0 = static_cast<const T *>(call.h0);
+  return p;
+}
+
+template <typename T>
+int64_t forward(const Call &call) {
+  const Problem<T> p = problem_of<T>(call);
+  const auto take = [&](Arena &arena) { return arena.take<T>(p.threads * forward_numbers(p)); };
+  return with_workspace(call, take, [&](T *memory) {
+    run_forward<T>(p, memory, static_cast<T *>(call.y), static_cast<T *>(call.last),
+                   static_cast<T *>(call.checkpoints));
+  });
+}
+
+template <typename T>
+int64_t backward(const Call &call) {
+  const Problem<T> p = problem_of<T>(call);
+  const auto take = [&](Arena &arena) { return arena.take<T>(p.threads * Workspace<T>::size(p)); };
+  const auto of = [](void *data) { return static_cast<T *>(data); };
+  const Gradients<T> grads{of(call.grad_u), of(call.grad_dt), of(call.grad_A),       of(call.grad_B), of(call.grad_C),
+                           of(call.grad_D), of(call.grad_z),  of(call.grad_dt_bias), of(call.grad_h0)};
+  return with_workspace(call, take, [&](T *memory) {
+    run_backward<T>(p, memory, of(call.checkpoints), static_cast<const T *>(call.grad_y),
+                    static_cast<const T *>(call.grad_last), grads);
+  });
 }
 
 }  // namespace
 
-#define HOLDFAST_SELECTIVE(SUFFIX, T)                                                                                \
-  HOLDFAST_EXPORT int holdfast_selective_forward_##SUFFIX(                                                           \
-      const int64_t *sizes, const int64_t *strides, int flags, const int64_t *lengths, const unsigned char *resets,  \
-      const T *const *inputs, T *y, T *last, T *saved, int threads) {                                                \
-    return run_forward<T>(problem_of<T>(sizes, strides, flags, lengths, resets, inputs, threads), y, last, saved);   \
-  }                                                                                                                  \
-  HOLDFAST_EXPORT int holdfast_selective_backward_##SUFFIX(                                                          \
-      const int64_t *sizes, const int64_t *strides, int flags, const int64_t *lengths, const unsigned char *resets,  \
-      const T *const *inputs, const T *saved, const T *grad_y, const T *grad_last, T *const *g, int threads) {       \
-    const Gradients<T> grads{g[0], g[1], g[2], g[3], g[4], g[5], g[6], g[7], g[8]};                                  \
-    return run_backward<T>(problem_of<T>(sizes, strides, flags, lengths, resets, inputs, threads), saved, grad_y,    \
-                           grad_last, grads);                                                                        \
-  }
+HOLDFAST_EXPORT int64_t holdfast_selective_tile_steps() { return kTileSteps; }
+HOLDFAST_KERNEL(selective_forward, forward)
+HOLDFAST_KERNEL(selective_backward, backward)
 
-HOLDFAST_SELECTIVE(f32, float)
-HOLDFAST_SELECTIVE(f64, double)
+}  // namespace holdfast::selective

@@ -1,5 +1,5 @@
-// Sums over the lanes of several vectors at once: halves are added crosswise, so that no vector is taken apart by itself.
-// Kept as whole vectors over a tile they would fill the first cache twice.
+// Sums over the lanes of several vectors at once: halves are added crosswise, so that no vector is taken apart by
+// itself. Kept as whole vectors over a tile they would fill the first cache twice.
 #pragma once
 
 #include "common/vector.h"
@@ -18,7 +18,8 @@ typedef float HalfFloats __attribute__((vector_size(16)));
 typedef double Doubles __attribute__((vector_size(32)));
 
 inline Floats crossed(Floats x, Floats y) {
-  return __builtin_shufflevector(x, y, 0, 8, 1, 9, 4, 12, 5, 13) + __builtin_shufflevector(x, y, 2, 10, 3, 11, 6, 14, 7, 15);
+  return __builtin_shufflevector(x, y, 0, 8, 1, 9, 4, 12, 5, 13) +
+         __builtin_shufflevector(x, y, 2, 10, 3, 11, 6, 14, 7, 15);
 }
 inline Doubles crossed(Doubles x, Doubles y) {
   return __builtin_shufflevector(x, y, 0, 4, 2, 6) + __builtin_shufflevector(x, y, 1, 5, 3, 7);
@@ -26,7 +27,8 @@ inline Doubles crossed(Doubles x, Doubles y) {
 
 #if defined(__AVX512F__)
 inline Floats narrow(Vector<float> v) {
-  return __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) + __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+  return __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
+         __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
 }
 inline Doubles narrow(Vector<double> v) {
   return __builtin_shufflevector(v, v, 0, 1, 2, 3) + __builtin_shufflevector(v, v, 4, 5, 6, 7);

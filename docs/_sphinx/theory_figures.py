@@ -28,7 +28,7 @@ def memory() -> Figure:
     layers = {"one mode: e^(-t/20)": single, "built: (1 + t)^-1.5": power, "sum of all inputs": lambda x: x.cumsum(1)}
     figure, axes = plt.subplots(1, 2, figsize=(8, 3.2), layout="constrained", sharey=True)
     for name, layer in layers.items():
-        curve = holdfast.memory_function(layer, input_size=1, horizon=300, dtype=torch.float32)
+        curve = holdfast.memory_function(layer, input_size=1, horizon=300, run=holdfast.memory.Run(dtype=torch.float32))
         for ax, shift in zip(axes, (0, 1), strict=True):
             ax.plot(curve.time + shift, curve.values / curve.values[0], label=name)
     axes[0].set(

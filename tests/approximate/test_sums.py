@@ -204,3 +204,18 @@ def test_forged_metadata_of_a_layer_is_damage(tmp_path, forged):
     save_file(tensors, path, metadata=described)
     with pytest.raises(DamagedResultError, match="does not describe the layer"):
         load_layer(path)
+
+
+@pytest.mark.parametrize("law", [laws.Finite(10.0), laws.Finite(10.0, 1.0), laws.Finite(200.0), laws.Finite(0.02)])
+@pytest.mark.parametrize("horizon", [1.0, 1e4, math.inf])
+def test_the_sup_error_of_a_law_that_ends_is_seen_at_its_end(law, horizon):
+    random = np.random.default_rng(0)
+    horizon = horizon if horizon > 1 else 1.5 * law.support
+    ends = np.array([np.nextafter(law.support, 0.0), law.support])
+    grid = np.concatenate([np.linspace(0, 3 * law.support, 200_001), ends])
+    for _ in range(4):
+        s = ExponentialSum(rates=random.uniform(0.01, 1, 3) / law.support, coefficients=random.normal(size=3))
+        worst = np.abs(law(grid) - s(grid)).max()
+        # a smooth maximum between two nodes: their distance squared
+        assert s.measure(law, horizon=horizon).sup_error >= worst * (1 - 1e-5)
+        assert s.measure(law, horizon=horizon).sup_error >= np.abs(law(ends) - s(ends)).max() * (1 - 1e-14)

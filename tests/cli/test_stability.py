@@ -116,7 +116,7 @@ LONG = ("--target", "power:1.5", "--radii", "1e-4:1:25", "--length", "3000", "--
 
 
 def test_a_family_of_direct_weights_is_unstable_and_ends_with_1(models):
-    done = holdfast(f"{models}:direct", "--widths", "8,12,16,24", *LONG, "--search", "exact")
+    done = holdfast(f"{models}:direct", "--widths", "8,12,16,24", *LONG, "--search", "modes")
     assert done.exit_code == 1, done.output
     assert "UNSTABLE: the radii shrink as models widen" in done.stdout
     assert "E, m = 24" in done.stdout
@@ -124,7 +124,7 @@ def test_a_family_of_direct_weights_is_unstable_and_ends_with_1(models):
 
 @pytest.mark.slow
 def test_the_same_family_of_stable_weights_is_stable(models):
-    done = holdfast(f"{models}:best", "--widths", "8,12,16,24", *LONG, "--search", "exact", "--json")
+    done = holdfast(f"{models}:best", "--widths", "8,12,16,24", *LONG, "--search", "modes", "--json")
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["verdict"]["verdict"] == "stable"
 

@@ -9,7 +9,7 @@ import torch
 
 from holdfast.errors import ArgumentError, BackendError, DtypeError, HoldfastError, ShapeError, UnknownNameError
 from holdfast.kernels import library
-from holdfast.kernels.rnn import ACTIVATIONS, choose, native, rnn, rnn_reference
+from holdfast.kernels.rnn import ACTIVATIONS, choose, rnn, rnn_reference
 
 AVAILABLE = library.status().available
 needs_native = pytest.mark.skipif(not AVAILABLE, reason="the native library is not built")
@@ -290,7 +290,7 @@ def test_every_entry_of_the_outputs_is_written(monkeypatch, dt):
     empty, new_empty = torch.empty, torch.Tensor.new_empty
     monkeypatch.setattr(torch.Tensor, "new_empty", lambda *a, **k: new_empty(*a, **k).fill_(float("nan")))
     # all bits set is a NaN too: the workspace
-    monkeypatch.setattr(native.torch, "empty", lambda *a, **k: empty(*a, **k).fill_(255))
+    monkeypatch.setattr(torch, "empty", lambda *a, **k: empty(*a, **k).fill_(255))
     poisoned = outputs_and_gradients(rnn, tensors, **options)
     for c, p in zip(clean, poisoned, strict=True):
         assert torch.equal(c, p)

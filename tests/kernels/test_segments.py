@@ -264,3 +264,11 @@ def test_resets_run_beside_a_compiled_graph():
         torch.testing.assert_close(compiled(x, marks), 2 * run_scan(x, None, {"resets": marks})[0], rtol=0, atol=0)
         seen.append(len(graphs))
     assert seen[0] == seen[-1]
+
+
+def test_a_scan_of_no_steps_takes_resets():
+    b = torch.randn(0, 3)
+    for a in (torch.rand(3), torch.rand(0, 3)):
+        h, last = scan(a, b, torch.ones(3), resets=torch.zeros(0, dtype=torch.bool))
+        assert h.shape == (0, 3)
+        torch.testing.assert_close(last, torch.ones(3))

@@ -8,7 +8,7 @@ import torch
 from holdfast import nn
 from holdfast.errors import ArgumentError, ShapeError
 from holdfast.kernels.s4d.reference import s4d_reference
-from holdfast.memory import closed_form, memory_function
+from holdfast.memory import InputSearch, Probe, closed_form, memory_function
 
 STEPS = range(40)
 
@@ -162,7 +162,7 @@ def test_layers_measure_what_their_closed_form_says(name, probe):
     torch.manual_seed(0)
     layer = LAYERS[name]()
     kernel = closed_form.of_layer(layer, 120)
-    curve = memory_function(layer, input_size=2, horizon=120, probe=probe, double=True, dt=kernel.dt)
+    curve = memory_function(layer, input_size=2, horizon=120, probe=Probe(probe, dt=kernel.dt), double=True)
     assert curve.status == "ok"
     np.testing.assert_array_equal(curve.time, kernel.time.numpy())
     # the reversed probe leaves rho(t + burn-in), which settling bounds by 1e-9 of the output; over dt = 0.1
@@ -219,3 +219,44 @@ def test_mistakes_are_named(user_mistakes):
         closed_form.two_layer(lam, lam, torch.ones(1, 1), torch.ones(2, 2), torch.ones(1, 1), [1.0])
     with pytest.raises(ArgumentError, match="12 inputs"):
         closed_form.diagonal(lam, torch.ones(1, 13), one, [1.0]).memory(2.0)
+
+
+@pytest.mark.parametrize("probe", ["heaviside", "impulse", "reversed"])
+@pytest.mark.parametrize("inputs", [1, 2, 6, 7, 12, 40, 64, 65, 100])
+def test_the_sup_of_a_linear_layer_is_exact_for_any_number_of_inputs(inputs, probe):
+    torch.manual_seed(inputs)
+    layer = nn.LRU(inputs, 16, out_features=1)
+    with torch.no_grad():
+        layer.D.zero_()
+    curve = memory_function(layer, input_size=inputs, horizon=60, probe=probe, double=True)
+    exact = closed_form.of_layer(layer, 60).memory().numpy()
+    # float64 against a closed form in float64: 100 responses of 1e-16 each, and what a burn-in leaves (1e-9)
+    np.testing.assert_allclose(curve.values, exact, rtol=0, atol=1e-8 * exact.max())
+    assert curve.bound == "exact" and "exact sup" in curve.summary()
+    # the x of each time reaches its value
+    reached = np.abs(closed_form.of_layer(layer, 60).rho.numpy()[:, 0] * np.sign(curve.maximiser)).sum(-1)
+    np.testing.assert_allclose(reached, exact, rtol=1e-12)
+
+
+@pytest.mark.parametrize("normalization", ["x", "x+1"])
+def test_the_sup_of_several_outputs_is_exact_in_the_norm_inf_and_a_bound_in_others(normalization):
+    torch.manual_seed(0)
+    layer = nn.LRU(10, 8, out_features=3)
+    kernel = closed_form.of_layer(layer, 40)
+    options = {"input_size": 10, "horizon": 40, "double": True}
+    largest = memory_function(layer, probe=Probe(normalization=normalization), **options)
+    share = 10 / 11 if normalization == "x+1" else 1.0
+    np.testing.assert_allclose(largest.values, share * kernel.memory().numpy(), rtol=0, atol=1e-8)
+    euclidean = memory_function(layer, probe=Probe(norm=2.0, normalization=normalization), **options)
+    assert (largest.bound, euclidean.bound) == ("exact", "lower bound")
+    assert (euclidean.values <= share * kernel.memory(2.0).numpy() + 1e-8).all()
+    every = memory_function(layer, probe=Probe(norm=2.0), search=InputSearch(budget=1024), **options)
+    assert every.bound == "exact"
+    np.testing.assert_allclose(every.values, kernel.memory(2.0).numpy(), rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("inputs", [1, 2, 10, 70])
+@pytest.mark.parametrize("bend", [torch.tanh, torch.relu, lambda x: x.amax(-1, keepdim=True) ** 2])
+def test_a_model_that_is_not_linear_gets_a_lower_bound(inputs, bend):
+    curve = memory_function(bend, input_size=inputs, horizon=3)
+    assert curve.bound == "lower bound" and "lower bound" in curve.summary()

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from holdfast.errors import ArgumentError
-from holdfast.memory import ModelError, huggingface, memory_function, repeated_input_memory
+from holdfast.memory import InputSearch, ModelError, Probe, huggingface, memory_function, repeated_input_memory
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when transformers is imported
 transformers = pytest.importorskip("transformers")
@@ -47,7 +47,9 @@ def test_causal_models_are_measured_through_their_embeddings(folder, name):
     assert loaded.random
     adapter = huggingface.FromEmbeddings(loaded.model)
     assert adapter.input_size == 8
-    curve = memory_function(adapter, input_size=8, horizon=60, longest_burn_in=64, budget=8)
+    curve = memory_function(
+        adapter, input_size=8, horizon=60, probe=Probe(max_burn_in=64), search=InputSearch(budget=8)
+    )
     assert np.isfinite(curve.values).all()
     assert curve.values[-1] < curve.jump
     # positions never rest, a recurrence does

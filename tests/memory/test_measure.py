@@ -20,7 +20,16 @@ from torch import nn
 
 from holdfast import nn as holdfast_nn
 from holdfast.errors import ArgumentError, ShapeError, UnknownNameError
-from holdfast.memory import MemoryCurve, ModelError, check_properties, closed_form, memory_function
+from holdfast.memory import (
+    InputSearch,
+    MemoryCurve,
+    ModelError,
+    Probe,
+    Run,
+    check_properties,
+    closed_form,
+    memory_function,
+)
 
 PROBES = ("heaviside", "impulse", "reversed")
 
@@ -43,8 +52,8 @@ def test_every_probe_of_a_linear_model_measures_the_l1_norm_of_rho(probe, inputs
 def test_complex_modes_and_the_paper_form_of_the_reversed_probe_agree_with_rho():
     lam = torch.tensor([0.9 + 0.3j, 0.5 - 0.6j], dtype=torch.complex128)
     model = Linear(lam, torch.ones(2, 1, dtype=torch.complex128), torch.ones(1, 2, dtype=torch.complex128))
-    for options in ({"probe": "heaviside"}, {"probe": "reversed", "reversed_form": "window"}):
-        curve = memory_function(model, horizon=60, dtype=torch.float64, **options)
+    for options in ({"probe": "heaviside"}, {"probe": Probe("reversed", form="window")}):
+        curve = memory_function(model, horizon=60, run=Run(dtype=torch.float64), **options)
         np.testing.assert_allclose(curve.values, exact(model, 60), rtol=0, atol=1e-13)
 
 
@@ -54,7 +63,7 @@ def test_a_continuous_time_model_shows_rho_averaged_over_a_step(probe):
     b, c = torch.tensor([[1.0], [0.5]]).double(), torch.tensor([[1.0, -1.0]]).double()
     held = torch.expm1(rates * dt) / rates
     model = Linear(torch.exp(rates * dt), held.unsqueeze(1) * b, c)
-    curve = memory_function(model, horizon=100, dt=dt, probe=probe)
+    curve = memory_function(model, horizon=100, probe=Probe(probe, dt=dt))
     kernel = closed_form.diagonal(rates, b, c, curve.time, step=dt)
     # differences of outputs of size 1 over dt = 0.1
     np.testing.assert_allclose(curve.values, kernel.memory().numpy(), rtol=0, atol=1e-13)
@@ -62,9 +71,11 @@ def test_a_continuous_time_model_shows_rho_averaged_over_a_step(probe):
 
 def test_norm_over_outputs_and_the_other_normalization():
     model = random_linear(3, 2)
-    curve = memory_function(model, input_size=3, horizon=40, norm=2.0)
+    curve = memory_function(model, input_size=3, horizon=40, probe=Probe(norm=2.0))
     np.testing.assert_allclose(curve.values, exact(model, 40, 2.0), rtol=0, atol=1e-13)
-    shifted = memory_function(model, input_size=3, horizon=40, normalization="x+1", amplitudes=(1.0, 4.0))
+    shifted = memory_function(
+        model, input_size=3, horizon=40, probe=Probe(normalization="x+1"), search=InputSearch(amplitudes=(1.0, 4.0))
+    )
     # a / (a + 1) grows with a, so that the largest amplitude wins
     np.testing.assert_allclose(shifted.values, exact(model, 40) * 4 / 5, rtol=0, atol=1e-13)
 
@@ -105,15 +116,15 @@ def test_gradient_ascent_finds_an_amplitude_that_the_grid_misses():
 
 
 def test_ascent_without_a_gradient_is_noted():
-    curve = memory_function(lambda x: x.detach() * 2, horizon=3, search="ascent")
+    curve = memory_function(lambda x: torch.tanh(x.detach()), horizon=3, search="ascent")
     assert "no gradient" in curve.notes[0]
-    assert curve.jump == pytest.approx(2.0)
+    assert curve.jump == pytest.approx(math.tanh(0.1) / 0.1)
 
 
 def test_given_candidates_are_the_only_ones_tried():
     model = random_linear(2)
     x = torch.tensor([[1.0, 0.5], [-2.0, 1.0]])
-    curve = memory_function(model, input_size=2, horizon=10, candidates=x)
+    curve = memory_function(model, input_size=2, horizon=10, search=InputSearch(candidates=x))
     assert curve.tried == 2
     rho = closed_form.diagonal(model.lam, model.B, model.C, range(11), time="discrete").rho[:, 0]
     expected = (rho @ x.double().T).abs() / x.abs().amax(-1)
@@ -136,7 +147,7 @@ def test_reversed_probe_of_a_model_that_never_rests_takes_the_paper_form_or_says
     np.testing.assert_allclose(curve.values, 1.0, rtol=1e-4)  # float32: sums up to 1000 divided by 10
     assert curve.status == "ok"
     assert done[-1] == (6 * 102, 6 * 102)
-    long = memory_function(Integrator(), horizon=300, probe="reversed", longest_burn_in=64)
+    long = memory_function(Integrator(), horizon=300, probe=Probe("reversed", max_burn_in=64))
     assert long.status == "unsettled"
     assert "still moved" in long.notes[0]
 
@@ -172,8 +183,8 @@ def test_a_state_that_is_not_one_is_not_used():
 def test_torch_recurrences_start_from_their_state_and_measure_the_same(kind, layout):
     torch.manual_seed(0)
     model = kind(2, 6, num_layers=2, batch_first=layout == "batch_first").double()
-    stateless = memory_function(lambda x: model(x)[0], input_size=2, horizon=40, layout=layout, dtype=torch.float64)
-    curve = memory_function(model, input_size=2, horizon=40, layout=layout)
+    stateless = memory_function(lambda x: model(x)[0], input_size=2, horizon=40, run=Run(layout, dtype=torch.float64))
+    curve = memory_function(model, input_size=2, horizon=40, run=Run(layout))
     # the rest state is settled to 1e-9 of its movement, and divided by the smallest amplitude
     np.testing.assert_allclose(curve.values, stateless.values, rtol=0, atol=1e-12)
 
@@ -188,7 +199,7 @@ def test_a_slow_layer_settles_on_its_own_state():
 
 def test_a_given_burn_in_is_checked_too():
     model = random_linear(1, slowest=0.97, drive=1.0)
-    short, enough = (memory_function(model, horizon=20, burn_in=n) for n in (20, 1000))
+    short, enough = (memory_function(model, horizon=20, probe=Probe(burn_in=n)) for n in (20, 1000))
     assert short.status == "unsettled"
     assert "after 20 steps" in short.notes[0]
     assert enough.status == "ok"
@@ -215,7 +226,7 @@ def test_double_lowers_the_rounding_floor_and_keeps_the_model_in_float32():
 def test_double_widens_complex_weights_too():
     lam = torch.tensor([0.9 + 0.3j, 0.5 - 0.6j], dtype=torch.complex64)
     model = Linear(lam, torch.ones(2, 1, dtype=torch.complex64), torch.ones(1, 2, dtype=torch.complex64))
-    curve = memory_function(model, horizon=60, double=True, dtype=torch.float64)
+    curve = memory_function(model, horizon=60, double=True, run=Run(dtype=torch.float64))
     np.testing.assert_allclose(curve.values, exact(model, 60), rtol=0, atol=1e-13)
     assert model.lam.dtype == torch.complex64
 
@@ -243,7 +254,7 @@ def test_time_first_models_are_refused_or_measured_by_their_layout():
     model = nn.LSTM(1, 8)
     with pytest.raises(ModelError, match="layout='time_first'"):
         memory_function(model, horizon=20)
-    swapped = memory_function(model, horizon=20, layout="time_first")
+    swapped = memory_function(model, horizon=20, run=Run("time_first"))
     model.batch_first = True
     np.testing.assert_allclose(swapped.values, memory_function(model, horizon=20).values, rtol=1e-4, atol=1e-6)
 
@@ -266,7 +277,7 @@ def test_a_model_that_is_random_in_eval_mode_is_caught_and_one_with_plain_dropou
     assert memory_function(model, horizon=10).status == "ok"
     assert [model.training, model[0].training, model[1].training] == [True, True, False]
     with pytest.raises(ModelError, match="dropout or noise is on"):
-        memory_function(model, horizon=10, mode="as is")
+        memory_function(model, horizon=10, run=Run(mode="as is"))
 
 
 def test_nan_is_a_status_and_infinite_on_the_curve():
@@ -342,7 +353,7 @@ def test_wrong_output_shapes_are_named():
 
 
 def test_a_model_that_does_not_settle_says_so():
-    curve = memory_function(Clock(), horizon=20, longest_burn_in=100)
+    curve = memory_function(Clock(), horizon=20, probe=Probe(max_burn_in=100))
     assert curve.status == "unsettled"
     assert "after 100 steps" in curve.notes[0]
     # the zero-input response is subtracted all the same
@@ -400,36 +411,54 @@ def test_modules_behind_functions_are_put_into_eval_mode_too():
 
 def test_mistakes_are_named(user_mistakes):
     model = random_linear(1)
-    for wrong in (
-        {"probe": "step"},
-        {"normalization": "relative"},
-        {"search": "all"},
-        {"mode": "train"},
-        {"reversed_form": "fast", "probe": "reversed"},
+    for make in (
+        lambda: memory_function(model, probe="step"),
+        lambda: memory_function(model, search="all"),
+        lambda: Probe("step"),
+        lambda: Probe(normalization="relative"),
+        lambda: Probe("reversed", form="fast"),
+        lambda: InputSearch("all"),
+        lambda: Run(mode="train"),
+        lambda: Run("channels"),
     ):
         with pytest.raises(UnknownNameError):
-            memory_function(model, **wrong)
-    for wrong in (
-        {"horizon": 0},
-        {"dt": 0.0},
-        {"norm": 0.5},
-        {"amplitudes": ()},
-        {"amplitudes": (-1.0,)},
-        {"burn_in": -1},
-        {"reversed_form": "window"},
-        {"candidates": torch.zeros(1, 1)},
-        {"input_size": 0},
-        {"layout": "channels"},
-        {"dtype": torch.int64},
+            make()
+    for make in (
+        lambda: memory_function(model, horizon=0),
+        lambda: memory_function(model, input_size=0),
+        lambda: memory_function(model, run=Run(dtype=torch.int64)),
+        lambda: memory_function(model, run="time_first"),
+        lambda: Probe(dt=0.0),
+        lambda: Probe(norm=0.5),
+        lambda: Probe(burn_in=-1),
+        lambda: Probe("reversed", burn_in=0),
+        lambda: InputSearch(amplitudes=()),
+        lambda: InputSearch(amplitudes=(-1.0,)),
+        lambda: InputSearch(budget=0),
+        lambda: InputSearch(candidates=torch.zeros(1, 1)),
     ):
         with pytest.raises(ArgumentError):
-            memory_function(model, **wrong)
+            make()
     with pytest.raises(ShapeError):
-        memory_function(model, candidates=torch.ones(2, 3))
+        memory_function(model, search=InputSearch(candidates=torch.ones(2, 3)))
     with pytest.raises(ArgumentError, match=r"nn\.Module or a function"):
         memory_function(3)
     with pytest.raises(ArgumentError, match="double"):
         memory_function(lambda x: x, double=True)
+
+
+def test_an_option_that_would_be_ignored_is_refused(user_mistakes):
+    x = torch.ones(1, 1)
+    for make in (
+        lambda: Probe(form="window"),
+        lambda: Probe("reversed", form="window", burn_in=3),
+        lambda: Probe(burn_in=3, max_burn_in=5),
+        lambda: InputSearch("grid", candidates=x),
+        lambda: InputSearch(candidates=x, budget=3),
+        lambda: InputSearch(candidates=x, amplitudes=(1.0,)),
+    ):
+        with pytest.raises(ArgumentError, match=r"leave|is for"):
+            make()
 
 
 def test_a_curve_can_be_made_by_hand_and_checks_itself(user_mistakes):

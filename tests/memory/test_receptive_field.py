@@ -46,7 +46,7 @@ def test_a_decaying_average_has_the_field_of_its_geometric_series():
 
 def test_several_outputs_and_inputs_give_the_frobenius_norm():
     linear = nn.Linear(3, 4)
-    found = holdfast.memory.receptive_field(linear, input_size=3, horizon=2, rows=4000)
+    found = holdfast.memory.receptive_field(linear, input_size=3, horizon=2, inputs=4000)
     # signs v with |v' J|^2 averaged over 4,000 draws: within a few percent of |J|_F^2
     assert found.influence[0] == pytest.approx(float(linear.weight.detach().norm()), rel=0.03)
     assert found.size() == 1

@@ -7,7 +7,14 @@ from models import random_linear
 from torch import nn
 
 from holdfast.errors import ArgumentError, BackendError, UnknownNameError
-from holdfast.memory import ModelError, check_properties, huggingface, memory_function, repeated_input_memory
+from holdfast.memory import (
+    InputSearch,
+    ModelError,
+    check_properties,
+    huggingface,
+    memory_function,
+    repeated_input_memory,
+)
 from holdfast.memory.repeated import repeat
 
 
@@ -15,7 +22,7 @@ def test_for_a_recurrent_model_it_is_the_heaviside_memory_of_the_item():
     model = random_linear(1)
     item = torch.tensor([[0.5]], dtype=torch.float64)
     repeated = repeated_input_memory(lambda x: model(x.unsqueeze(0))[0][0, -1], item, 30)
-    direct = memory_function(model, horizon=30, candidates=torch.tensor([[0.5]]))
+    direct = memory_function(model, horizon=30, search=InputSearch(candidates=torch.tensor([[0.5]])))
     # n copies end at lag n - 1; the difference from n to n + 1 copies is rho(n) x
     np.testing.assert_allclose(repeated.values, 0.5 * direct.values[1:30], rtol=0, atol=1e-13)
     assert repeated.time.tolist() == list(range(1, 30))

@@ -70,7 +70,7 @@ def test_perturbations_of_a_new_layer_take_the_fast_way_and_agree_with_the_loop(
     y = layer(x)[0].detach()
     radii = [0.01, 0.1]
     fast = holdfast.perturbation_error(layer, x, y, radii, draws=5)
-    slow = holdfast.perturbation_error(layer, x, y, radii, draws=5, method="loop")
+    slow = holdfast.perturbation_error(layer, x, y, radii, search=holdfast.stability.Search(draws=5, evaluation="loop"))
     assert fast.method == "impulse"
     assert slow.method == "loop"
     torch.testing.assert_close(torch.from_numpy(fast.errors), torch.from_numpy(slow.errors), rtol=1e-9, atol=1e-12)

@@ -13,7 +13,8 @@ from scipy.optimize import nnls
 
 from holdfast import laws
 from holdfast.errors import ArgumentError, UnknownNameError
-from holdfast.stability import assess_stability, kernel_perturbation_error
+from holdfast.stability import Search, assess_stability, kernel_perturbation_error
+from holdfast.stability.perturbation.kernel_error import l1_distance, target_of
 
 POWER = laws.PowerLaw(1.5)
 EXPONENTIAL = laws.Exponential(0.5)
@@ -40,7 +41,7 @@ def by_quadrature(rho, rates, coefficients):
 @pytest.mark.parametrize("rho", [POWER, laws.Exponential(0.5), laws.StretchedExponential(2.0, 0.5), laws.Finite(3.0)])
 def test_centre_equals_quadrature(rho):
     s = nonnegative_fit(rho, 6)
-    found = kernel_perturbation_error(s, rho, [0.01], draws=1, search="random")
+    found = kernel_perturbation_error(s, rho, [0.01], search=Search(draws=1))
     # adaptive quadrature meets a kink in every panel with a zero: 1e-7 of a norm of 1 to 4
     assert found.centre == pytest.approx(by_quadrature(rho, s.rates, s.coefficients), abs=2e-6)
 
@@ -97,7 +98,7 @@ def test_exact_equals_adversarial_and_both_bound_random(name):
     radii = np.geomspace(1e-3, 0.5, 7)
     exact, ascent, random = (
         kernel_perturbation_error(s, POWER, radii, parameterization=name, search=search).errors
-        for search in ("exact", "adversarial", "random")
+        for search in ("modes", "adversarial", "random")
     )
     assert (np.isinf(exact) == np.isinf(ascent)).all()
     finite = np.isfinite(exact)
@@ -118,7 +119,9 @@ fitted = functools.cache(nonnegative_fit)
 def curve(rho, name, m):
     """E_m(beta) of a non-negative fit; a radius of direct weights ends where a mode diverges, known to one step of the grid."""
     radii = np.geomspace(1e-4, 1, 17) if name == "direct" and rho is POWER else np.geomspace(1e-2, 1, 9)
-    return kernel_perturbation_error(fitted(rho, m), rho, radii, parameterization=name, steps=1, draws=1, restarts=0)
+    return kernel_perturbation_error(
+        fitted(rho, m), rho, radii, parameterization=name, search=Search("modes", steps=1, draws=1, restarts=0)
+    )
 
 
 @pytest.mark.parametrize("widths", GRIDS)
@@ -200,3 +203,64 @@ def test_mistakes_are_named(user_mistakes, change, error, text):
     given = {"sum": SimpleNamespace(rates=[1.0], coefficients=[1.0]), "rho": POWER, "radii": [0.1]} | change
     with pytest.raises(error, match=text):
         kernel_perturbation_error(given.pop("sum"), given.pop("rho"), given.pop("radii"), **given)
+
+
+def _box(seed, modes):
+    """A random sum of mixed sign, a law, and a radius that keeps every mode decaying."""
+    random = np.random.default_rng(seed)
+    rates = np.sort(random.uniform(0.05, 2.0, modes))
+    rho = [laws.Exponential(0.3), POWER, laws.Finite(5.0), laws.OscillatingExponential(0.2, 1.0)][seed % 4]
+    s = SimpleNamespace(rates=rates, coefficients=random.normal(size=modes))
+    return s, rho, float(random.uniform(0.2, 0.95) * rates[0])
+
+
+def _brute(s, rho, points, horizon=None):
+    """The largest distance over rates given row by row."""
+    target = target_of(rho, np.asarray(s.rates), horizon)
+    lam = -torch.from_numpy(np.asarray(points))
+    return float(l1_distance(target, lam, torch.from_numpy(np.asarray(s.coefficients)).expand_as(lam)).max())
+
+
+@pytest.mark.parametrize("modes", [2, 5, 8])
+def test_no_corner_of_the_ball_lies_above_the_error_of_a_sum_of_mixed_sign(modes):
+    for seed in range(16):
+        s, rho, beta = _box(seed, modes)
+        found = kernel_perturbation_error(s, rho, [beta])
+        corners = [s.rates + beta * np.array(signs) for signs in itertools.product((-1, 1), repeat=modes)]
+        worst = _brute(s, rho, corners)
+        # the same function at the same points: rounding
+        assert found.errors[0] >= worst * (1 - 1e-9)
+        inside = s.rates + beta * np.random.default_rng(seed).uniform(-1, 1, (2000, modes))
+        assert _brute(s, rho, inside) <= found.upper[0] * (1 + 1e-7)
+        assert found.errors[0] <= found.upper[0]
+
+
+@pytest.mark.parametrize("modes", [1, 2])
+def test_no_point_inside_the_ball_lies_above_the_error(modes):
+    axis = np.linspace(-1, 1, 401 if modes == 1 else 61)
+    grid = np.array(list(itertools.product(axis, repeat=modes)))
+    for seed in range(12):
+        s, rho, beta = _box(seed, modes)
+        found = kernel_perturbation_error(s, rho, [beta])
+        # what the compass search may leave near a maximum
+        assert found.errors[0] >= _brute(s, rho, s.rates + beta * grid) * (1 - 1e-6)
+
+
+def test_a_sup_inside_the_ball_is_found():
+    def rho(t):
+        return torch.where((t >= 10) & (t <= 100), 2.0, 0.0).to(t)
+
+    s = SimpleNamespace(rates=np.array([0.525]), coefficients=np.array([1.0]))
+    found = kernel_perturbation_error(s, rho, [0.475], horizon=200.0)
+    ends = _brute(s, rho, [[0.05], [1.0]], 200.0)
+    inside = _brute(s, rho, np.linspace(0.05, 1.0, 2000)[:, None], 200.0)
+    assert inside > 1.01 * ends
+    assert found.errors[0] >= inside * (1 - 1e-6) and not found.exact[0]
+
+
+def test_errors_of_one_sign_are_known_exactly():
+    s = SimpleNamespace(rates=np.array([0.3, 1.0]), coefficients=np.array([0.5, 0.5]))
+    found = kernel_perturbation_error(s, laws.ExponentialMixture((0.3, 1.0), (0.5, 0.5)), [0.01, 0.1, 0.35])
+    assert found.exact.all() and found.summary().endswith("exact")
+    assert found.errors[1] == pytest.approx(0.5 * (1 / 0.2 - 1 / 0.3) + 0.5 * (1 / 0.9 - 1), rel=1e-6)
+    assert math.isinf(found.errors[2])

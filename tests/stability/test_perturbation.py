@@ -1,15 +1,18 @@
 """perturbation_error: every way of computing agrees with plain runs, searches are ordered, mistakes are named."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+import holdfast
 from holdfast.errors import ArgumentError, ShapeError, UnknownNameError
+from holdfast.memory.curve import NotRepeatableError
 from holdfast.nn import LRU, S4D, ContinuousGRU, ContinuousRNN, DiagonalSSM, LinearRNN, SequenceModel
-from holdfast.stability.perturbation import PerturbationCurve, perturbation_error
+from holdfast.stability.perturbation import Ball, Metric, PerturbationCurve, Search, perturbation_error
 from holdfast.stability.perturbation.evaluate import Vmap
 
 RADII = np.geomspace(1e-3, 0.3, 4)
@@ -89,7 +92,7 @@ def test_every_method_agrees_with_one_run_a_draw(name, metric):
     x, y = data(model)
     found = perturbation_error(model, x, y, RADII, metric=metric, draws=6)
     assert found.method == method, found.reason
-    plain = perturbation_error(model, x, y, RADII, metric=metric, draws=6, method="loop")
+    plain = perturbation_error(model, x, y, RADII, metric=metric, search=Search(draws=6, evaluation="loop"))
     # float32 sums of 20 steps and 8 states in another order
     np.testing.assert_allclose(found.draws, plain.draws, rtol=2e-5)
     assert found.centre == pytest.approx(plain.centre, rel=2e-5)
@@ -103,7 +106,7 @@ def test_impulse_method_is_right_for_short_and_long_sequences(length):
     for metric in ("sup", "mean-square", "sobolev"):
         found = perturbation_error(model, x, y, [0.01, 0.1], metric=metric, draws=6)
         assert found.method == "impulse"
-        plain = perturbation_error(model, x, y, [0.01, 0.1], metric=metric, draws=6, method="loop")
+        plain = perturbation_error(model, x, y, [0.01, 0.1], metric=metric, search=Search(draws=6, evaluation="loop"))
         np.testing.assert_allclose(found.draws, plain.draws, rtol=1e-10)
 
 
@@ -112,7 +115,7 @@ def test_adversarial_is_at_least_random_is_at_least_the_centre(name):
     model = LAYERS[name][0]()
     x, y = data(model)
     random = perturbation_error(model, x, y, RADII)
-    worst = perturbation_error(model, x, y, RADII, search="adversarial", steps=8)
+    worst = perturbation_error(model, x, y, RADII, search=Search("adversarial", steps=8))
     assert (worst.errors >= random.errors).all()
     assert (random.errors >= random.centre).all()
     assert (worst.errors > 1.02 * random.errors).any()
@@ -126,9 +129,9 @@ def test_exact_equals_adversarial_on_diagonal_recurrences(parameterization, scop
     model = DiagonalSSM(1, 6, activation="identity", parameterization=parameterization, eigenvalues=rates)
     x, y = data(model, length=60, features=1, noise=0.02)
     radii = np.geomspace(1e-3, 0.3, 3)
-    exact = perturbation_error(model, x, y, radii, search="exact", scope=scope)
-    ascent = perturbation_error(model, x, y, radii, search="adversarial", scope=scope)
-    random = perturbation_error(model, x, y, radii, scope=scope)
+    exact = perturbation_error(model, x, y, radii, search="modes", norm=Ball(scope=scope))
+    ascent = perturbation_error(model, x, y, radii, search="adversarial", norm=Ball(scope=scope))
+    random = perturbation_error(model, x, y, radii, norm=Ball(scope=scope))
     np.testing.assert_allclose(exact.errors, ascent.errors, rtol=0.05)  # the promise
     assert (exact.errors >= random.errors).all()
 
@@ -142,7 +145,7 @@ def test_exact_finds_the_slow_end_of_a_single_mode():
         model.C.fill_(1.0)
     x = torch.ones(1, 30, 1, dtype=torch.float64)
     y = model(x)[0].detach()
-    found = perturbation_error(model, x, y, [0.05, 0.1], search="exact", scope="recurrent")
+    found = perturbation_error(model, x, y, [0.05, 0.1], search="modes", norm=Ball(scope="recurrent"))
     expected = [(1 - (0.8 + b) ** 30) / (0.2 - b) - (1 - 0.8**30) / 0.2 for b in (0.05, 0.1)]
     np.testing.assert_allclose(found.errors, expected, rtol=1e-12)
 
@@ -159,20 +162,20 @@ def test_metrics_follow_their_definitions():
     assert centre(metric="sup") == 3.0
     assert centre(metric="mean-square") == pytest.approx((1 + 9 + 0.25) / 6)
     # at the last time sup |e| = 3 and sup |de/dt| = 2 / 0.5
-    assert centre(metric="sobolev", dt=0.5) == 3 + 4
+    assert centre(metric=Metric("sobolev", dt=0.5)) == 3 + 4
     # each sequence by its own largest |x|: 3/3 and 0.5/0.5
-    assert centre(metric="sup", relative=True) == 1.0
+    assert centre(metric=Metric(relative=True)) == 1.0
 
 
 def test_time_first_models_are_measured_along_their_own_time():
     model = nn.GRU(2, 4)
     x = torch.randn(20, 5, 2)
     y = model(x)[0].detach() + 0.1 * torch.randn(20, 5, 4)
-    how = {"metric": "sobolev", "draws": 5, "relative": True}
-    first = perturbation_error(model, x, y, [0.1], layout="time_first", **how)
+    metric = Metric("sobolev", relative=True)
+    first = perturbation_error(model, x, y, [0.1], metric=replace(metric, layout="time_first"), draws=5)
     swapped = nn.GRU(2, 4, batch_first=True)
     swapped.load_state_dict(model.state_dict())
-    other = perturbation_error(swapped, x.transpose(0, 1), y.transpose(0, 1), [0.1], **how)
+    other = perturbation_error(swapped, x.transpose(0, 1), y.transpose(0, 1), [0.1], metric=metric, draws=5)
     np.testing.assert_allclose(first.draws, other.draws, rtol=1e-6)
 
 
@@ -180,7 +183,7 @@ def test_memory_limit_changes_parts_and_not_the_result():
     model = DiagonalSSM(2, 8)
     x, y = data(model)
     whole = perturbation_error(model, x, y, RADII)
-    parts = perturbation_error(model, x, y, RADII, memory_limit=2e4)
+    parts = perturbation_error(model, x, y, RADII, search=Search(memory_limit=2e4))
     np.testing.assert_allclose(parts.errors, whole.errors, rtol=1e-6)
 
 
@@ -198,7 +201,8 @@ def test_no_part_holds_more_than_the_limit(search, monkeypatch):
     model = Averager()
     x, y = data(model)
     limit = 20.0 * 128 * x.numel()  # twenty draws without gradients, by the estimate of the evaluator
-    perturbation_error(model, x, y, RADII, memory_limit=limit, search=search, steps=2)
+    how = Search(search, memory_limit=limit, steps=2 if search == "adversarial" else None)
+    perturbation_error(model, x, y, RADII, search=how)
     assert max(seen) <= limit
     assert len(seen) > 6  # 120 draws in parts of 20
 
@@ -210,7 +214,7 @@ def test_what_is_not_finite_is_infinite_and_never_dropped():
     )
     x = torch.ones(1, 4000, 1)
     y = model(x)[0].detach()
-    found = perturbation_error(model, x, y, [0.01, 0.5], search="exact", scope="recurrent")
+    found = perturbation_error(model, x, y, [0.01, 0.5], search="modes", norm=Ball(scope="recurrent"))
     # 1.45^4000 is far beyond float32, in the kernels of the impulse method too
     assert math.isfinite(found.errors[0])
     assert math.isinf(found.errors[1])
@@ -223,12 +227,12 @@ def test_draws_that_all_diverge_or_all_do_nothing_are_no_trouble(length):
     x = torch.ones(2, length, 1)
     with torch.no_grad():
         model.C.zero_()
-    silent = perturbation_error(model, x, torch.ones_like(x), [0.1], scope=["w"])
+    silent = perturbation_error(model, x, torch.ones_like(x), [0.1], norm=Ball(scope=["w"]))
     assert (silent.draws == 1).all()
     with torch.no_grad():
         model.C.fill_(1.0)
         model.w.fill_(30.0)
-    loud = perturbation_error(model, x, torch.ones_like(x), [0.1], scope=["w"])
+    loud = perturbation_error(model, x, torch.ones_like(x), [0.1], norm=Ball(scope=["w"]))
     assert np.isinf(loud.draws).all()
     assert math.isinf(loud.centre)
 
@@ -247,7 +251,9 @@ def test_authors_choices_are_options_and_not_the_default():
     model = DiagonalSSM(1, 4, activation="identity")
     x, y = data(model, features=1)
     plain = perturbation_error(model, x, y, RADII, draws=2)
-    running = perturbation_error(model, x, y, RADII, draws=2, running_maximum=True, norm="max-abs", ball="sphere")
+    running = perturbation_error(
+        model, x, y, RADII, norm="max-abs", search=Search(draws=2, running_maximum=True, where="sphere")
+    )
     assert (plain.norm, plain.ball, plain.running_maximum) == ("spectral", "ball", False)
     assert running.running_maximum
     assert (np.diff(running.errors) >= 0).all()
@@ -256,7 +262,7 @@ def test_authors_choices_are_options_and_not_the_default():
 def test_same_seed_gives_the_same_curve_and_another_one_another():
     model = DiagonalSSM(1, 4)
     x, y = data(model, features=1)
-    a, b, c = (perturbation_error(model, x, y, [0.1], seed=seed).errors for seed in (0, 0, 1))
+    a, b, c = (perturbation_error(model, x, y, [0.1], search=Search(seed=seed)).errors for seed in (0, 0, 1))
     assert a == b
     assert a != c
 
@@ -267,7 +273,7 @@ def test_the_model_is_left_as_it_was():
     x = torch.randn(3, 5, 2)
     before = {name: p.clone() for name, p in model.named_parameters()}
     state = torch.get_rng_state()
-    perturbation_error(model, x, torch.zeros(3, 5, 2), [0.1], search="adversarial", steps=2)
+    perturbation_error(model, x, torch.zeros(3, 5, 2), [0.1], search=Search("adversarial", steps=2))
     assert model.training
     assert model[1].training
     assert torch.equal(state, torch.get_rng_state())
@@ -280,11 +286,14 @@ def test_the_model_is_left_as_it_was():
 def test_scope_takes_names_and_prefixes():
     model = Averager()
     x, y = data(model)
-    assert perturbation_error(model, x, y, [0.1], scope=["W"]).scope == ("W",)
-    assert perturbation_error(model, x, y, [0.1], scope="readout").scope == ("readout.weight", "readout.bias")
+    assert perturbation_error(model, x, y, [0.1], norm=Ball(scope=["W"])).scope == ("W",)
+    assert perturbation_error(model, x, y, [0.1], norm=Ball(scope="readout")).scope == (
+        "readout.weight",
+        "readout.bias",
+    )
     # moving fewer weights cannot do more harm
-    few = perturbation_error(model, x, y, [0.1], scope=["W"], search="adversarial", steps=6)
-    every = perturbation_error(model, x, y, [0.1], scope="all", search="adversarial", steps=6)
+    few = perturbation_error(model, x, y, [0.1], norm=Ball(scope=["W"]), search=Search("adversarial", steps=6))
+    every = perturbation_error(model, x, y, [0.1], search=Search("adversarial", steps=6))
     assert few.errors <= every.errors * 1.001
 
 
@@ -304,17 +313,17 @@ def test_integer_inputs_and_outputs_of_a_classifier_work():
         ({"radii": [float("nan")]}, ArgumentError, "finite"),
         ({"radii": []}, ShapeError, "at least one"),
         ({"targets": torch.zeros(5, 19, 2)}, ShapeError, r"\(5, 20, 2\)"),
-        ({"scope": "recurrent", "model": nn.Linear(2, 2)}, ArgumentError, "no recurrent weight"),
-        ({"scope": ["weihgt"], "model": nn.Linear(2, 2)}, UnknownNameError, "Did you mean 'weight'"),
-        ({"scope": []}, ArgumentError, "empty"),
+        ({"norm": Ball(scope="recurrent"), "model": nn.Linear(2, 2)}, ArgumentError, "no recurrent weight"),
+        ({"norm": Ball(scope=["weihgt"]), "model": nn.Linear(2, 2)}, UnknownNameError, "Did you mean 'weight'"),
+        ({"norm": Ball(scope=[])}, ArgumentError, "empty"),
         ({"search": "gradient"}, UnknownNameError, "adversarial"),
         ({"metric": "l2"}, UnknownNameError, "mean-square"),
-        ({"method": "impulse"}, ArgumentError, "does not fit"),
+        ({"search": Search(evaluation="impulse")}, ArgumentError, "does not fit"),
         ({"draws": 0}, ArgumentError, "draws >= 1"),
         ({"model": nn.Identity()}, ArgumentError, "no weights"),
-        ({"search": "exact", "model": nn.Linear(2, 2)}, ArgumentError, "diagonal recurrence"),
-        ({"search": "exact", "norm": "frobenius"}, ArgumentError, "spectral"),
-        ({"search": "adversarial", "running_maximum": True}, ArgumentError, "monotone already"),
+        ({"search": "modes", "model": nn.Linear(2, 2)}, ArgumentError, "diagonal recurrence"),
+        ({"search": "modes", "norm": "frobenius"}, ArgumentError, "spectral"),
+        ({"draws": 3, "search": Search(draws=3)}, ArgumentError, "say it there"),
     ],
 )
 def test_mistakes_are_named(user_mistakes, change, error, text):
@@ -344,10 +353,53 @@ def test_exact_takes_every_diagonal_recurrence_of_ours(make):
     model = make()
     x, y = data(model)
     random, worst, exact = (
-        perturbation_error(model, x, y, [0.01, 0.2], scope="recurrent", search=search, steps=10).errors
-        for search in ("random", "adversarial", "exact")
+        perturbation_error(model, x, y, [0.01, 0.2], norm=Ball(scope="recurrent"), search=search).errors
+        for search in ("random", Search("adversarial", steps=10), Search("modes", steps=10))
     )
     assert (worst >= random).all()
     assert (exact >= random).all()
     # neither is a global optimiser of oscillating modes; they agree within 5% where modes only decay
     assert (exact >= 0.95 * worst).all()
+
+
+class KeepsCount(nn.Module):
+    """Adds how often it was called."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x):
+        self.count += 1
+        return self.weight * x + 0.1 * self.count
+
+
+class DrawsNoise(KeepsCount):
+    def forward(self, x):
+        return self.weight * x + 0.1 * torch.randn_like(x)
+
+
+@pytest.mark.parametrize("make", [KeepsCount, DrawsNoise])
+def test_a_model_that_keeps_state_or_draws_noise_is_refused(make):
+    model, x = make(), torch.randn(2, 5, 1)
+    for call in (
+        lambda: perturbation_error(model, x, x, [1e-9]),
+        lambda: holdfast.stability.bit_budget(model, x, bits=[4], scope="all"),
+        lambda: holdfast.stability.bit_budget(model, x, x, bits=[4], scope="all"),
+        lambda: holdfast.memory_function(model, horizon=10),
+    ):
+        with pytest.raises(NotRepeatableError, match="same input"):
+            call()
+    assert float(model.count) == 0
+
+
+def test_an_option_that_would_be_ignored_is_refused():
+    for make in (
+        lambda: Search("random", steps=3),
+        lambda: Search("random", restarts=3),
+        lambda: Search("adversarial", running_maximum=True),
+        lambda: Metric("sup", dt=0.5),
+    ):
+        with pytest.raises(ArgumentError, match="leave"):
+            make()

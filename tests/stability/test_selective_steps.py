@@ -11,7 +11,7 @@ import holdfast
 from holdfast import nn
 from holdfast.cli.app import app
 from holdfast.errors import ArgumentError
-from holdfast.memory import huggingface, memory_function
+from holdfast.memory import InputSearch, Probe, huggingface, memory_function
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore")  # of transformers, about optional kernels
@@ -72,7 +72,7 @@ def test_heads_are_watched_too_and_other_models_refuse_inputs():
 
 def test_memory_over_ten_thousand_steps_is_that_of_the_model_as_it_was(model):
     adapter = huggingface.FromEmbeddings(model)
-    options = {"input_size": 8, "budget": 2, "search": "grid", "longest_burn_in": 128}
+    options = {"input_size": 8, "search": InputSearch("grid", budget=2), "probe": Probe(max_burn_in=128)}
     plain = memory_function(adapter, horizon=40, **options)
     holdfast.accelerate(model)
     fast = memory_function(adapter, horizon=40, **options)

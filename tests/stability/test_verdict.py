@@ -1,5 +1,6 @@
 """assess_stability: radii, slopes and verdicts of curves whose answer is known."""
 
+import itertools
 import json
 import math
 from dataclasses import replace
@@ -11,8 +12,14 @@ import torch
 from holdfast import ExponentialSum, fit_exponential_sum, laws
 from holdfast.errors import ArgumentError
 from holdfast.nn import DiagonalSSM
-from holdfast.stability import PerturbationCurve, assess_stability, kernel_perturbation_error, perturbation_error
-from holdfast.stability.radius import stability_radius
+from holdfast.stability import (
+    Metric,
+    PerturbationCurve,
+    assess_stability,
+    kernel_perturbation_error,
+    perturbation_error,
+)
+from holdfast.stability.radius import Radius, stability_radius
 
 RADII = np.geomspace(1e-5, 1, 51)
 WIDTHS = (4, 8, 16, 32)
@@ -75,7 +82,9 @@ def test_curves_carry_the_norm_of_their_target_which_is_the_error_of_a_model_tha
     for metric, norm in (("sup", x.abs().max()), ("mean-square", x.square().mean())):
         found = perturbation_error(model, x, x, [1e-3], metric=metric, draws=1)
         assert found.target_norm == pytest.approx(float(norm)) == pytest.approx(found.centre)
-    assert perturbation_error(model, x, x, [1e-3], relative=True, draws=1).target_norm == pytest.approx(1.0)
+    assert perturbation_error(model, x, x, [1e-3], metric=Metric(relative=True), draws=1).target_norm == pytest.approx(
+        1.0
+    )
 
 
 def test_a_better_centre_alone_is_not_taken_for_instability():
@@ -152,10 +161,10 @@ def test_a_curve_says_where_the_horizon_of_its_fit_holds_the_slowest_rate():
 
 def test_a_diverged_error_ends_the_radius_at_the_last_finite_one():
     curve = PerturbationCurve(np.array([0.1, 0.2, 0.4]), np.array([1.0, 1.5, math.inf]), centre=1.0)
-    assert stability_radius(curve, 2.0) == (0.2, "")
-    assert stability_radius(curve, 1.25) == (pytest.approx(0.1 * 2**0.5), "")
+    assert stability_radius(curve, 2.0) == Radius(0.2, 0.4)
+    assert stability_radius(curve, 1.25).value == pytest.approx(0.1 * 2**0.5)
     at_once = PerturbationCurve(np.array([0.0, 0.2]), np.array([1.0, math.nan]), centre=1.0)
-    assert stability_radius(at_once, 2.0) == (0.2, "at most")
+    assert stability_radius(at_once, 2.0) == Radius(0.2, 0.2, "at most")
 
 
 def test_crossings_are_where_the_wider_model_becomes_the_worse_one():
@@ -198,3 +207,24 @@ def test_verdict_is_plain_json():
 def test_mistakes_are_named(curves, how, text):
     with pytest.raises(ArgumentError, match=text):
         assess_stability(curves, **how)
+
+
+def test_radii_that_snap_to_the_tested_grid_leave_their_brackets_in_the_interval():
+    """Models diverge at 0.3 / m: on a grid of doublings the radii lie on a line to 1e-15, and the truth is a bracket."""
+    radii = 2.0 ** np.arange(-12, 1)
+    curves, truth = {}, {}
+    for m in (4, 8, 16, 32):
+        truth[m] = 0.3 / m
+        errors = np.where(radii < truth[m], 0.1, np.inf)
+        curves[m] = PerturbationCurve(radii=radii, errors=errors, centre=0.1)
+    v = assess_stability(curves, target_norm=1.0)
+    np.testing.assert_array_less(v.radii, [*truth.values()])
+    np.testing.assert_array_less([*truth.values()], v.upper)
+    # brute force over the ends of all brackets
+    slopes = [
+        np.polyfit(np.log(v.widths), np.log(np.where(ends, v.upper, v.radii)), 1)[0]
+        for ends in itertools.product((False, True), repeat=4)
+    ]
+    assert v.interval == pytest.approx((min(slopes), max(slopes)), abs=1e-9)
+    assert v.slope == pytest.approx(-1) and v.verdict == "unstable"
+    assert v.interval[1] - v.interval[0] == pytest.approx(0.8)

@@ -70,6 +70,14 @@ class Target:
         return float(self.law.tail_norm(t)) if self.law is not None and self.endless else 0.0
 
     @property
+    def kinks(self) -> np.ndarray:
+        """Times around which the kernel jumps or bends: both sides of the end of a law that has one, where known."""
+        support = getattr(self.law, "support", None)
+        if support is None or support > self.end:
+            return np.empty(0)
+        return np.array([np.nextafter(support, 0.0), support])
+
+    @property
     def frequency(self) -> float:
         """Highest angular frequency that is known of; 0 for a kernel that does not oscillate."""
         return float(getattr(self.law, "frequency", 0.0))

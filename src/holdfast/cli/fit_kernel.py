@@ -22,7 +22,7 @@ from holdfast.cli.memory_plot import terminal_plot
 from holdfast.cli.plot import new_figure
 from holdfast.cli.screen import say, screen
 from holdfast.decay import DecayFit, KernelFit, fit_kernel
-from holdfast.decay.kernel_fit import OFFERED, ORDERS, spacing
+from holdfast.decay._kernel_fit import OFFERED, ORDERS, spacing
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.memory import MemoryCurve
 

@@ -19,13 +19,14 @@ from holdfast.cli.plot import new_figure
 from holdfast.cli.screen import say, screen
 from holdfast.cli.text import plain
 from holdfast.decay import DecayFit, MemoryStudy, study_memory, study_repeated
-from holdfast.decay.study import LEFT, reach_of, with_notes
+from holdfast.decay._memory_study import REMAINING_SHARE, reach_of, with_notes
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.memory import MemoryCurve, NotCausalError, Properties
 from holdfast.memory.huggingface import TokenScore
-from holdfast.memory.probes import PROBES
+from holdfast.memory.options import PROBES, InputSearch, Probe, Run
 from holdfast.memory.repeated import repeat
 
+UNSETTLED_ADVICE = ": a longer --burn-in may help, unless the model counts positions and never rests"
 PROBE_WORDS = {
     "heaviside": " (an input that is switched on and stays)",
     "impulse": " (one input, then zeros)",
@@ -80,16 +81,20 @@ def command(
     torch.manual_seed(seed)
     loaded = load_model(model)
     options = {"dt": dt, "normalization": normalization, "search": search, "burn_in": burn_in}
-    options |= {"layout": layout, "double": double, "seed": seed}
+    options |= {"layout": layout, "double": double}
     if probe == "repeated":
         _refuse_beside_tokens(options)
+    probes = [
+        Probe(name, dt=dt, normalization=normalization, burn_in=burn_in)  # type: ignore[arg-type]
+        for name in (PROBES if probe == "all" else () if probe == "repeated" else (probe,))
+    ]
     with progress_bar("running the model") as tick:
         if probe == "repeated":
             study = _repeated(loaded, item, horizon, tick)
         else:
-            probes = PROBES if probe == "all" else (probe,)
-            size = input_size or loaded.input_size or 1
-            study = _study(loaded, item, horizon, tick, {"input_size": size, "probes": probes, **options}, properties)
+            asked: dict[str, Any] = {"input_size": input_size or loaded.input_size or 1, "probes": probes}
+            asked |= {"search": InputSearch(search, seed=seed), "run": Run(layout), "double": double}  # type: ignore[arg-type]
+            study = _study(loaded, item, horizon, tick, asked, properties)
     study = with_notes(study, *loaded.notes)
     if plot is not None:
         draw(study.curves, study.fits, plot, title=loaded.name)
@@ -153,8 +158,8 @@ def report(model: str, study: MemoryStudy) -> None:
         say(console, f"note: {note}")
     for name, curve in study.curves.items():
         fit = study.fits[name]
-        tried = curve.tried or len(curve.time)
-        say(console, f"\n{model}, probe {name}{PROBE_WORDS.get(name, '')}, the worst of {tried} inputs")
+        worst = "the worst input" if curve.bound == "exact" else f"the worst of {curve.tried or len(curve.time)} inputs"
+        say(console, f"\n{model}, probe {name}{PROBE_WORDS.get(name, '')}, {worst}")
         for line in describe(curve, fit):
             say(console, line, indent=9)
         console.print(terminal_plot(shown(curve, fit)), markup=False)
@@ -167,7 +172,8 @@ def describe(curve: MemoryCurve, fit: DecayFit) -> list[str]:
     """Horizon, status, law and constant in words."""
     lines = [f"horizon  {_reach(curve, fit)}"]
     if curve.status != "ok":
-        lines.append(f"status   {curve.status}: {'; '.join(curve.notes)}")
+        advice = UNSETTLED_ADVICE if curve.status == "unsettled" else ""
+        lines.append(f"status   {curve.status}: {'; '.join(curve.notes)}{advice}")
     elif curve.notes:
         lines += [f"note     {note}" for note in curve.notes]
     lines.append(f"law      {fit.law}: {fit.explanation}")
@@ -186,11 +192,11 @@ def _reach(curve: MemoryCurve, fit: DecayFit) -> str:
     if reach.time is None:
         return f"not known: {reach.words}"
     if math.isinf(reach.time):
-        return f"none: {LEFT:.0%} is never reached, the memory does not fade"
+        return f"none: {REMAINING_SHARE:.0%} is never reached, the memory does not fade"
     steps = reach.time / curve.dt
     after = f"{steps:.4g} steps" if curve.dt == 1 else f"{reach.time:.4g}, {steps:.4g} steps"
     how = "" if reach.measured else f" (by its law: measured until {curve.time[-1]:.4g})"
-    return f"{after}: from then on less than {LEFT:.0%} is left{how}"
+    return f"{after}: from then on less than {REMAINING_SHARE:.0%} is left{how}"
 
 
 def _property_table(properties: Properties) -> Table:

@@ -22,8 +22,8 @@ from holdfast.cli.options import file
 from holdfast.cli.plot import new_figure, save
 from holdfast.cli.screen import say, screen
 from holdfast.errors import ArgumentError
-from holdfast.stability import PerturbationCurve, StabilityStudy, study_stability
-from holdfast.stability.verdict import ENOUGH, LEVEL
+from holdfast.stability import Ball, Metric, PerturbationCurve, Search, StabilityStudy, study_stability
+from holdfast.stability.verdict import LEVEL, MIN_WIDTHS
 
 COLUMN = 14  # columns of a screen for the errors of one width: "E, m = 100000" is 13
 
@@ -46,7 +46,7 @@ def command(
     ] = "1e-4:1:21",
     search: Annotated[
         str,
-        typer.Option(help="How the worst change is looked for: random, adversarial, or exact (diagonal recurrences)."),
+        typer.Option(help="How the worst change is looked for: random, adversarial, or modes (diagonal recurrences)."),
     ] = "random",
     scope: Annotated[
         str, typer.Option(help="Which weights change: all, recurrent, or names with commas between.")
@@ -83,23 +83,19 @@ def command(
     Example: holdfast stability my_models.py:make --widths 8,16,32,64 --target power:1.5 --plot stability.png
     """
     options: dict[str, Any] = {
-        "search": search,
-        "metric": metric,
-        "norm": norm,
-        "ball": ball,
-        "draws": draws,
-        "layout": layout,
+        "search": Search(search, draws=draws, where=ball, seed=seed),  # type: ignore[arg-type]
+        "metric": Metric(metric, layout=layout),  # type: ignore[arg-type]
+        "norm": Ball(norm, scope if scope in ("all", "recurrent") else scope.split(",")),  # type: ignore[arg-type]
         "level": level,
     }
-    options |= {"scope": scope if scope in ("all", "recurrent") else scope.split(","), "seed": seed}
     law = None if target is None else law_of(target)
     wanted, betas = _widths(widths), _radii(radii)
     if plot is not None:
         new_figure(plot)
     with progress_bar("building") as tick:
         subject, features, notes = _load_family(model, wanted, seed) if wanted else _load(model, seed)
-        options |= {"batch": batch, "length": length, "input_size": features if input_size is None else input_size}
-        study = study_stability(subject, betas, law=law, progress=tick, **options)
+        shape = batch, length, features if input_size is None else input_size
+        study = study_stability(subject, betas, law=law, shape=shape, progress=tick, **options)
     name = ", ".join((f"{model} against {study.target}", *notes))
     if plot is not None:
         draw(model, study, plot)
@@ -198,9 +194,9 @@ def _widths(text: str | None) -> list[int]:
     if text is None:
         return []
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and int(part) > 0 for part in parts) or len(parts) < ENOUGH:
+    if not all(part.isdecimal() and int(part) > 0 for part in parts) or len(parts) < MIN_WIDTHS:
         raise ArgumentError(
-            f"--widths: expected at least {ENOUGH} whole numbers with commas, as 8,16,32,64; got {text!r}"
+            f"--widths: expected at least {MIN_WIDTHS} whole numbers with commas, as 8,16,32,64; got {text!r}"
         )
     return sorted({int(part) for part in parts})
 

@@ -10,11 +10,10 @@ import numpy as np
 import torch
 
 from holdfast.decay import DecayFit, fit_decay
-from holdfast.decay.study import Reach, reach_of
+from holdfast.decay._memory_study import Reach, reach_of
 from holdfast.diagnosis.reading import Reading
-from holdfast.memory import MemoryCurve, memory_function
+from holdfast.memory import InputSearch, MemoryCurve, Probe, memory_function
 from holdfast.memory.checks import prepare
-from holdfast.memory.measure import HELPS
 from holdfast.memory.precision import widest
 from holdfast.memory.preserve import undisturbed
 from holdfast.memory.search import directions
@@ -89,8 +88,7 @@ def measure_memory(reading: Reading, horizon: int, seed: int) -> tuple[list[Forg
         one = _followed(reading, kind, min(first, horizon), horizon, double, seed)
         first = len(one.curve.time) - 1  # the next probe begins where this one had to go
         found.append(one)
-        said = [note.removesuffix(HELPS) for note in one.curve.notes]  # there is no such knob here
-        notes += [note for note in said if note not in notes]
+        notes += [note for note in one.curve.notes if note not in notes]
     return found, notes
 
 
@@ -103,12 +101,11 @@ def _followed(reading: Reading, kind: Kind, steps: int, most: int, double: bool,
             reading.model,
             input_size=reading.input_size,
             horizon=steps,
-            probe=PROBES[kind],
-            candidates=reading.candidates,
-            budget=BUDGET,
+            probe=Probe(PROBES[kind], max_burn_in=REST if reading.large else None),
+            search=InputSearch(
+                candidates=reading.candidates, budget=None if reading.candidates is not None else BUDGET, seed=seed
+            ),
             double=double,
-            seed=seed,
-            longest_burn_in=REST if reading.large else None,
         )
         found = _judged(kind, "ahead", curve)
         gone = found.reach.measured or (found.steps is not None and math.isinf(found.steps))

@@ -14,7 +14,7 @@ import numpy as np
 from holdfast._files import write_atomically
 from holdfast._record import Record, as_path, writable_file
 from holdfast.decay import DecayFit
-from holdfast.decay.study import Reach
+from holdfast.decay._memory_study import Reach
 from holdfast.diagnosis.advice import Advice
 from holdfast.diagnosis.forgetting import Forgetting
 from holdfast.diagnosis.learning import Learning

@@ -16,7 +16,7 @@ from holdfast.errors import ArgumentError
 from holdfast.memory.subject import first_output
 from holdfast.nn.precision import HALF
 from holdfast.nn.recurrent import find_recurrent
-from holdfast.stability import Certificate, PerturbationCurve, certify, study_stability
+from holdfast.stability import Ball, Certificate, PerturbationCurve, Search, certify, study_stability
 from holdfast.stability.certificates.selective_steps import is_selective
 from holdfast.stability.monitor.watched import find_watched
 from holdfast.stability.perturbation.balls import select_weights
@@ -140,13 +140,10 @@ def look_at_survival(reading: Reading, length: int, seed: int) -> Survival:
     study = study_stability(
         reading.model,
         SHARES * smallest,
-        input_size=reading.input_size,
-        batch=4,
-        length=length if reading.longest is None else min(length, reading.longest),
+        shape=(4, length if reading.longest is None else min(length, reading.longest), reading.input_size),
         level=MOVED,
-        scope="recurrent",
-        draws=DRAWS,
-        seed=seed,
+        norm=Ball(scope="recurrent"),
+        search=Search(draws=DRAWS, seed=seed),
     )
     assert study.radius is not None
     rounded, half = _as_bfloat16(reading, length, seed)

@@ -7,7 +7,7 @@ import re
 import textwrap
 from typing import TYPE_CHECKING
 
-from holdfast.decay.study import LEFT
+from holdfast.decay._memory_study import REMAINING_SHARE
 from holdfast.diagnosis.forgetting import Cause, Forgetting, why_they_differ
 from holdfast.diagnosis.learning import RATES, SAFE
 from holdfast.diagnosis.longer import LOG100
@@ -91,7 +91,7 @@ def _reach(one: Forgetting) -> str:
     if math.isinf(one.steps):
         return f"no end for {what}: it does not fade ({one.fit.explanation})"
     by = "" if one.reach.measured else f", by its law beyond the {one.curve.time[-1]:.0f} steps measured"
-    return f"{one.steps:.0f} step{'' if one.steps == 1 else 's'} until {LEFT:.0%} is left of {what}{by}"
+    return f"{one.steps:.0f} step{'' if one.steps == 1 else 's'} until {REMAINING_SHARE:.0%} is left of {what}{by}"
 
 
 def task(found: Diagnosis) -> list[str]:

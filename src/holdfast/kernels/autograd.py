@@ -10,6 +10,8 @@ from torch.autograd import forward_ad
 
 from holdfast.errors import BackendError
 
+PLAIN = (Tensor, torch.nn.Parameter)  # the classes whose tensors are known to have memory of their own
+
 
 def apply(function: type[torch.autograd.Function], *arguments: Any) -> Any:
     """What `function.apply(*arguments)` does, without its inspection of the signature at every call (35-60 us).
@@ -22,15 +24,20 @@ def apply(function: type[torch.autograd.Function], *arguments: Any) -> Any:
     return super(torch.autograd.Function, function).apply(*arguments)  # type: ignore[misc]
 
 
-def untracked(x: Tensor) -> bool:
-    """True where nobody looks on: a plain CPU tensor, no gradients of either mode, no graph being traced, no transform.
+def untracked(*tensors: Tensor | None) -> bool:
+    """True if all tensors are plain CPU tensors and nothing follows them: no autograd, tracing or transforms.
 
-    Then a function of the native library can be called without torch's dispatcher and its way back into Python.
+    Then a function of the native library can be called without torch's dispatcher and its way back into Python. A
+    subclass (DTensor, FakeTensor) may have no memory of its own, whichever argument it is: only the dispatcher
+    unwraps it.
     """
-    if torch.is_grad_enabled() or forward_ad._current_level >= 0 or type(x) is not Tensor or x.device.type != "cpu":
+    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return False
-    watched = torch.compiler.is_compiling() or torch.jit.is_tracing() or torch._C._are_functorch_transforms_active()
-    return not watched
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or torch._C._are_functorch_transforms_active():
+        return False
+    if not all(t is None or type(t) in PLAIN for t in tensors):
+        return False
+    return next(t for t in tensors if t is not None).device.type == "cpu"  # the callers have them all on one device
 
 
 def has_tangent(*tensors: Tensor | None) -> bool:

@@ -31,6 +31,16 @@ def tensor(function: str, name: str, value: object, dtypes: Sequence[torch.dtype
         raise DtypeError(f"{function}: expected {name} to be a torch.Tensor, came {describe(value)}")
     if value.layout is not torch.strided:
         raise DtypeError(f"{function}: expected {name} to be dense, came {value.layout}; call {name}.to_dense()")
+    if value.is_nested:
+        raise DtypeError(
+            f"{function}: expected {name} to be dense, got a nested tensor; call {name}.to_padded_tensor(0) and give lengths"
+        )
+    if hasattr(value, "device_mesh"):
+        raise DtypeError(
+            f"{function}: expected {name} in the memory of this process, got a DTensor; call {name}.to_local() or "
+            ".full_tensor(), and for a method other than forward of a module under fully_shard "
+            "torch.distributed.fsdp.register_fsdp_forward_method(module, 'step')"
+        )
     if value.dtype not in dtypes:
         names = ", ".join(str(d).removeprefix("torch.") for d in dtypes)
         raise DtypeError(f"{function}: expected {name} in one of {names}, came {describe(value)}; convert it")

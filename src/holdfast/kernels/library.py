@@ -16,7 +16,7 @@ import torch  # first, so that its OpenMP runtime is in the process when the ker
 
 from holdfast.errors import BackendError, unknown_name
 
-ABI = 2
+ABI = 3
 VARIANTS = ("v4", "v3", "portable")
 ENVIRONMENT = "HOLDFAST_NATIVE"  # auto (default), off, or one of VARIANTS
 ENVIRONMENT_FOLDER = "HOLDFAST_NATIVE_FOLDER"  # the only folder to look in, for work on the kernels themselves
@@ -109,14 +109,24 @@ def function(name: str, argtypes: Sequence[Any], restype: Any = None) -> Any:
     library, state = _load()
     if library is None:
         raise BackendError(f"the native kernels are {state.reason}")
-    found = getattr(library, name, None)
-    if found is None:
+    called = getattr(library, name, None)
+    if called is None:
         raise BackendError(
             f"{state.path} lacks {name}: it was built from older sources; run `make install`, or reinstall"
         )
-    found.argtypes = list(argtypes)
-    found.restype = restype
-    return found
+    called.argtypes = list(argtypes)
+    called.restype = restype
+    return called
+
+
+@functools.cache
+def _number(name: str) -> int:
+    return int(function(f"holdfast_{name}", [], ctypes.c_int64)())
+
+
+def number(name: str) -> int:
+    """A constant of the native library, such as the steps of a kernel's tile: `holdfast_<name>()`."""
+    return _number(name)
 
 
 def threads() -> int:
@@ -132,3 +142,4 @@ def missing() -> str:
 
 # what torch.compiler.assume_constant_result does; calling that imports all of dynamo, 3 s at `import holdfast`
 missing._dynamo_marked_constant = True  # type: ignore[attr-defined]
+number._dynamo_marked_constant = True  # type: ignore[attr-defined]

@@ -18,7 +18,7 @@ from torch import Tensor
 from holdfast.errors import OutOfMemoryError
 from holdfast.kernels import library
 
-FRESH_BYTES = 32 << 20
+_CPU = torch.device("cpu")  # made once: from a string it costs 0.5 us a call
 
 
 @functools.cache
@@ -29,13 +29,13 @@ def _advise() -> Any:
 def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     """An uninitialised CPU tensor, dense whatever it stands for; needs the native library."""
     try:
-        result = torch.empty(shape, dtype=dtype)
+        result = torch.empty(shape, dtype=dtype, device=_CPU)
     except RuntimeError as error:  # sizes are checked before: all that is left to fail is the memory
         raise OutOfMemoryError(
             f"no memory for {math.prod(shape) * dtype.itemsize} bytes, a {dtype} tensor of shape {tuple(shape)}; "
             "use a smaller batch or a shorter sequence"
         ) from error
     size = result.numel() * result.element_size()
-    if size >= FRESH_BYTES:
+    if size >= library.number("fresh_bytes"):
         _advise()(result.data_ptr(), size)
     return result

@@ -12,16 +12,15 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from holdfast._arguments import as_generator, checked, positive
+from holdfast._arguments import as_generator, checked, checked_fields, positive
 from holdfast._record import Record
 from holdfast.errors import ArgumentError, ShapeError
 from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast.memory.checks import prepare
 from holdfast.memory.curve import ModelError
-from holdfast.memory.preserve import undisturbed
-from holdfast.memory.subject import Layout, Subject
+from holdfast.memory.options import Run
 
-SIZE = 0.8  # inputs are uniform in [-SIZE, SIZE], as in reservoirpy
+INPUT_BOUND = 0.8  # inputs are uniform in [-0.8, 0.8], as in reservoirpy
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,20 +61,36 @@ class MemoryCapacity(Record):
         return Figure("capacity", f"Recall of past inputs by delay: {self.summary()}.", [panel])
 
 
+@checked_fields
+@dataclass(frozen=True)
+class Readout:
+    """The linear map that recalls past inputs from outputs, and how it is tested.
+
+    Args:
+        ridge: what is added to the diagonal of the outputs' covariance sums; above 0.
+        test_share: share of the steps, the last ones, that MC_k is measured on.
+    """
+
+    ridge: float = 1e-6
+    test_share: float = 0.2
+
+    def __post_init__(self) -> None:
+        if not 0 < self.test_share < 1 or not 0 < self.ridge < math.inf:
+            raise ArgumentError(
+                f"expected 0 < test_share < 1 and ridge > 0, got test_share={self.test_share}, ridge={self.ridge}"
+            )
+
+
 @checked
 def memory_capacity(
     model: Callable[..., Any],
     *,
     longest: int = 100,
-    length: int = 5000,
-    series: Float[Tensor, " time"] | None = None,
-    test_share: float = 0.2,
-    ridge: float = 1e-6,
+    series: Float[Tensor, " time"] | int = 5000,
+    readout: Readout | None = None,
     input_size: int = 1,
-    layout: Layout = "batch_first",
     double: bool = False,
-    dtype: torch.dtype | None = None,
-    device: torch.device | str | None = None,
+    run: Run | None = None,
     seed: int | torch.Generator = 0,
 ) -> MemoryCapacity:
     """Linear memory capacity of any causal model: how well its past inputs can be read off its present output.
@@ -88,46 +103,43 @@ def memory_capacity(
     Args:
         model: as `memory_function` takes it; torch's RNN, GRU and LSTM give their state as outputs.
         longest: largest delay k, in steps.
-        length: steps of the random series; left out where `series` is given.
-        series: the inputs u(t), one number a step; None draws them uniform in [-0.8, 0.8].
-        test_share: share of the steps, the last ones, that MC_k is measured on.
-        ridge: what is added to the diagonal of the outputs' covariance sums; above 0.
+        series: the inputs u(t), one number a step, or how many are drawn, uniform in [-0.8, 0.8].
+        readout: the regression and its test; None is `Readout()`.
         input_size: number of input features; all of them are given u(t).
-        layout: "batch_first", or "time_first" for models that take (time, batch, features).
         double: measure a float64 copy of an nn.Module.
-        dtype: dtype of the inputs; None is that of the model's first weight, or torch's default.
-        device: device of the inputs; None is that of the model's first weight, or the CPU.
+        run: how the model is called (layout, mode, dtype, device); None is `Run()`.
         seed: number or torch.Generator of the random series.
     """
-    positive(longest=longest, length=length)
-    if not 0 < test_share < 1 or not 0 < ridge < math.inf:
-        raise ArgumentError(f"needs 0 < test_share < 1 and ridge > 0, came {test_share=}, {ridge=}")
+    positive(longest=longest, series=series if isinstance(series, int) else None)
+    readout, run = readout or Readout(), run or Run()
     generator = as_generator(seed)
-    u = _series(series, length, generator)
-    tested = round(len(u) * test_share)
+    u = _series(series, generator)
+    tested = round(len(u) * readout.test_share)
     trained = len(u) - longest - tested
     if tested < 3 or trained < longest + 3:
         raise ArgumentError(
-            f"the series, {'length' if series is None else 'series'} = {len(u)} steps, must be several times {longest=}: "
-            f"{tested} of them test ({test_share=}), {trained} train, and {longest} of those warm up"
+            f"the series of {len(u)} steps must be several times {longest=}: {tested} of them test "
+            f"(test_share={readout.test_share}), {trained} train, and {longest} of those warm up"
         )
-    with undisturbed(model), torch.no_grad():
-        subject = Subject(model, input_size, layout=layout, dtype=dtype, device=device, double=double)
+    with run.undisturbed(model), torch.no_grad():
+        subject = run.subject(model, input_size, double=double)
         prepare(subject, generator)
         x = u[longest:].to(subject.device, subject.dtype).reshape(1, -1, 1).expand(-1, -1, input_size).contiguous()
         y = subject(x)[0].double().cpu().numpy()
     if not np.isfinite(y).all():
-        raise ModelError(f"the model returns NaN or infinite values on {len(y)} steps of inputs up to {SIZE:g}")
+        raise ModelError(
+            f"the model returns NaN or infinite values on {len(y)} steps of inputs up to {float(u.abs().max()):g}"
+        )
     past = np.lib.stride_tricks.sliding_window_view(u.numpy(), longest + 1)[:, -2::-1]  # row t: u(t-1), u(t-2), ...
-    guess = _readout(y[longest:trained], past[longest:trained], ridge)(y[trained:])
+    guess = _readout(y[longest:trained], past[longest:trained], readout.ridge)(y[trained:])
     capacities = _squared_correlation(guess, past[trained:])
     delays = np.arange(1.0, longest + 1)
-    return MemoryCapacity(delays, capacities, subject.outputs, len(y), tested, ridge)
+    return MemoryCapacity(delays, capacities, subject.outputs, len(y), tested, readout.ridge)
 
 
-def _series(series: Tensor | None, length: int, generator: torch.Generator) -> Tensor:
-    if series is None:
-        return (2 * torch.rand(length, generator=generator, dtype=torch.float64) - 1) * SIZE
+def _series(series: Tensor | int, generator: torch.Generator) -> Tensor:
+    if isinstance(series, int):
+        return (2 * torch.rand(series, generator=generator, dtype=torch.float64) - 1) * INPUT_BOUND
     if series.ndim != 1 or not bool(torch.isfinite(series).all()):
         raise ShapeError(f"series must be finite numbers, one a step, came shape {tuple(series.shape)}")
     return series.detach().double().cpu()

@@ -11,7 +11,7 @@ from holdfast.memory.subject import Subject
 
 CUTS = 3  # places behind which a long run's inputs are changed
 STEPS = 12  # length of the short runs; each check is a run or two of this length
-NUDGE = 2.0**-27  # relative change of an input that crosses every sixth rounding of float32, and bends nothing
+RELATIVE_NUDGE = 2.0**-27  # relative change of an input that crosses every sixth rounding of float32, and bends nothing
 
 
 def prepare(subject: Subject, generator: torch.Generator, *, causal: bool = True) -> None:
@@ -82,19 +82,26 @@ def _learn_rounding(subject: Subject, x: Tensor, y: Tensor) -> None:
     if y.dtype != torch.float64:
         subject.eps = torch.finfo(y.dtype).eps
         return
-    once, twice = (subject(x * (1 + k * NUDGE)) for k in (1, 2))
+    once, twice = (subject(x * (1 + k * RELATIVE_NUDGE)) for k in (1, 2))
     bent = float((twice - 2 * once + y).abs().max()) / max(float(y.abs().max()), torch.finfo(y.dtype).tiny)
     if bent > 1e-12:  # rounding of float64 leaves 1e-15, second derivatives 1e-16 times their size
         subject.eps = torch.finfo(torch.float32).eps
 
 
 def _check_repeatable(subject: Subject, x: Tensor, y: Tensor) -> None:
-    again = subject(x)
-    difference = float((again - y).abs().max())
-    if not difference <= subject.tolerance(y):
+    refuse_unrepeatable(y, subject(x), subject.tolerance(y))
+
+
+def refuse_unrepeatable(y: Tensor, again: Tensor, tolerance: float) -> None:
+    """Raises NotRepeatableError where two runs of one input differ by more than the tolerance, rounding."""
+    # what is not finite in both is no difference: a model that diverges is a status of what is measured
+    same = (y == again) | (torch.isnan(y) & torch.isnan(again))
+    gap = torch.where(same, 0.0, (again - y).abs().double())
+    difference = float(gap.max()) if gap.numel() else 0.0
+    if not difference <= tolerance:
         raise NotRepeatableError(
             f"the same input gave outputs that differ by {difference:.3g}: dropout or noise is on, or the model keeps "
-            "a state between calls. Use mode='eval', switch the noise off, or reset the state inside the function."
+            "a state between calls. Leave mode='eval', switch the noise off, or reset the state inside the function."
         )
 
 
@@ -104,7 +111,8 @@ def _check_rows(subject: Subject, x: Tensor, y: Tensor) -> None:
     if not difference <= subject.tolerance(y):
         raise ModelError(
             f"rows of a batch influence each other: alone they differ by {difference:.3g}. The model may take (time, "
-            "batch, features), as torch.nn.RNN does without batch_first=True: pass layout='time_first'."
+            "batch, features), as torch.nn.RNN does without batch_first=True: pass "
+            "run=holdfast.memory.Run(layout='time_first')."
         )
 
 

@@ -14,9 +14,10 @@ from holdfast._record import Record
 from holdfast.errors import ArgumentError, HoldfastError, ShapeError
 from holdfast.figures import Axis, Figure, Layer, Line, Panel
 
-Probe = Literal["heaviside", "impulse", "reversed", "repeated", "closed form", "given"]
+CurveSource = Literal["heaviside", "impulse", "reversed", "repeated", "closed form", "given"]
 Normalization = Literal["x", "x+1"]
 CurveStatus = Literal["ok", "unsettled", "not finite"]
+Bound = Literal["exact", "lower bound", "given"]
 
 
 class ModelError(HoldfastError, ValueError):
@@ -53,13 +54,15 @@ class MemoryCurve(Record):
         zero_input: the output at rest, one number for each output.
         eigenvalues: those of one step dt of the recurrence, where the model is a layer that tells them.
         tried: number of inputs x that were tried.
+        bound: "exact" where the values are the sup over x up to rounding, "lower bound" where they are the largest of those
+            that were tried, "given" where nothing is known of it.
     """
 
     how_to_make: ClassVar[str] = " (of plain numbers: MemoryCurve(time=..., values=...))"
 
     time: Float64[np.ndarray, " time"]
     values: Float64[np.ndarray, " time"]
-    probe: Probe = "given"
+    probe: CurveSource = "given"
     normalization: Normalization = "x"
     norm: float = math.inf
     dt: float = 1.0
@@ -71,6 +74,7 @@ class MemoryCurve(Record):
     zero_input: Float64[np.ndarray, " outputs"] | None = None
     eigenvalues: Float64[np.ndarray, " modes"] | Complex128[np.ndarray, " modes"] | None = None
     tried: int = 0
+    bound: Bound = "given"
 
     def __post_init__(self) -> None:
         for name in ("time", "values", "maximiser", "floor", "zero_input"):
@@ -108,6 +112,7 @@ class MemoryCurve(Record):
         plain: dict[str, Any] = {"probe": self.probe, "normalization": self.normalization, "dt": self.dt}
         plain["norm"] = "inf" if math.isinf(self.norm) else self.norm
         plain |= {"status": self.status, "notes": list(self.notes), "burn_in": self.burn_in, "tried": self.tried}
+        plain["bound"] = self.bound
         plain["time"] = self.time.tolist()
         plain["values"] = [v if math.isfinite(v) else None for v in self.values.tolist()]
         for name in ("floor", "zero_input"):
@@ -116,10 +121,11 @@ class MemoryCurve(Record):
         return plain
 
     def summary(self) -> str:
-        """A line: probe, times, first and last value, status."""
+        """A line: probe, times, first and last value, status, and whether the values are the sup or a bound of it."""
+        sup = {"exact": ", exact sup", "lower bound": ", lower bound of the sup", "given": ""}[self.bound]
         return (
             f"{self.probe}, {len(self.time)} times to {self.time[-1]:g}, first {self.values[0]:.3g}, "
-            f"last {self.values[-1]:.3g}, status {self.status!r}"
+            f"last {self.values[-1]:.3g}, status {self.status!r}{sup}"
         )
 
     def figure(self) -> Figure:

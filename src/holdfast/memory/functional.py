@@ -13,7 +13,7 @@ from holdfast.memory.settle import SHORTEST, settle
 from holdfast.memory.subject import Subject
 
 Finding = tuple[str, str, dict[str, float], dict[str, np.ndarray]]
-ROWS = 8  # random inputs a test
+RANDOM_INPUTS = 8  # random inputs a test
 
 
 class Functional:
@@ -24,11 +24,11 @@ class Functional:
         settling = settle(subject, torch.zeros(1, subject.input_size), _longest_lead(subject, horizon))
         self.lead, self.settled = settling.steps, settling.settled
         self.eps = subject.eps
-        y = self._run(subject.normal(ROWS, horizon, generator))
+        y = self._run(subject.normal(RANDOM_INPUTS, horizon, generator))
         self.finite = bool(torch.isfinite(y).all())
         self.scale = float(y.abs().max()) if self.finite else math.inf
 
-    def normal(self, rows: int = ROWS) -> Tensor:
+    def normal(self, rows: int = RANDOM_INPUTS) -> Tensor:
         return self.subject.normal(rows, self.horizon, self.generator)
 
     def ones(self) -> Tensor:
@@ -85,7 +85,7 @@ def linear(H: Functional) -> Finding:
 
 def continuous(H: Functional) -> Finding:
     """|H(x') - H(x)| -> 0 as x' -> x."""
-    low, high = H.normal(4 * ROWS), H.normal(4 * ROWS)
+    low, high = H.normal(4 * RANDOM_INPUTS), H.normal(4 * RANDOM_INPUTS)
     at_low, at_high = H(low), H(high)
     first = (at_high - at_low).abs().amax((1, 2))
     # until the ends differ by some hundreds of roundings: 13 halvings in float32, 42 in float64
@@ -105,7 +105,7 @@ def continuous(H: Functional) -> Finding:
     if numbers["change"] > max(0.02 * numbers["first_change"], H.tolerance()):
         text = f"inputs {apart:.2g} apart give outputs {numbers['change']:.3g} apart"
         return "no", text, numbers, _numpy(x=low[worst], other=high[worst])
-    return "yes", f"no jump found between {4 * ROWS} pairs of inputs, {halvings} halvings each", numbers, {}
+    return "yes", f"no jump found between {4 * RANDOM_INPUTS} pairs of inputs, {halvings} halvings each", numbers, {}
 
 
 def bounded(H: Functional) -> Finding:

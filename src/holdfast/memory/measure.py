@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from holdfast._arguments import as_generator, checked
 from holdfast.errors import ArgumentError, ShapeError
 from holdfast.memory import closed_form
 from holdfast.memory.checks import check_far_sight, prepare
-from holdfast.memory.curve import CurveStatus, MemoryCurve, Normalization, NotCausalError
-from holdfast.memory.precision import INSIDE
-from holdfast.memory.preserve import undisturbed
-from holdfast.memory.probes import Measured, Plan, ProbeName
+from holdfast.memory.curve import Bound, CurveStatus, MemoryCurve, NotCausalError
+from holdfast.memory.linear import add_linear_sup, has_linear_sup, scales, superposes
+from holdfast.memory.options import InputSearch, Probe, ProbeName, Run, SearchName
+from holdfast.memory.precision import ROUNDS_INSIDE
+from holdfast.memory.probes import Measured, Plan
 from holdfast.memory.search import Best, ascend, at_amplitudes, directions, run_all, sign_patterns
 from holdfast.memory.settle import SHORTEST, Settling, longest_settling, settle, settle_for
-from holdfast.memory.subject import Layout, Subject
-from holdfast.memory.window import WINDOWED, measure_window
-
-Search = Literal["auto", "grid", "ascent"]
-Form = Literal["auto", "stream", "window"]
-HELPS = ": a higher burn_in or longest_burn_in may help, unless the model counts positions and never rests"
+from holdfast.memory.subject import Subject
+from holdfast.memory.window import MAX_WINDOW_STEPS, measure_window
 
 
 @checked
@@ -36,23 +32,10 @@ def memory_function(
     *,
     input_size: int = 1,
     horizon: int = 1000,
-    probe: ProbeName = "heaviside",
-    normalization: Normalization = "x",
-    norm: float = math.inf,
-    dt: float = 1.0,
-    search: Search = "auto",
-    candidates: Float[Tensor, "rows inputs"] | None = None,
-    amplitudes: Sequence[float] = (0.1, 1.0, 10.0),
-    budget: int = 64,
-    burn_in: int | None = None,
-    longest_burn_in: int | None = None,
-    reversed_form: Form = "auto",
-    layout: Layout = "batch_first",
-    mode: Literal["eval", "as is"] = "eval",
+    probe: ProbeName | Probe = "heaviside",
+    search: SearchName | InputSearch = "auto",
     double: bool = False,
-    dtype: torch.dtype | None = None,
-    device: torch.device | str | None = None,
-    seed: int | torch.Generator = 0,
+    run: Run | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> MemoryCurve:
     """The memory function M(t) of a causal sequence model, at t = 0, dt, ..., horizon dt.
@@ -66,9 +49,11 @@ def memory_function(
     ("Inverse Approximation Theory", Def. 3.1, App. F and App. G.) H is the output minus the response to zero input;
     d/dt is the forward difference over dt, so that M(0) holds the jump. For a linear model all three are |rho(t)|_1.
 
-    The model first runs on zeros until its output stands still. The sup over x is a search, so the values are lower
-    bounds; they are exact for linear models with one output or with 2^input_size <= budget. The model, its modes, its
-    gradients and the random states are left as they were.
+    The model first runs on zeros until its output stands still. Of a linear model the sup over x is a sum of absolute
+    values: the curve is exact for any number of inputs with one output or norm=inf, and for other norms up to
+    2^input_size <= budget. Of other models it is searched, and the values are lower bounds; `bound` of the curve says
+    which. A model counts as linear if its responses to random x of the smallest and the largest amplitude add up, to
+    rounding. The model, its modes, its gradients and the random states are left as they were.
 
     Args:
         model: maps inputs (batch, time, features) to outputs (batch, time, outputs), or to a tuple or list that begins
@@ -76,30 +61,10 @@ def memory_function(
             `(outputs, state)` is run on zeros once for all probes.
         input_size: number of input features.
         horizon: last step at which M is measured; the curve has horizon + 1 times.
-        probe: "heaviside", "impulse" or "reversed", as above.
-        normalization: "x" divides by |x|_inf, "x+1" by |x|_inf + 1 ("StableSSM", Def. 2.2).
-        norm: order of the norm over several outputs, at least 1; inf takes the largest output.
-        dt: time of one step. It scales the times of the curve and the difference d/dt, not the model.
-        search: which x are tried. "grid": all sign vectors and unit vectors at all `amplitudes`; where there are more
-            sign vectors than `budget`, the unit vectors alone (or random sign vectors, if even these are too many), at
-            the middle amplitude. "auto": then also the sign vectors that the responses to unit vectors point to, and
-            the best directions at all amplitudes. "ascent": after "auto", gradient ascent from the best x.
-        candidates: the x to try, (rows, input_size), instead of the grid.
-        amplitudes: sizes |x|_inf at which a direction is tried. They matter for nonlinear models only.
-        budget: most directions that are tried in one round.
-        burn_in: steps before the probe (of x itself for the reversed probe, of zeros for the others). None: until the
-            output stands still.
-        longest_burn_in: most steps to wait for that when `burn_in` is None. None: 4096, or up to 65536 for a model that
-            goes on from a state.
-        reversed_form: for the reversed probe only. "stream" runs x until the output stands still and then zeros, in one
-            pass. "window" is the paper's own form: horizon + 2 inputs that end at the same moment, O(horizon^2) steps.
-            "auto" is "stream", or "window" where the output does not settle and the horizon is at most 256.
-        layout: "batch_first", or "time_first" for models that take (time, batch, features).
-        mode: "eval" measures the model in evaluation mode, "as is" in the mode that it is in.
+        probe: "heaviside", "impulse" or "reversed", as above, or a `Probe` with its norm, dt and burn-in.
+        search: which x are tried: "auto", "grid", "ascent", or a `InputSearch` with its candidates, amplitudes and seed.
         double: measure a float64 copy of an nn.Module: the rounding floor is then 1e-16 of the output, not 1e-7.
-        dtype: dtype of the inputs; None is that of the model's first weight, or torch's default.
-        device: device of the inputs; None is that of the model's first weight, or the CPU.
-        seed: number or torch.Generator for the random inputs of the checks and of the search.
+        run: how the model is called (layout, mode, dtype, device); None is `Run()`.
         progress: called as `progress(done, total)` while the "window" form runs.
 
     Assumed unchecked: the model is time-homogeneous, and a settled output means a settled state. Checked, with a
@@ -107,31 +72,31 @@ def memory_function(
     influence each other, and causality over the horizon. Outputs that are not finite or do not settle are a status of
     the curve.
     """
-    _check_arguments(probe, reversed_form, horizon, budget, dt, norm, amplitudes)
-    generator = as_generator(seed)
-    with undisturbed(model, evaluate=mode == "eval"), torch.no_grad():
-        subject = Subject(model, input_size, layout=layout, dtype=dtype, device=device, double=double)
+    if horizon < 1:
+        raise ArgumentError(f"horizon must be at least 1, got {horizon}")
+    probe = Probe(probe) if isinstance(probe, str) else probe
+    search = InputSearch(search) if isinstance(search, str) else search
+    run = run or Run()
+    generator = as_generator(search.seed)
+    with run.undisturbed(model), torch.no_grad():
+        subject = run.subject(model, input_size, double=double)
         prepare(subject, generator)
         check_far_sight(subject, horizon + 1, generator.initial_seed())
-        chosen = _as_candidates(candidates, input_size)
-        first = _first_round(input_size, budget, amplitudes, generator) if chosen is None else chosen
-        settling, form = _lead(subject, probe, first, burn_in, longest_burn_in, reversed_form, horizon)
+        first = _first_round(search, input_size, generator)
+        settling, windowed = _lead(subject, probe, first, horizon)
         lead = settling.steps if settling.state is None else 0
-        plan = Plan(probe, lead, horizon, dt, norm, normalization, start=settling.state)
+        plan = Plan(probe, lead, horizon, start=settling.state)
         best = Best(horizon + 1, input_size)
         notes: tuple[str, ...] = ()
-        if form == "window":
+        if windowed:
             parts = measure_window(subject, plan, first, best, progress)
+            bound = _bound_of_window(subject, plan, search, first, parts)
         else:
-            follow_up = None if chosen is not None or search == "grid" else amplitudes
-            parts = _search(subject, plan, first, best, follow_up, budget)
-            if search == "ascent":
-                found = ascend(subject, plan, best, amplitudes)
-                notes = () if found is not None else ("the output has no gradient by x: no ascent was made",)
-                parts += [] if found is None else run_all(subject, plan, found, best)
+            parts, bound, notes = _find_sup(subject, plan, search, first, best)
     if subject.eps > torch.finfo(subject.dtype).eps:
-        notes += (INSIDE,)
-    return replace(_curve(plan, best, parts, settling, notes), eigenvalues=_eigenvalues(model))
+        notes += (ROUNDS_INSIDE,)
+    curve = _curve(plan, best, parts, settling, notes)
+    return replace(curve, eigenvalues=_eigenvalues(model), bound=bound if curve.status == "ok" else "lower bound")
 
 
 def _eigenvalues(model: Callable[..., Any]) -> np.ndarray | None:
@@ -139,47 +104,31 @@ def _eigenvalues(model: Callable[..., Any]) -> np.ndarray | None:
     return None if known is None else known.cpu().numpy()
 
 
-def _check_arguments(
-    probe: str, form: str, horizon: int, budget: int, dt: float, norm: float, amplitudes: Sequence[float]
-) -> None:
-    if form != "auto" and probe != "reversed":
-        raise ArgumentError(f"reversed_form is for probe='reversed', came {probe=}")
-    if horizon < 1 or budget < 1 or not 0 < dt < math.inf or not norm >= 1:
-        raise ArgumentError(
-            f"needs horizon >= 1, budget >= 1, dt > 0, norm >= 1; came {horizon=} {budget=} {dt=} {norm=}"
-        )
-    if not amplitudes or not all(math.isfinite(a) and a > 0 for a in amplitudes):
-        raise ArgumentError(f"amplitudes must be finite numbers above 0, came {tuple(amplitudes)}")
+def _first_round(search: InputSearch, inputs: int, generator: torch.Generator) -> Tensor:
+    if search.candidates is not None:
+        if search.candidates.shape[1] != inputs:
+            raise ShapeError(f"candidates must be (rows, {inputs}), got {tuple(search.candidates.shape)}")
+        return search.candidates.detach().double().cpu()
+    tried = directions(inputs, search.directions, generator)
+    if _has_all_signs(search, inputs):
+        return at_amplitudes(tried, search.sizes)
+    return search.middle * tried  # the other amplitudes follow for the best directions
 
 
-def _as_candidates(candidates: Tensor | None, input_size: int) -> Tensor | None:
-    if candidates is None:
-        return None
-    if candidates.ndim != 2 or candidates.shape[1] != input_size or len(candidates) == 0:
-        raise ShapeError(f"candidates must be (rows, {input_size}), one x a row; came {tuple(candidates.shape)}")
-    if not bool((candidates.abs().amax(-1) > 0).all() and torch.isfinite(candidates).all()):
-        raise ArgumentError("candidates: no x may be 0, NaN or infinite")
-    return candidates.detach().double().cpu()
+def _has_all_signs(search: InputSearch, inputs: int) -> bool:
+    return search.candidates is None and 2**inputs <= search.directions
 
 
-def _first_round(inputs: int, budget: int, amplitudes: Sequence[float], generator: torch.Generator) -> Tensor:
-    tried = directions(inputs, budget, generator)
-    if 2**inputs <= budget:
-        return at_amplitudes(tried, amplitudes)
-    return sorted(amplitudes)[len(amplitudes) // 2] * tried  # the other amplitudes follow for the best directions
-
-
-def _lead(
-    subject: Subject, probe: str, x: Tensor, burn_in: int | None, longest: int | None, form: Form, horizon: int
-) -> tuple[Settling, Form]:
-    if form == "window":
-        return Settling(0, True, 0.0), "window"
-    constant = x if probe == "reversed" else torch.zeros(1, subject.input_size)
-    if burn_in is not None:
-        if burn_in < (1 if probe == "reversed" else 0):
-            raise ArgumentError(f"burn_in must not be negative, and at least 1 for the reversed probe; came {burn_in}")
-        return settle_for(subject, constant, burn_in), "stream"
-    wait = longest or longest_settling(subject, len(constant))
+def _lead(subject: Subject, probe: Probe, x: Tensor, horizon: int) -> tuple[Settling, bool]:
+    """What runs before the probe, and whether the window form, which needs nothing before it, takes its place."""
+    at_rest = Settling(0, True, 0.0)
+    if probe.form == "window":
+        return at_rest, True
+    is_reversed = probe.name == "reversed"
+    constant = x if is_reversed else torch.zeros(1, subject.input_size)
+    if probe.burn_in is not None:
+        return settle_for(subject, constant, probe.burn_in), False
+    wait = probe.max_burn_in or longest_settling(subject, len(constant))
     if subject.longest is not None:
         wait = min(wait, subject.longest - horizon - 1)
         if wait < SHORTEST:
@@ -187,33 +136,61 @@ def _lead(
                 f"the model takes {subject.longest} steps and {SHORTEST} are needed before a probe: {horizon=} may be at "
                 f"most {subject.longest - SHORTEST - 1}"
             )
-    settling = settle(subject, constant, wait, keep_state=probe != "reversed")
-    if probe == "reversed" and form == "auto" and not settling.settled and horizon <= WINDOWED:
-        return Settling(0, True, 0.0), "window"
-    return settling, "stream"
+    settling = settle(subject, constant, wait, keep_state=not is_reversed)
+    if is_reversed and probe.form == "auto" and not settling.settled and horizon <= MAX_WINDOW_STEPS:
+        return at_rest, True
+    return settling, False
 
 
-def _search(
-    subject: Subject, plan: Plan, first: Tensor, best: Best, amplitudes: Sequence[float] | None, budget: int
-) -> list[Measured]:
-    inputs = first.shape[1]
-    guided = amplitudes is not None and 2**inputs > budget >= inputs
+def _find_sup(
+    subject: Subject, plan: Plan, search: InputSearch, first: Tensor, best: Best
+) -> tuple[list[Measured], Bound, tuple[str, ...]]:
+    """Fills `best`; what was measured, whether it is the sup, and what has to be said."""
+    if search.candidates is None and search.method != "grid" and not _has_all_signs(search, subject.input_size):
+        if has_linear_sup(subject, plan) and superposes(subject, plan, search.sizes):
+            return add_linear_sup(subject, plan, search.sizes, best), "exact", ()
+        parts = _search_directions(subject, plan, search, first, best)
+    else:
+        parts = run_all(subject, plan, first, best)
+        if _is_exact(subject, plan, search, first, parts):
+            return parts, "exact", ()
+    if search.method != "ascent":
+        return parts, "lower bound", ()
+    climbed = ascend(subject, plan, best, search.sizes)
+    if climbed is None:
+        return parts, "lower bound", ("the output has no gradient by x: no ascent was made",)
+    return parts + run_all(subject, plan, climbed, best), "lower bound", ()
+
+
+def _is_exact(subject: Subject, plan: Plan, search: InputSearch, x: Tensor, parts: list[Measured]) -> bool:
+    """Whether the model is linear and all sign vectors, where a convex function of x has its sup, were tried."""
+    if not _has_all_signs(search, subject.input_size):
+        return False
+    if subject.input_size > 1:
+        return superposes(subject, plan, search.sizes)
+    return len(search.sizes) > 1 and scales(plan, x, parts)
+
+
+def _bound_of_window(subject: Subject, plan: Plan, search: InputSearch, x: Tensor, parts: list[Measured]) -> Bound:
+    # a window has no burn-in, and this probe in its stream form would then be empty; what is linear is so for any probe
+    step = replace(plan, probe=replace(plan.probe, name="heaviside", form="auto")) if len(x[0]) > 1 else plan
+    return "exact" if _is_exact(subject, step, search, x, parts) else "lower bound"
+
+
+def _search_directions(subject: Subject, plan: Plan, search: InputSearch, first: Tensor, best: Best) -> list[Measured]:
+    """Unit vectors (or random signs), the sign vectors that they point to, and the best of these at all amplitudes."""
+    guided = search.directions >= subject.input_size
     parts = run_all(subject, plan, first, best, keep=guided)
-    if amplitudes is None or 2**inputs <= budget:
-        return parts
     if guided:
         responses = torch.cat([part.responses for part in parts if part.responses is not None])
-        patterns = sign_patterns(responses.cpu(), budget)
-        middle = sorted(amplitudes)[len(amplitudes) // 2]
-        parts = [_light(part) for part in parts] + run_all(subject, plan, middle * patterns, best)
+        patterns = sign_patterns(responses.cpu(), search.directions)
+        parts = [part.without_responses() for part in parts]
+        parts += run_all(subject, plan, search.middle * patterns, best)
     # the directions that reach the sup at most times, at the other amplitudes
     winners, count = np.unique(np.sign(best.maximiser), axis=0, return_counts=True)
-    top = torch.from_numpy(winners[np.argsort(-count)][: max(budget // (2 * len(amplitudes)), 1)])
-    return parts + run_all(subject, plan, at_amplitudes(torch.cat([top, -top]), amplitudes), best)
-
-
-def _light(part: Measured) -> Measured:
-    return Measured(part.values, part.floors, part.rest, part.leak)
+    kept = max(search.directions // (2 * len(search.sizes)), 1)
+    top = torch.from_numpy(winners[np.argsort(-count)][:kept])
+    return parts + run_all(subject, plan, at_amplitudes(torch.cat([top, -top]), search.sizes), best)
 
 
 def _curve(plan: Plan, best: Best, parts: list[Measured], settling: Settling, notes: tuple[str, ...]) -> MemoryCurve:
@@ -228,22 +205,21 @@ def _curve(plan: Plan, best: Best, parts: list[Measured], settling: Settling, no
     finite = bool(np.isfinite(best.values).all())
     if not settling.settled and (finite or math.isfinite(settling.remaining)):
         status = "unsettled"
-        what = "x" if plan.probe == "reversed" else "0"
+        what = "x" if plan.probe.name == "reversed" else "0"
         notes += (
-            f"on constant input {what} the output still moved by {settling.remaining:.3g} after {settling.steps} "
-            f"steps{HELPS}",
+            f"on constant input {what} the output still moved by {settling.remaining:.3g} after {settling.steps} steps",
         )
     if not finite:
         status = "not finite"
         first = int(np.argmax(~np.isfinite(best.values)))
-        notes += (f"outputs are NaN or infinite from t = {first * plan.dt:g} on; there the curve is inf",)
+        notes += (f"outputs are NaN or infinite from t = {first * plan.probe.dt:g} on; there the curve is inf",)
     return MemoryCurve(
-        time=np.arange(plan.horizon + 1) * plan.dt,
+        time=np.arange(plan.horizon + 1) * plan.probe.dt,
         values=best.values,
-        probe=plan.probe,
-        normalization=plan.normalization,
-        norm=plan.norm,
-        dt=plan.dt,
+        probe=plan.probe.name,
+        normalization=plan.probe.normalization,
+        norm=plan.probe.norm,
+        dt=plan.probe.dt,
         maximiser=best.maximiser,
         floor=best.floor,
         status=status,

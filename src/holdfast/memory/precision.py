@@ -12,9 +12,9 @@ from holdfast.errors import HoldfastError
 from holdfast.memory.preserve import undisturbed
 from holdfast.memory.subject import MISTAKES, Layout, Subject
 
-MOST = 100_000_000  # weights of which a float64 copy is made without being asked: 0.8 GB
-SHORT = 8  # steps that the copy is tried on
-INSIDE = (
+MAX_COPIED_WEIGHTS = 100_000_000  # weights of which a float64 copy is made without being asked: 0.8 GB
+TRIAL_STEPS = 8  # steps that the copy is tried on
+ROUNDS_INSIDE = (
     "the model rounds to float32 inside (transformers' models compute norms and logits so): its rounding floor is that of "
     "float32, whatever the dtype of its weights"
 )
@@ -36,7 +36,7 @@ def widest(model: Callable[..., Any], input_size: int, layout: Layout = "batch_f
         return False, None
     own = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
     count = sum(p.numel() for p in model.parameters())
-    if count > MOST:
+    if count > MAX_COPIED_WEIGHTS:
         copied = f"{count * 8 / 1e9:.1f} GB"
         return (
             False,
@@ -45,7 +45,7 @@ def widest(model: Callable[..., Any], input_size: int, layout: Layout = "batch_f
     try:
         with undisturbed(model, evaluate=True), torch.no_grad():
             subject = Subject(model, input_size, layout=layout, double=True)
-            subject.raw(subject.zeros(1, SHORT))
+            subject.raw(subject.zeros(1, TRIAL_STEPS))
     except (HoldfastError, *MISTAKES) as error:
         cause = str(error.__cause__ or error).strip().splitlines() or [type(error).__name__]
         return False, f"measured in {own}: a float64 copy does not run ({cause[0][:120]})"

@@ -8,19 +8,16 @@ step, so the forward difference over dt at t_k is (y_k - y_{k-1}) / dt; at k = 0
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from holdfast.memory.curve import Normalization
+from holdfast.memory.options import Probe
 from holdfast.memory.state import spread
 from holdfast.memory.subject import Subject
-
-ProbeName = Literal["heaviside", "impulse", "reversed"]
-PROBES: tuple[ProbeName, ...] = ("heaviside", "impulse", "reversed")
 
 
 @dataclass(frozen=True)
@@ -30,12 +27,9 @@ class Plan:
     With `start`, the state of one row after the burn-in, all rows begin from it and there is no lead.
     """
 
-    probe: ProbeName
+    probe: Probe
     lead: int
     horizon: int
-    dt: float = 1.0
-    norm: float = float("inf")
-    normalization: Normalization = "x"
     start: Any = None
 
     @property
@@ -49,7 +43,7 @@ class Plan:
             "heaviside": slice(self.lead, None),
             "impulse": slice(self.lead, self.lead + 1),
             "reversed": slice(0, self.lead),
-        }[self.probe]
+        }[self.probe.name]
         u[:-1, part] = x.to(u).unsqueeze(1)
         return u
 
@@ -64,7 +58,7 @@ class Plan:
         A one-step impulse in a discretised continuous-time model has area x dt, so dividing by dt gives rho there too.
         """
         size = x.abs().amax(-1).double()
-        return (size + 1 if self.normalization == "x+1" else size) * self.dt
+        return (size + 1 if self.probe.normalization == "x+1" else size) * self.probe.dt
 
 
 @dataclass(frozen=True)
@@ -79,6 +73,10 @@ class Measured:
     rest: Float[Tensor, " outputs"]
     leak: float
     responses: Float[Tensor, "rows times outputs"] | None = None
+
+    def without_responses(self) -> Measured:
+        """The same without the large part."""
+        return replace(self, responses=None)
 
 
 def measure(subject: Subject, plan: Plan, x: Float[Tensor, "rows inputs"], *, keep: bool = False) -> Measured:
@@ -95,9 +93,9 @@ def measure(subject: Subject, plan: Plan, x: Float[Tensor, "rows inputs"], *, ke
     for i in range(len(x)):
         adjusted = y[i, before:] - zero[before:]
         response = difference(adjusted, plan)
-        values[i] = output_size(response, plan.norm).double() / divisor[i]
+        values[i] = output_size(response, plan.probe.norm).double() / divisor[i]
         floors[i] = subject.rounding(y[i, plan.lead :]) / divisor[i]
-        if plan.probe != "reversed" and plan.lead:
+        if plan.probe.name != "reversed" and plan.lead:
             leak = max(leak, float((y[i, : plan.lead] - zero[: plan.lead]).abs().max() / subject.tolerance(y[i])))
         if keep:
             kept.append(response)
@@ -125,6 +123,6 @@ def difference(adjusted: Float[Tensor, "*rows steps outputs"], plan: Plan) -> Fl
     """
     if plan.lead == 0:
         adjusted = torch.cat([torch.zeros_like(adjusted[..., :1, :]), adjusted], -2)
-    if plan.probe == "impulse":
+    if plan.probe.name == "impulse":
         return adjusted[..., 1:, :]
     return adjusted[..., 1:, :] - adjusted[..., :-1, :]

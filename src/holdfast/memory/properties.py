@@ -15,8 +15,7 @@ from holdfast.errors import ArgumentError
 from holdfast.memory import functional
 from holdfast.memory.checks import prepare
 from holdfast.memory.curve import ModelError
-from holdfast.memory.preserve import undisturbed
-from holdfast.memory.subject import Layout, Subject
+from holdfast.memory.options import Run
 
 Answer = Literal["yes", "no", "undecided"]
 NAMES = ("linear", "continuous", "bounded", "time_homogeneous", "causal", "regular")
@@ -85,11 +84,8 @@ def check_properties(
     input_size: int = 1,
     horizon: int = 200,
     *,
-    layout: Layout = "batch_first",
-    mode: Literal["eval", "as is"] = "eval",
     double: bool = False,
-    dtype: torch.dtype | None = None,
-    device: torch.device | str | None = None,
+    run: Run | None = None,
     seed: int | torch.Generator = 0,
 ) -> Properties:
     """Tests a black box for the properties of "Inverse Approximation Theory", Def. 2.1, on `horizon` steps.
@@ -107,18 +103,16 @@ def check_properties(
         model: the model to test, as `memory_function` takes it.
         input_size: number of input features.
         horizon: length of the random inputs in steps, at least 16.
-        layout: "batch_first", or "time_first" for models that take (time, batch, features).
-        mode: "eval" tests the model in evaluation mode, "as is" in the mode that it is in.
         double: test a float64 copy of an nn.Module, which leaves less room for rounding errors.
-        dtype: dtype of the inputs; None is that of the model's first weight, or torch's default.
-        device: device of the inputs; None is that of the model's first weight, or the CPU.
+        run: how the model is called (layout, mode, dtype, device); None is `Run()`.
         seed: number or torch.Generator for the random inputs.
     """
     if horizon < 16:
         raise ArgumentError(f"horizon must be at least 16 steps, came {horizon}")
     generator = as_generator(seed)
-    with undisturbed(model, evaluate=mode == "eval"), torch.no_grad():
-        subject = Subject(model, input_size, layout=layout, dtype=dtype, device=device, double=double)
+    run = run or Run()
+    with run.undisturbed(model), torch.no_grad():
+        subject = run.subject(model, input_size, double=double)
         prepare(subject, generator, causal=False)
         probe = functional.Functional(subject, horizon, generator)
         if not probe.finite:

@@ -8,26 +8,26 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float64
+from jaxtyping import Float, Float64
+from torch import Tensor
 
 from holdfast._arguments import as_generator, checked, positive
 from holdfast._record import Record
-from holdfast.errors import ArgumentError
+from holdfast.errors import ArgumentError, ShapeError
 from holdfast.figures import Axis, Figure, Layer, Line, Panel, Rule
 from holdfast.memory.checks import prepare
 from holdfast.memory.curve import ModelError
-from holdfast.memory.preserve import undisturbed
-from holdfast.memory.subject import Layout, Subject
+from holdfast.memory.options import Run
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ReceptiveField(Record):
-    """How strongly an output depends on the input at each distance, averaged over random inputs.
+    """How strongly an output depends on the input at each distance, averaged over sequences.
 
     Args:
         offsets: steps from the input to the output, increasing: 0 is the same step, negative ones are inputs after it.
         influence: size of d y_t / d x_(t - offset): the root mean square over rows of its Frobenius norm.
-        rows: number of random inputs.
+        rows: number of sequences.
     """
 
     offsets: Float64[np.ndarray, " offsets"]
@@ -76,12 +76,9 @@ def receptive_field(
     input_size: int = 1,
     horizon: int = 200,
     ahead: int = 0,
-    amplitude: float = 1.0,
-    rows: int = 16,
-    layout: Layout = "batch_first",
+    inputs: Float[Tensor, "rows time features"] | int = 16,
     double: bool = False,
-    dtype: torch.dtype | None = None,
-    device: torch.device | str | None = None,
+    run: Run | None = None,
     seed: int | torch.Generator = 0,
 ) -> ReceptiveField:
     """The effective receptive field of a sequence model: how far back the gradient of its output reaches.
@@ -96,23 +93,26 @@ def receptive_field(
         input_size: number of input features.
         horizon: largest distance k that is looked at, in steps.
         ahead: steps after the output that are looked at too, for models that are not causal.
-        amplitude: standard deviation of the inputs, which are normal.
-        rows: number of random inputs.
-        layout: "batch_first", or "time_first" for models that take (time, batch, features).
+        inputs: the sequences to run it on, (rows, horizon + 1 + ahead, input_size), or the number of random ones, which
+            are standard normal.
         double: look at a float64 copy of an nn.Module.
-        dtype: dtype of the inputs; None is that of the model's first weight, or torch's default.
-        device: device of the inputs; None is that of the model's first weight, or the CPU.
-        seed: number or torch.Generator of inputs and signs.
+        run: how the model is called (layout, mode, dtype, device); None is `Run()`.
+        seed: number or torch.Generator of random inputs and signs.
     """
-    positive(horizon=horizon, rows=rows)
-    if ahead < 0 or not 0 < amplitude < np.inf:
-        raise ArgumentError(f"needs ahead >= 0 and amplitude > 0, came {ahead=}, {amplitude=}")
+    positive(horizon=horizon, inputs=inputs if isinstance(inputs, int) else None)
+    if ahead < 0:
+        raise ArgumentError(f"ahead must not be negative, got {ahead}")
+    steps = horizon + 1 + ahead
+    if isinstance(inputs, Tensor) and (tuple(inputs.shape[1:]) != (steps, input_size) or len(inputs) == 0):
+        raise ShapeError(f"inputs must be (rows, {steps}, {input_size}), got {tuple(inputs.shape)}")
+    run = run or Run()
     generator = as_generator(seed)
-    with undisturbed(model):
-        subject = Subject(model, input_size, layout=layout, dtype=dtype, device=device, double=double)
+    with run.undisturbed(model):
+        subject = run.subject(model, input_size, double=double)
         with torch.no_grad():
             prepare(subject, generator, causal=False)
-        x = (amplitude * subject.normal(rows, horizon + 1 + ahead, generator)).requires_grad_()
+        given = subject.normal(inputs, steps, generator) if isinstance(inputs, int) else inputs.detach()
+        x = given.to(subject.device, subject.dtype, copy=True).requires_grad_()
         with torch.enable_grad():
             y = subject(x)[:, horizon]
             signs = 2 * torch.randint(0, 2, y.shape, generator=generator) - 1
@@ -121,5 +121,5 @@ def receptive_field(
             (slopes,) = torch.autograd.grad((y * signs.to(y)).sum(), x)
     influence = slopes.double().square().sum(-1).mean(0).sqrt().cpu().numpy()
     if not np.isfinite(influence).all():
-        raise ModelError(f"the gradient is NaN or infinite on inputs of size {amplitude:g}; take a smaller amplitude")
-    return ReceptiveField(np.arange(-ahead, horizon + 1.0), influence[::-1].copy(), rows)
+        raise ModelError("the gradient is NaN or infinite on these inputs; give smaller ones as inputs=")
+    return ReceptiveField(np.arange(-ahead, horizon + 1.0), influence[::-1].copy(), len(x))

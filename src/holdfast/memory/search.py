@@ -1,9 +1,9 @@
 """The sup over x: which inputs to try, and the best value found at each time.
 
-For a linear model with one output the maximiser at time t over |x|_inf = a is a times a sign vector, sign rho(t); so
-sign vectors come first, all of them while they are few, else those that the responses to the unit vectors point to.
-For a nonlinear model the size of x matters: each direction is tried at a grid of amplitudes, and gradient ascent can
-move on from the best. What is found is a lower bound of the sup; for linear models with few inputs it is the sup.
+For a linear model the maximiser at time t over |x|_inf = a is a times a sign vector; all of them are tried while they are
+few, else `linear.py` has the sup from the responses to the unit vectors. For a nonlinear model these responses point to
+sign vectors worth a try, and the size of x matters: each direction is tried at a grid of amplitudes, and gradient ascent
+can move on from the best. What is found there is a lower bound of the sup.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 from holdfast.memory.probes import Measured, Plan, difference, measure, output_size
 from holdfast.memory.subject import Subject
 
-SUNK = 2.0  # values up to this many times their floor may be rounding alone
+FLOOR_FACTOR = 2.0  # values up to this many times their floor may be rounding alone
 
 
 class Best:
@@ -39,16 +39,21 @@ class Best:
         self.tried = 0
 
     def add(self, x: Float[Tensor, "rows inputs"], measured: Measured) -> None:
+        """Every x at every time."""
         tried = x.detach().cpu().double().numpy()
         values, floors = measured.values.cpu().numpy(), measured.floors.cpu().numpy()
         top = values.argmax(0)
         at = np.arange(values.shape[1])
-        better = values[top, at] > self.values
-        self.values = np.where(better, values[top, at], self.values)
-        self.own = np.where(better, floors[top, at], self.own)
-        self.sunk = np.maximum(self.sunk, np.where(values <= SUNK * floors, floors, 0.0).max(0))
-        self.maximiser[better] = tried[top[better]]
+        self.sunk = np.maximum(self.sunk, np.where(values <= FLOOR_FACTOR * floors, floors, 0.0).max(0))
+        self.take(values[top, at], floors[top, at], tried[top])
         self.tried += len(tried)
+
+    def take(self, values: np.ndarray, floors: np.ndarray, x: np.ndarray) -> None:
+        """One value, its floor and its x at each time, where they are larger than those so far."""
+        better = values > self.values
+        self.values = np.where(better, values, self.values)
+        self.own = np.where(better, floors, self.own)
+        self.maximiser[better] = x[better]
 
     @property
     def floor(self) -> np.ndarray:
@@ -138,4 +143,4 @@ def ascend(
 def _sizes(subject: Subject, plan: Plan, x: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows times"]:
     y = plan.outputs(subject, x)
     response = difference((y[:-1] - y[-1:].detach())[:, max(plan.lead - 1, 0) :], plan)
-    return output_size(response, plan.norm).double().cpu()
+    return output_size(response, plan.probe.norm).double().cpu()

@@ -108,8 +108,7 @@ class Subject:
 
     def tolerance(self, y: Tensor) -> float:
         """What rounding may change in outputs like `y`: different batch shapes take different summation orders."""
-        # 2000 eps is 2e-4 in float32 and 4e-13 in float64; real dependence is of the order of y itself
-        return 2000 * self._eps(y) * max(float(y.abs().max()), torch.finfo(y.dtype).tiny)
+        return tolerance_of(y, self._eps(y))
 
     def rounding(self, y: Float[Tensor, "*times outputs"]) -> Float64[Tensor, "*times"]:
         """What rounding leaves in a difference of outputs like these: 4 eps of the largest at that time."""
@@ -117,6 +116,12 @@ class Subject:
 
     def _eps(self, y: Tensor) -> float:
         return max(self.eps, torch.finfo(y.dtype).eps)
+
+
+def tolerance_of(y: Tensor, eps: float) -> float:
+    """2000 eps of the largest output: 2e-4 in float32, 4e-13 in float64; real dependence is of the order of y itself."""
+    finite = y[torch.isfinite(y)]
+    return 2000 * eps * max(float(finite.abs().max()) if finite.numel() else 0.0, torch.finfo(y.dtype).tiny)
 
 
 def _widened(model: nn.Module) -> nn.Module:

@@ -12,7 +12,7 @@ from holdfast.memory.probes import Measured, Plan, output_size
 from holdfast.memory.search import Best
 from holdfast.memory.subject import Subject
 
-WINDOWED = 256  # longest horizon for which this form is taken without being asked for
+MAX_WINDOW_STEPS = 256  # longest horizon for which this form is taken without being asked for
 
 
 def measure_window(
@@ -58,7 +58,7 @@ def _values(subject: Subject, plan: Plan, x: Tensor, last: Float[Tensor, "copies
     # n = steps - k, so that lag k comes from the difference between n = steps - k + 1 and n = steps - k; k = 0 is the
     # jump when the newest input, too, becomes 0
     response = torch.diff(last, dim=0).flip(0)
-    values = output_size(response, plan.norm).double() / divisor
+    values = output_size(response, plan.probe.norm).double() / divisor
     # every lag compares two outputs of the same size, that of the response to n copies
     floor = torch.nan_to_num(subject.rounding(last[1:].flip(0)) / divisor, nan=torch.inf, posinf=torch.inf)
     values = torch.nan_to_num(values, nan=torch.inf, posinf=torch.inf)

@@ -12,7 +12,7 @@ from holdfast._types import Time
 from holdfast.parameterizations.contractive import EPS64, contractive, contractive_inverse, size_of
 from holdfast.parameterizations.matrix import SHARES, AbstractMatrixParameterization
 from holdfast.parameterizations.positive_definite import bounded_positive_definite, positive_definite_inverse
-from holdfast.parameterizations.scaling import SPREAD, find_scaling
+from holdfast.parameterizations.scaling import find_scaling
 
 ROUNDS = 60  # of cyclic reduction, which converges quadratically, by halves at the boundary
 
@@ -87,7 +87,7 @@ def _largest(info: torch.finfo) -> float:
 
 
 def _limited(info: torch.finfo, d: Tensor) -> Tensor:
-    spread = min(SPREAD, 0.5 * torch.tensor(info.max, dtype=torch.float64).log().item())
+    spread = min(SPREAD, 0.5 * torch.tensor(info.max, dtype=torch.float64, device="cpu").log().item())
     return d.clamp(-spread / 2, spread / 2)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from holdfast._types import Time
 from holdfast.parameterizations.base import AbstractParameterization, Range, below_one
 
-LEAST = 0.5
+MIN_SHARE = 0.5
 
 
 class Inverse(AbstractParameterization):
@@ -24,22 +24,22 @@ class Inverse(AbstractParameterization):
 
     @property
     def range(self) -> Range:
-        return Range(-1 / LEAST, 0.0, low_open=False)
+        return Range(-1 / MIN_SHARE, 0.0, low_open=False)
 
     def _value(self, w: Tensor) -> Tensor:
-        return -1 / w.clamp(min=LEAST)
+        return -1 / w.clamp(min=MIN_SHARE)
 
     def _inverse(self, lam: Tensor) -> Tensor:
         return -1 / lam
 
     def _derivative(self, w: Tensor) -> Tensor:
-        return torch.where(w >= LEAST, w.clamp(min=LEAST) ** -2, torch.zeros_like(w))
+        return torch.where(w >= MIN_SHARE, w.clamp(min=MIN_SHARE) ** -2, torch.zeros_like(w))
 
     def _scale(self, w: Tensor) -> Tensor:
-        return (w >= LEAST).to(w.dtype)
+        return (w >= MIN_SHARE).to(w.dtype)
 
     def _modulus(self, beta: float) -> float:
-        return beta / LEAST
+        return beta / MIN_SHARE
 
 
 class DiscreteInverse(AbstractParameterization):
@@ -53,25 +53,25 @@ class DiscreteInverse(AbstractParameterization):
 
     @property
     def range(self) -> Range:
-        return Range(1 - 1 / LEAST, 1.0, low_open=False)
+        return Range(1 - 1 / MIN_SHARE, 1.0, low_open=False)
 
     def _value(self, w: Tensor) -> Tensor:
-        return (1 - 1 / w.clamp(min=LEAST)).clamp(max=below_one(w.dtype))
+        return (1 - 1 / w.clamp(min=MIN_SHARE)).clamp(max=below_one(w.dtype))
 
     def _inverse(self, lam: Tensor) -> Tensor:
         return 1 / (1 - lam)
 
     def _derivative(self, w: Tensor) -> Tensor:
-        return torch.where(w >= LEAST, w.clamp(min=LEAST) ** -2, torch.zeros_like(w))
+        return torch.where(w >= MIN_SHARE, w.clamp(min=MIN_SHARE) ** -2, torch.zeros_like(w))
 
     def _margin(self, w: Tensor) -> Tensor:
-        m = 1 / w.clamp(min=LEAST)
+        m = 1 / w.clamp(min=MIN_SHARE)
         return torch.minimum(m, 2 - m)
 
     def _scale(self, w: Tensor) -> Tensor:
         negative = (2 * w - 1) ** -2
         scale = torch.where(w >= 1, torch.ones_like(w), negative)
-        return torch.where(w > LEAST, scale, torch.full_like(w, math.inf))
+        return torch.where(w > MIN_SHARE, scale, torch.full_like(w, math.inf))
 
     def _modulus(self, beta: float) -> float:
         return math.inf

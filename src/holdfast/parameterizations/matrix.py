@@ -20,7 +20,7 @@ from holdfast._types import Time
 from holdfast.errors import DtypeError, RangeError, ShapeError, unknown_name
 from holdfast.parameterizations.named import Named
 
-HELD = 1e100  # entries of free weights in float64: their squares can still be added up
+MAX_ENTRY = 1e100  # entries of free weights in float64: their squares can still be added up
 SHARES = (0.99, 0.9, 0.7, 0.5, 0.3, 0.1, 0.01, 0.0)  # of the largest W on a ray that a projection tries
 
 
@@ -48,7 +48,7 @@ class AbstractMatrixParameterization(Named, ABC):
         first = free[0]
         if first.shape[-1] == 0:
             return first
-        wide = [torch.nan_to_num(w.double(), 0.0, HELD, -HELD).clamp(-HELD, HELD) for w in free]
+        wide = [torch.nan_to_num(w.double(), 0.0, MAX_ENTRY, -MAX_ENTRY).clamp(-MAX_ENTRY, MAX_ENTRY) for w in free]
         lost = torch.stack([w.isnan().any() for w in free]).any()
         return self._matrix(torch.finfo(first.dtype), *wide).to(first.dtype).masked_fill(lost, math.nan)
 

@@ -12,8 +12,8 @@ from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.errors import ArgumentError
 
-SPAN = 300.0  # |w| searched
-SMALLEST = 1e-6  # first grid point on each side of 0
+MAX_WEIGHT = 300.0  # |w| searched
+MIN_WEIGHT = 1e-6  # first grid point on each side of 0
 OFFSETS = 65  # points v in [w - beta, w + beta]
 ZOOMS = 12  # each narrows the grid around the best points tenfold
 
@@ -41,7 +41,7 @@ def mode_distance(lam: Tensor, other: Tensor, time: Time) -> Tensor:
 
 
 @checked
-def numerical_modulus(f: Callable[[Tensor], Tensor], time: Time, beta: float, *, span: float = SPAN) -> float:
+def numerical_modulus(f: Callable[[Tensor], Tensor], time: Time, beta: float, *, span: float = MAX_WEIGHT) -> float:
     """The stability modulus g(beta) of StableSSM, Def. 3.2, of any f by search, in float64.
 
     The sup over |w| <= span of the worst relative distance within beta of w. inf where some perturbed mode is unstable,
@@ -55,9 +55,9 @@ def numerical_modulus(f: Callable[[Tensor], Tensor], time: Time, beta: float, *,
         beta: size of the perturbation of a weight.
         span: largest |w| that is searched.
     """
-    if not SMALLEST < span < math.inf or not 0 <= beta < math.inf:
-        raise ArgumentError(f"needs a finite span above {SMALLEST:g} and beta from 0 on, came {span=}, {beta=}")
-    side = torch.logspace(math.log10(SMALLEST), math.log10(span), int(400 * math.log10(span / SMALLEST)))
+    if not MIN_WEIGHT < span < math.inf or not 0 <= beta < math.inf:
+        raise ArgumentError(f"needs a finite span above {MIN_WEIGHT:g} and beta from 0 on, came {span=}, {beta=}")
+    side = torch.logspace(math.log10(MIN_WEIGHT), math.log10(span), int(400 * math.log10(span / MIN_WEIGHT)))
     grid = torch.cat([-side.flip(0), torch.zeros(1), side]).double()
     domain = _resolved(f, grid, time)
     if domain is None:

@@ -14,7 +14,7 @@ from holdfast.parameterizations.contractive import EPS64, held, size_of
 from holdfast.parameterizations.hurwitz import rate_limit
 from holdfast.parameterizations.matrix import AbstractMatrixParameterization
 
-TURN = 64.0  # |A - A'| at most: exp of it is orthogonal to 1e-13 in float64, and pi already reaches every rotation
+MAX_TURN = 64.0  # |A - A'| at most: exp of it is orthogonal to 1e-13 in float64, and pi already reaches every rotation
 
 
 class Normal(AbstractMatrixParameterization):
@@ -49,7 +49,7 @@ class Normal(AbstractMatrixParameterization):
 
     def _matrix(self, info: torch.finfo, *free: Tensor) -> Tensor:
         generator, w, angle = free
-        turn = held(generator, TURN / 2)
+        turn = held(generator, MAX_TURN / 2)
         Q = self.basis.double() @ torch.linalg.matrix_exp(turn - turn.mT)
         W = Q @ self._blocks(w, angle, rate_limit(info)) @ Q.mT
         return self._inside(W, info)

@@ -16,11 +16,11 @@ from jaxtyping import Float64
 Measure = Literal["norm", "radius"]
 Matrix = Float64[np.ndarray, "n n"]
 Vector = Float64[np.ndarray, " n"]
-SPREAD = math.log(1e6)  # of log D: beyond it the norm in which h shrinks says little about h
+MAX_LOG_SPREAD = math.log(1e6)  # of log D: beyond it the norm in which h shrinks says little about h
 ANGLES = 24
 REFINEMENTS = 5
 SHARPNESS = (10.0, 60.0, 400.0)
-ENOUGH = 0.95  # without a search: far enough below 1
+SAFE_RADIUS = 0.95  # without a search: far enough below 1
 SWEEPS = 30
 STEPS = 60
 
@@ -41,7 +41,7 @@ def numerical_radius(A: Matrix) -> float:
 
 
 def find_scaling(W: Matrix, measure: Measure) -> tuple[Vector, float]:
-    """log D within +-SPREAD/2, and the norm or numerical radius of D W D^-1, for the best D that was found.
+    """log D within +-MAX_LOG_SPREAD/2, and the norm or numerical radius of D W D^-1, for the best D that was found.
 
     First D = I and Osborne's balancing, which are enough for most; else a descent from the better of the two.
     """
@@ -49,8 +49,8 @@ def find_scaling(W: Matrix, measure: Measure) -> tuple[Vector, float]:
     smooth = _smooth_norm if measure == "norm" else _smooth_radius
     starts = [np.zeros(len(W)), _balanced(W)]
     sizes = [size(_scaled(W, d)) for d in starts]
-    best, least = (starts[0], sizes[0]) if sizes[0] <= max(ENOUGH, sizes[1]) else (starts[1], sizes[1])
-    if least <= ENOUGH or len(W) < 2:
+    best, least = (starts[0], sizes[0]) if sizes[0] <= max(SAFE_RADIUS, sizes[1]) else (starts[1], sizes[1])
+    if least <= SAFE_RADIUS or len(W) < 2:
         return best, least
     for sharpness in SHARPNESS:
         found = _descend(W, best, sharpness / least, smooth)
@@ -73,14 +73,14 @@ def _balanced(W: Matrix) -> Vector:
             row = float(off[i] @ np.exp(2 * (d[i] - d)))
             column = float(off[:, i] @ np.exp(2 * (d - d[i])))
             step = 0.25 * math.log((column + 1e-12) / (row + 1e-12))
-            d[i] = np.clip(d[i] + step, -SPREAD / 2, SPREAD / 2)
+            d[i] = np.clip(d[i] + step, -MAX_LOG_SPREAD / 2, MAX_LOG_SPREAD / 2)
     return d
 
 
 def _descend(W: Matrix, d: Vector, sharpness: float, smooth: Callable[[Matrix, float], tuple[float, Vector]]) -> Vector:
     from scipy.optimize import minimize
 
-    bounds = [(-SPREAD / 2, SPREAD / 2)] * len(W)
+    bounds = [(-MAX_LOG_SPREAD / 2, MAX_LOG_SPREAD / 2)] * len(W)
     options = {"maxiter": STEPS}
     function = lambda d: smooth(_scaled(W, d), sharpness)  # noqa: E731
     return np.asarray(minimize(function, d, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x)

@@ -18,20 +18,30 @@ from holdfast.stability.design import design_parameterization
 from holdfast.stability.exponents import LyapunovSpectrum, lyapunov_spectrum
 from holdfast.stability.gradient_scale import gradient_scale
 from holdfast.stability.monitor import DivergenceWarning, GradientHistory, GradientMonitor
-from holdfast.stability.perturbation import PerturbationCurve, kernel_perturbation_error, perturbation_error
+from holdfast.stability.perturbation import (
+    Ball,
+    Metric,
+    PerturbationCurve,
+    Search,
+    kernel_perturbation_error,
+    perturbation_error,
+)
 from holdfast.stability.stabilize import Stabilized, stabilize
 from holdfast.stability.study import StabilityStudy, study_stability
 from holdfast.stability.verdict import StabilityVerdict, assess_stability
 
 __all__ = [
     "ActivationClass",
+    "Ball",
     "BitBudget",
     "Certificate",
     "DivergenceWarning",
     "GradientHistory",
     "GradientMonitor",
     "LyapunovSpectrum",
+    "Metric",
     "PerturbationCurve",
+    "Search",
     "StabilityStudy",
     "StabilityVerdict",
     "Stabilized",

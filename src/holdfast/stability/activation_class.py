@@ -15,9 +15,9 @@ from holdfast._arguments import checked
 from holdfast.errors import ArgumentError, ShapeError
 
 Kind = Literal["A0", "A1", "neither"]
-SPAN = 20.0  # |z| that is looked at
-POINTS = 4001
-NEAR = 1e-6  # relative misfit of a law that counts as none: derivatives by autograd in float64
+MAX_ARGUMENT = 20.0  # |z| that is looked at
+GRID_POINTS = 4001
+RELATIVE_TOLERANCE = 1e-6  # relative misfit of a law that counts as none: derivatives by autograd in float64
 
 
 @dataclass(frozen=True)
@@ -61,15 +61,15 @@ def classify_activation(sigma: Callable[[Tensor], Tensor]) -> ActivationClass:
     Args:
         sigma: an elementwise function of tensors that autograd can differentiate.
     """
-    z = torch.linspace(-SPAN, SPAN, POINTS, dtype=torch.float64)
+    z = torch.linspace(-MAX_ARGUMENT, MAX_ARGUMENT, GRID_POINTS, dtype=torch.float64)
     y, slope = _evaluated(sigma, z)
-    centre, size = POINTS // 2, float(y.abs().max())
+    centre, size = GRID_POINTS // 2, float(y.abs().max())
     c = float(slope[centre])
-    linear = _reach(z, (y - c * z).abs() <= NEAR * max(abs(c), 1e-300) * z.abs().clamp(min=1e-3))
+    linear = _reach(z, (y - c * z).abs() <= RELATIVE_TOLERANCE * max(abs(c), 1e-300) * z.abs().clamp(min=1e-3))
     a, b, misfit = _riccati(y, slope, centre)
-    curved = _reach(z, misfit) if abs(float(y[centre])) <= NEAR * size and a >= 0 and b >= 0 else 0.0
+    curved = _reach(z, misfit) if abs(float(y[centre])) <= RELATIVE_TOLERANCE * size and a >= 0 and b >= 0 else 0.0
     kind: Kind = "A0" if linear > 0 and c > 0 else "A1" if curved > 0 and a > 0 else "neither"
-    quarter = POINTS // 8
+    quarter = GRID_POINTS // 8
     ends = torch.cat([y[:quarter], y[-quarter:]]).abs()
     return ActivationClass(
         kind=kind,
@@ -107,7 +107,7 @@ def _riccati(
     near = slice(centre - 50, centre + 51)
     columns = torch.stack([torch.ones(101, dtype=torch.float64), -(y[near] ** 2)], 1)
     a, b = (float(v) for v in torch.linalg.lstsq(columns, slope[near, None]).solution.flatten())
-    return a, b, (slope - (a - b * y**2)).abs() <= NEAR * max(abs(a), 1e-300)
+    return a, b, (slope - (a - b * y**2)).abs() <= RELATIVE_TOLERANCE * max(abs(a), 1e-300)
 
 
 def _reach(z: Tensor, holds: Tensor) -> float:

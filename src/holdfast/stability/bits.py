@@ -20,9 +20,9 @@ from holdfast.memory.preserve import undisturbed
 from holdfast.stability.perturbation import perturbation_error
 from holdfast.stability.perturbation.balls import PerturbedWeight, Scope, select_weights
 from holdfast.stability.perturbation.error import first_run, in_dtype_of
-from holdfast.stability.perturbation.evaluate import LIMIT, Data, Loop
+from holdfast.stability.perturbation.evaluate import MAX_BYTES, Data, Loop
 from holdfast.stability.perturbation.metrics import MetricName, get_metric
-from holdfast.stability.perturbation.search import Search
+from holdfast.stability.perturbation.options import Ball, Search, SearchName
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -83,7 +83,7 @@ def bit_budget(
     level: float = 0.05,
     bits: Sequence[int] = tuple(range(2, 17)),
     metric: MetricName = "sup",
-    search: Search = "adversarial",
+    search: SearchName = "adversarial",
     scope: Scope = "recurrent",
     draws: int = 30,
     seed: int = 0,
@@ -95,7 +95,7 @@ def bit_budget(
     stability radius in the norm max-abs (iat, Def. 3.5) is at least the largest s/2. That is checked by rounding.
 
     Args:
-        model: any module; it is left as it was.
+        model: any module that gives the same output for the same input; it is left as it was.
         inputs: what the model is run on.
         targets: what its outputs are compared with; None is its own outputs.
         level: the error that is allowed, as a share of the targets' norm.
@@ -110,17 +110,18 @@ def bit_budget(
     tried = _tried(bits, level)
     inputs = in_dtype_of(model, inputs)
     with undisturbed(model), torch.no_grad():
-        wanted = first_run(model, inputs).clone() if targets is None else in_dtype_of(model, targets)
+        outputs = first_run(model, inputs)
+        wanted = outputs if targets is None else in_dtype_of(model, targets)
         weights = select_weights(model, scope, "max-abs")
         largest = max(float(w.value.abs().max()) for w in weights)
     if not 0 < largest < math.inf:
         raise ArgumentError(f"model: the largest of its recurrent weights is {largest}; expected a finite one above 0")
     half_steps = np.array([0.5 * largest / _top(b) for b in tried])
-    options: dict[str, Any] = {"metric": metric, "norm": "max-abs", "search": search, "scope": scope}
-    curve = perturbation_error(model, inputs, wanted, half_steps[::-1].copy(), **options, draws=draws, seed=seed)
+    how: dict[str, Any] = {"norm": Ball("max-abs", scope), "search": Search(search, draws=draws, seed=seed)}
+    curve = perturbation_error(model, inputs, wanted, half_steps[::-1].copy(), metric=metric, **how)
     with undisturbed(model):
         grids = {w.name: torch.stack([_rounded(w, b) for b in tried]) for w in weights}
-        rounded = Loop(model, Data(inputs, wanted, get_metric(metric, 1.0)), LIMIT).errors(grids)
+        rounded = Loop(model, Data(inputs, wanted, get_metric(metric, 1.0)), MAX_BYTES).errors(grids)
     assert curve.target_norm is not None
     return BitBudget(
         bits=np.array(tried, dtype=np.float64),

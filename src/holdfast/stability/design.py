@@ -21,7 +21,7 @@ from holdfast.parameterizations import AbstractParameterization, Range
 from holdfast.parameterizations.base import below_one
 
 Form = Literal["even", "decreasing"]
-SPAN = 1e4  # |w| up to which G is integrated; beyond it the weight is held
+MAX_WEIGHT = 1e4  # |w| up to which G is integrated; beyond it the weight is held
 NODES = 16
 PANELS = 400
 BISECTIONS = 200
@@ -46,7 +46,7 @@ class Designed(AbstractParameterization):
         nodes, weights = np.polynomial.legendre.leggauss(NODES)
         self.register_buffer("nodes", torch.from_numpy((nodes + 1) / 2), persistent=False)
         self.register_buffer("node_weights", torch.from_numpy(weights / 2), persistent=False)
-        side = np.geomspace(1e-6, SPAN, PANELS)
+        side = np.geomspace(1e-6, MAX_WEIGHT, PANELS)
         edges = np.concatenate([[0.0], side]) if form == "even" else _line(criterion)
         self.register_buffer("edges", torch.from_numpy(edges), persistent=False)
         if criterion(self.edges).shape != self.edges.shape:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from holdfast.errors import ArgumentError
 from holdfast.laws import AbstractLaw
 from holdfast.memory.subject import first_output
-from holdfast.stability.perturbation import PerturbationCurve, perturbation_error
+from holdfast.stability.perturbation import Metric, PerturbationCurve, perturbation_error
+from holdfast.stability.perturbation.options import as_search
 from holdfast.stability.radius import Censored, stability_radius
 from holdfast.stability.verdict import LEVEL, StabilityVerdict, assess_stability
 
@@ -97,9 +98,7 @@ def study_stability(
     radii: Float[np.ndarray, " radii"],
     *,
     law: AbstractLaw | None = None,
-    input_size: int = 1,
-    batch: int = 32,
-    length: int = 100,
+    shape: tuple[int, int, int] = (32, 100, 1),
     level: float = LEVEL,
     progress: Callable[[str, int, int], None] | None = None,
     **options: Any,
@@ -114,40 +113,40 @@ def study_stability(
         radii: sizes beta of the perturbation, increasing.
         law: targets are then the linear functional with this kernel, of the mean over the features; None: targets are
             the model's own outputs.
-        input_size: number of input features.
-        batch: number of input sequences.
-        length: steps of each sequence.
+        shape: of the inputs: (batch, length, input_size).
         level: the error up to which a model counts as unharmed, as a share of the norm of the targets.
         progress: called as `progress(label, done, total)` along the way.
-        options: those of `perturbation_error`; its `seed` also sets the inputs.
+        options: `metric`, `norm`, `draws` and `search` of `perturbation_error`; the seed of the search also sets the inputs.
     """
-    if min(batch, length, input_size) < 1:
-        raise ArgumentError(f"needs batch, length, input_size >= 1; came {batch=}, {length=}, {input_size=}")
+    if len(shape) != 3 or min(shape) < 1:
+        raise ArgumentError(f"shape must be (batch, length, input_size), each at least 1; got {shape}")
+    search, metric = as_search(options.pop("search", "random"), options.pop("draws", None)), options.get("metric")
+    time_first = isinstance(metric, Metric) and metric.layout == "time_first"
     family = dict(model) if isinstance(model, Mapping) else {SINGLE: model}
     curves: dict[int, PerturbationCurve] = {}
     for width, module in family.items():
-        x, y = _data(module, law, (batch, length, input_size), options)
+        x, y = _data(module, law, shape, search.seed, time_first=time_first)
         label = "perturbing" if width == SINGLE else f"width {width}"
-        tick = None if progress is None else partial(progress, label)
-        curves[width] = perturbation_error(module, x, y, radii, progress=tick, **options)
+        told = search if progress is None else replace(search, progress=partial(progress, label))
+        curves[width] = perturbation_error(module, x, y, radii, search=told, **options)
     described = "the model's own outputs" if law is None else f"a linear functional with kernel {law.name}"
     if isinstance(model, Mapping):
         return StabilityStudy(described, curves, assess_stability(curves, level=level))
     curve = curves[SINGLE]
     assert curve.target_norm is not None
     highest = level * curve.target_norm
-    radius, censored = stability_radius(curve, highest)
-    return StabilityStudy(described, curves, None, radius, censored, highest)
+    radius = stability_radius(curve, highest)
+    return StabilityStudy(described, curves, None, radius.value, radius.censored, highest)
 
 
 def _data(
-    module: nn.Module, law: AbstractLaw | None, sizes: tuple[int, int, int], options: dict[str, Any]
+    module: nn.Module, law: AbstractLaw | None, shape: Sequence[int], seed: int | torch.Generator, *, time_first: bool
 ) -> tuple[Tensor, Tensor]:
     """Normal inputs and their targets, in the layout that the model reads."""
-    generator = torch.Generator().manual_seed(options.get("seed", 0))
+    # a generator is left where it was for the perturbations
+    generator = torch.Generator().manual_seed(seed if isinstance(seed, int) else seed.initial_seed())
     dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.get_default_dtype())
-    x = torch.randn(*sizes, generator=generator, dtype=torch.float64)
-    time_first = options.get("layout") == "time_first"
+    x = torch.randn(*shape, generator=generator, dtype=torch.float64)
     given = x.transpose(0, 1).contiguous().to(dtype) if time_first else x.to(dtype)
     training = module.training
     with torch.no_grad():

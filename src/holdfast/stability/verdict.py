@@ -21,7 +21,7 @@ Verdict = Literal["stable", "unstable", "inconclusive", "no approximation"]
 Width = TypeVar("Width", int, float)
 
 LEVEL = 0.25  # of the target's norm: an error this large is a model that no longer does its work
-ENOUGH = 4  # widths for a slope whose interval has two degrees of freedom
+MIN_WIDTHS = 4  # widths for a slope whose interval has two degrees of freedom
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -32,6 +32,8 @@ class StabilityVerdict(Record):
         verdict: "stable", "unstable", "inconclusive", or "no approximation" where fewer than four widths approximate.
         widths: the widths m, increasing.
         radii: for each width the largest beta up to which its error stays at or below its level.
+        upper: the upper end of what is known of each radius: the radius itself, the next tested one where errors jump to
+            infinity, inf where it is "at least".
         censored: "at least" ("at most") where that radius lies beyond the largest (below the smallest) that was tested,
             which then stands in its place; "" where it is known.
         centres: E_m(0) of each width.
@@ -39,7 +41,7 @@ class StabilityVerdict(Record):
         approximates: whether E_m(0) is at most half the level; only such widths enter the slope.
         held: whether a horizon that several widths share, and not the target, holds the slowest rate of a width.
         slope: of log radius against log m; NaN where there is no approximation.
-        interval: confidence interval of the slope.
+        interval: confidence interval of the slope, with what brackets of radii leave open.
         confidence: of that interval.
         crossings: where the curves of neighbouring widths meet.
         level: the share of the target's norm that an error may be.
@@ -51,6 +53,7 @@ class StabilityVerdict(Record):
     verdict: Verdict
     widths: Float64[np.ndarray, " widths"]
     radii: Float64[np.ndarray, " widths"]
+    upper: Float64[np.ndarray, " widths"]
     censored: tuple[Censored, ...]
     centres: Float64[np.ndarray, " widths"]
     levels: Float64[np.ndarray, " widths"]
@@ -91,7 +94,7 @@ class StabilityVerdict(Record):
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain numbers and lists, for JSON; what is not finite becomes None."""
         plain = {name: getattr(self, name) for name in ("verdict", "confidence", "level", "explanation")}
-        for name in ("widths", "radii", "centres", "levels"):
+        for name in ("widths", "radii", "upper", "centres", "levels"):
             plain[name] = [_finite(v) for v in getattr(self, name).tolist()]
         plain |= {name: list(getattr(self, name)) for name in ("censored", "approximates", "held")}
         plain["slope"], plain["interval"] = _finite(self.slope), [_finite(v) for v in self.interval]
@@ -112,10 +115,11 @@ def assess_stability(
 
     An error is harmless up to `level` times the norm of the target. A width approximates if E_m(0) is at most half of
     that; with fewer than four such widths the verdict is "no approximation". The radius of a width is the largest beta
-    up to which E_m(beta) is harmless, interpolated in log beta. With the least-squares slope of log radius against log m
-    and its t interval the verdict is "unstable" if the whole interval lies below -tolerance, "stable" if it lies above,
-    else "inconclusive". Inconclusive is also a slope that radii outside of the tested ones could turn over, and a
-    "stable" that the fixed horizon of the fits brings about.
+    up to which E_m(beta) is harmless, interpolated in log beta; where errors jump to infinity it is known to a bracket.
+    With the least-squares slope of log radius against log m and its t interval, widened by these brackets, the verdict
+    is "unstable" if the whole interval lies below -tolerance, "stable" if it lies above, else "inconclusive".
+    Inconclusive is also a slope that radii outside of the tested ones could turn over, and a "stable" that the fixed
+    horizon of the fits brings about.
 
     Args:
         curves: the perturbation curve of each width.
@@ -132,16 +136,16 @@ def assess_stability(
     widths, ordered = _ordered(curves)
     levels = level * np.array([_norm(curve, target_norm) for curve in ordered])
     centres = np.array([curve.at_zero for curve in ordered])
-    found = [stability_radius(curve, highest) for curve, highest in zip(ordered, levels.tolist(), strict=True)]
-    radii = np.array([radius for radius, _ in found])
-    censored: tuple[Censored, ...] = tuple(kind for _, kind in found)
+    known = [stability_radius(curve, highest) for curve, highest in zip(ordered, levels.tolist(), strict=True)]
+    radii, upper = np.array([radius.value for radius in known]), np.array([radius.upper for radius in known])
+    censored: tuple[Censored, ...] = tuple(radius.censored for radius in known)
     close = centres <= levels / 2
     held = _held([curve.held_by_horizon for curve in ordered])
     slope, interval = math.nan, (math.nan, math.nan)
-    if close.sum() < ENOUGH:
+    if close.sum() < MIN_WIDTHS:
         verdict, why = _too_few(close, level)
     else:
-        slope, interval = slope_of(widths[close], radii[close], confidence)
+        slope, interval = slope_of(widths[close], radii[close], confidence, upper[close])
         sides = _open_sides(widths[close], [kind for kind, kept in zip(censored, close, strict=True) if kept])
         verdict, why = _judge(slope, interval, sides, tolerance, held=widths[close & held])
     remarks: list[str] = _remarks(widths, level * centres / levels, close, censored)
@@ -149,6 +153,7 @@ def assess_stability(
         verdict=verdict,
         widths=widths,
         radii=radii,
+        upper=upper,
         censored=censored,
         centres=centres,
         levels=levels,
@@ -166,13 +171,13 @@ def assess_stability(
 def _too_few(close: np.ndarray, level: float) -> tuple[Verdict, str]:
     return "no approximation", (
         f"{close.sum()} of {len(close)} widths approximate the target, with an error of at most {level / 2:.3g} of its norm, "
-        f"and {ENOUGH} are needed"
+        f"and {MIN_WIDTHS} are needed"
     )
 
 
 def _ordered(curves: Mapping[Width, PerturbationCurve]) -> tuple[np.ndarray, list[PerturbationCurve]]:
     if not curves:
-        raise ArgumentError(f"a verdict needs the curves of at least {ENOUGH} widths, came none")
+        raise ArgumentError(f"a verdict needs the curves of at least {MIN_WIDTHS} widths, came none")
     widths = np.array(sorted(curves), dtype=np.float64)
     if not (widths > 0).all():
         raise ArgumentError(f"widths must be above 0, came {widths.tolist()}")
@@ -205,7 +210,7 @@ def _open_sides(widths: np.ndarray, censored: list[Censored]) -> dict[Verdict, s
     larger, smaller = (np.array([kind == name for kind in censored]) for name in ("at least", "at most"))
     sides: dict[Verdict, str] = {}
     for verdict, loses, gains in (("stable", ~wide, wide), ("unstable", wide, ~wide)):
-        wanted = [name for name, found in (("larger", larger & loses), ("smaller", smaller & gains)) if found.any()]
+        wanted = [name for name, open_ in (("larger", larger & loses), ("smaller", smaller & gains)) if open_.any()]
         if wanted:
             sides[verdict] = " and ".join(wanted)  # type: ignore[index]
     return sides
@@ -241,8 +246,8 @@ def _remarks(widths: np.ndarray, shares: np.ndarray, close: np.ndarray, censored
     """Which widths miss the target, by which share of its norm, and how many radii of the others are only bounds."""
     remarks = []
     if not close.all():
-        found = ", ".join(f"m = {m:g} by {share:.2g}" for m, share in zip(widths[~close], shares[~close], strict=True))
-        remarks.append(f"these miss too large a share of the target's norm without any perturbation: {found}")
+        missed = ", ".join(f"m = {m:g} by {share:.2g}" for m, share in zip(widths[~close], shares[~close], strict=True))
+        remarks.append(f"these miss too large a share of the target's norm without any perturbation: {missed}")
     used = [kind for kind, kept in zip(censored, close, strict=True) if kept]
     for kind, where in (("at least", "beyond the largest"), ("at most", "below the smallest")):
         if kind in used:

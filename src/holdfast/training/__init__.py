@@ -3,8 +3,9 @@
 `_fit.py` is the call. `_config.py` holds the settings, `_loop.py` the loop, `_descent.py` one step of it: examples from
 `_order.py`, rates from `_schedule.py`, losses from `_objective.py` and metrics from `_evaluate.py`, and runs on
 `_fabric.py`. `_folder.py`, `_checkpoint.py` and `_log.py` are what lies on disk, `_identity.py` says what may continue
-it, `_run.py` reads it back. `_recipe.py` reads a config file, `_build.py` makes its model, `_estimate.py` says what it will take, `_sweep.py` trains several of
-them side by side. `_range_test.py` tries learning rates, with `_shadow.py` beside it.
+it, `_run.py` reads it back. `_recipe.py` reads a config file, `_build.py` makes its model, `_estimate.py` says what it
+will take, `_sweep.py` trains several of them side by side. `_range_test.py` tries learning rates, with `_shadow.py`
+beside it.
 """
 
 from holdfast.training._config import TrainingConfig

@@ -205,7 +205,8 @@ def _next(folder: Path, waiting: list[str], failures: dict[str, str]) -> str | N
 
 
 def _train_here(folder: Path, labels: Sequence[str], progress: Progress) -> dict[str, str]:
-    waiting, failures = list(labels), {}
+    waiting = list(labels)
+    failures: dict[str, str] = {}
     while waiting:
         label = _next(folder, waiting, failures)
         if label is None:
@@ -236,7 +237,8 @@ def _wait(waiting: Sequence[str], progress: Progress, count: int) -> None:
 
 def _train_in_processes(folder: Path, labels: Sequence[str], count: int, progress: Progress) -> dict[str, str]:
     """Each run in a new Python process, `count` at a time; returns the failures."""
-    waiting, failures = list(labels), {}
+    waiting = list(labels)
+    failures: dict[str, str] = {}
     running: dict[str, tuple[subprocess.Popen[bytes], Any]] = {}
     # one team of threads per process: more threads than cores makes every run slower
     environment = {**os.environ, "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // count))}

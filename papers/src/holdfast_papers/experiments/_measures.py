@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,8 +13,8 @@ from torch import Tensor
 from holdfast.data import load_task
 from holdfast.figures import Cell, Table
 from holdfast.nn import ContinuousRNN
-from holdfast.stability import PerturbationCurve, perturbation_error
-from holdfast.stability.perturbation.search import Search
+from holdfast.stability import Ball, PerturbationCurve, Search, perturbation_error
+from holdfast.stability.perturbation.options import SearchName
 from holdfast.stability.radius import stability_radius
 from holdfast.stability.verdict import LEVEL
 from holdfast_papers.experiments import _sums
@@ -37,7 +36,14 @@ def noise(steps: int, dt: float) -> Data:
 
 
 def curves(
-    students: Students, data: Data, scope: str, search: Search, *, own: bool = False, draws: int = DRAWS, seed: int = 0
+    students: Students,
+    data: Data,
+    scope: str,
+    search: SearchName,
+    *,
+    own: bool = False,
+    draws: int = DRAWS,
+    seed: int = 0,
 ) -> dict[int, PerturbationCurve]:
     """Perturbation errors by width.
 
@@ -55,13 +61,10 @@ def curves(
     for m, student in students.items():
         with torch.no_grad():
             wanted = student(x)[0] if own else y
-        how: dict[str, Any] = {
-            "scope": [scope] if "." in scope else scope,
-            "search": search,
-            "draws": draws,
-            "seed": seed,
-        }
-        found[m] = perturbation_error(student, x, wanted, RADII, restarts=0, steps=ASCENT, **how)
+        restarts, steps = (None, None) if search == "random" else (0, ASCENT)
+        moved = Ball(scope=[scope] if "." in scope else scope)
+        how = Search(search, draws=draws, seed=seed, restarts=restarts, steps=steps)
+        found[m] = perturbation_error(student, x, wanted, RADII, norm=moved, search=how)
     return found
 
 
@@ -83,8 +86,8 @@ def distance_to_instability(W: Float[Tensor, "m m"]) -> float:
 
 def radius(curve: PerturbationCurve) -> tuple[float, str]:
     """The radius of one curve by the rule of `assess_stability`, and how it is written: "<= 0.001" below the tested ones."""
-    value, censored = stability_radius(curve, LEVEL * float(curve.target_norm or math.nan))
-    return value, f"{_sums.sign(censored)}{value:.2g}"
+    known = stability_radius(curve, LEVEL * float(curve.target_norm or math.nan))
+    return known.value, f"{_sums.sign(known.censored)}{known.value:.2g}"
 
 
 def deciding_scatter(widths: Sequence[int], tolerance: float = 0.2) -> float:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from holdfast.decay import stack_rate
 from holdfast.memory import MemoryCurve, memory_function
-from holdfast.memory.probes import ProbeName
+from holdfast.memory.options import InputSearch, ProbeName
 from holdfast.nn import SequenceModel
 from holdfast_papers.experiments.base import Config
 
@@ -128,7 +128,7 @@ def capped(curve: MemoryCurve, rate: float) -> float:
 def measure(network: nn.Module, probe: ProbeName, config: Config) -> MemoryCurve:
     """The memory function for the input x = amplitude, as far as `horizon` steps."""
     x = torch.full((1, 1), float(config["amplitude"]), dtype=torch.float64)
-    return memory_function(network, horizon=config["horizon"], probe=probe, candidates=x)
+    return memory_function(network, horizon=config["horizon"], probe=probe, search=InputSearch(candidates=x))
 
 
 def thinned(curve: MemoryCurve, points: int) -> np.ndarray:

@@ -25,7 +25,9 @@ from holdfast import laws, parameterizations
 from holdfast.approximate import ExponentialSum, fit_exponential_sum
 from holdfast.figures import Axis, Cell, Line, Panel
 from holdfast.stability import (
+    Ball,
     PerturbationCurve,
+    Search,
     StabilityVerdict,
     assess_stability,
     kernel_perturbation_error,
@@ -122,7 +124,7 @@ def exact_error(config: Config) -> Arrays:
     found = bounded_sum(rho, config["m"], SLOWEST.get(config["target"], 1.0))
     curve = kernel_perturbation_error(
         found, rho, radii(config), parameterization=config["parameterization"], scope=KERNEL_SCOPES[config["scope"]],
-        draws=config["draws"], restarts=1, steps=5,
+        search=Search("modes", draws=config["draws"], restarts=1, steps=5),
     )  # fmt: skip
     return as_arrays(curve, found)
 
@@ -139,7 +141,7 @@ def sampled_error(config: Config) -> Arrays:
     model = SampledKernel(found, config["parameterization"])
     scope = SCOPES[config["scope"]]
     curve = perturbation_error(
-        model, t, rho(t), radii(config), norm="max-abs", scope=scope, draws=config["draws"], seed=m
+        model, t, rho(t), radii(config), norm=Ball("max-abs", scope), search=Search(draws=config["draws"], seed=m)
     )
     return as_arrays(curve, found)
 

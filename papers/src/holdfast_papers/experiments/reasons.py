@@ -23,7 +23,7 @@ from holdfast.figures import Cell, Table
 from holdfast.memory.huggingface import Reading
 from holdfast.nn import ContinuousRNN
 from holdfast.stability import PerturbationCurve, StabilityVerdict, assess_stability
-from holdfast.stability.perturbation.search import Search
+from holdfast.stability.perturbation.options import SearchName
 from holdfast.stability.radius import slope_of
 from holdfast_papers.experiments import _measures, _sums
 from holdfast_papers.experiments.base import Config, Unit, Work
@@ -45,7 +45,7 @@ LONG = (400, 1600)  # steps of sequences that no student was trained on
 AGAIN = 8  # repetitions of the random draws, to see how far they scatter
 EIGENVALUES, BASIS = "recurrence.free.1", "recurrence.free.0"  # of W = Q g(M) Q'
 READINGS: dict[Reading, str] = {"pooled": "mean over the tokens", "first": "first token", "last": "last token"}
-SEARCHES: dict[Search, str] = {"random": f"{_measures.DRAWS} random draws", "adversarial": "gradient ascent"}
+SEARCHES: dict[SearchName, str] = {"random": f"{_measures.DRAWS} random draws", "adversarial": "gradient ascent"}
 
 
 def trained(configs: Iterable[Config], target: Callable[[Tensor], Tensor] | None = None) -> dict[int, ContinuousRNN]:

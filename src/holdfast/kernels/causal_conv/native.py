@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import functools
 from typing import Any
 
 import torch
@@ -11,12 +9,11 @@ from torch import Tensor
 
 from holdfast.errors import ShapeError
 from holdfast.kernels import checks, library
-from holdfast.kernels.arguments import dense, pointer, readable_steps, sizes, verify
+from holdfast.kernels.arguments import dense, readable_steps, sizes, verify
+from holdfast.kernels.calls import call
 from holdfast.kernels.memory import empty
 
-_SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
-_PART = 256  # kPart in csrc/causal_conv: steps whose gradients of the weights are added up one after another
-_LEAST = 1 << 14  # numbers of one thread; below, another one costs more than it brings
+_MIN_THREAD_NUMBERS = 1 << 14  # below, another thread costs more than it brings
 
 _INPUTS = "Tensor x, Tensor weight, Tensor? bias, Tensor? state, Tensor? lengths, bool silu"
 _LIBRARY = torch.library.Library("holdfast", "FRAGMENT")
@@ -24,15 +21,6 @@ _LIBRARY.define(f"causal_conv_forward({_INPUTS}) -> (Tensor, Tensor)")
 _LIBRARY.define(
     f"causal_conv_backward({_INPUTS}, Tensor? grad_y, Tensor? grad_last) -> (Tensor, Tensor, Tensor, Tensor)"
 )
-
-
-@functools.cache
-def _function(name: str, dtype: torch.dtype) -> Any:
-    flag, pointer = ctypes.c_int, ctypes.c_void_p
-    pointers = {"forward": 4, "backward": 8}[name]
-    return library.function(
-        f"holdfast_causal_conv_{name}_{_SUFFIX[dtype]}", [pointer, flag, *[pointer] * pointers, flag]
-    )
 
 
 def _verify(
@@ -51,18 +39,16 @@ def _verify(
 
 
 def _run(
-    name: str, shape: tuple[int, ...], inputs: tuple[Tensor | None, ...], lengths: Tensor | None, silu: bool,
-    *rest: Tensor | None,
+    name: str, shape: tuple[int, ...], x: Tensor, weight: Tensor, bias: Tensor | None, state: Tensor | None,
+    lengths: Tensor | None, silu: bool, **rest: Tensor | None,
 ) -> None:  # fmt: skip
-    x, weight, bias, state = inputs
-    assert x is not None
-    assert weight is not None
-    x, lengths = readable_steps(x), dense(lengths)
-    kept = (x, dense(weight.t()), dense(bias), None if state is None else dense(state.transpose(1, 2)))
-    threads = max(1, min(library.threads(), x.numel() // _LEAST))
-    _function(name, x.dtype)(
-        (ctypes.c_int64 * 6)(*shape, *x.stride()[:2]), silu, pointer(lengths),
-        (ctypes.c_void_p * 4)(*map(pointer, kept)), *map(pointer, rest), threads,
+    rows, steps, channels, taps = shape
+    x = readable_steps(x)
+    call(
+        "causal_conv", f"causal_conv_{name}", x.dtype, rows=rows, steps=steps, channels=channels, taps=taps,
+        x_row=x.stride(0), x_step=x.stride(1), threads=max(1, min(library.threads(), x.numel() // _MIN_THREAD_NUMBERS)),
+        silu=silu, lengths=dense(lengths), x=x, weight=dense(weight.t()), bias=dense(bias),
+        state=None if state is None else dense(state.transpose(1, 2)), **rest,
     )  # fmt: skip
 
 
@@ -76,7 +62,7 @@ def causal_conv_forward(
     y = y if lengths is None else y.zero_()
     last = empty((batch, taps - 1, channels), x.dtype)
     if batch and channels:
-        _run("forward", shape, (x, weight, bias, state), lengths, silu, y, last)
+        _run("forward", shape, x, weight, bias, state, lengths, silu, y=y, last=last)
     return y, last.transpose(1, 2).contiguous()
 
 
@@ -88,15 +74,16 @@ def causal_conv_backward(
     shape = _verify(x, weight, bias, state, lengths)
     batch, time, channels, taps = shape
     verify("causal_conv", x, (grad_y, x.shape), (grad_last, (batch, channels, taps - 1)))
-    parts = (batch, -(-time // _PART))
+    parts = (batch, -(-time // library.number("causal_conv_part_steps")))
     shapes = (x.shape, (*parts, taps, channels), (*parts, channels), (batch, taps - 1, channels))
     of_x, of_weight, of_bias, of_state = (empty(shape, x.dtype).zero_() for shape in shapes)
     given = torch.zeros_like(of_x) if grad_y is None else dense(grad_y)
     last = None if grad_last is None else dense(grad_last.transpose(1, 2))
     if batch and channels:
         _run(
-            "backward", shape, (x, weight, bias, state), lengths, silu, given, last, of_x, of_weight, of_bias, of_state
-        )
+            "backward", shape, x, weight, bias, state, lengths, silu, grad_y=given, grad_last=last,
+            grad_x=of_x, grad_weight=of_weight, grad_bias=of_bias, grad_state=of_state,
+        )  # fmt: skip
     return of_x, of_weight.sum((0, 1)).t().contiguous(), of_bias.sum((0, 1)), of_state.transpose(1, 2).contiguous()
 
 

@@ -133,7 +133,7 @@ def causal_conv(
     plain = torch.compiler.is_exporting() or autograd.has_tangent(*tensors)
     if chosen != "native" or (backend == "auto" and plain):
         y, last = causal_conv_reference(*tensors, silu=silu, lengths=lengths)  # type: ignore[arg-type]
-    elif autograd.untracked(x):
+    elif autograd.untracked(*tensors, lengths):
         y, last = native.causal_conv_forward(*tensors, lengths, silu)  # type: ignore[arg-type, call-arg]
     else:
         autograd.refuse_tangents("causal_conv", chosen, *tensors)

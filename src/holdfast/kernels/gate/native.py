@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
-import functools
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from holdfast.errors import OutOfMemoryError, ShapeError
+from holdfast.errors import ShapeError
 from holdfast.kernels import library
-from holdfast.kernels.arguments import dense, pointer, present, verify
+from holdfast.kernels.arguments import dense, present, verify
+from holdfast.kernels.calls import call
 from holdfast.kernels.memory import empty
-
-# the widest vector of float32: a width that is no multiple would need masks
-GRAIN = 16
-_SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
 
 _LIBRARY = torch.library.Library("holdfast", "FRAGMENT")
 _LIBRARY.define("gate_forward(Tensor y, Tensor x, Tensor weight, Tensor bias, bool keep) -> (Tensor, Tensor)")
@@ -25,27 +18,15 @@ _LIBRARY.define(
 )
 
 
-@functools.cache
-def _function(name: str, dtype: torch.dtype, pointers: int) -> Any:
-    size, pointer = ctypes.c_int64, ctypes.c_void_p
-    return library.function(
-        f"holdfast_gate_{name}_{_SUFFIX[dtype]}", [size, size, *[pointer] * pointers, ctypes.c_int], ctypes.c_int
-    )
-
-
-def _run(name: str, tensors: tuple[Tensor | None, ...]) -> None:
-    y = tensors[0]
-    assert y is not None
-    width = y.shape[-1]
-    function = _function(name, y.dtype, len(tensors))
-    if not function(y.numel() // width, width, *map(pointer, tensors), library.threads()):
-        raise OutOfMemoryError(f"gate: no memory for the tiles of {name}; use fewer threads")
+def grain() -> int:
+    """Widths have to be multiples of it: others would need masks."""
+    return library.number("width_grain")
 
 
 def _verify(y: Tensor, weight: Tensor, bias: Tensor, *others: tuple[Tensor, tuple[int, ...]]) -> None:
     width = y.shape[-1] if y.ndim else 0
-    if width == 0 or width % GRAIN:
-        raise ShapeError(f"gate: expected a width in whole {GRAIN}s, came y of shape {tuple(y.shape)}")
+    if width == 0 or width % grain():
+        raise ShapeError(f"gate: expected a width in whole {grain()}s, came y of shape {tuple(y.shape)}")
     verify("gate", y, (weight, (2 * width, width)), (bias, (2 * width,)), *others)
 
 
@@ -55,7 +36,11 @@ def gate_forward(y: Tensor, x: Tensor, weight: Tensor, bias: Tensor, keep: bool)
     _verify(y, weight, bias, (x, y.shape))
     out = empty(y.shape, y.dtype)
     z = empty((*y.shape[:-1], weight.shape[0]) if keep else (0,), y.dtype)
-    _run("forward", (*map(dense, (y, weight, bias, x)), out, z if keep else None))
+    width = y.shape[-1]
+    call(
+        "gate", "gate_forward", y.dtype, tokens=y.numel() // width, width=width, y=dense(y), weight=dense(weight),
+        bias=dense(bias), x=dense(x), out=out, z=z if keep else None,
+    )  # fmt: skip
     return out, z
 
 
@@ -64,7 +49,11 @@ def gate_backward(y: Tensor, weight: Tensor, bias: Tensor, z: Tensor, grad: Tens
     present("gate", y, weight, bias, z, grad)
     _verify(y, weight, bias, (z, (*y.shape[:-1], weight.shape[0])), (grad, y.shape))
     of_y, of_weight, of_bias = (empty(t.shape, t.dtype) for t in (y, weight, bias))
-    _run("backward", (*map(dense, (y, weight, bias, z, grad)), of_y, of_weight, of_bias))
+    width = y.shape[-1]
+    call(
+        "gate", "gate_backward", y.dtype, tokens=y.numel() // width, width=width, y=dense(y), weight=dense(weight),
+        bias=dense(bias), z=dense(z), grad=dense(grad), grad_y=of_y, grad_weight=of_weight, grad_bias=of_bias,
+    )  # fmt: skip
     return of_y, of_weight, of_bias
 
 

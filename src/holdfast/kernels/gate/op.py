@@ -13,9 +13,9 @@ from holdfast.kernels.gate import native
 from holdfast.kernels.gate.reference import gate_reference
 
 # a weight of (512, 256), 512 KB, still stays in the second cache; beyond, torch's products are as good
-_WIDEST = 256
+_MAX_WIDTH = 256
 # a stream's step: four operators of torch take 9 us, the way into the native kernel takes 14 us
-_FEWEST = 16
+_MIN_TOKENS = 16
 
 
 class _Gate(torch.autograd.Function):
@@ -91,7 +91,7 @@ def gate(
         checks.same_dtype("gate", y=y, weight=weight, bias=bias)
     if not _suits(y, x, weight, bias):
         return gate_reference(y, x, weight, bias)
-    if autograd.untracked(y):
+    if autograd.untracked(y, x, weight, bias):
         return native.gate_forward(y, x, weight, bias, False)[0]
     return autograd.apply(_Gate, y, x, weight, bias)[0]
 
@@ -101,10 +101,10 @@ def _suits(*tensors: Tensor) -> bool:
         return False
     y = tensors[0]
     width = y.shape[-1]
-    if y.numel() < _FEWEST * width or width % native.GRAIN or not 0 < width <= _WIDEST:
+    if y.numel() < _MIN_TOKENS * width or not 0 < width <= _MAX_WIDTH:
         return False
     if y.device.type != "cpu" or y.dtype not in checks.REAL:
         return False
     if any(t.dtype is not y.dtype for t in tensors) or torch.is_autocast_enabled("cpu"):
         return False
-    return not library.missing() and not autograd.has_tangent(*tensors)
+    return not library.missing() and width % native.grain() == 0 and not autograd.has_tangent(*tensors)

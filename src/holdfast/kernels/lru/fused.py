@@ -6,52 +6,32 @@ large square product, torch's products alone at 55-85% at these sizes; for wide 
 
 from __future__ import annotations
 
-import ctypes
-import functools
-from typing import Any
-
-import torch
 from torch import Tensor
 
-from holdfast.errors import OutOfMemoryError
 from holdfast.kernels import library
-from holdfast.kernels.arguments import pointer
+from holdfast.kernels.calls import call
 from holdfast.kernels.memory import empty
 
-_SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
-# the widest vector of float32: sizes that are no multiple would need masks
-_GRAIN = 16
-# a weight of 256 KB stays in the second cache beside the tiles
-_LARGEST = 1 << 16
+_MAX_WEIGHT_NUMBERS = 1 << 16  # 256 KB of float32 stay in the second cache beside the tiles
+_MAX_NUMBERS = 1024  # of a state: the tile's states fit the kernel's own array
 
 
 def suits(inputs: int, numbers: int, outputs: int) -> bool:
-    """True where the layer's sizes fit the tiles."""
-    whole = not any(size % _GRAIN or size == 0 for size in (inputs, numbers, outputs))
-    return whole and numbers <= 1024 and numbers * max(inputs, outputs) <= _LARGEST
+    """True where the layer's sizes fit the tiles; sizes that are no multiple of the grain would need masks."""
+    grain = library.number("width_grain")
+    whole = not any(size % grain or size == 0 for size in (inputs, numbers, outputs))
+    return whole and numbers <= _MAX_NUMBERS and numbers * max(inputs, outputs) <= _MAX_WEIGHT_NUMBERS
 
 
-@functools.cache
-def _function(name: str, dtype: torch.dtype) -> Any:
-    flag, pointer = ctypes.c_int, ctypes.c_void_p
-    pointers = {"forward": 6, "backward": 7}[name]
-    return library.function(
-        f"holdfast_lru_fused_{name}_{_SUFFIX[dtype]}", [flag, flag, *[pointer] * pointers, flag], flag
-    )
-
-
-def _pointers(*tensors: Tensor | None) -> Any:
-    return (ctypes.c_void_p * len(tensors))(*map(pointer, tensors))
-
-
-def _sizes(u: Tensor, b: Tensor, c: Tensor) -> Any:
-    return (ctypes.c_int64 * 5)(u.shape[0], u.shape[1], u.shape[2], b.shape[0], c.shape[0])
-
-
-def _run(name: str, dtype: torch.dtype, *arguments: Any) -> None:
-    pointers = (x.data_ptr() if isinstance(x, Tensor) else x for x in arguments)
-    if not _function(name, dtype)(*pointers, library.threads()):
-        raise OutOfMemoryError(f"lru: no memory for the weights' copies in {name}; use fewer threads")
+def _run(
+    name: str, u: Tensor, lam: Tensor, planar: bool, b: Tensor, c: Tensor, d: Tensor | None, h0: Tensor | None,
+    lengths: Tensor | None, reverse: bool, **rest: Tensor | None,
+) -> None:  # fmt: skip
+    call(
+        "lru", f"lru_fused_{name}", u.dtype, planar=planar, reverse=reverse, rows=u.shape[0], steps=u.shape[1],
+        inputs=u.shape[2], numbers=b.shape[0], outputs=c.shape[0], lengths=lengths,
+        u=u, lam=lam, b=b, c=c, d=d, h0=h0, **rest,
+    )  # fmt: skip
 
 
 def forward(
@@ -62,7 +42,7 @@ def forward(
     rows, time, _ = u.shape
     y, h = (empty((rows, time, size), u.dtype) for size in (c.shape[0], b.shape[0]))
     last = empty((rows, b.shape[0]), u.dtype)
-    _run("forward", u.dtype, planar, reverse, _sizes(u, b, c), lengths, _pointers(u, lam, b, c, d, h0), h, y, last)
+    _run("forward", u, lam, planar, b, c, d, h0, lengths, reverse, h=h, y=y, last=last)
     return y, h, last
 
 
@@ -75,9 +55,9 @@ def backward(
     shapes = (u.shape, rows, b.shape, c.shape, (c.shape[0],), rows)
     asked = (*wanted[:4], wanted[4] and d is not None, True)
     grads = tuple(empty(shape if want else (0,), u.dtype) for shape, want in zip(shapes, asked, strict=True))
-    places = _pointers(*(grad if want else None for grad, want in zip(grads, asked, strict=True)))
+    names = ("grad_u", "grad_lam", "grad_b", "grad_c", "grad_d", "grad_h0")
+    places = {name: grad for name, grad, want in zip(names, grads, asked, strict=True) if want}
     _run(
-        "backward", u.dtype, planar, reverse, _sizes(u, b, c), lengths, _pointers(u, lam, b, c, d, h0),
-        h, grad_y, grad_last, places,
+        "backward", u, lam, planar, b, c, d, h0, lengths, reverse, h=h, grad_y=grad_y, grad_last=grad_last, **places
     )  # fmt: skip
     return grads  # type: ignore[return-value]

@@ -7,22 +7,18 @@ autocast's reach.
 
 from __future__ import annotations
 
-import ctypes
-import functools
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
 from holdfast.errors import ShapeError
-from holdfast.kernels import checks, library
-from holdfast.kernels.arguments import dense, flags, pointer, present, sizes, verify
+from holdfast.kernels import checks
+from holdfast.kernels.arguments import dense, flags, present, sizes, verify
+from holdfast.kernels.calls import call
 from holdfast.kernels.lru import fused
 from holdfast.kernels.memory import empty
-
-_SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
 
 _LIBRARY = torch.library.Library("holdfast", "FRAGMENT")
 _ARGUMENTS = (
@@ -35,18 +31,9 @@ _LIBRARY.define(
 )
 
 
-@functools.cache
-def _function(name: str, dtype: torch.dtype) -> Any:
-    flag, size, pointer = ctypes.c_int, ctypes.c_int64, ctypes.c_void_p
-    pointers = {"forward": 5, "backward": 8}[name]
-    return library.function(
-        f"holdfast_lru_{name}_{_SUFFIX[dtype]}", [flag, flag, size, size, size, *[pointer] * pointers, flag]
-    )
-
-
 def _verify(
     u: Tensor, lam_re: Tensor, lam_im: Tensor | None, b: Tensor, c: Tensor, d: Tensor | None, h0: Tensor | None,
-    lengths: Tensor | None, *others: tuple[Tensor | None, tuple[int, ...]],
+    lengths: Tensor | None,
 ) -> tuple[int, int, int, int, int]:  # fmt: skip
     """Batch, time, inputs, numbers of a state and outputs, after a check of all that C relies on."""
     present("lru", b)
@@ -57,7 +44,7 @@ def _verify(
         raise ShapeError(f"lru: c of shape {tuple(c.shape)} does not go with {states} states and {inputs} inputs")
     verify(
         "lru", u, (lam_re, (states,)), (lam_im, (states,)), (b, (planar, inputs)), (c, (outputs, planar)),
-        (d, (outputs,)), (h0, (batch, planar)), *others,
+        (d, (outputs,)), (h0, (batch, planar)),
     )  # fmt: skip
     if lengths is not None:
         checks.lengths("lru", lengths, (batch,), time, u.device)
@@ -66,7 +53,7 @@ def _verify(
 
 def _inside(lengths: Tensor, time: int) -> Tensor:
     """True at (row, t) before the row's end, as (batch, time, 1)."""
-    return (torch.arange(time) < lengths.unsqueeze(-1)).unsqueeze(-1)
+    return (torch.arange(time, device=lengths.device) < lengths.unsqueeze(-1)).unsqueeze(-1)
 
 
 def _product(x: Tensor, y: Tensor) -> Tensor:
@@ -98,9 +85,9 @@ def lru_forward(
     flat = u.reshape(batch * time, inputs)
     h = _product(flat, b.T)
     last = empty((batch, planar), dtype)
-    _function("forward", dtype)(
-        lam_im is not None, reverse, batch, time, planar,
-        lam.data_ptr(), pointer(h0), pointer(lengths), h.data_ptr(), last.data_ptr(), library.threads(),
+    call(
+        "lru", "lru_forward", dtype, planar=lam_im is not None, reverse=reverse, rows=batch, steps=time,
+        numbers=planar, lam=lam, h0=h0, lengths=lengths, h=h, last=last,
     )  # fmt: skip
     y = _product(h, c.T)
     if d is not None:
@@ -129,17 +116,10 @@ def lru_backward(
     """Gradients of u, lam (planar), b, c, d and h0 where `wanted` says so; empty tensors elsewhere."""
     flags("lru", "wanted", wanted, 6)
     present("lru", h)
-    (
-        sizes("lru", "u", u, "batch time inputs"),
-        sizes("lru", "b", b, "planar inputs"),
-        sizes("lru", "c", c, "outputs planar"),
-    )
     want_u, want_lam, want_b, want_c, want_d, _ = wanted
-    steps, row = u.shape[:2], (u.shape[0], b.shape[0])
-    batch, time, inputs, planar, outputs = _verify(
-        u, lam_re, lam_im, b, c, d, h0, lengths,
-        (h, (*steps, b.shape[0])), (grad_y, (*steps, c.shape[0])), (grad_last, row),
-    )  # fmt: skip
+    batch, time, inputs, planar, outputs = _verify(u, lam_re, lam_im, b, c, d, h0, lengths)
+    row = (batch, planar)
+    verify("lru", u, (h, (batch, time, planar)), (grad_y, (batch, time, outputs)), (grad_last, row))
     nothing = u.new_empty(0)
     if lengths is not None and d is not None and grad_y is not None:
         grad_y = grad_y * _inside(lengths, time)
@@ -156,10 +136,10 @@ def lru_backward(
     flat_y = None if grad_y is None else grad_y.reshape(batch * time, outputs)
     g = u.new_zeros((batch * time, planar)) if flat_y is None else _product(flat_y, c)
     grad_lam, grad_h0 = (empty(row if want else (0,), u.dtype) for want in (want_lam, True))
-    _function("backward", u.dtype)(
-        lam_im is not None, reverse, batch, time, planar,
-        lam.data_ptr(), h.data_ptr(), pointer(h0), pointer(grad_last), pointer(lengths), g.data_ptr(),
-        pointer(grad_lam if want_lam else None), grad_h0.data_ptr(), library.threads(),
+    call(
+        "lru", "lru_backward", u.dtype, planar=lam_im is not None, reverse=reverse, rows=batch, steps=time,
+        numbers=planar, lam=lam, h=h, h0=h0, grad_last=grad_last, lengths=lengths, g=g,
+        grad_lam=grad_lam if want_lam else None, grad_h0=grad_h0,
     )  # fmt: skip
     grad_u = _product(g, b).view(u.shape) if want_u else nothing
     grad_b = _product(g.T, flat_u) if want_b else nothing

@@ -8,17 +8,13 @@ others idle: one row is one matrix-vector product a step, too little to share.
 
 from __future__ import annotations
 
-import ctypes
-import functools
 from collections.abc import Sequence
-from typing import Any
 
-import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from holdfast.kernels import library
-from holdfast.kernels.arguments import dense, pointer
+from holdfast.kernels.arguments import dense
+from holdfast.kernels.calls import call
 from holdfast.kernels.memory import empty
 from holdfast.kernels.rnn import autograd
 from holdfast.kernels.rnn.autograd import Backend, Settings
@@ -58,48 +54,18 @@ def rnn_native(
     return autograd.run("native", x, w, u, b, h0, dt, activation, lengths, reverse)
 
 
-_SIZES = ("batch", "time", "features", "state")
-_FLAGS = ("activation", "threads", "wide", "diagonal", "euler", "reverse")
-_INPUTS = ("x", "w", "u", "b", "h0", "dts", "lengths")
-_OUTPUTS = ("h", "y", "last")
+_KINDS = {name: index for index, name in enumerate(ACTIVATIONS)}
 _GRADIENTS = ("grad_x", "grad_w", "grad_u", "grad_b", "grad_h0", "grad_dts")
 
 
-class _Call(ctypes.Structure):
-    """`holdfast::rnn::Call` of csrc/rnn/plan.h, field by field."""
-
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in _SIZES),
-        *((name, ctypes.c_int32) for name in _FLAGS),
-        ("dt", ctypes.c_double),
-        *((name, ctypes.c_void_p) for name in (*_INPUTS, *_OUTPUTS, "grad_h", "grad_last", *_GRADIENTS, "workspace")),
-    )
-
-
-_KINDS = {name: index for index, name in enumerate(ACTIVATIONS)}
-
-
-@functools.cache
-def _functions(name: str) -> tuple[Any, Any]:
-    call = [ctypes.POINTER(_Call)]
-    return (
-        library.function(f"holdfast_rnn_{name}_workspace", call, ctypes.c_int64),
-        library.function(f"holdfast_rnn_{name}", call),
-    )
-
-
-def _run(name: str, x: Tensor, w: Tensor, settings: Settings, tensors: Sequence[Tensor | None]) -> None:
-    """Calls the C function; `tensors` are those of `_Call` from its first pointer on, contiguous and of x's dtype."""
-    workspace, function = _functions(name)
-    call = _Call(
-        *x.shape, w.shape[0], _KINDS[settings.activation], library.threads(), x.dtype == torch.float64, w.ndim == 1,
-        settings.dt is not None, settings.reverse, settings.dt or 0.0,
-        *map(pointer, tensors),
+def _run(name: str, x: Tensor, w: Tensor, settings: Settings, **tensors: Tensor | None) -> None:
+    batch, time, features = x.shape
+    given = {key: dense(t) for key, t in {"x": x, "w": w, **tensors}.items()}
+    call(
+        "rnn", f"rnn_{name}", x.dtype, batch=batch, time=time, features=features, state=w.shape[0],
+        activation=_KINDS[settings.activation], diagonal=w.ndim == 1, euler=settings.dt is not None,
+        reverse=settings.reverse, dt=settings.dt or 0.0, **given,
     )  # fmt: skip
-    # uninitialised on purpose; torch aligns it to a cache line
-    memory = empty((workspace(call),), torch.uint8)
-    call.workspace = memory.data_ptr()
-    function(call)
 
 
 def _forward(
@@ -109,8 +75,9 @@ def _forward(
     batch, time, state = x.shape[0], x.shape[1], u.shape[0]
     h, last = empty((batch, time, state), x.dtype), empty((batch, state), x.dtype)
     y = empty((batch, time, state) if keep else (0,), x.dtype)
-    inputs = [dense(t) for t in (x, w, u, b, h0, dts, lengths)]
-    _run("forward", x, w, settings, (*inputs, h, y if keep else None, last))
+    _run(
+        "forward", x, w, settings, u=u, b=b, h0=h0, dts=dts, lengths=lengths, h=h, y=y if keep else None, last=last
+    )  # fmt: skip
     return h, last, y
 
 
@@ -123,8 +90,10 @@ def _backward(
     batch, time, state = h.shape
     shapes = (x.shape, w.shape, u.shape, (state,), (batch, state), (batch, time))
     gradients = [empty(shape, x.dtype) if want else None for shape, want in zip(shapes, wanted, strict=True)]
-    tensors = [dense(t) for t in (x, w, u, None, h0, dts, lengths, h, y, None, grad_h, grad_last)]
-    _run("backward", x, w, settings, (*tensors, *gradients))
+    _run(
+        "backward", x, w, settings, u=u, h0=h0, dts=dts, lengths=lengths, h=h, y=y, grad_h=grad_h,
+        grad_last=grad_last, **dict(zip(_GRADIENTS, gradients, strict=True)),
+    )  # fmt: skip
     return tuple(gradients)
 
 

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
-import functools
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from holdfast.kernels import autograd, checks, library
 from holdfast.kernels.arguments import dense, sizes, verify
+from holdfast.kernels.calls import call
+from holdfast.kernels.memory import empty
 
-_SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
 _DTYPES = (*checks.REAL, *checks.HALF, *checks.COMPLEX)
 _COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
-
-
-@functools.cache
-def _function(dtype: torch.dtype) -> Any:
-    size, pointer = ctypes.c_int64, ctypes.c_void_p
-    return library.function(f"holdfast_s4d_step_{_SUFFIX[dtype]}", [ctypes.c_int, size, size, size, *[pointer] * 8])
 
 
 def s4d_step(u: Tensor, state: Tensor, factor: Tensor, gain: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
@@ -40,7 +31,12 @@ def s4d_step(u: Tensor, state: Tensor, factor: Tensor, gain: Tensor, c: Tensor, 
     Returns y (batch, features) and the state after the step.
     """
     u, state, factor, gain, c, d = _in_one_dtype(u, state, factor, gain, c, d)
-    if autograd.untracked(u) and factor.ndim == 2 and u.dtype in _SUFFIX and not library.missing():
+    if (
+        autograd.untracked(u, state, factor, gain, c, d)
+        and factor.ndim == 2
+        and u.dtype in checks.REAL
+        and not library.missing()
+    ):
         return _native(u, state, factor, gain, c, d)
     v = u.unsqueeze(-1)
     if not factor.is_complex():
@@ -91,8 +87,9 @@ def _native(u: Tensor, state: Tensor, factor: Tensor, gain: Tensor, c: Tensor, d
     verify("s4d_step", u, (state, (batch, *weights, *pair)), (c, (*weights, *pair)), (d, (features,)))
     verify("s4d_step", factor, (factor, weights), (gain, weights), dtypes=(_COMPLEX[u.dtype] if pair else u.dtype,))
     u, state, factor, gain, c, d = map(dense, (u, state, factor, gain, c, d))
-    y, after = torch.empty(u.shape, dtype=u.dtype), torch.empty(state.shape, dtype=u.dtype)
-    _function(u.dtype)(
-        bool(pair), batch, features, modes, *(t.data_ptr() for t in (u, state, factor, gain, c, d, y, after))
-    )
+    y, after = empty(u.shape, u.dtype), empty(state.shape, u.dtype)
+    call(
+        "s4d_step", "s4d_step", u.dtype, complex=bool(pair), batch=batch, features=features, modes=modes,
+        u=u, state=state, factor=factor, gain=gain, c=c, d=d, y=y, next=after, threads=1,
+    )  # fmt: skip
     return y, after

@@ -6,17 +6,14 @@ reads a and b where they lie as long as channels are adjacent; other strides are
 
 from __future__ import annotations
 
-import ctypes
-import functools
-from typing import Any
-
 import torch
 from jaxtyping import Int64, Shaped
 from torch import Tensor
 
 from holdfast.errors import ShapeError
-from holdfast.kernels import checks, library
-from holdfast.kernels.arguments import dense, pointer, present, sizes, verify
+from holdfast.kernels import checks
+from holdfast.kernels.arguments import dense, present, sizes, verify
+from holdfast.kernels.calls import call
 from holdfast.kernels.memory import empty
 
 Rows = Shaped[Tensor, "rows channels"]
@@ -24,7 +21,6 @@ Steps = Shaped[Tensor, "rows time channels"]
 Factors = Shaped[Tensor, "#rows #time channels"]
 
 _PART = {torch.complex64: torch.float32, torch.complex128: torch.float64}
-_SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
 
 _LIBRARY = torch.library.Library("holdfast", "FRAGMENT")
 _LIBRARY.define("scan_forward(Tensor a, Tensor b, Tensor? h0, Tensor? lengths, bool reverse) -> (Tensor, Tensor)")
@@ -34,25 +30,17 @@ _LIBRARY.define(
 )
 
 
-@functools.cache
-def _function(name: str, dtype: torch.dtype) -> Any:
-    flag, size, pointer = ctypes.c_int, ctypes.c_int64, ctypes.c_void_p
-    shape = [flag] * 3 + [size] * 3 + [pointer, size, size] * 2
-    pointers = {"forward": 4, "backward": 7}[name]
-    return library.function(f"holdfast_scan_{name}_{_SUFFIX[dtype]}", [*shape, *[pointer] * pointers, flag])
-
-
 def _plain(value: Tensor) -> Tensor:
     """The values as they stand in memory, channels adjacent."""
     adjacent = value.stride(-1) == 1 or value.shape[-1] == 1
     return value if adjacent and not value.is_conj() and not value.is_neg() else dense(value)
 
 
-def _place(value: Tensor, parts: int) -> tuple[int, int, int]:
-    """Pointer, row stride and time stride in numbers; a dimension of size 1 is read again and again."""
+def _place(name: str, value: Tensor, parts: int) -> dict[str, Tensor | int]:
+    """The tensor with its row stride and time stride in numbers; a dimension of size 1 is read again and again."""
     rows, time, _ = value.shape
-    row_stride, time_stride, _ = value.stride()
-    return value.data_ptr(), row_stride * parts if rows > 1 else 0, time_stride * parts if time > 1 else 0
+    row, step, _ = value.stride()
+    return {name: value, f"{name}_row": row * parts if rows > 1 else 0, f"{name}_time": step * parts if time > 1 else 0}
 
 
 def _verify(a: Tensor, b: Tensor, lengths: Tensor | None, *others: tuple[Tensor | None, tuple[int, ...]]) -> None:
@@ -75,9 +63,10 @@ def scan_forward(
     dtype, parts = _PART.get(b.dtype, b.dtype), 2 if b.dtype in _PART else 1
     a, b, h0, lengths = _plain(a), _plain(b), dense(h0), dense(lengths)
     h, last = empty((rows, time, channels), b.dtype), empty((rows, channels), b.dtype)
-    _function("forward", dtype)(
-        parts == 2, a.shape[1] != 1, reverse, rows, time, channels * parts, *_place(a, parts), *_place(b, parts),
-        pointer(h0), pointer(lengths), h.data_ptr(), last.data_ptr(), library.threads(),
+    call(
+        "scan", "scan_forward", dtype, complex=parts == 2, dense=a.shape[1] != 1, reverse=reverse,
+        rows=rows, steps=time, numbers=channels * parts, **_place("a", a, parts), **_place("b", b, parts),
+        h0=h0, lengths=lengths, h=h, last=last,
     )  # fmt: skip
     return h, last
 
@@ -101,11 +90,11 @@ def scan_backward(
     g = h.new_zeros((1, 1, channels)) if grad_h is None else _plain(grad_h)
     grad_a = empty((rows, a.shape[1], channels) if want_a else (0,), h.dtype)
     grad_b, grad_h0 = empty(h.shape if want_b else (0,), h.dtype), empty((rows, channels), h.dtype)
-    _function("backward", dtype)(
-        parts == 2, a.shape[1] != 1, reverse, rows, time, channels * parts, *_place(a, parts), *_place(g, parts),
-        h.data_ptr(), pointer(h0), pointer(grad_last), pointer(lengths),
-        pointer(grad_a if want_a else None), pointer(grad_b if want_b else None), grad_h0.data_ptr(),
-        library.threads(),
+    call(
+        "scan", "scan_backward", dtype, complex=parts == 2, dense=a.shape[1] != 1, reverse=reverse,
+        rows=rows, steps=time, numbers=channels * parts, **_place("a", a, parts), **_place("grad_h", g, parts),
+        h=h, h0=h0, grad_last=grad_last, lengths=lengths,
+        grad_a=grad_a if want_a else None, grad_b=grad_b if want_b else None, grad_h0=grad_h0,
     )  # fmt: skip
     return grad_a, grad_b, grad_h0
 

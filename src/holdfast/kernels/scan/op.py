@@ -237,7 +237,7 @@ def _scan_pieces(
         checks.shape("scan", "resets", resets, b.shape[:-1], "one for each step of each row")
         resets = _flat(resets, 1)
     rows = {"b": _flat(b, 2)}
-    if a.numel() > a.shape[-1:].numel():
+    if a.shape[:-1].numel() != 1:  # 0 too: of no steps
         rows["a"] = a.expand(b.shape).reshape(rows["b"].shape)
 
     def run(b: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:

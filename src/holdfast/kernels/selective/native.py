@@ -6,8 +6,6 @@ larger tensor, as a projection into several parts gives them.
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import math
 from typing import Any
 
@@ -15,15 +13,13 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from holdfast.errors import DtypeError, OutOfMemoryError, ShapeError
+from holdfast.errors import DtypeError, ShapeError
 from holdfast.kernels import checks, library
 from holdfast.kernels.arguments import dense, pointer, present, readable_steps, sizes, verify
+from holdfast.kernels.calls import call
 from holdfast.kernels.memory import empty
 
-TILE = 64  # kTile in csrc/selective/problem.h: steps between two kept states
-_SOFTPLUS, _REVERSE = 1, 2
-_SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
-_LEAST = 1 << 15  # states times steps of one thread; below, another one costs more than it brings
+_MIN_THREAD_STEPS = 1 << 15  # states times steps of one thread; below, another one costs more than it brings
 
 Sequences = Float[Tensor, "batch time channels"]
 Weights = Float[Tensor, "batch time groups state"]
@@ -40,17 +36,6 @@ _LIBRARY.define(
     f"selective_backward({_INPUTS}, Tensor saved, Tensor? grad_y, Tensor? grad_last) "
     "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
 )
-
-
-@functools.cache
-def _function(name: str, dtype: torch.dtype) -> Any:
-    flag, pointer = ctypes.c_int, ctypes.c_void_p
-    pointers = {"forward": 6, "backward": 7}[
-        name
-    ]  # after the flags: lengths, resets, inputs and what is the name's own
-    return library.function(
-        f"holdfast_selective_{name}_{_SUFFIX[dtype]}", [pointer, pointer, flag, *[pointer] * pointers, flag], flag
-    )
 
 
 def _verify(
@@ -77,6 +62,7 @@ def _verify(
     if resets is not None and (resets.dtype != torch.bool or resets.device != u.device):
         raise DtypeError(f"selective: expected resets in bool on {u.device}, came {checks.describe(resets)}")
     if resets is not None:
+        pointer(resets)
         checks.shape("selective", "resets", resets, (batch, time), "one for each step")
 
 
@@ -88,45 +74,38 @@ def _transposed(states: Tensor | None) -> Tensor | None:
 def _parts(u: Tensor, state: int) -> tuple[int, int]:
     """Threads, and the parts into which each row's channels are cut so that all threads get the same."""
     rows = u.shape[0]
-    threads = max(1, min(library.threads(), u.numel() * state // _LEAST))
+    threads = max(1, min(library.threads(), u.numel() * state // _MIN_THREAD_STEPS))
     return threads, min(threads // math.gcd(rows, threads), u.shape[2])
 
 
 class _Call:
-    """Arguments that both functions of the C library begin with; keeps what they point to alive."""
+    """Arguments that both functions of the C library begin with."""
 
     def __init__(
         self, u: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, z: Tensor | None,
         bias: Tensor | None, h0: Tensor | None, lengths: Tensor | None, resets: Tensor | None, softplus: bool,
         reverse: bool,
     ) -> None:  # fmt: skip
-        sequences = [None if x is None else readable_steps(x) for x in (u, dt, B, C, z)]
-        u_, dt_, b, c, z_ = sequences
-        self.inputs = (u_, dt_, _transposed(A), b, c, dense(D), z_, dense(bias), _transposed(h0))
-        self.lengths, self.resets = dense(lengths), dense(resets)
-        self.threads, self.parts = _parts(u, A.shape[1])
-        self.flags = (_SOFTPLUS if softplus else 0) | (_REVERSE if reverse else 0)
-        self.sizes = (*u.shape, B.shape[2], A.shape[1], self.parts)
-        self.strides = [s for x in (*sequences, self.resets) for s in ((0, 0) if x is None else x.stride()[:2])]
+        self.dtype = u.dtype
+        threads, self.parts = _parts(u, A.shape[1])
+        rows, steps, channels = u.shape
+        self.arguments: dict[str, Any] = {
+            "rows": rows, "steps": steps, "channels": channels, "groups": B.shape[2], "states": A.shape[1],
+            "parts": self.parts, "threads": threads, "softplus": softplus, "reverse": reverse,
+            "lengths": dense(lengths), "A": _transposed(A), "D": dense(D), "dt_bias": dense(bias),
+            "h0": _transposed(h0),
+        }  # fmt: skip
+        for name, x in {"u": u, "dt": dt, "B": B, "C": C, "z": z, "resets": dense(resets)}.items():
+            if x is not None:
+                x = readable_steps(x)
+                self.arguments |= {name: x, f"{name}_row": x.stride(0), f"{name}_step": x.stride(1)}
 
-    def run(self, name: str, *rest: Tensor | Any) -> None:
-        u = self.inputs[0]
-        assert u is not None
-        done = _function(name, u.dtype)(
-            (ctypes.c_int64 * 6)(*self.sizes), (ctypes.c_int64 * 12)(*self.strides), self.flags, pointer(self.lengths),
-            pointer(self.resets), _pointers(self.inputs),
-            *(pointer(x) if x is None or isinstance(x, Tensor) else x for x in rest), self.threads,
-        )  # fmt: skip
-        if not done:
-            raise OutOfMemoryError(f"selective: no memory for the tiles of {name}; use fewer threads")
-
-
-def _pointers(values: tuple[Tensor | None, ...]) -> Any:
-    return (ctypes.c_void_p * len(values))(*map(pointer, values))
+    def run(self, name: str, **rest: Tensor | None) -> None:
+        call("selective", f"selective_{name}", self.dtype, **self.arguments, **rest)
 
 
 def _saved_shape(u: Tensor, A: Tensor) -> tuple[int, ...]:
-    return (u.shape[0], -(-u.shape[1] // TILE), A.shape[1], A.shape[0])
+    return (u.shape[0], -(-u.shape[1] // library.number("selective_tile_steps")), A.shape[1], A.shape[0])
 
 
 def _output(like: Tensor, lengths: Tensor | None) -> Tensor:
@@ -149,7 +128,7 @@ def selective_forward(
     if u.numel() == 0:
         last = last.zero_() if h0 is None else last.copy_(h0.transpose(1, 2))
     else:
-        _Call(*inputs, softplus, reverse).run("forward", y, last, saved if save else None)
+        _Call(*inputs, softplus, reverse).run("forward", y=y, last=last, checkpoints=saved if save else None)
     return y, last.transpose(1, 2).contiguous(), saved
 
 
@@ -170,18 +149,21 @@ def selective_backward(
         for g in grads:
             g.zero_()
         return (*grads[:-1], grads[-1] if h0 is None or grad_last is None else grads[-1].copy_(grad_last))
-    call = _Call(*inputs, softplus, reverse)
+    prepared = _Call(*inputs, softplus, reverse)
     nothing = u.new_empty(0)
     of_u, of_dt = _output(u, lengths), _output(dt, lengths)
     of_z = nothing if z is None else _output(z, lengths)
     # added up over rows, and over the parts of a row, below
     of_A, of_h0 = (empty((u.shape[0], A.shape[1], A.shape[0]), u.dtype) for _ in range(2))
-    of_B, of_C = (empty((call.parts, *B.shape), u.dtype).zero_() for _ in range(2))
+    of_B, of_C = (empty((prepared.parts, *B.shape), u.dtype).zero_() for _ in range(2))
     of_D, of_bias = (nothing if w is None else empty((u.shape[0], u.shape[2]), u.dtype) for w in (D, dt_bias))
     grads = (of_u, of_dt, of_A, of_B, of_C, of_D, of_z, of_bias, of_h0)
-    places = _pointers(tuple(g if g.numel() else None for g in grads))
+    names = ("u", "dt", "A", "B", "C", "D", "z", "dt_bias", "h0")
+    places = {f"grad_{name}": grad for name, grad in zip(names, grads, strict=True) if grad.numel()}
     given = torch.zeros_like(u, memory_format=torch.contiguous_format) if grad_y is None else dense(grad_y)
-    call.run("backward", dense(saved), given, _transposed(grad_last), places)
+    prepared.run(
+        "backward", checkpoints=dense(saved), grad_y=given, grad_last=_transposed(grad_last), **places
+    )  # fmt: skip
     return (
         of_u, of_dt, of_A.sum(0).t().contiguous(), of_B.sum(0), of_C.sum(0), of_D if D is None else of_D.sum(0),
         of_z, of_bias if dt_bias is None else of_bias.sum(0),
@@ -205,9 +187,9 @@ def _backward_meta(*arguments: Any) -> tuple[Tensor, ...]:
     return _gradients_meta(*arguments[:9])
 
 
-for _name, _run, _meta in (
+for _name, _kernel, _meta in (
     ("selective_forward", selective_forward, _forward_meta),
     ("selective_backward", selective_backward, _backward_meta),
 ):
-    _LIBRARY.impl(_name, _run, "CPU")
+    _LIBRARY.impl(_name, _kernel, "CPU")
     _LIBRARY.impl(_name, _meta, "Meta")

@@ -233,6 +233,6 @@ def _run_native(
     if B.ndim == 3:
         B, C = B.unsqueeze(2), C.unsqueeze(2)
     inputs = (u, dt, A, B, C, *rest, lengths, resets, softplus, reverse)
-    if autograd.untracked(u):
+    if autograd.untracked(*tensors, lengths, resets):
         return native.selective_forward(*inputs, False)[:2]  # type: ignore[arg-type, call-arg]
     return autograd.apply(_Selective, *inputs, True)[:2]

@@ -76,6 +76,7 @@ class Kernel:
             norm=norm,
             dt=self.dt,
             eigenvalues=lam.numpy(),
+            bound="exact",
         )
 
 

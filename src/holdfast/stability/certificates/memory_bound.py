@@ -11,7 +11,7 @@ from jaxtyping import Float64
 
 from holdfast._arguments import checked
 from holdfast.errors import ArgumentError
-from holdfast.memory import MemoryCurve, memory_function
+from holdfast.memory import MemoryCurve, Probe, memory_function
 from holdfast.nn import AbstractRecurrent
 from holdfast.nn.activations import MAX_SLOPES
 
@@ -74,9 +74,8 @@ def memory_bound(layer: AbstractRecurrent, horizon: int = 200) -> MemoryBound:
     norms = [float(torch.linalg.matrix_norm(w.detach().double(), 2)) for w in weights]
     largest = max(*norms, float(lam.abs().max()))
     constant = (layer.features + 1) * MAX_SLOPES[model.activation] * largest**2
-    curve = memory_function(
-        layer, input_size=layer.features, horizon=horizon, dt=model.dt, normalization="x+1", double=True
-    )
+    probe = Probe(dt=model.dt, normalization="x+1")
+    curve = memory_function(layer, input_size=layer.features, horizon=horizon, probe=probe, double=True)
     return MemoryBound(constant, rate, largest, _ratio(curve, constant, rate), curve.time, curve.values)
 
 

@@ -22,10 +22,9 @@ from holdfast.nn.recurrent import RecurrentWeight, belongs, find_recurrent
 from holdfast.parameterizations import AbstractParameterization
 
 Norm = Literal["spectral", "frobenius", "max-abs"]
-Ball = Literal["ball", "sphere"]
+Region = Literal["ball", "sphere"]
 Scope = str | Sequence[str]
 NORMS = ("spectral", "frobenius", "max-abs")
-BALLS = ("ball", "sphere")
 
 
 class AbstractBall(ABC):
@@ -45,7 +44,7 @@ class AbstractBall(ABC):
     def steepest(self, gradient: Tensor) -> Tensor:
         """The d of norm at most 1 with the largest <gradient, d>."""
 
-    def draw(self, like: Tensor, draws: int, generator: torch.Generator, where: Ball) -> Tensor:
+    def draw(self, like: Tensor, draws: int, generator: torch.Generator, where: Region) -> Tensor:
         """Random perturbations of norm 1 ("sphere"), or uniform in the volume of the unit ball ("ball"), in float64.
 
         Directions are those of normal numbers, so that no entry and no singular direction is preferred.
@@ -114,7 +113,7 @@ class MaxAbs(AbstractBall):
     def steepest(self, gradient: Tensor) -> Tensor:
         return torch.sgn(gradient)
 
-    def draw(self, like: Tensor, draws: int, generator: torch.Generator, where: Ball) -> Tensor:
+    def draw(self, like: Tensor, draws: int, generator: torch.Generator, where: Region) -> Tensor:
         if like.is_complex():
             return super().draw(like, draws, generator, where)
         delta = 2 * torch.rand((draws, *like.shape), generator=generator, dtype=torch.float64) - 1

@@ -39,6 +39,7 @@ class PerturbationCurve(Record):
         target_norm: norm of the target in the same metric, the error of a model that gives 0; None where it is not known.
         held_by_horizon: the horizon of the fit that was perturbed, where its slowest rate is as slow as that allows;
             None where the target holds it, or nothing is known.
+        upper: what no perturbation exceeds, at every radius, where that is known; E(beta) then lies between `errors` and it.
     """
 
     radii: Float64[np.ndarray, " radii"]
@@ -55,10 +56,11 @@ class PerturbationCurve(Record):
     running_maximum: bool = False
     target_norm: float | None = None
     held_by_horizon: float | None = None
+    upper: Float64[np.ndarray, " radii"] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "radii", as_radii(self.radii))
-        for name in ("errors", "draws"):
+        for name in ("errors", "draws", "upper"):
             value = getattr(self, name)
             if value is not None:
                 array = _array(value)
@@ -76,13 +78,27 @@ class PerturbationCurve(Record):
         """E(0): the centre's error where it is known, else that of the smallest radius."""
         return float(self.errors[0]) if self.centre is None else self.centre
 
+    @property
+    def exact(self) -> np.ndarray:
+        """Where the error is known: the upper bound is met, to 1e-6 of it, or the error is infinite."""
+        if self.upper is None:
+            return np.isinf(self.errors)
+        return np.isinf(self.errors) | (self.errors >= self.upper * (1 - 1e-6))
+
     def summary(self) -> str:
         """A line: errors at 0 and at both ends of the radii, and how they were found."""
         known = "" if self.centre is None else f"error {self.centre:.3g} unperturbed, "
         return (
             f"{known}{self.errors[0]:.3g} at radius {self.radii[0]:.3g} to {self.errors[-1]:.3g} at {self.radii[-1]:.3g}, "
-            f"{len(self.radii)} radii, metric {self.metric}, search {self.search}"
+            f"{len(self.radii)} radii, metric {self.metric}, search {self.search}{self._bounded()}"
         )
+
+    def _bounded(self) -> str:
+        if self.upper is None:
+            return "" if self.search == "given" else ", lower bounds"
+        if self.exact.all():
+            return ", exact"
+        return f", lower bounds ({int(self.exact.sum())} exact), at most {self.upper[-1]:.3g} at the largest"
 
     def figure(self) -> Figure:
         """E(beta) over beta, between the smallest and the largest of the draws, beside E(0) and the target's norm."""
@@ -107,6 +123,7 @@ class PerturbationCurve(Record):
             plain[name] = value if value is None or math.isfinite(value) else None
         plain["radii"] = self.radii.tolist()
         plain["errors"] = [e if math.isfinite(e) else None for e in self.errors.tolist()]
+        plain["upper"] = None if self.upper is None else [e if math.isfinite(e) else None for e in self.upper.tolist()]
         return plain
 
 

@@ -21,7 +21,7 @@ from holdfast.memory.subject import first_output
 from holdfast.stability.perturbation.metrics import AbstractMetric, Errors
 
 Stacked = Mapping[str, Tensor]
-LIMIT = 512e6  # bytes of intermediate results and perturbed weights held at a time, unless said otherwise
+MAX_BYTES = 512e6  # bytes of intermediate results and perturbed weights held at a time, unless said otherwise
 
 
 @dataclass(frozen=True, eq=False)

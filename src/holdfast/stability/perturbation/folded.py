@@ -22,8 +22,10 @@ from holdfast.stability.perturbation.evaluate import AbstractEvaluator, Data, St
 from holdfast.stability.perturbation.systems import System, stack_systems
 
 # bytes of one part: what stays in the cache between the product, the scan, the activation and the read-out
-PART = 4e6
-FEW = 4  # outputs up to which the read-out is a sum over products: a sixth of the time of a matrix with one row
+PART_BYTES = 4e6
+MAX_SUMMED_OUTPUTS = (
+    4  # outputs up to which the read-out is a sum over products: a sixth of the time of a matrix with one row
+)
 
 
 class Folded(AbstractEvaluator):
@@ -55,7 +57,7 @@ class Folded(AbstractEvaluator):
 
     def _errors(self, stacked: Stacked) -> Float[Tensor, " draws"]:
         factor, B, b, C, _ = (w.squeeze(1) for w in stack_systems(self.system, stacked, self.data.inputs.dtype))
-        size = len(factor) if factor.requires_grad else max(1, int(min(PART, self.limit) // self.states))
+        size = len(factor) if factor.requires_grad else max(1, int(min(PART_BYTES, self.limit) // self.states))
         parts = zip(factor.split(size), B.split(size), b.split(size), C.split(size), strict=True)
         return torch.cat([self._of_systems(*part) for part in parts])
 
@@ -78,7 +80,7 @@ def _read_out(
     h: Float[Tensor, "batch time draws state"], C: Float[Tensor, "draws outputs state"]
 ) -> Float[Tensor, "draws batch time outputs"]:
     """C h of every draw; h is used up where there is one output."""
-    if C.shape[1] > FEW:
+    if C.shape[1] > MAX_SUMMED_OUTPUTS:
         # (draws, batch x time, state) as a view: the product reads it with strides
         return (h.flatten(0, 1).transpose(0, 1) @ C.mT).unflatten(1, h.shape[:2])
     if C.shape[1] == 1 and not h.requires_grad:

@@ -19,9 +19,9 @@ from holdfast.stability.perturbation.evaluate import AbstractEvaluator, Data, St
 from holdfast.stability.perturbation.metrics import MeanSquare, Partial, Sup
 from holdfast.stability.perturbation.systems import System, kernels
 
-FEW = 24  # up to so many outputs (draws times features) a convolution by FFT costs less than the basis
+MAX_FFT_OUTPUTS = 24  # up to so many outputs (draws times features) a convolution by FFT costs less than the basis
 FIRST_RANK = 24
-SHORT = 512  # steps up to which a convolution is a product with a Toeplitz matrix, beyond it an FFT
+MAX_TOEPLITZ_STEPS = 512  # steps up to which a convolution is a product with a Toeplitz matrix, beyond it an FFT
 # numbers of one block of outputs: 2 MB in float32 stays in the cache between the product and its reduction
 BLOCK = 1 << 19
 
@@ -54,7 +54,7 @@ class Impulse(AbstractEvaluator):
 
     def _errors(self, stacked: Stacked) -> Float[Tensor, " draws"]:
         responses = kernels(self.system, stacked, self.steps)
-        few = responses.shape[1] * responses.shape[3] <= FEW
+        few = responses.shape[1] * responses.shape[3] <= MAX_FFT_OUTPUTS
         if few or responses.requires_grad:
             return self._by_convolution(responses)
         finite = torch.isfinite(responses).flatten(2).all(-1).all(0)
@@ -94,7 +94,7 @@ class Impulse(AbstractEvaluator):
     def _convolve(self, x: Tensor, basis: Float[Tensor, "rank time inputs"]) -> Float[Tensor, "rank time batch"]:
         """x * basis for every element of the basis; the bias, the last input, is constant from the first step on."""
         kernels, steps = basis[..., :-1], self.steps
-        if steps > SHORT:
+        if steps > MAX_TOEPLITZ_STEPS:
             spectrum = torch.fft.rfft(kernels, 2 * steps, dim=1)
             product = torch.einsum("bfi,rfi->rfb", torch.fft.rfft(x.double(), 2 * steps, dim=1), spectrum)
             moved = torch.fft.irfft(product, 2 * steps, dim=1)[:, :steps].to(x)

@@ -1,4 +1,4 @@
-"""kernel_perturbation_error: the exact L1 form of the perturbation error for a linear functional.
+"""kernel_perturbation_error: the L1 form of the perturbation error for a linear functional.
 
 The integral of |rho - sum_i c_i e^{lam_i t}| over [0, inf) comes from exact antiderivatives: between two zeros of the
 difference it is the difference of signed tails, c e^{lam t} / lam of a mode and the law's own tail of rho. A zero is
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -18,17 +18,19 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from holdfast._arguments import as_generator, checked
-from holdfast.errors import ArgumentError, unknown_name
+from holdfast.errors import ArgumentError
 from holdfast.laws import AbstractLaw
 from holdfast.parameterizations import AbstractParameterization, fit_constants, get
-from holdfast.stability.perturbation.balls import BALLS, NORMS, Ball, Norm, PerturbedWeight, ball_of
+from holdfast.stability.perturbation.balls import Norm, PerturbedWeight, ball_of
 from holdfast.stability.perturbation.curve import PerturbationCurve, as_radii
-from holdfast.stability.perturbation.evaluate import LIMIT, AbstractEvaluator, Stacked
-from holdfast.stability.perturbation.search import SEARCHES, Progress, Search, SearchProblem, centre_error, run_search
+from holdfast.stability.perturbation.evaluate import AbstractEvaluator, Stacked
+from holdfast.stability.perturbation.options import Search, SearchName, as_search
+from holdfast.stability.perturbation.problem import SearchProblem
+from holdfast.stability.perturbation.search import centre_error, run_search
 
 KernelScope = Literal["recurrent", "all", "coefficients"]
 SCOPES: dict[str, tuple[str, ...]] = {"recurrent": ("w",), "all": ("w", "c"), "coefficients": ("c",)}
-PER_DECADE = 60  # grid points: neighbours differ by 4%
+POINTS_PER_DECADE = 60  # grid points: neighbours differ by 4%
 NODES = 8  # of the Gauss-Legendre rule on a panel
 
 
@@ -72,21 +74,17 @@ def kernel_perturbation_error(
     parameterization: str | AbstractParameterization = "direct",
     scope: KernelScope = "recurrent",
     norm: Norm = "spectral",
-    ball: Ball = "ball",
-    search: Search = "exact",
-    draws: int = 30,
-    restarts: int = 3,
-    steps: int = 20,
+    search: SearchName | Search = "modes",
     horizon: float | None = None,
-    seed: int | torch.Generator = 0,
-    memory_limit: float = LIMIT,
-    progress: Progress | None = None,
 ) -> PerturbationCurve:
-    """E(beta) of a sum of exponentials, exactly, in the L1 norm of its kernel.
+    """E(beta) of a sum of exponentials in the L1 norm of its kernel, from below and from above.
 
     E(beta) = sup of int_0^inf |rho(t) - sum_i c~_i e^{f(w~_i) t}| dt over |w~ - w| <= beta. For a linear functional
     with kernel rho this integral is the functional sup norm of the error (iat, Sec. 2; StableSSM, eq. 58). It is inf
-    where a mode that has a weight stops decaying. Accurate to about 1e-8 of the norm of rho.
+    where a mode that has a weight stops decaying. Each integral is exact to about 1e-8 of the norm of rho. The sup is
+    searched, so that `errors` are lower bounds; `upper` holds E(0) + sum_i |c_i| |1/f(w~_i) - 1/f(w_i)| at the worse end
+    of each mode, and no perturbation exceeds it: two exponentials lie that far apart, and the triangle inequality adds
+    them up. Where both agree, as for one mode or errors of one sign, the error is known.
 
     Args:
         sum: anything with `rates` and `coefficients`, such as ExponentialSum; w starts at f^-1(-rates).
@@ -98,29 +96,22 @@ def kernel_perturbation_error(
             beta / rate.
         norm: of a perturbation, as in `perturbation_error`. With "spectral" w counts as diag(w), so that every mode
             moves by up to beta, and c as a vector.
-        ball: where random perturbations lie: in the "ball" or on the "sphere".
-        search: as in `perturbation_error`; "exact" takes the ends of every mode's interval.
-        draws: number of random perturbations.
-        restarts: random starting points of the gradient ascent.
-        steps: steps of the gradient ascent.
+        search: "random", "adversarial" or "modes", or a `Search`, as in `perturbation_error`.
         horizon: time up to which a rho given as a function is integrated; it is taken as 0 after.
-        seed: number or torch.Generator for the random perturbations.
-        memory_limit: bytes held at a time, about.
-        progress: called as `progress(done, total)` along the way.
     """
     betas = as_radii(radii)
-    known = {"scope": (scope, SCOPES), "search": (search, SEARCHES), "ball": (ball, BALLS), "norm": (norm, NORMS)}
-    for kind, (value, names) in known.items():
-        if value not in names:
-            raise unknown_name(kind, value, names)
-    if search == "exact" and scope == "coefficients":
-        search = "adversarial"  # the error is convex in c: ascent along the steepest direction cannot get stuck low
+    search = as_search(search)
+    if search.evaluation != "auto":
+        raise ArgumentError(f"a kernel has one way to be evaluated: leave evaluation={search.evaluation!r} out")
+    if search.method == "modes" and scope == "coefficients":
+        # the error is convex in c: ascent along the steepest direction cannot get stuck low
+        search = replace(search, method="adversarial")
     rates, coefficients = read_sum(sum)
     lam = torch.from_numpy(-rates)
     f = fit_constants(get(parameterization, time="continuous"), lam)
     values = {"w": f.inverse(lam), "c": torch.from_numpy(coefficients)}
     target = target_of(rho, rates, horizon)
-    evaluator = KernelDistance(f, values["w"], values["c"], target, memory_limit)
+    evaluator = KernelDistance(f, values["w"], values["c"], target, search.memory_limit)
     weights = [
         PerturbedWeight(
             name,
@@ -130,27 +121,50 @@ def kernel_perturbation_error(
         )
         for name in SCOPES[scope]
     ]
-    generator = as_generator(seed)
     centre = centre_error(evaluator, weights)
-    problem = SearchProblem(weights, betas, evaluator, progress)
-    found = run_search(problem, search, centre, draws, ball, restarts, steps, generator)
+    worst = run_search(
+        SearchProblem(weights, betas, evaluator, search.progress), search, centre, as_generator(search.seed)
+    )
+    upper = np.array([centre + _largest_move(evaluator, weights, float(beta)) for beta in betas])
     return PerturbationCurve(
         radii=betas,
-        errors=found.errors,
+        errors=worst.errors,
         centre=centre,
-        draws=found.draws,
+        draws=worst.draws,
         metric="L1 of the kernel",
         norm=norm,
-        ball=ball,
-        search=search,
+        ball=search.where,
+        search=search.method,
         scope=SCOPES[scope],
         method=evaluator.how,
         reason=f"a sum of {len(rates)} exponentials through {f!r}",
+        running_maximum=search.running_maximum,
         target_norm=rho.norm
         if isinstance(rho, AbstractLaw)
         else float(l1_distance(target, lam[None], 0 * values["c"][None])),
         held_by_horizon=getattr(sum, "held_by_horizon", None),
+        upper=np.maximum(upper, worst.errors),
     )
+
+
+def _largest_move(distance: KernelDistance, weights: Sequence[PerturbedWeight], beta: float) -> float:
+    """How far the sum can move in L1: sum_i |c_i| |1/lam~_i - 1/lam_i|, and what the coefficients add."""
+    balls = {w.name: w.ball for w in weights}
+    w, c = distance.w, distance.c
+    constant = -1 / distance.f(w)
+    slow, fast = constant, constant
+    if "w" in balls:
+        # a ball of any norm lies in that of max-abs; f may turn at w = 0, as best does
+        tries = torch.stack([w - beta, w + beta, w + (-w).clamp(-beta, beta)])
+        lam = distance.f(tries)
+        ends = torch.where(lam < 0, -1 / lam, torch.full_like(lam, math.inf))
+        slow, fast = ends.amax(0), ends.amin(0)
+    apart = torch.maximum(slow - constant, constant - fast)
+    moved = torch.where(c == 0, torch.zeros_like(c), c.abs() * apart).sum()
+    if "c" in balls:
+        # sup of sum_i |d_i| T_i over the ball of d: the dual norm of the slow time constants T
+        moved = moved + beta * torch.linalg.vector_norm(slow, 1 if balls["c"].name == "max-abs" else 2)
+    return float(moved)
 
 
 def read_sum(sum: Sum) -> tuple[np.ndarray, np.ndarray]:
@@ -205,7 +219,7 @@ def target_of(
 def _grid(rates: np.ndarray, rho: object) -> Float64[Tensor, " times"]:
     """0, then geometric from a thousandth of the fastest time constant to 1e6 times the slowest."""
     low, high = 1e-3 / max(float(rates.max()), 1.0), 1e6 / min(float(rates.min()), 1.0)
-    points: list[np.ndarray] = [np.zeros(1), np.geomspace(low, high, int(PER_DECADE * math.log10(high / low)))]
+    points: list[np.ndarray] = [np.zeros(1), np.geomspace(low, high, int(POINTS_PER_DECADE * math.log10(high / low)))]
     frequency = getattr(rho, "frequency", None)
     if frequency is not None:
         # 16 points in half a period until the oscillation is below rounding

@@ -21,7 +21,7 @@ Method = Literal["auto", "impulse", "folded", "kernel", "vmap", "loop"]
 METHODS = ("auto", "impulse", "folded", "kernel", "vmap", "loop")
 # batch times state up to which steps of all draws together beat fused runs one by one; at 8192 they take 3 to 6 times
 # as long, since torch's own gates are fused and stay in the cache
-SMALL = 256
+MAX_SMALL_STATE = 256
 
 
 class UnrolledVmap(AbstractEvaluator):
@@ -49,19 +49,19 @@ def choose(
 ) -> tuple[AbstractEvaluator, str]:
     """The evaluator and why it was chosen; "auto" takes the fastest that reproduces the model's own error."""
     if method not in METHODS:
-        raise unknown_name("method", method, METHODS)
+        raise unknown_name("evaluation", method, METHODS)
     loop = Loop(model, data, limit)
     if method == "loop":
         return loop, "asked for"
     found = _candidate(model, data, limit, method)
     if isinstance(found, str):
         if method != "auto":
-            raise ArgumentError(f"method={method!r} does not fit this model: {found}; use method='auto'")
+            raise ArgumentError(f"evaluation={method!r} does not fit this model: {found}; use evaluation='auto'")
         return loop, found
     evaluator, reason = found
     fault = _fault(evaluator, loop, weights)
     if fault and method != "auto":
-        raise ArgumentError(f"method={method!r} does not work for this model: {fault}; use method='auto'")
+        raise ArgumentError(f"evaluation={method!r} does not work for this model: {fault}; use evaluation='auto'")
     return (loop, f"{evaluator.how} {fault}") if fault else (evaluator, reason)
 
 
@@ -121,7 +121,7 @@ def _of_torch(model: nn.RNNBase, data: Data, limit: float, method: Method) -> tu
 
 def _is_small(data: Data, state: int) -> bool:
     batch = data.inputs.shape[1 if data.time_first else 0]
-    return batch * state <= SMALL
+    return batch * state <= MAX_SMALL_STATE
 
 
 def _fault(evaluator: AbstractEvaluator, loop: Loop, weights: Mapping[str, Tensor]) -> str:

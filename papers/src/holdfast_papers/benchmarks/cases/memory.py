@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from holdfast.memory import memory_function
+from holdfast.memory import InputSearch, memory_function
 from holdfast.nn import SequenceModel
 from holdfast_papers.benchmarks.case import Case, Contender, Inputs, Match, Results, Runner, Shape
 from holdfast_papers.benchmarks.steps import generator
@@ -42,7 +42,8 @@ def _probes(inputs: Inputs) -> Runner:
     model, x = _model(), inputs["x"]
 
     def step() -> Results:
-        curve = memory_function(model, input_size=x.shape[2], horizon=x.shape[1] - 1, candidates=x[:, 0])
+        search = InputSearch(candidates=x[:, 0])
+        curve = memory_function(model, input_size=x.shape[2], horizon=x.shape[1] - 1, search=search)
         return {"memory": torch.from_numpy(curve.values)}
 
     return Runner(step, lambda found: found)

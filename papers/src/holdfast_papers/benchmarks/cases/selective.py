@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from holdfast.kernels import library
 from holdfast.kernels.selective import selective, selective_heads
-from holdfast.kernels.selective.native import TILE
 from holdfast_papers.benchmarks.case import Case, Contender, Inputs, Match, OwnKernel, Runner, Shape
 from holdfast_papers.benchmarks.cases import token
 from holdfast_papers.benchmarks.peers import mamba, rooflines
@@ -48,9 +48,9 @@ def ours(inputs: Inputs) -> Runner:
 
 
 def stated_bytes(shape: Shape) -> int:
-    """Memory of a training step in float32: u, dt, y, the cotangent, two gradients, and a state in `TILE` steps."""
+    """Memory of a training step in float32: u, dt, y, the cotangent, two gradients, and a state in each tile."""
     batch, time, channels, state = shape
-    return 4 * batch * time * (6 * channels + channels * state // TILE + 6 * state)
+    return 4 * batch * time * (6 * channels + channels * state // library.number("selective_tile_steps") + 6 * state)
 
 
 KERNEL = OwnKernel(

@@ -12,19 +12,18 @@ from torch import Tensor
 
 from holdfast.data import load_task
 from holdfast.nn import ContinuousRNN
-from holdfast.stability import PerturbationCurve, StabilityVerdict, assess_stability, perturbation_error
+from holdfast.stability import Ball, PerturbationCurve, Search, StabilityVerdict, assess_stability, perturbation_error
 from holdfast_papers.experiments import _sums
 from holdfast_papers.experiments.base import Arrays, Config, Unit
 
 # how weights move, and how the error is measured. "all" is iat, Def. 3.4: every weight in its own ball, the largest error
 # over sequences and times. "recurrent" moves W's free weights alone. "authors" is what the authors' code did.
 MEASURES: dict[str, dict[str, Any]] = {
-    "all": {"scope": "all"},
-    "recurrent": {"scope": "recurrent"},
-    "authors": {
-        "scope": "all", "norm": "max-abs", "ball": "sphere", "metric": "mean-square", "running_maximum": True,
-    },
-}  # fmt: skip
+    "all": {},
+    "recurrent": {"norm": Ball(scope="recurrent")},
+    "authors": {"norm": "max-abs", "metric": "mean-square"},
+}
+AUTHORS: dict[str, Any] = {"where": "sphere", "running_maximum": True}  # of the search, under "authors"
 UNSTABLE = "Unstable would be lines that turn up at smaller beta the wider the network is."  # for captions
 SHARE = 0.125  # of the target's norm: an error at beta = 0 that still counts as an approximation
 
@@ -35,7 +34,9 @@ def measured(
     """The curves of some of MEASURES as arrays."""
     found: dict[str, np.ndarray] = {"radii": betas}
     for name in names:
-        found |= _arrays(name, model, *data, betas, draws=config["draws"], seed=config["seed"], **MEASURES[name])
+        own = AUTHORS if name == "authors" else {}
+        search = Search(draws=config["draws"], seed=config["seed"], **own)
+        found |= _arrays(name, model, *data, betas, search=search, **MEASURES[name])
     return found
 
 
@@ -48,7 +49,8 @@ def drift(model: ContinuousRNN, betas: np.ndarray, config: Config) -> dict[str, 
     if not bool(y.isfinite().all()):
         return _failed("long", betas)
     size = float(y.abs().max())
-    curve = perturbation_error(model, x, y, betas, scope="recurrent", draws=config["draws"], seed=config["seed"])
+    search = Search(draws=config["draws"], seed=config["seed"])
+    curve = perturbation_error(model, x, y, betas, norm=Ball(scope="recurrent"), search=search)
     return _named("long", curve.errors / size, 0.0, 1.0)
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.errors import ArgumentError
-from holdfast.memory import MemoryCurve, memory_function
+from holdfast.memory import InputSearch, MemoryCurve, Probe, memory_function
 from holdfast.nn import ContinuousRNN
 from holdfast_papers.experiments import _networks
 from holdfast_papers.experiments.base import Arrays, Config
@@ -83,8 +83,9 @@ def scaled(teacher: nn.Module, x: Tensor) -> Callable[[Tensor], Tensor]:
 
 def memory(teacher: nn.Module, config: Config, burn_in: int | None = None) -> MemoryCurve:
     """The Heaviside memory of a teacher in float64."""
+    probe = Probe(dt=config["memory_dt"], burn_in=burn_in)
     return memory_function(
-        teacher.double(), horizon=config["horizon"], dt=config["memory_dt"], amplitudes=AMPLITUDES, burn_in=burn_in
+        teacher.double(), horizon=config["horizon"], probe=probe, search=InputSearch(amplitudes=AMPLITUDES)
     )
 
 

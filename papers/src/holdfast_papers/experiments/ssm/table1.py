@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from holdfast.figures import Axis, Figure, Line, Panel, Rule, Table
-from holdfast.memory import memory_function
+from holdfast.memory import InputSearch, memory_function
 from holdfast_papers.experiments._networks import capped, tail
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast_papers.experiments.ssm._models import KERNEL, KINDS, reference_model
@@ -58,7 +58,8 @@ def _memory(config: Config, work: Work) -> Arrays:
     work.progress(0.5, "memory function")
     if config["kind"] in RECURRENT:
         one = torch.ones(1, 1, dtype=torch.float64)
-        curve = memory_function(model, horizon=RECURRENT[config["kind"]], probe="impulse", candidates=one)
+        alone = InputSearch(candidates=one)
+        curve = memory_function(model, horizon=RECURRENT[config["kind"]], probe="impulse", search=alone)
         late = tail(curve)
         last = np.flatnonzero(curve.values > 1e-3 * curve.values.max())[-1]
         arrays |= {

@@ -8,14 +8,13 @@ and C). S4's frequencies move by beta, or by the share beta of each: the highest
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from holdfast.figures import Figure, Panel, Table
-from holdfast.stability import StabilityVerdict, perturbation_error
+from holdfast.stability import Ball, Search, StabilityVerdict, perturbation_error
 from holdfast_papers.experiments import _sums
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast_papers.experiments.stable._hippo import RelativeFrequencies, hippo_layer
@@ -30,11 +29,11 @@ ALL: _sums.Scope = "all weights"
 RELATIVE = "recurrent weights, frequencies by a share"
 DECAY = "decay rates alone"
 # for each set of weights: their names, and the norm of a perturbation
-SCOPES: dict[str, dict[str, Any]] = {
-    RECURRENT: {"scope": "recurrent"},
-    ALL: {"scope": "all"},
-    RELATIVE: {"scope": ["shift", "layer.w", "layer.log_dt"], "norm": "max-abs"},
-    DECAY: {"scope": ["w"]},
+BALLS = {
+    RECURRENT: Ball(scope="recurrent"),
+    ALL: Ball(),
+    RELATIVE: Ball("max-abs", ["shift", "layer.w", "layer.log_dt"]),
+    DECAY: Ball(scope=["w"]),
 }
 
 
@@ -44,7 +43,7 @@ def units(config: Config) -> list[Config]:
     sequences = {**shared, "part": "sequences"}
     return [
         *split(sequences, model=list(EXACT), scope=[RECURRENT, ALL], m=config["widths"]),
-        *split(sequences, model=["s4"], scope=list(SCOPES), m=config["s4_widths"]),
+        *split(sequences, model=["s4"], scope=list(BALLS), m=config["s4_widths"]),
         *split(sequences, model=["direct"], scope=[RECURRENT], m=config["too_wide"]),
         *_sums.exact_units(config, [TARGET], EXACT, [RECURRENT, ALL]),
     ]
@@ -57,7 +56,12 @@ def run(config: Config, work: Work) -> Arrays:
     x = _inputs(config["length"], config["signs"])
     model = _model(config["model"], config["m"], config["length"], relative=config["scope"] == RELATIVE)
     curve = perturbation_error(
-        model, x, _targets(x), _sums.radii(config), draws=config["draws"], seed=config["m"], **SCOPES[config["scope"]]
+        model,
+        x,
+        _targets(x),
+        _sums.radii(config),
+        norm=BALLS[config["scope"]],
+        search=Search(draws=config["draws"], seed=config["m"]),
     )
     return _sums.curve_arrays(curve)
 

@@ -8,19 +8,19 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from holdfast.decay.fit_decay import fit_decay
-from holdfast.decay.result import DecayFit, UndecidedError
+from holdfast.decay._fit_decay import fit_decay
+from holdfast.decay._result import DecayFit, UndecidedError
 from holdfast.errors import ArgumentError, unknown_name
-from holdfast.memory import MemoryCurve, Properties, check_properties, memory_function
+from holdfast.memory import InputSearch, MemoryCurve, Probe, Properties, Run, check_properties, memory_function
+from holdfast.memory.options import PROBES, ProbeName
 from holdfast.memory.precision import widest
-from holdfast.memory.probes import PROBES, ProbeName
 from holdfast.memory.repeated import repeated_input_memory
 from holdfast.memory.settle import SHORTEST
 
 # called with what runs, and how much of how much is done where that is known
 Announce = Callable[[str, int | None, int | None], None]
-LEFT = 0.01  # the share that is left at the horizon
-CHECKED = 200  # steps over which properties are checked: their answers do not change with more
+REMAINING_SHARE = 0.01  # the share that is left at the horizon
+MAX_CHECKED_STEPS = 200  # steps over which properties are checked: their answers do not change with more
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,7 @@ class MemoryStudy:
         fit = self.fits[name]
         reach = reach_of(fit)
         left = reach.time if reach.time is not None and math.isfinite(reach.time) else None
-        return {f"horizon_{LEFT}": left, "fit": fit.as_dict(), "curve": self.curves[name].as_dict()}
+        return {f"horizon_{REMAINING_SHARE}": left, "fit": fit.as_dict(), "curve": self.curves[name].as_dict()}
 
 
 def study_memory(
@@ -64,7 +64,7 @@ def study_memory(
     input_size: int = 1,
     horizon: int = 1000,
     *,
-    probes: Sequence[ProbeName] = ("heaviside",),
+    probes: Sequence[ProbeName | Probe] = ("heaviside",),
     properties: bool = True,
     double: bool | None = None,
     progress: Announce | None = None,
@@ -79,41 +79,48 @@ def study_memory(
         input_size: number of input features.
         horizon: steps to follow the memory for; a model that takes fewer (its `longest_input`) is followed for as many
             as it takes, and a note says so.
-        probes: one or more of "heaviside", "impulse" and "reversed".
+        probes: one or more of "heaviside", "impulse" and "reversed", or a `Probe` of each.
         properties: whether to check them.
         double: whether to measure a float64 copy. None: where there can be one, and a note says why where there cannot.
         progress: called as `progress(text, done, total)` along the way.
-        options: the other arguments of `memory_function`.
+        options: `search` and `run`, as of `memory_function`.
     """
-    for name in probes:
-        if name not in PROBES:
-            raise unknown_name("probe", name, PROBES)
-    if not probes:
+    sent = {probe.name: probe for probe in map(_as_probe, probes)}
+    if not sent:
         raise ArgumentError(f"probes is empty; name at least one of {', '.join(PROBES)}")
     announce = progress or _quiet
     longest = getattr(model, "longest_input", None)
     steps = horizon if longest is None else min(horizon, longest - SHORTEST - 1)
     why = None
     if double is None:
-        double, why = widest(model, input_size, options.get("layout", "batch_first"))
+        double, why = widest(model, input_size, options.get("run", Run()).layout)
     options["double"] = double
     curves: dict[str, MemoryCurve] = {}
-    for name in probes:
+    for name, probe in sent.items():
         text = f"{name} probe"
         announce(text, None, None)
         tick = partial(announce, text)
         curves[name] = memory_function(
-            model, input_size=input_size, horizon=steps, probe=name, progress=tick, **options
+            model, input_size=input_size, horizon=steps, probe=probe, progress=tick, **options
         )
     checked = None
     if properties:
         announce("properties", None, None)
-        shared = {key: options[key] for key in ("layout", "double", "seed") if key in options}
-        most = CHECKED if longest is None else min(CHECKED, longest // 3)
+        shared: dict[str, Any] = {key: options[key] for key in ("run", "double") if key in options}
+        search = options.get("search")
+        if isinstance(search, InputSearch):
+            shared["seed"] = search.seed
+        most = MAX_CHECKED_STEPS if longest is None else min(MAX_CHECKED_STEPS, longest // 3)
         checked = check_properties(model, input_size, max(min(horizon, most), 16), **shared)
     short = f"the model takes {longest} steps: followed for {steps} of the {horizon} asked for"
     notes = (*((short,) if steps < horizon else ()), *(() if why is None else (why,)))
     return _study(curves, checked, notes)
+
+
+def _as_probe(probe: ProbeName | Probe) -> Probe:
+    if isinstance(probe, str) and probe not in PROBES:
+        raise unknown_name("probe", probe, PROBES)
+    return Probe(probe) if isinstance(probe, str) else probe
 
 
 def study_repeated(
@@ -167,7 +174,7 @@ def reach_of(fit: DecayFit) -> Reach:
         fit: of a memory curve.
     """
     try:
-        time = fit.horizon(LEFT)
+        time = fit.horizon(REMAINING_SHARE)
     except UndecidedError as error:
         return Reach(None, False, str(error))
     return Reach(time, math.isfinite(time) and time <= float(fit.time[-1]))

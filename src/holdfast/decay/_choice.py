@@ -9,23 +9,23 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from holdfast.decay.envelope import EXACT, Points, is_rough, rough_points, smooth_points
-from holdfast.decay.imitation import imitation_misfit
-from holdfast.decay.noise import CLEAR, Noise, find_noise, smooth_noise, wiggle
-from holdfast.decay.recurrence import find_recurrence
-from holdfast.decay.shape import ShapeFit, fit_loosely, fit_shape
+from holdfast.decay._envelope import RELATIVE_ACCURACY, Points, is_rough, rough_points, smooth_points
+from holdfast.decay._imitation import imitation_misfit
+from holdfast.decay._noise import SIGNAL_TO_NOISE, Noise, find_noise, smooth_noise, wiggle
+from holdfast.decay._repetition import find_repetition
+from holdfast.decay._shape import ShapeFit, fit_loosely, fit_shape
 
 Values = Float64[np.ndarray, " time"]
 Found = dict[str, Any]
 
-FOLDS = 3.0  # e-folds that an exponential must show: over fewer, power laws of exponent 10 and more look the same
-STEADY = 0.12  # change of log rate over the window that an exponential may show
-DECADES = math.log(100.0)  # a power law must hold over two decades of time, counted from its own origin
-DECADES_LATE = math.log(500.0)  # and longer if not from the start: sums of exponentials are t^-p in the middle
-DECADES_ROUGH = math.log(8.0)  # of an oscillating curve 60 peaks at even distances are left, which span less
-CLOSE = 2e-3  # relative scatter around a power law that is not one exactly, such as 1/(t(t+1))
-POINTS = 5  # fewer points do not tell three constants and their error
-SIGMAS = 2.5  # standard errors added before a limit is compared
+MIN_FOLDS = 3.0  # e-folds that an exponential must show: over fewer, power laws of exponent 10 and more look the same
+MAX_RATE_CHANGE = 0.12  # change of log rate over the window that an exponential may show
+MIN_LOG_SPAN = math.log(100.0)  # a power law must hold over two decades of time, counted from its own origin
+MIN_LOG_SPAN_LATE = math.log(500.0)  # and longer if not from the start: sums of exponentials are t^-p in the middle
+MIN_LOG_SPAN_ROUGH = math.log(8.0)  # of an oscillating curve 60 peaks at even distances are left, which span less
+MAX_SCATTER = 2e-3  # relative scatter around a power law that is not one exactly, such as 1/(t(t+1))
+MIN_POINTS = 5  # fewer points do not tell three constants and their error
+STANDARD_ERRORS = 2.5  # standard errors added before a limit is compared
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def finite(s: Setting) -> Found | None:
     rest = len(s.v) - 1 - s.last
     if rest < 4 or s.last < 0:
         return None
-    below = math.log(s.v[s.last] / (CLEAR * s.noise.level))
+    below = math.log(s.v[s.last] / (SIGNAL_TO_NOISE * s.noise.level))
     recent = s.v[max(s.last - 10, 0) : s.last + 1]
     steps = -np.diff(np.log(np.maximum(recent, s.noise.level)))
     before = float(np.abs(steps).max()) if len(steps) else 10.0
@@ -97,11 +97,13 @@ def finite_shape(s: Setting, fits: list[ShapeFit]) -> Found | None:
     if len(s.v) - 1 - s.last < 4 or s.points is None or s.points.rough:
         return None
     for fit in fits:
-        if fit.z + SIGMAS * fit.z_error < -0.5 and fit.misfit < 2 and fit.points >= 8:
+        if fit.z + STANDARD_ERRORS * fit.z_error < -0.5 and fit.misfit < 2 and fit.points >= 8:
             support = fit.start - 1 / (fit.kappa * fit.rate)
             if support <= s.t[s.last] + 0.25 * (s.t[s.last] - s.t[0]) + 1:
                 error = (
-                    SIGMAS * (support - fit.start) * math.hypot(fit.rate_error / fit.rate, fit.kappa_error / fit.kappa)
+                    STANDARD_ERRORS
+                    * (support - fit.start)
+                    * math.hypot(fit.rate_error / fit.rate, fit.kappa_error / fit.kappa)
                 )
                 low, high = float(s.t[s.last]), max(support + error, float(s.t[s.last]))
                 text = f"falls like (1 - t/{support:.4g})^{-1 / fit.kappa:.2g} and is gone after that"
@@ -139,7 +141,7 @@ def repeating(s: Setting) -> Found | None:
         # what oscillates by less than that is level, and what repeats is its noise
         if len(part) < 24 or part.std() < max(4 * s.noise.level, 1e-6 * part.mean()):
             continue
-        found = find_recurrence(part)
+        found = find_repetition(part)
         if found is None or found.unexplained > 0.1:
             continue
         turns = len(part) / found.lag
@@ -156,7 +158,7 @@ def irregular(s: Setting) -> Found | None:
     half = s.v[len(s.v) // 2 :]
     if not s.rough or not s.even or s.last < len(s.v) - len(s.v) // 8 - 1 or len(half) < 100:
         return None
-    found = find_recurrence(half)
+    found = find_repetition(half)
     if found is not None and found.unexplained < 0.3:
         return None
     width = len(half) // 10
@@ -195,7 +197,7 @@ def windows(points: Points) -> list[Points]:
     parts: list[Points] = []
     for share in (0.0, 1 / 1024, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2):
         part = points.after(first + share * (last - first))
-        if len(part.t) >= POINTS and (not parts or len(part.t) < len(parts[-1].t)):
+        if len(part.t) >= MIN_POINTS and (not parts or len(part.t) < len(parts[-1].t)):
             parts.append(part)
     return parts
 
@@ -220,14 +222,14 @@ def loose_fits(points: Points, fits: list[ShapeFit]) -> list[ShapeFit]:
 
 
 def exponential(s: Setting, fits: list[ShapeFit]) -> Found | None:
-    """A rate that stays within STEADY over at least FOLDS e-folds and the second half of the window.
+    """A rate that stays within MAX_RATE_CHANGE over at least MIN_FOLDS e-folds and the second half of the window.
 
     With 2.5 standard errors it may reach 1/15 a fold, 0.2 to 0.33: then power laws of exponent 15 and less are excluded
     all the same, and e^{-sqrt t}, whose log rate falls by 0.35 whenever the time doubles.
     """
     if s.points is None:
         return None
-    steady = [fit for fit in loose_fits(s.points, fits) if fit.folds >= FOLDS and _is_steady(fit)]
+    steady = [fit for fit in loose_fits(s.points, fits) if fit.folds >= MIN_FOLDS and _is_steady(fit)]
     if not steady:
         return None
     first, last = steady[0], steady[-1]
@@ -237,13 +239,13 @@ def exponential(s: Setting, fits: list[ShapeFit]) -> Found | None:
     low = rate - 2 * last.rate_error - (2.5 if last.z > 0 else 1.0) * moved
     high = rate + 2 * last.rate_error + (1.0 if last.z > 0 else 2.5) * moved
     text = f"the rate changes by {100 * first.z:.2g}% while the curve falls by {first.folds:.3g} e-folds"
-    margin = (STEADY - abs(first.z)) / max(first.z_error, 1e-12)
+    margin = (MAX_RATE_CHANGE - abs(first.z)) / max(first.z_error, 1e-12)
     return _found("exponential", text, s, margin=margin, rate=rate, interval=(max(low, 0.0), high))
 
 
 def _is_steady(fit: ShapeFit) -> bool:
     limit = min(max(fit.folds / 15, 0.2), 0.33)
-    return abs(fit.z) < STEADY and abs(fit.z) + SIGMAS * fit.z_error < limit
+    return abs(fit.z) < MAX_RATE_CHANGE and abs(fit.z) + STANDARD_ERRORS * fit.z_error < limit
 
 
 def polynomial(s: Setting, fits: list[ShapeFit]) -> Found | None:
@@ -251,14 +253,14 @@ def polynomial(s: Setting, fits: list[ShapeFit]) -> Found | None:
     if s.points is None:
         return None
     for fit in fits:
-        wanted = DECADES if fit.start == s.points.t[0] else DECADES_LATE
-        wanted = DECADES_ROUGH if s.points.rough else wanted
-        sure = fit.z - SIGMAS * fit.z_error > wanted and fit.kappa_error < 0.1 * fit.kappa
+        wanted = MIN_LOG_SPAN if fit.start == s.points.t[0] else MIN_LOG_SPAN_LATE
+        wanted = MIN_LOG_SPAN_ROUGH if s.points.rough else wanted
+        sure = fit.z - STANDARD_ERRORS * fit.z_error > wanted and fit.kappa_error < 0.1 * fit.kappa
         if not sure:
             continue
         part = s.points.after(fit.start)
-        scale = max(fit.misfit, EXACT**2 if s.points.rough else 1.0)
-        if not s.points.rough and fit.misfit > 2 and fit.scatter > CLOSE:
+        scale = max(fit.misfit, RELATIVE_ACCURACY**2 if s.points.rough else 1.0)
+        if not s.points.rough and fit.misfit > 2 and fit.scatter > MAX_SCATTER:
             continue
         worse = imitation_misfit(part.t, part.log_v, part.error, 3) / scale
         if worse < (4 if fit.misfit <= 2 else 100):
@@ -282,7 +284,7 @@ def polynomial(s: Setting, fits: list[ShapeFit]) -> Found | None:
 def power_like(fits: list[ShapeFit]) -> ShapeFit | None:
     """The first fit that is a good power law while the time grows 3-fold, be it too short to be named one."""
     good = (fit for fit in fits if fit.misfit <= 2 and fit.kappa_error < 0.1 * fit.kappa)
-    return next((fit for fit in good if math.log(3) < fit.z - SIGMAS * fit.z_error <= DECADES), None)
+    return next((fit for fit in good if math.log(3) < fit.z - STANDARD_ERRORS * fit.z_error <= MIN_LOG_SPAN), None)
 
 
 def _log_ratio(above: float, below: float) -> float:

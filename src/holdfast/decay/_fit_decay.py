@@ -13,12 +13,12 @@ from torch import Tensor
 
 from holdfast._arguments import checked
 from holdfast._types import Time
-from holdfast.decay import choice
-from holdfast.decay.choice import Setting
-from holdfast.decay.envelope import envelope
-from holdfast.decay.result import DecayFit, Law
-from holdfast.decay.shape import ShapeFit
-from holdfast.decay.spectrum import asymptotic_law
+from holdfast.decay import _choice as choice
+from holdfast.decay._choice import Setting
+from holdfast.decay._envelope import envelope
+from holdfast.decay._result import DecayFit, Law
+from holdfast.decay._shape import ShapeFit
+from holdfast.decay._spectrum import asymptotic_law
 from holdfast.memory import MemoryCurve
 
 TESTS = (choice.finite, choice.repeating, choice.irregular, choice.level)
@@ -110,7 +110,7 @@ def _decide(t: np.ndarray, values: np.ndarray, floor: np.ndarray | None) -> tupl
     for test in TESTS:
         found = found or test(s)
     fits: list[ShapeFit] = []
-    if found is None and s.points is not None and len(s.points.t) >= choice.POINTS:
+    if found is None and s.points is not None and len(s.points.t) >= choice.MIN_POINTS:
         fits = choice.shape_fits(s.points)
         for law in SHAPES:
             found = found or law(s, fits)
@@ -125,15 +125,15 @@ def _undecided(s: Setting, fits: list[ShapeFit]) -> dict[str, Any]:
         text = f"only {len(s.points.t)} points stand clear of the noise, or they do not fall"
     else:
         last = choice.loose_fits(s.points, fits)[-1]
-        if fits[0].folds < choice.FOLDS:
+        if fits[0].folds < choice.MIN_FOLDS:
             folds = math.floor(100 * fits[0].folds) / 100  # 2.97 is not 3, and must not be written so
-            text = f"it falls by {folds:g} e-folds only; an exponential needs {choice.FOLDS:g} to be told"
+            text = f"it falls by {folds:g} e-folds only; an exponential needs {choice.MIN_FOLDS:g} to be told"
         elif (power := choice.power_like(fits)) is not None:
             text = (
                 f"a power law of exponent {1 / power.kappa:.3g} fits while the time grows {math.exp(power.z):.3g}-fold; "
-                f"sums of exponentials do that too, it takes {math.exp(choice.DECADES):.0f}-fold growth to be named"
+                f"sums of exponentials do that too, it takes {math.exp(choice.MIN_LOG_SPAN):.0f}-fold growth to be named"
             )
-        elif abs(last.z) < choice.STEADY:
+        elif abs(last.z) < choice.MAX_RATE_CHANGE:
             text = f"the rate may be steady, but scatters too much to tell (change {last.z:.2g} +- {last.z_error:.2g})"
         else:
             text = (
@@ -167,5 +167,5 @@ def _with_spectrum(fit: DecayFit) -> DecayFit:
         return fit
     text = f"{fit.explanation}; by its eigenvalues it is {known.law} for t -> inf"
     if known.law == "exponential":
-        text += f" with rate {known.rate:.3g}, seen from a horizon of {choice.FOLDS / known.rate:.3g} on"
+        text += f" with rate {known.rate:.3g}, seen from a horizon of {choice.MIN_FOLDS / known.rate:.3g} on"
     return replace(fit, explanation=text)

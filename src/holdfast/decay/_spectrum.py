@@ -10,10 +10,10 @@ from torch import Tensor
 
 from holdfast._arguments import checked
 from holdfast._types import Time
-from holdfast.decay.result import AsymptoticLaw, Law
+from holdfast.decay._result import AsymptoticLaw, Law
 from holdfast.errors import ArgumentError
 
-BOUNDARY = 1e-12  # |Re lam| or |1 - |lam|| below which a mode counts as neither growing nor decaying
+BOUNDARY_WIDTH = 1e-12  # |Re lam| or |1 - |lam|| below which a mode counts as neither growing nor decaying
 
 
 @checked
@@ -48,6 +48,6 @@ def asymptotic_law(
         rate, margin = -math.log(size) / dt, 1 - size
         turns = slowest.imag != 0 or slowest.real < 0
     law: Law = "exponential"
-    if margin <= BOUNDARY:
-        law = "periodic" if turns and margin >= -BOUNDARY else "non-decaying"
+    if margin <= BOUNDARY_WIDTH:
+        law = "periodic" if turns and margin >= -BOUNDARY_WIDTH else "non-decaying"
     return AsymptoticLaw(law, rate, slowest)

@@ -8,11 +8,11 @@ import numpy as np
 from jaxtyping import Float64
 
 Values = Float64[np.ndarray, " time"]
-LONGEST = 8192  # values that are compared
+MAX_VALUES = 8192  # values that are compared
 
 
 @dataclass(frozen=True)
-class Recurrence:
+class Repetition:
     """v(t + lag) ~ gain v(t), leaving the share `unexplained` of the variance; `gain_error` is one standard deviation.
 
     `lag` is where the curve repeats itself best, `period` the first lag at which it nearly does.
@@ -25,9 +25,9 @@ class Recurrence:
     unexplained: float
 
 
-def find_recurrence(values: Values) -> Recurrence | None:
+def find_repetition(values: Values) -> Repetition | None:
     """The lag after a first decorrelation at which the curve best repeats itself, up to half its length."""
-    x = values[-LONGEST:]
+    x = values[-MAX_VALUES:]
     n = len(x)
     lags = np.arange(1, n // 2 + 1)
     if n < 12 or float(x.std()) == 0:
@@ -54,4 +54,4 @@ def find_recurrence(values: Values) -> Recurrence | None:
     slope = float(np.sqrt(late_part @ late_part / power))
     left = float(((late_part - slope * early_part) ** 2).sum())
     error = float(np.sqrt(left / max(n - lag - 1, 1) / power))
-    return Recurrence(lag, period, slope, error, left / ((n - lag) * float(x.var())))
+    return Repetition(lag, period, slope, error, left / ((n - lag) * float(x.var())))

@@ -12,8 +12,8 @@ from jaxtyping import Float
 from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.approximate import METHODS, ExponentialSum, Method, fit_exponential_sum
-from holdfast.decay.fit_decay import fit_decay
-from holdfast.decay.result import DecayFit
+from holdfast.decay._fit_decay import fit_decay
+from holdfast.decay._result import DecayFit
 from holdfast.errors import ArgumentError, HoldfastError, unknown_name
 from holdfast.memory import MemoryCurve
 from holdfast.nn import AbstractRecurrent

@@ -11,8 +11,10 @@ from holdfast._arguments import checked
 from holdfast.memory import MemoryCurve
 
 Values = Float64[np.ndarray, " time"]
-EXACT = 1e-9  # relative accuracy beyond which a law is not asked to hold: no measured curve keeps one that far
-MOST = 600  # points in a fit; more do not change the verdict and cost time
+RELATIVE_ACCURACY = (
+    1e-9  # relative accuracy beyond which a law is not asked to hold: no measured curve keeps one that far
+)
+MAX_POINTS = 600  # points in a fit; more do not change the verdict and cost time
 
 
 @checked
@@ -57,12 +59,12 @@ def smooth_points(t: Values, values: Values, noise: float, scatter: float) -> Po
     """
     n = len(t)
     index = np.arange(n)
-    if n > MOST:
-        even = np.linspace(0, n - 1, MOST // 2).astype(int)
-        geometric = np.unique(np.geomspace(1, n, MOST // 2).astype(int) - 1)
+    if n > MAX_POINTS:
+        even = np.linspace(0, n - 1, MAX_POINTS // 2).astype(int)
+        geometric = np.unique(np.geomspace(1, n, MAX_POINTS // 2).astype(int) - 1)
         index = np.union1d(even, geometric)
     v = values[index]
-    return Points(t[index], np.log(v), np.hypot(noise / v, max(scatter, EXACT)), rough=scatter > 0)
+    return Points(t[index], np.log(v), np.hypot(noise / v, max(scatter, RELATIVE_ACCURACY)), rough=scatter > 0)
 
 
 def rough_points(t: Values, values: Values) -> Points | None:

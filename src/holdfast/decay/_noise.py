@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 Values = Float64[np.ndarray, " time"]
-CLEAR = 8.0  # a value this many times above the noise is signal: of 1e5 normal draws none exceeds 5.5
-FALLEN = 30.0  # a stationary end of the curve is noise only if the peak stands this far above it
+SIGNAL_TO_NOISE = 8.0  # a value this many times above the noise is signal: of 1e5 normal draws none exceeds 5.5
+PEAK_TO_NOISE = 30.0  # a stationary end of the curve is noise only if the peak stands this far above it
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def find_noise(values: Values, known: Values | None) -> Noise:
     for found in (_stationary_level(values), _quantum(values), None if known is None else _stuck(values, known)):
         if found is not None and found > level:
             level, seen = found, True
-    clear = values > CLEAR * level
+    clear = values > SIGNAL_TO_NOISE * level
     end = _last_clear(clear if known is None else clear & (values > 2 * known))
     return Noise(level, end, seen or end < len(values) - 1)
 
@@ -60,7 +60,7 @@ def _stationary_level(values: Values) -> float | None:
     tail = values[len(values) - blocks * size :].reshape(blocks, size)
     rms = np.sqrt((tail**2).mean(1))
     last = float(np.median(rms[-max(2, blocks // 8) :]))
-    if last == 0 or values.max() < FALLEN * last:
+    if last == 0 or values.max() < PEAK_TO_NOISE * last:
         return None
     above = np.flatnonzero(rms > 2 * last)
     first = int(above[-1]) + 1 if len(above) else 0
@@ -112,7 +112,7 @@ def _stuck(values: Values, known: Values) -> float | None:
     """
     end = values[-max(len(values) // 8, 16) :]
     height = float(end.max())
-    if height > 1.2 * float(end.min()) or values.max() < FALLEN * height:
+    if height > 1.2 * float(end.min()) or values.max() < PEAK_TO_NOISE * height:
         return None
     above = [int(np.flatnonzero(values > times * height)[-1]) for times in (20.0, 1.5)]
     steps_per_fold = (above[1] - above[0]) / math.log(20 / 1.5)
