@@ -18,13 +18,15 @@ import numpy as np
 Extended = np.longdouble
 Row = np.ndarray  # of numbers, float64 or extended
 
-FLOOR = 2e-15  # of the largest value: below lie rounding errors
-_STEPS = 40  # of Newton's method on fixed times
-_EXCHANGES = 25
-_POINTS = 16  # of the grid between two times of the alternation
-_SOLVED = 1e-5  # share of E that the equations may miss
-_LEVELLED = 1e-4  # ripple at which the exchange ends
-_CERTIFIED = 1e-2  # ripple up to which a sum counts as best; rounding leaves more than _LEVELLED at errors near 1e-14
+ROUNDING_FLOOR = 2e-15  # of the largest value: below lie rounding errors
+_MAX_STEPS = 40  # of Newton's method on fixed times
+_MAX_EXCHANGES = 25
+_GRID_POINTS = 16  # of the grid between two times of the alternation
+_EQUATION_TOLERANCE = 1e-5  # share of E that the equations may miss
+_RIPPLE_TOLERANCE = 1e-4  # ripple at which the exchange ends
+_MAX_RIPPLE = (
+    1e-2  # ripple up to which a sum counts as best; rounding leaves more than _RIPPLE_TOLERANCE at errors near 1e-14
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +71,7 @@ class AlternationProblem:
 
     def exact(self, at: Alternation) -> bool:
         """Whether the error is rounding alone."""
-        return at.largest <= FLOOR * self.size
+        return at.largest <= ROUNDING_FLOOR * self.size
 
     def errors(self, at: Alternation, t: Row) -> Row:
         """rho - sum at the times t."""
@@ -80,18 +82,18 @@ class AlternationProblem:
 def exchanged(problem: AlternationProblem, at: Alternation) -> Alternation | None:
     """The sum whose error alternates between equal extremes, from a start; None where that leads nowhere."""
     best: Alternation | None = None
-    for _ in range(_EXCHANGES):
+    for _ in range(_MAX_EXCHANGES):
         if not _in_order(at):
             break
         at = _levelled(problem, _solved(problem, at))
         if problem.exact(at):
             return at
-        if best is not None and best.ripple < _CERTIFIED and at.ripple >= best.ripple:
+        if best is not None and best.ripple < _MAX_RIPPLE and at.ripple >= best.ripple:
             break
         best = at if best is None or at.ripple < best.ripple else best
-        if best.ripple < _LEVELLED:
+        if best.ripple < _RIPPLE_TOLERANCE:
             break
-    return best if best is not None and best.ripple < _CERTIFIED else None
+    return best if best is not None and best.ripple < _MAX_RIPPLE else None
 
 
 def _in_order(at: Alternation) -> bool:
@@ -103,9 +105,9 @@ def _solved(problem: AlternationProblem, at: Alternation) -> Alternation:
     """Newton's method for error(times) = +-level; the last point that a step led nearer to."""
     # log rates in float64 would move rates by 1e-15
     at = replace(at, log_rates=at.log_rates.astype(Extended), log_weights=at.log_weights.astype(Extended))
-    for _ in range(_STEPS):
+    for _ in range(_MAX_STEPS):
         gaps = _gaps(problem, at)
-        if np.abs(gaps).max() <= max(_SOLVED * at.level, FLOOR * problem.size / 100):
+        if np.abs(gaps).max() <= max(_EQUATION_TOLERANCE * at.level, ROUNDING_FLOOR * problem.size / 100):
             break
         moved = _stepped(problem, at, gaps)
         if moved is None:
@@ -153,15 +155,15 @@ def _levelled(problem: AlternationProblem, at: Alternation) -> Alternation:
     """The same sum with each time moved to the nearest extreme of the error, and the ripple of those extremes."""
     quick = np.exp(np.float64(at.log_rates[-1]))
     u = np.log1p(quick * at.times)
-    pieces = [np.linspace(a, b, _POINTS, endpoint=False) for a, b in itertools.pairwise(u)]
-    last = np.linspace(u[-1], np.log1p(quick * problem.end), 4 * _POINTS)
+    pieces = [np.linspace(a, b, _GRID_POINTS, endpoint=False) for a, b in itertools.pairwise(u)]
+    last = np.linspace(u[-1], np.log1p(quick * problem.end), 4 * _GRID_POINTS)
     grid = np.concatenate([*pieces, last if at.times[-1] < problem.end else u[-1:]])
     t = np.minimum(np.expm1(grid) / quick, problem.end)
     errors = problem.errors(at, t)
     times = []
     for j, sign in enumerate(at.signs):
-        low = max(j - 1, 0) * _POINTS
-        high = (j + 1) * _POINTS + 1 if j < 2 * at.order else len(grid)
+        low = max(j - 1, 0) * _GRID_POINTS
+        high = (j + 1) * _GRID_POINTS + 1 if j < 2 * at.order else len(grid)
         place = low + int(np.argmax(sign * errors[low:high]))
         times.append(_peak(grid, sign * errors, place))
     moved = np.clip(np.expm1(np.array(times)) / quick, 0.0, problem.end)

@@ -25,7 +25,9 @@ Method = Literal["nonnegative", "least_squares", "quadrature", "nonlinear", "mat
 METHODS: tuple[Method, ...] = ("nonnegative", "least_squares", "quadrature", "nonlinear", "matrix_pencil", "minimax")
 _ON_A_GRID = ("nonnegative", "least_squares", "nonlinear")
 _NORMS: dict[str, tuple[Norm, ...]] = {"nonnegative": ("l1", "sup"), "quadrature": ("l1", "sup"), "minimax": ("sup",)}
-_HELD = 1.25  # slowest rate times horizon: the search for the end of a grid, which 1 / horizon bounds, is good to 20%
+_HELD_RATIO = (
+    1.25  # slowest rate times horizon: the search for the end of a grid, which 1 / horizon bounds, is good to 20%
+)
 
 
 @checked
@@ -81,7 +83,7 @@ def fit_exponential_sum(
     found = _dispatch(target, cut, method, span, given, norm or known[0], dt)
     if note:
         found = replace(found, status="reduced", notes=(*found.notes, note))
-    if given is None and method != "minimax" and _slowest(found) * span < _HELD:
+    if given is None and method != "minimax" and _slowest(found) * span < _HELD_RATIO:
         told = f"the slowest rate is held by the horizon {span:g}: a family of widths needs one that grows with them"
         found = replace(found, held_by_horizon=span, notes=(*found.notes, told))
     return found._against(target)

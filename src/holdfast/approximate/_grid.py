@@ -9,7 +9,7 @@ from jaxtyping import Float64
 
 Rule = tuple[Float64[np.ndarray, " time"], Float64[np.ndarray, " time"]]
 
-_LONGEST = 100_000  # panels of an oscillating kernel; beyond, periods are sampled thinner
+_MAX_PANELS = 100_000  # panels of an oscillating kernel; beyond, periods are sampled thinner
 
 
 def time_rule(
@@ -22,7 +22,7 @@ def time_rule(
     start = min(1e-3 / fastest, end / 2)
     edges = np.concatenate([[0.0], np.geomspace(start, end, panels)])
     if frequency > 0:
-        longest = max(2 * np.pi / frequency / 8, min(end, until) / _LONGEST)
+        longest = max(2 * np.pi / frequency / 8, min(end, until) / _MAX_PANELS)
         pieces = np.where(edges[:-1] < until, np.maximum(1, np.ceil(np.diff(edges) / longest)), 1).astype(int)
         inner = [np.linspace(a, b, n, endpoint=False) for a, b, n in zip(edges[:-1], edges[1:], pieces, strict=True)]
         edges = np.concatenate([*inner, edges[-1:]])

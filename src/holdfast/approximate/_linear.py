@@ -11,8 +11,8 @@ from holdfast.approximate._problem import FitProblem, Norm, condition, pose
 from holdfast.approximate._sums import ExponentialSum, SumStatus
 from holdfast.approximate._target import Target
 
-_SEARCHES = 55  # small linear programs to place the ends of the rate grid: 0.3 s at order 64
-_SOLVER = 1e-7  # tolerance of the linear program's equations
+_MAX_SEARCHES = 55  # small linear programs to place the ends of the rate grid: 0.3 s at order 64
+_SOLVER_TOLERANCE = 1e-7  # tolerance of the linear program's equations
 
 
 def fit_least_squares(target: Target, order: int, rates: np.ndarray | None, horizon: float) -> ExponentialSum:
@@ -73,7 +73,7 @@ def geometric(target: Target, order: int, horizon: float, value: Callable[[np.nd
     slowest = 1 / horizon
     fastest = max(target.fastest, 10 * slowest)
     if order == 1:
-        ends = np.geomspace(slowest, fastest, _SEARCHES)
+        ends = np.geomspace(slowest, fastest, _MAX_SEARCHES)
         return ends[[int(np.argmin([value(np.array([rate])) for rate in ends]))]]
 
     def objective(ends: np.ndarray) -> float:
@@ -92,7 +92,7 @@ def geometric(target: Target, order: int, horizon: float, value: Callable[[np.nd
         first,
         method="Nelder-Mead",
         options={
-            "maxfev": _SEARCHES - len(pairs),
+            "maxfev": _MAX_SEARCHES - len(pairs),
             "xatol": 0.02,
             "fatol": 0.0,
             "initial_simplex": first + np.array([[0.0, 0.0], [reach, 0.0], [0.0, -reach]]),
@@ -116,7 +116,7 @@ def smallest(problem: FitProblem, rates: np.ndarray, norm: Norm = "l1", accuracy
         if error < best:
             best, coefficients = error, found
         # at 1e-13 rounding errors are left, which no weights follow
-        if _SOLVER * scale < accuracy * best or error > 0.5 * scale or best <= 1e-13 * size:
+        if _SOLVER_TOLERANCE * scale < accuracy * best or error > 0.5 * scale or best <= 1e-13 * size:
             break
         scale = best
     return coefficients

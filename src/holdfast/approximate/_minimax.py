@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from holdfast.approximate._alternation import FLOOR, Alternation, AlternationProblem, Extended, Row, exchanged
+from holdfast.approximate._alternation import ROUNDING_FLOOR, Alternation, AlternationProblem, Extended, Row, exchanged
 from holdfast.approximate._problem import condition, pose
 from holdfast.approximate._sums import ExponentialSum, SumStatus
 from holdfast.approximate._target import Target
@@ -63,7 +63,7 @@ def _why(problem: AlternationProblem, found: Sequence[Alternation], order: int) 
         return "ok", ()
     if problem.exact(found[-1]):
         return "reduced", (f"{len(found)} modes are exact to rounding; {order} would be no better",)
-    if found[-1].level < 1e3 * FLOOR * problem.size:
+    if found[-1].level < 1e3 * ROUNDING_FLOOR * problem.size:
         return "reduced", (f"the error of {len(found) + 1} modes lies below rounding; {order} were asked for",)
     return "not converged", (f"{len(found)} modes were certified and {len(found) + 1} not; {_MONOTONE}",)
 

@@ -11,8 +11,10 @@ from holdfast.approximate._problem import FitProblem, condition, pose
 from holdfast.approximate._sums import ExponentialSum, SumStatus
 from holdfast.approximate._target import Target
 
-_ROUNDS = 8  # of reweighting; the L1 error settles to a percent after about five
-_SMALLEST = 1e-11  # relative singular value: below, weights of opposite sign and any size would hide in rounding
+_REWEIGHTINGS = 8  # of reweighting; the L1 error settles to a percent after about five
+_MIN_SINGULAR_VALUE = (
+    1e-11  # relative singular value: below, weights of opposite sign and any size would hide in rounding
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +83,7 @@ def _search(problem: FitProblem, rates: np.ndarray, slowest: float) -> _Point:
     coefficients = _project(problem, theta, np.sqrt(problem.weights))[1]
     best = _Point(_l1(problem, theta, coefficients), theta, coefficients)
     failures = 0
-    for _ in range(_ROUNDS):
+    for _ in range(_REWEIGHTINGS):
         root = np.sqrt(_reweighted(problem, theta, coefficients))
         theta, converged = _refine(problem, theta, root, np.log(slowest))
         coefficients = _project(problem, theta, root)[1]
@@ -112,7 +114,7 @@ def _project(problem: FitProblem, theta: np.ndarray, root: np.ndarray) -> tuple[
     norms = np.linalg.norm(A, axis=0)
     norms = np.where(norms > 0, norms, 1)
     U, sizes, Vh = np.linalg.svd(A / norms, full_matrices=False)
-    keep = sizes > _SMALLEST * sizes[0]
+    keep = sizes > _MIN_SINGULAR_VALUE * sizes[0]
     y = problem.values * root
     coefficients = (Vh[keep].T @ ((U[:, keep].T @ y) / sizes[keep])) / norms
     return y - A @ coefficients, coefficients, U[:, keep]

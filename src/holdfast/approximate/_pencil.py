@@ -14,7 +14,7 @@ from holdfast.approximate._target import Target
 from holdfast.errors import ArgumentError
 
 _SAMPLES = 1025  # of a law or a function; the pencil's singular value decomposition then takes 0.2 s
-_LARGEST = 4096
+_MAX_SAMPLES = 4096
 
 
 def fit_matrix_pencil(target: Target, order: int, dt: float | None) -> ExponentialSum:
@@ -51,9 +51,9 @@ def _samples(target: Target, dt: float | None) -> tuple[np.ndarray, np.ndarray]:
     if target.sampled:
         assert target.time is not None and target.values is not None
         _ = target.step  # refuses unequal spacing
-        if not 4 <= len(target.values) <= _LARGEST:
+        if not 4 <= len(target.values) <= _MAX_SAMPLES:
             raise ArgumentError(
-                f"matrix_pencil takes 4 to {_LARGEST} samples (its cost grows with their third power), got "
+                f"matrix_pencil takes 4 to {_MAX_SAMPLES} samples (its cost grows with their third power), got "
                 f"{len(target.values)}; use method='nonnegative', or thin out what is too many"
             )
         return target.time, target.values
@@ -63,8 +63,8 @@ def _samples(target: Target, dt: float | None) -> tuple[np.ndarray, np.ndarray]:
     last = target.end if dt is not None else min(target.end, 4 * target.time_of(0.999))
     step = last / (_SAMPLES - 1) if dt is None else dt
     count = round(last / step) + 1
-    if not 4 <= count <= _LARGEST:
-        raise ArgumentError(f"horizon / dt gives {count} samples; matrix_pencil takes 4 to {_LARGEST}")
+    if not 4 <= count <= _MAX_SAMPLES:
+        raise ArgumentError(f"horizon / dt gives {count} samples; matrix_pencil takes 4 to {_MAX_SAMPLES}")
     time = np.arange(count) * step
     return time, target(time)
 
@@ -88,7 +88,7 @@ def _kept_subspace(content: bytes) -> tuple[np.ndarray, np.ndarray]:
 
 
 def main_subspace(
-    signals: Float64[np.ndarray, "time signals"], *, longest: int = _LARGEST
+    signals: Float64[np.ndarray, "time signals"], *, longest: int = _MAX_SAMPLES
 ) -> tuple[Float64[np.ndarray, "window vectors"], Float64[np.ndarray, " vectors"]]:
     """Left singular vectors and values of the signals' Hankel matrices side by side; windows of half the length."""
     from scipy.linalg import hankel

@@ -26,7 +26,7 @@ from holdfast.parameterizations import AbstractParameterization
 Numbers = np.ndarray | Tensor | Sequence[float] | Sequence[complex]
 SumStatus = Literal["ok", "reduced", "rank deficient", "not converged"]
 
-_GONE = 60.0  # e^-60 = 9e-27: past 60 time constants a mode is below every rounding error
+_MAX_TIME_CONSTANTS = 60.0  # e^-60 = 9e-27: past 60 time constants a mode is below every rounding error
 
 
 @checked_fields
@@ -161,11 +161,11 @@ class ExponentialSum(Record):
     def _against_function(self, target: Target) -> ExponentialSum:
         slowest, fastest = float(self.rates.real.min()), float(self.rates.real.max())
         frequency = max(target.frequency, float(np.abs(self.rates.imag).max()))
-        known = target.end if math.isfinite(target.end) else _GONE / slowest
-        end = max(known, _GONE / slowest) if target.endless else known
+        known = target.end if math.isfinite(target.end) else _MAX_TIME_CONSTANTS / slowest
+        end = max(known, _MAX_TIME_CONSTANTS / slowest) if target.endless else known
         quickest = max(fastest, target.fastest)
         waves = self.rates[self.rates.imag != 0]
-        until = max(target.oscillates_until, _GONE / float(waves.real.min()) if len(waves) else 0.0)
+        until = max(target.oscillates_until, _MAX_TIME_CONSTANTS / float(waves.real.min()) if len(waves) else 0.0)
         t, w = _split_rule(known, end, quickest, frequency, until)
         gaps = np.abs(target(t) - self._values(t))
         # the nodes of the rule lie inside of panels: a sup at 0 or at a kink would come out low, by 2% where panels are wide

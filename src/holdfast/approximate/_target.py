@@ -18,7 +18,7 @@ from holdfast.laws import AbstractLaw
 Kernel = AbstractLaw | Callable[..., Any] | np.ndarray | Tensor | Sequence[float]
 Times = Float64[np.ndarray, " time"]
 
-_SPACING = 1e-6  # relative: times that were written with 7 digits count as equally spaced
+_SPACING_TOLERANCE = 1e-6  # relative: times that were written with 7 digits count as equally spaced
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +102,7 @@ class Target:
         assert self.time is not None
         steps = np.diff(self.time)
         mean = float(steps.mean()) if len(steps) else 1.0
-        if len(steps) and float(np.abs(steps - mean).max()) > _SPACING * mean:
+        if len(steps) and float(np.abs(steps - mean).max()) > _SPACING_TOLERANCE * mean:
             raise ArgumentError(
                 f"equally spaced samples are needed here; the spacing goes from {steps.min():g} to {steps.max():g}. "
                 "Interpolate them, or use method 'nonnegative', 'least_squares' or 'nonlinear', which take any times."

@@ -17,7 +17,7 @@ from holdfast.data._download import MissingDataError, missing, obtain
 from holdfast.errors import DamagedResultError
 
 _UNPACKING = ".holdfast-unpacking"
-_CHUNK = 1 << 20
+_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def _copy(read: Callable[[int], bytes], to: Path, most: int) -> int:
     """Copies at most `most` bytes and says how many there were."""
     copied = 0
     with open(to, "wb") as file:
-        while piece := read(_CHUNK):
+        while piece := read(_CHUNK_BYTES):
             copied += len(piece)
             if copied > most:
                 raise DamagedResultError(f"{to.name} unpacks to more than it should; delete the archive and run again")

@@ -15,15 +15,15 @@ from holdfast.data._download import missing, set_folder
 from holdfast.data._images import ImageSet, ImageTask, Order, Scale, check_labels
 from holdfast.errors import DamagedResultError
 
-RECORD = 1 + 3 * 32 * 32
-COUNT = 10_000  # records of a whole file
+RECORD_BYTES = 1 + 3 * 32 * 32
+RECORDS_PER_FILE = 10_000  # records of a whole file
 TRAIN = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
 TEST = "test_batch.bin"
 ARCHIVE = Archive(
     "cifar-10-binary.tar.gz",
     "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
     170_052_171,
-    6 * COUNT * RECORD,
+    6 * RECORDS_PER_FILE * RECORD_BYTES,
     ("https://www.cs.toronto.edu/~kriz/",),
     "cifar-10-batches-bin",
     r"(?:data_batch_[1-5]|test_batch)\.bin",
@@ -73,12 +73,12 @@ def cifar10_task(
 def read_batch(path: Path) -> tuple[UInt8[Tensor, "count 32 32 3"], Int64[Tensor, " count"]]:
     """Images and labels of one file; refuses a size that is no whole number of records."""
     size = path.stat().st_size
-    if size == 0 or size % RECORD or size > COUNT * RECORD:
+    if size == 0 or size % RECORD_BYTES or size > RECORDS_PER_FILE * RECORD_BYTES:
         raise DamagedResultError(
-            f"{path} has {size:,} bytes, expected {RECORD:,} for each of 1 to {COUNT:,} images; it is truncated or of another "
-            "set: delete it and run again"
+            f"{path} has {size:,} bytes, expected {RECORD_BYTES:,} for each of 1 to {RECORDS_PER_FILE:,} images; "
+            "it is truncated or of another set: delete it and run again"
         )
-    records = torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8).view(-1, RECORD)
+    records = torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8).view(-1, RECORD_BYTES)
     labels = check_labels(records[:, 0], str(path))
     return records[:, 1:].reshape(-1, 3, 32, 32).permute(0, 2, 3, 1).contiguous(), labels
 
@@ -90,8 +90,8 @@ def _brightness(images: UInt8[Tensor, "count 32 32 3"]) -> UInt8[Tensor, "count 
 
 def _part(train: int, test: int) -> str:
     parts = []
-    if train < 5 * COUNT:
-        parts.append(f"{train:,} of {5 * COUNT:,} training images")
-    if test < COUNT:
-        parts.append(f"{test:,} of {COUNT:,} test images")
+    if train < 5 * RECORDS_PER_FILE:
+        parts.append(f"{train:,} of {5 * RECORDS_PER_FILE:,} training images")
+    if test < RECORDS_PER_FILE:
+        parts.append(f"{test:,} of {RECORDS_PER_FILE:,} test images")
     return " and ".join(parts)

@@ -17,7 +17,7 @@ from holdfast.errors import ArgumentError
 
 A, B, C, D = 1.0, 0.6, 1.0, 0.3  # growth of the prey, what it loses, decay of the hunters, what they gain
 START = (1.0, 0.5)
-_MOST = 1 << 30  # numbers kept in RAM
+_MAX_NUMBERS = 1 << 30  # numbers kept in RAM
 
 
 class LotkaVolterraTask(AbstractTask):
@@ -52,10 +52,10 @@ class LotkaVolterraTask(AbstractTask):
         seed: int = 0,
     ) -> None:
         positive(length=length, train=train)
-        if (train + valid + test) * length * 3 > _MOST:
+        if (train + valid + test) * length * 3 > _MAX_NUMBERS:
             raise ArgumentError(
-                f"{train + valid + test:,} trajectories of {length:,} steps are kept in RAM, at most {_MOST // 3:,} steps in "
-                "all; ask for fewer"
+                f"{train + valid + test:,} trajectories of {length:,} steps are kept in RAM, at most "
+                f"{_MAX_NUMBERS // 3:,} steps in all; ask for fewer"
             )
         self.dt, self.amplitude, self.seed = dt, amplitude, seed
         sizes = generated_sizes(train, valid, test)

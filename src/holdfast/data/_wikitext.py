@@ -46,7 +46,7 @@ ARCHIVES = {
     ),
 }
 UNKNOWN, END = b"<unk>", b"<eos>"
-_CHUNK = 1 << 24
+_CHUNK_BYTES = 1 << 24
 
 
 @checked
@@ -126,7 +126,7 @@ def _words(path: Path) -> Iterator[list[bytes]]:
     """The words of a file, some megabytes of whole lines at a time."""
     with open(path, "rb") as file:
         empty = True
-        while lines := file.readlines(_CHUNK):
+        while lines := file.readlines(_CHUNK_BYTES):
             words = b"".join(lines).replace(b"\n", b" " + END + b" ").split()
             empty = False
             yield words

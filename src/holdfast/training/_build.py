@@ -20,8 +20,8 @@ KINDS: dict[str, Callable[..., nn.Module]] = {
     "language": LanguageModel,
 }
 # what the task decides: not to be set in a file
-_GIVEN = {"features", "classes", "out_features", "vocabulary", "options", "self"}
-_OF_LAYERS = {"self", "features", "state_size", "eigenvalues", "W", "out_features"}
+_TASK_ARGUMENTS = {"features", "classes", "out_features", "vocabulary", "options", "self"}
+_LAYER_ARGUMENTS = {"self", "features", "state_size", "eigenvalues", "W", "out_features"}
 
 
 class Embedded(nn.Module):
@@ -77,7 +77,7 @@ def model_keys(kind: str, layer: str) -> dict[str, Any]:
     sources = [KINDS[kind], *more, LAYERS[layer]]
     known: dict[str, Any] = {}
     for source in sources:
-        hidden = _OF_LAYERS if source is LAYERS[layer] else _GIVEN
+        hidden = _LAYER_ARGUMENTS if source is LAYERS[layer] else _TASK_ARGUMENTS
         known |= {n: a for n, a in annotations_of(source).items() if n not in hidden and n not in known}
     return known
 

@@ -13,7 +13,7 @@ from holdfast.errors import ArgumentError, unknown_name
 from holdfast.training._schedule import Schedule
 
 # what may change when a run is continued: where it runs and how often it is saved, not what is computed
-FREE = ("checkpoint_every", "accelerator", "strategy", "devices", "nodes", "threads", "tensorboard")
+FREE_SETTINGS = ("checkpoint_every", "accelerator", "strategy", "devices", "nodes", "threads", "tensorboard")
 OPTIMIZER = ("lr", "recurrent_lr", "weight_decay", "betas", "warmup", "schedule", "final_lr", "clip")
 
 
@@ -124,7 +124,7 @@ class TrainingConfig:
 
     def identity(self) -> dict[str, Any]:
         """The settings that decide what is computed: two runs with equal ones compute the same."""
-        return {name: value for name, value in plain(self).items() if name not in FREE}
+        return {name: value for name, value in plain(self).items() if name not in FREE_SETTINGS}
 
     def total_steps(self, per_epoch: int | None) -> int:
         """The number of optimizer steps, where `per_epoch` of them pass over the data; None where that never ends."""

@@ -15,7 +15,7 @@ from holdfast.training._fabric import check_batch_size, undisturbed
 from holdfast.training._objective import Objective
 from holdfast.training._order import Order
 
-TIMED = 2  # steps after a first one, which loads kernels and finds memory
+TIMED_STEPS = 2  # steps after a first one, which loads kernels and finds memory
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,9 @@ def estimate(model: nn.Module, task: AbstractTask, config: TrainingConfig) -> Es
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             step()
         began = time.perf_counter()
-        for _ in range(TIMED):
+        for _ in range(TIMED_STEPS):
             step()
-        took = (time.perf_counter() - began) / TIMED
+        took = (time.perf_counter() - began) / TIMED_STEPS
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     share = processes if config.strategy == "fsdp" else 1
     return Estimate(

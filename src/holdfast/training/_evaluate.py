@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from holdfast.data._base import AbstractTask, Split
 from holdfast.training._objective import Objective, check_batch
 
-ENDLESS = 16  # batches of a split that is generated without end
+ENDLESS_BATCHES = 16  # batches of a split that is generated without end
 
 
 @torch.no_grad()
@@ -63,6 +63,6 @@ def evaluate(
 
 
 def _batches(size: int | None, batch: int, most: int | None) -> Iterator[Tensor]:
-    end = batch * (most or ENDLESS) if size is None else size if most is None else min(size, batch * most)
+    end = batch * (most or ENDLESS_BATCHES) if size is None else size if most is None else min(size, batch * most)
     for start in range(0, end, batch):
         yield torch.arange(start, min(start + batch, end))

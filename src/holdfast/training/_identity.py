@@ -14,7 +14,7 @@ from holdfast.training import _checkpoint as checkpoint
 from holdfast.training._config import TrainingConfig
 
 _SCALARS = (bool, int, float, str, type(None))
-_PATHS = ("file", "path", "folder", "root", "factory")  # a run may be continued after its data or code have moved
+PATH_KEYS = ("file", "path", "folder", "root", "factory")  # a run may be continued after its data or code have moved
 
 
 def identity_of(
@@ -58,5 +58,5 @@ def _is_setting(value: Any) -> bool:
 
 def _portable(table: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        key: Path(value).name if key in _PATHS and isinstance(value, str) else value for key, value in table.items()
+        key: Path(value).name if key in PATH_KEYS and isinstance(value, str) else value for key, value in table.items()
     }

@@ -18,7 +18,7 @@ from holdfast._files import damage
 from holdfast.errors import DamagedResultError
 
 LOG = "log.jsonl"
-START = {"bytes": 0, "sha256": hashlib.sha256().hexdigest()}  # the mark of a log without lines
+EMPTY_MARK = {"bytes": 0, "sha256": hashlib.sha256().hexdigest()}  # the mark of a log without lines
 
 
 @dataclass(frozen=True, eq=False)

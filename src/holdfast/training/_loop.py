@@ -23,7 +23,7 @@ from holdfast.training._config import TrainingConfig
 from holdfast.training._descent import Descent
 from holdfast.training._evaluate import evaluate
 from holdfast.training._folder import guarded
-from holdfast.training._log import LOG, START, Log
+from holdfast.training._log import EMPTY_MARK, LOG, Log
 from holdfast.training._objective import Objective, blame_data
 
 Progress = Callable[[str, int | None, int | None], None]
@@ -108,7 +108,7 @@ class Loop:
             if self.monitor is not None and MONITOR in tensors:
                 self.monitor.restore(self.state.monitor, tensors[MONITOR].numpy())
         if self.fabric.is_global_zero:
-            self.log = Log(self.folder / LOG, START if body is None else body["log"])
+            self.log = Log(self.folder / LOG, EMPTY_MARK if body is None else body["log"])
 
     def run(self) -> None:
         """Trains to the end."""

@@ -24,9 +24,9 @@ from holdfast.training._order import Order, mixed
 from holdfast.training._shadow import DirectShadow
 
 Group = Literal["recurrent", "other"]
-SMOOTH = 0.9  # of the loss over steps, as a running mean
-WORSE = 4.0  # times the smallest smoothed loss: past it the ramp has seen enough
-BACK = 10.0  # the suggestion is this many times below the rate of the smallest loss
+SMOOTHING = 0.9  # of the loss over steps, as a running mean
+MAX_LOSS_RATIO = 4.0  # times the smallest smoothed loss: past it the ramp has seen enough
+SAFETY_FACTOR = 10.0  # the suggestion is this many times below the rate of the smallest loss
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,11 +182,11 @@ class _Ramp:
             if not (math.isfinite(value) and math.isfinite(ratio)):
                 ended = float(rate)
                 break
-            mean = SMOOTH * mean + (1 - SMOOTH) * value
+            mean = SMOOTHING * mean + (1 - SMOOTHING) * value
             losses.append(value)
-            smoothed.append(mean / (1 - SMOOTH ** (step + 1)))
+            smoothed.append(mean / (1 - SMOOTHING ** (step + 1)))
             ratios.append(ratio)
-            if smoothed[-1] > WORSE * min(smoothed) > 0:
+            if smoothed[-1] > MAX_LOSS_RATIO * min(smoothed) > 0:
                 ended = float(rate)
                 break
             if shadow is not None:
@@ -215,7 +215,7 @@ def _suggest(rates: np.ndarray, smoothed: list[float]) -> float | None:
     """None unless the loss fell by more than a hundredth below where it began."""
     if not smoothed or min(smoothed) > 0.99 * smoothed[0]:
         return None
-    return float(rates[int(np.argmin(smoothed))] / BACK)
+    return float(rates[int(np.argmin(smoothed))] / SAFETY_FACTOR)
 
 
 def _ratio(parameters: list[nn.Parameter]) -> float:

@@ -19,14 +19,14 @@ from holdfast.data._tasks import TASKS, load_task
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.training._build import KINDS, build_model, check_model_keys, model_keys
 from holdfast.training._config import OPTIMIZER, TrainingConfig
+from holdfast.training._identity import PATH_KEYS
 
 Tables = dict[str, dict[str, Any]]
 SECTIONS = ("task", "model", "optimizer", "run")
 RUN = tuple(f.name for f in fields(TrainingConfig) if f.name not in OPTIMIZER)
-PATHS = ("file", "path", "folder", "root", "factory")
-_EITHER = {"steps": "epochs", "epochs": "steps"}  # one of them is given: a change to one takes the other away
+_ALTERNATIVES = {"steps": "epochs", "epochs": "steps"}  # one of them is given: a change to one takes the other away
 # what decides which other keys there are: a sweep over them is unfolded first
-_FIRST = (("task", "name"), ("model", "factory"), ("model", "kind"), ("model", "layer"))
+_DECIDING_KEYS = (("task", "name"), ("model", "factory"), ("model", "kind"), ("model", "layer"))
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ def read_recipes(path: Path, changes: Sequence[str] = ()) -> list[tuple[dict[str
     for change in changes:
         section, key, value = _change(change)
         tables[section][key] = value
-        if section == "run" and key in _EITHER:
-            tables["run"].pop(_EITHER[key], None)
+        if section == "run" and key in _ALTERNATIVES:
+            tables["run"].pop(_ALTERNATIVES[key], None)
     tables = {section: {k: _resolved(k, v, path.parent) for k, v in keys.items()} for section, keys in tables.items()}
     found = [(dict(axes), Recipe(one)) for axes, one in _unfold(tables)]
     for _, recipe in found:
@@ -108,7 +108,7 @@ def _resolved(key: str, value: Any, base: Path) -> Any:
     """A file that lies beside the config is found from any folder."""
     if isinstance(value, list):
         return [_resolved(key, one, base) for one in value]
-    if key not in PATHS or not isinstance(value, str):
+    if key not in PATH_KEYS or not isinstance(value, str):
         return value
     file, colon, name = value.rpartition(":") if key == "factory" else (value, "", "")
     beside = base / file
@@ -134,14 +134,14 @@ def _unfold(tables: Tables) -> Iterator[tuple[dict[str, Any], Tables]]:
 
 
 def _check_names(tables: Tables) -> None:
-    for section, key in _FIRST:
+    for section, key in _DECIDING_KEYS:
         value = tables[section].get(key, "")
         if not isinstance(value, (str, list)):
             raise ArgumentError(f"{section}.{key} must be a name, or several in a list; got {value!r}")
 
 
 def _axes(tables: Tables) -> Iterator[tuple[str, str]]:
-    for section, key in _FIRST:
+    for section, key in _DECIDING_KEYS:
         if isinstance(tables[section].get(key), list):
             yield section, key
     for section in SECTIONS:

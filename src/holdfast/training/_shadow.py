@@ -11,7 +11,7 @@ from holdfast.nn import AbstractRecurrent
 from holdfast.parameterizations import AbstractParameterization
 
 BETAS = (0.9, 0.999)  # Adam's own
-TINY = 1e-8
+EPSILON = 1e-8
 
 
 @dataclass(eq=False)
@@ -52,7 +52,7 @@ class DirectShadow:
             shadow.second.lerp_(gradient.square(), 1 - BETAS[1])
             mean = shadow.first / (1 - BETAS[0] ** (number + 1))
             size = (shadow.second / (1 - BETAS[1] ** (number + 1))).sqrt()
-            shadow.lam -= rate * mean / (size + TINY)
+            shadow.lam -= rate * mean / (size + EPSILON)
             out = shadow.lam >= 0 if shadow.time == "continuous" else shadow.lam.abs() >= 1
             if self.left is None and bool(out.any()):
                 self.left = number
