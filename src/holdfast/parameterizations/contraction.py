@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -12,7 +13,7 @@ from holdfast._types import Time
 from holdfast.parameterizations.contractive import EPS64, contractive, contractive_inverse, size_of
 from holdfast.parameterizations.matrix import SHARES, AbstractMatrixParameterization
 from holdfast.parameterizations.positive_definite import bounded_positive_definite, positive_definite_inverse
-from holdfast.parameterizations.scaling import find_scaling
+from holdfast.parameterizations.scaling import MAX_LOG_SPREAD, find_scaling
 
 ROUNDS = 60  # of cyclic reduction, which converges quadratically, by halves at the boundary
 
@@ -87,7 +88,7 @@ def _largest(info: torch.finfo) -> float:
 
 
 def _limited(info: torch.finfo, d: Tensor) -> Tensor:
-    spread = min(SPREAD, 0.5 * torch.tensor(info.max, dtype=torch.float64, device="cpu").log().item())
+    spread = min(MAX_LOG_SPREAD, 0.5 * math.log(info.max))
     return d.clamp(-spread / 2, spread / 2)
 
 
