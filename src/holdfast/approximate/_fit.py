@@ -71,11 +71,13 @@ def fit_exponential_sum(
     known = _NORMS.get(method, ("l1",))
     if norm is not None and norm not in known:
         raise ArgumentError(f"norm is {' or '.join(map(repr, known))} for method {method!r}; got {norm!r}")
+    # read before rho: a wrong option is told before a function is evaluated
     given = None if rates is None else _checked_rates(rates, method, order)
     wanted = order or (16 if given is None else len(given))
     target = as_target(rho, horizon=horizon, time=time, dt=None if method == "matrix_pencil" and callable(rho) else dt)
     if dt is not None and callable(rho) and method != "matrix_pencil":
         raise ArgumentError("dt goes with samples, or is the sampling step of matrix_pencil; leave it out")
+    # the alternation holds on [0, horizon] alone, so that errors after it do not count
     if method == "minimax":
         target = replace(target, endless=False)
     cut, note = _useful_order(target, wanted, given)

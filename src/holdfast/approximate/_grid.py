@@ -19,7 +19,7 @@ def time_rule(
 
     With a frequency no panel up to `until` is longer than an eighth of a period.
     """
-    start = min(1e-3 / fastest, end / 2)
+    start = min(1e-3 / fastest, end / 2)  # before it the fastest mode falls by a thousandth: one panel is exact there
     edges = np.concatenate([[0.0], np.geomspace(start, end, panels)])
     if frequency > 0:
         longest = max(2 * np.pi / frequency / 8, min(end, until) / _MAX_PANELS)

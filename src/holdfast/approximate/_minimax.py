@@ -82,6 +82,7 @@ def posed(target: Target) -> AlternationProblem:
 def _precise(law: AbstractLaw | None) -> Callable[[Row], Row] | None:
     if not isinstance(law, PowerLaw):
         return None
+    # log1p and exp in extended precision: the law's own float64 values would hide errors below 1e-16
     exponent = Extended(law.exponent)
     return lambda t: np.exp(-exponent * np.log1p(t.astype(Extended)))
 
@@ -89,8 +90,10 @@ def _precise(law: AbstractLaw | None) -> Callable[[Row], Row] | None:
 def _starts(problem: AlternationProblem, found: Sequence[Alternation]) -> list[Alternation]:
     if not found:
         return _single(problem)
+    # a spline through one point has no slope to continue: the second mode comes from splitting the first
     if len(found) == 1:
         return [_split(found[0], apart) for apart in _SPLITS]
+    # extrapolating two orders is nearer; the last one alone is the way back where that fails
     last = _continued(problem, found[-1:])
     return [last] if len(found) == 2 else [_continued(problem, found[-2:]), last]
 
@@ -134,6 +137,7 @@ def _continued(problem: AlternationProblem, before: Sequence[Alternation]) -> Al
     times[0] = 0.0
     if before[-1].times[-1] == problem.end:
         times[-1] = problem.end
+    # errors fall like exp(-c sqrt(order)): the next ratio is near the last one
     fall = before[-1].level / before[0].level if len(before) == 2 else 0.4
     return Alternation(log_rates, log_weights, fall * before[-1].level, np.minimum(times, problem.end))
 

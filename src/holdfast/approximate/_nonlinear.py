@@ -11,10 +11,9 @@ from holdfast.approximate._problem import FitProblem, condition, pose
 from holdfast.approximate._sums import ExponentialSum, SumStatus
 from holdfast.approximate._target import Target
 
-_REWEIGHTINGS = 8  # of reweighting; the L1 error settles to a percent after about five
-_MIN_SINGULAR_VALUE = (
-    1e-11  # relative singular value: below, weights of opposite sign and any size would hide in rounding
-)
+_REWEIGHTINGS = 8  # the L1 error settles to a percent after about five
+# relative to the largest: below, weights of opposite sign and any size would hide in rounding
+_MIN_SINGULAR_VALUE = 1e-11
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +40,7 @@ def fit_nonlinear(target: Target, order: int, rates: np.ndarray | None, horizon:
     starts = [start.rates]
     if rates is None:
         starts += [_spread(problem, order, slowest, target.fastest), _pruned(problem, order, slowest, target.fastest)]
+    # the start itself is a candidate: a search in squares may end at a larger L1 error
     plain = _Point(
         problem.l1(problem.values - problem.modes(start.rates) @ start.coefficients),
         np.log(start.rates),
@@ -88,6 +88,7 @@ def _search(problem: FitProblem, rates: np.ndarray, slowest: float) -> _Point:
         theta, converged = _refine(problem, theta, root, np.log(slowest))
         coefficients = _project(problem, theta, root)[1]
         error = _l1(problem, theta, coefficients)
+        # reweighting does not fall at every round: one that gains less than a percent is forgiven, two end it
         failures = 0 if error < 0.99 * best.error else failures + 1
         if error < best.error:
             best = _Point(error, theta, coefficients, converged)
@@ -112,6 +113,7 @@ def _project(problem: FitProblem, theta: np.ndarray, root: np.ndarray) -> tuple[
     """Weighted errors after the best weights, those weights, and an orthonormal basis of the modes."""
     A = problem.modes(np.exp(theta)) * root[:, None]
     norms = np.linalg.norm(A, axis=0)
+    # columns of unit norm, so that the cut below does not depend on the sizes of the modes
     norms = np.where(norms > 0, norms, 1)
     U, sizes, Vh = np.linalg.svd(A / norms, full_matrices=False)
     keep = sizes > _MIN_SINGULAR_VALUE * sizes[0]
@@ -130,6 +132,7 @@ def _refine(problem: FitProblem, theta: np.ndarray, root: np.ndarray, slowest: f
         _, coefficients, basis = _project(problem, at, root)
         rates = np.exp(at)
         moved = problem.modes(rates) * np.multiply.outer(problem.time, rates) * coefficients * root[:, None]
+        # Kaufman: the part along the modes is taken up by the weights, and the term that is left out is second order
         return moved - basis @ (basis.T @ moved)
 
     # in units of the first error, so that the solver's tolerances are relative
@@ -138,6 +141,7 @@ def _refine(problem: FitProblem, theta: np.ndarray, root: np.ndarray, slowest: f
         lambda at: errors(at) / scale,
         theta,
         jac=lambda at: jacobian(at) / scale,
+        # no slower than the horizon, and at most e^3 = 20 times the fastest of the start
         bounds=(np.full(len(theta), slowest - 1e-9), np.maximum(theta, theta.max()) + 3),
         max_nfev=40,
         xtol=1e-9,

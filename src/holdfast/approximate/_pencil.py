@@ -14,7 +14,7 @@ from holdfast.approximate._target import Target
 from holdfast.errors import ArgumentError
 
 _SAMPLES = 1025  # of a law or a function; the pencil's singular value decomposition then takes 0.2 s
-_MAX_SAMPLES = 4096
+_MAX_SAMPLES = 4096  # the decomposition's time grows with the third power
 
 
 def fit_matrix_pencil(target: Target, order: int, dt: float | None) -> ExponentialSum:
@@ -37,8 +37,10 @@ def fit_matrix_pencil(target: Target, order: int, dt: float | None) -> Exponenti
         notes += (f"{len(modes) - len(decaying)} modes that do not decay were left out",)
     if len(decaying) == 0:
         raise ArgumentError("no decaying mode was found in the samples: they do not look like a decaying kernel")
+    # the principal logarithm: a frequency above pi / step cannot be told from one below
     rates = -np.log(decaying) / step
     coefficients = mode_weights(decaying, time / step, values[:, None])[:, 0]
+    # exact zeros only: eigenvalues of a real matrix are real or come in exact pairs
     if not np.abs(rates.imag).any():
         rates, coefficients = rates.real, coefficients.real
     number, _ = condition(pose(Target("samples", float(time[-1]), time=time, values=values), 1.0, 1.0), rates)

@@ -44,6 +44,7 @@ def pose(
         assert target.time is not None and target.values is not None
         kept = slice(None) if thin is None or len(target.time) <= thin else _thinned(len(target.time), thin)
         return FitProblem(target.time[kept], target.values[kept], sample_weights(target.time[kept]))
+    # e^-60 = 9e-27: after that only the law is left, and its tail is known exactly
     end = 60 / slowest if target.endless else target.end
     quickest = max(fastest, target.fastest)
     frequency = min(target.frequency, 50 * quickest)

@@ -59,7 +59,8 @@ def _rule(p: float, step: float, last: float, order: int) -> Modes:
 def _trapezoidal(target: Target, p: float, order: int, horizon: float, norm: Norm) -> Modes:
     from scipy.optimize import minimize
 
-    slowest = math.log(1 / horizon) if math.isfinite(horizon) else -600.0
+    slowest = math.log(1 / horizon) if math.isfinite(horizon) else -600.0  # e^-600 = 1e-261 is still a normal number
+    # integrating e^{-st} over t costs one power of s: in L1 the part near s = 0 counts as that of exponent p - 1
     q = p - 1 if norm == "l1" and p > 1 else p
 
     def error(choice: np.ndarray) -> float:

@@ -32,6 +32,7 @@ def sum_layer(
     if rates.dtype.kind != "c":
         lam = -rates if time == "continuous" else np.exp(-rates * dt)
         U, C = np.ones((len(rates), 1)), coefficients.real[None, :]
+        # in discrete time dt is in the eigenvalues already
         step = dt if time == "continuous" else 1.0
         return diagonal_layer(lam, U, C, parameterization=parameterization, time=time, dt=step, dtype=kind)
     modes, weights = _one_of_each_pair(rates, coefficients.astype(np.complex128))
@@ -45,6 +46,7 @@ def _one_of_each_pair(rates: np.ndarray, coefficients: np.ndarray) -> tuple[np.n
     left = list(range(len(rates)))
     while left:
         i = left.pop(0)
+        # a fit gives pairs that differ by rounding
         partner = [j for j in left if np.isclose(rates[j], rates[i].conjugate(), rtol=1e-9, atol=0)]
         if rates[i].imag != 0 and partner:
             j = partner[0]

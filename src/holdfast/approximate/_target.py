@@ -111,7 +111,7 @@ class Target:
 
 
 def _spread_times(end: float) -> np.ndarray:
-    last = min(end, 1e12)
+    last = min(end, 1e12)  # a horizon beyond would leave no points where kernels live
     return np.concatenate([[0.0], np.geomspace(1e-12 * last, last, 1000)])
 
 
