@@ -34,8 +34,8 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.cache
     def readers() -> dict[str, tuple[Reader, ...]]:
-        found = {name: _annotation(p, function) for name, p in signature.parameters.items() if name != "self"}
-        made = {name: _readers_of(annotation) for name, annotation in found.items()}
+        annotations = {name: _annotation(p, function) for name, p in signature.parameters.items() if name != "self"}
+        made = {name: _readers_of(annotation) for name, annotation in annotations.items()}
         return {
             name: tuple(_special(r, signature.parameters[name]) for r in some) for name, some in made.items() if some
         }

@@ -103,9 +103,9 @@ def _text(value: Any, exactly: bool) -> str:
 
 
 def _dtype(value: Any, exactly: bool) -> torch.dtype:
-    found = getattr(torch, value.removeprefix("torch."), None) if isinstance(value, str) else value
-    if isinstance(found, torch.dtype):
-        return found
+    dtype = getattr(torch, value.removeprefix("torch."), None) if isinstance(value, str) else value
+    if isinstance(dtype, torch.dtype):
+        return dtype
     raise Refused
 
 
@@ -168,8 +168,8 @@ def _of(known: Sequence[str]) -> str:
     if not known:
         return ""
     kinds = {"complex": "complex ", "float": "real ", "int": "whole-number "}
-    found = [word for prefix, word in kinds.items() if any(name.startswith(prefix) for name in known)]
-    return found[0] if len(found) == 1 else ""
+    matching = [word for prefix, word in kinds.items() if any(name.startswith(prefix) for name in known)]
+    return matching[0] if len(matching) == 1 else ""
 
 
 def _converted(value: Any, known: Sequence[str]) -> Any:

@@ -95,8 +95,8 @@ class Record:
         # a link of the user's own is followed, unlike one inside a store of results
         body = open_seal(file.resolve(), FORMAT, ADVICE, most=MOST_BYTES)
         try:
-            (found,) = body["record"]
-            if found == cls.__name__:
+            (kind,) = body["record"]
+            if kind == cls.__name__:
                 arrays = unpack_arrays(base64.b64decode(body["arrays"], validate=True), file, ADVICE)
                 made: Self = decode(body["record"], arrays, {kind.__name__: kind for kind in (cls, *cls._parts)})
                 return made
@@ -106,7 +106,7 @@ class Record:
         except Exception as error:
             what = f"it holds no {cls.__name__} of this version ({type(error).__name__}: {str(error)[:200]})"
             raise DamagedResultError(damage(file, what, ADVICE)) from error
-        raise ArgumentError(f"path must name a saved {cls.__name__}, and {file} holds a {found}; use {found}.load")
+        raise ArgumentError(f"path must name a saved {cls.__name__}, and {file} holds a {kind}; use {kind}.load")
 
 
 def writable_file(path: str | os.PathLike[str]) -> Path:

@@ -117,16 +117,16 @@ def _report(name: str, fit: KernelFit, export: Path | None) -> None:
     for head in ("", "modes", "method", "error", "at worst", "largest weight", "condition", "status"):
         left, breaks = head in ("", "method", "status"), head in ("method", "largest weight")
         table.add_column(head, justify="left" if left else "right", no_wrap=not breaks, overflow="fold")
-    for order, found in sorted(fit.sums.items()):
+    for order, fitted in sorted(fit.sums.items()):
         table.add_row(
             "*" if order == fit.chosen else "",
             str(order),
-            found.method + (" (complex)" if found.is_complex else ""),
-            f"{found.l1_error / fit.size:.1e}",
-            f"{found.sup_error:.2e}",
-            f"{found.weight_norms['max']:.3g}",
-            f"{found.condition:.1e}",
-            found.status if order <= fit.useful else "follows noise",
+            fitted.method + (" (complex)" if fitted.is_complex else ""),
+            f"{fitted.l1_error / fit.size:.1e}",
+            f"{fitted.sup_error:.2e}",
+            f"{fitted.weight_norms['max']:.3g}",
+            f"{fitted.condition:.1e}",
+            fitted.status if order <= fit.useful else "follows noise",
         )
     console.print(table)
     for note in fit.notes:

@@ -138,18 +138,18 @@ def _say_estimate(recipe: Recipe, as_json: bool) -> None:
     from holdfast.training._estimate import estimate
 
     task = recipe.load_task()
-    found = estimate(recipe.build_model(task), task, recipe.config)
+    cost = estimate(recipe.build_model(task), task, recipe.config)
     if as_json:
-        typer.echo(json.dumps({**plain(found), "seconds": found.seconds, "data": task.describe()}, indent=1))
+        typer.echo(json.dumps({**plain(cost), "seconds": cost.seconds, "data": task.describe()}, indent=1))
         return
     typer.echo(visible(task.describe()))
-    typer.echo(f"parameters   {found.parameters:,}, of which {found.recurrent:,} are recurrent")
+    typer.echo(f"parameters   {cost.parameters:,}, of which {cost.recurrent:,} are recurrent")
     typer.echo(
-        f"memory       {_bytes(found.weights)} for weights, gradients and AdamW; {_bytes(found.activations)} for a step"
+        f"memory       {_bytes(cost.weights)} for weights, gradients and AdamW; {_bytes(cost.activations)} for a step"
     )
-    typer.echo(f"tokens       {found.tokens:,} a step")
+    typer.echo(f"tokens       {cost.tokens:,} a step")
     typer.echo(
-        f"time         {duration(found.seconds)} for {found.steps:,} steps of {1e3 * found.step_seconds:.3g} ms on this machine"
+        f"time         {duration(cost.seconds)} for {cost.steps:,} steps of {1e3 * cost.step_seconds:.3g} ms on this machine"
     )
 
 
@@ -159,14 +159,14 @@ def _try_rates(recipe: Recipe, as_json: bool) -> None:
     task = recipe.load_task()
     config = recipe.config
     with progress_bar("trying learning rates", SECONDS_BETWEEN_LINES) as tick:
-        found = range_test(recipe.build_model(task), task, batch=config.batch, seed=config.seed, progress=tick)
+        tried = range_test(recipe.build_model(task), task, batch=config.batch, seed=config.seed, progress=tick)
     if as_json:
-        typer.echo(json.dumps(found.to_dict(), indent=1, allow_nan=False))
+        typer.echo(json.dumps(tried.to_dict(), indent=1, allow_nan=False))
         return
     console = screen()
-    for line in found.lines():
+    for line in tried.lines():
         say(console, line)
-    if rates := " ".join(f"--set optimizer.{name}={rate:.2g}" for name, rate in found.suggestion.items()):
+    if rates := " ".join(f"--set optimizer.{name}={rate:.2g}" for name, rate in tried.suggestion.items()):
         say(console, f"Next: train with {rates}")
 
 

@@ -125,16 +125,16 @@ def put_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer, tens
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
 
     nested = _nested(model, optimizer, everywhere=True)
-    found: dict[str, dict[str, Any]] = {}
+    averages: dict[str, dict[str, Any]] = {}
     for name, value in tensors.items():
         if name.startswith(OPTIMIZER):
             weight, _, key = name.removeprefix(OPTIMIZER).rpartition(":")
             if key not in nested["state"].get(weight, {}):
                 raise ArgumentError(f"the checkpoint is of another optimizer: here, {weight} has no {key}")
-            found.setdefault(weight, {})[key] = value
+            averages.setdefault(weight, {})[key] = value
     # not strict: a weight that never had a gradient has no averages
     options = StateDictOptions(full_state_dict=True, strict=False)
-    state: dict[str, Any] = {**nested, "state": found}
+    state: dict[str, Any] = {**nested, "state": averages}
     set_optimizer_state_dict(model, optimizer, state, options=options)
 
 
@@ -168,8 +168,8 @@ def check_weights(model: nn.Module, saved: Mapping[str, list[Any]]) -> None:
     )
 
 
-def _words(found: list[Any] | None) -> str:
-    return "missing" if found is None else f"{found[1]} {tuple(found[0])}"
+def _words(described: list[Any] | None) -> str:
+    return "missing" if described is None else f"{described[1]} {tuple(described[0])}"
 
 
 def _current(folder: Path, which: Which) -> str:

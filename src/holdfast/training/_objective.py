@@ -157,14 +157,14 @@ def _answers(scores: Tensor, targets: Tensor, score: bool) -> Totals:
 
 
 def _first(outputs: Any, name: str) -> Tensor:
-    found = getattr(outputs, "logits", outputs)
-    found = found[0] if isinstance(found, (tuple, list)) and found else found
-    if not isinstance(found, Tensor):
+    answer = getattr(outputs, "logits", outputs)
+    answer = answer[0] if isinstance(answer, (tuple, list)) and answer else answer
+    if not isinstance(answer, Tensor):
         raise ArgumentError(
             f"forward of {name} must return a tensor, a tuple that begins with one, or an object with .logits; "
             f"got {_described(outputs)}"
         )
-    return found
+    return answer
 
 
 def _described(value: Any) -> str:

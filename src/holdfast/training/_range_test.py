@@ -71,8 +71,8 @@ class RangeTest:
     def suggestion(self) -> dict[str, float]:
         """`lr` and `recurrent_lr` for a config, those that could be told."""
         names = {"other": "lr", "recurrent": "recurrent_lr"}
-        found = {names[group]: curve.suggestion for group, curve in self.curves.items()}
-        return {name: rate for name, rate in found.items() if rate is not None}
+        suggestions = {names[group]: curve.suggestion for group, curve in self.curves.items()}
+        return {name: rate for name, rate in suggestions.items() if rate is not None}
 
     def lines(self) -> list[str]:
         """What was found, in sentences."""

@@ -70,10 +70,10 @@ def read_recipes(path: Path, changes: Sequence[str] = ()) -> list[tuple[dict[str
         if section == "run" and key in _ALTERNATIVES:
             tables["run"].pop(_ALTERNATIVES[key], None)
     tables = {section: {k: _resolved(k, v, path.parent) for k, v in keys.items()} for section, keys in tables.items()}
-    found = [(dict(axes), Recipe(one)) for axes, one in _unfold(tables)]
-    for _, recipe in found:
+    recipes = [(dict(axes), Recipe(one)) for axes, one in _unfold(tables)]
+    for _, recipe in recipes:
         _check(recipe.tables)
-    return found
+    return recipes
 
 
 def _read(path: Path) -> Tables:
