@@ -82,19 +82,19 @@ def fit_exponential_sum(
         target = replace(target, endless=False)
     cut, note = _useful_order(target, wanted, given)
     span = target.end if target.sampled else horizon
-    found = _dispatch(target, cut, method, span, given, norm or known[0], dt)
+    fitted = _dispatch(target, cut, method, span, given, norm or known[0], dt)
     if note:
-        found = replace(found, status="reduced", notes=(*found.notes, note))
-    if given is None and method != "minimax" and _slowest(found) * span < _HELD_RATIO:
+        fitted = replace(fitted, status="reduced", notes=(*fitted.notes, note))
+    if given is None and method != "minimax" and _slowest(fitted) * span < _HELD_RATIO:
         told = f"the slowest rate is held by the horizon {span:g}: a family of widths needs one that grows with them"
-        found = replace(found, held_by_horizon=span, notes=(*found.notes, told))
-    return found._against(target)
+        fitted = replace(fitted, held_by_horizon=span, notes=(*fitted.notes, told))
+    return fitted._against(target)
 
 
-def _slowest(found: ExponentialSum) -> float:
+def _slowest(fitted: ExponentialSum) -> float:
     """The smallest rate whose mode counts: at least a millionth of the kernel's L1 norm."""
-    mass = np.abs(found.coefficients) / found.rates.real
-    return float(found.rates.real[mass >= 1e-6 * mass.sum()].min())
+    mass = np.abs(fitted.coefficients) / fitted.rates.real
+    return float(fitted.rates.real[mass >= 1e-6 * mass.sum()].min())
 
 
 def _dispatch(

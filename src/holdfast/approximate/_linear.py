@@ -87,7 +87,7 @@ def geometric(target: Target, order: int, horizon: float, value: Callable[[np.nd
     pairs = [np.array([low, high]) for low in grid[:-1] for high in grid[1:] if high > low]
     first = min(pairs, key=objective)
     reach = (grid[1] - grid[0]) / 2
-    found = minimize(
+    optimum = minimize(
         objective,
         first,
         method="Nelder-Mead",
@@ -98,7 +98,7 @@ def geometric(target: Target, order: int, horizon: float, value: Callable[[np.nd
             "initial_simplex": first + np.array([[0.0, 0.0], [reach, 0.0], [0.0, -reach]]),
         },
     )
-    return np.geomspace(math.exp(found.x[0]), math.exp(found.x[1]), order)
+    return np.geomspace(math.exp(optimum.x[0]), math.exp(optimum.x[1]), order)
 
 
 def smallest(problem: FitProblem, rates: np.ndarray, norm: Norm = "l1", accuracy: float = 1e-7) -> np.ndarray:
@@ -111,10 +111,10 @@ def smallest(problem: FitProblem, rates: np.ndarray, norm: Norm = "l1", accuracy
     size = max(_error(problem, problem.values, norm), 1e-300)
     scale, best, coefficients = size, math.inf, np.zeros(len(rates))
     for _ in range(4):
-        found = correct(problem, rates, coefficients, scale)
-        error = _error(problem, problem.values - problem.modes(rates) @ found, norm)
+        corrected = correct(problem, rates, coefficients, scale)
+        error = _error(problem, problem.values - problem.modes(rates) @ corrected, norm)
         if error < best:
-            best, coefficients = error, found
+            best, coefficients = error, corrected
         # at 1e-13 rounding errors are left, which no weights follow
         if _SOLVER_TOLERANCE * scale < accuracy * best or error > 0.5 * scale or best <= 1e-13 * size:
             break
@@ -142,10 +142,10 @@ def _corrected_l1(problem: FitProblem, rates: np.ndarray, start: np.ndarray, sca
     least = np.concatenate([-start * columns / scale, np.zeros(2 * rows)])
     gaps = (problem.values - modes @ start) * problem.weights / scale
     bounds = np.stack([least, np.full(len(least), np.inf)], axis=1)
-    found = linprog(cost, A_eq=equations, b_eq=gaps, bounds=bounds)
-    if found.x is None:  # numerical trouble inside the solver; the start is always feasible
+    program = linprog(cost, A_eq=equations, b_eq=gaps, bounds=bounds)
+    if program.x is None:  # numerical trouble inside the solver; the start is always feasible
         return start
-    return np.maximum(start + found.x[:size] / columns * scale, 0)
+    return np.maximum(start + program.x[:size] / columns * scale, 0)
 
 
 def _corrected_sup(problem: FitProblem, rates: np.ndarray, start: np.ndarray, scale: float) -> np.ndarray:
@@ -158,10 +158,10 @@ def _corrected_sup(problem: FitProblem, rates: np.ndarray, start: np.ndarray, sc
     sides = np.block([[modes, -one], [-modes, -one]])
     cost = np.append(np.zeros(len(rates)), 1.0)
     bounds = np.stack([np.append(-start / scale, 0.0), np.full(len(cost), np.inf)], axis=1)
-    found = linprog(cost, A_ub=sides, b_ub=np.concatenate([gaps, -gaps]), bounds=bounds)
-    if found.x is None:
+    program = linprog(cost, A_ub=sides, b_ub=np.concatenate([gaps, -gaps]), bounds=bounds)
+    if program.x is None:
         return start
-    return np.maximum(start + found.x[:-1] * scale, 0)
+    return np.maximum(start + program.x[:-1] * scale, 0)
 
 
 def _error_of_grid(target: Target, norm: Norm) -> Callable[[np.ndarray], float]:

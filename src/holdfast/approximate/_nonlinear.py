@@ -47,8 +47,8 @@ def fit_nonlinear(target: Target, order: int, rates: np.ndarray | None, horizon:
         start.coefficients,
     )
     best = min([plain, *(_search(problem, at, slowest) for at in starts)], key=lambda point: point.error)
-    found = np.exp(best.theta)
-    number, rank = condition(problem, found)
+    fitted = np.exp(best.theta)
+    number, rank = condition(problem, fitted)
     status: SumStatus = "ok"
     notes: tuple[str, ...] = ()
     if rank < order:
@@ -58,7 +58,7 @@ def fit_nonlinear(target: Target, order: int, rates: np.ndarray | None, horizon:
         status = "not converged"
         notes += ("the search for rates stopped at its limit of steps; the best point is given",)
     return ExponentialSum(
-        found, best.coefficients, method="nonlinear", condition=number, rank=rank, status=status, notes=notes
+        fitted, best.coefficients, method="nonlinear", condition=number, rank=rank, status=status, notes=notes
     )
 
 
@@ -137,7 +137,7 @@ def _refine(problem: FitProblem, theta: np.ndarray, root: np.ndarray, slowest: f
 
     # in units of the first error, so that the solver's tolerances are relative
     scale = max(float(np.linalg.norm(errors(theta))), 1e-300)
-    found = least_squares(
+    solution = least_squares(
         lambda at: errors(at) / scale,
         theta,
         jac=lambda at: jacobian(at) / scale,
@@ -148,4 +148,4 @@ def _refine(problem: FitProblem, theta: np.ndarray, root: np.ndarray, slowest: f
         ftol=1e-6,
         gtol=1e-12,
     )
-    return found.x, bool(found.status > 0)
+    return solution.x, bool(solution.status > 0)

@@ -78,6 +78,6 @@ def _trapezoidal(target: Target, p: float, order: int, horizon: float, norm: Nor
     if order > 1 and last - step * (order - 1) < slowest:
         step = (last - slowest) / (order - 1)
     first = np.array([math.log(step), last])
-    found = minimize(error, first, method="Nelder-Mead", options={"maxfev": 120, "xatol": 1e-3, "fatol": 0.0})
-    best = found.x if found.fun < error(first) else first
+    optimum = minimize(error, first, method="Nelder-Mead", options={"maxfev": 120, "xatol": 1e-3, "fatol": 0.0})
+    best = optimum.x if optimum.fun < error(first) else first
     return _rule(p, math.exp(best[0]), best[1], order)

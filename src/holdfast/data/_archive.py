@@ -108,10 +108,10 @@ def unpack(path: Path, archive: Archive) -> None:
 def _members(path: Path, archive: Archive) -> Iterator[tuple[str, Callable[[int], bytes]]]:
     wanted = re.compile(f"{re.escape(archive.top)}/({archive.wanted})")
     if path.suffix == ".zip":
-        with zipfile.ZipFile(path) as found:
-            for name in found.namelist():
+        with zipfile.ZipFile(path) as archive_file:
+            for name in archive_file.namelist():
                 if match := wanted.fullmatch(name):
-                    with found.open(name) as member:
+                    with archive_file.open(name) as member:
                         yield match.group(1), member.read
         return
     with tarfile.open(path, "r|gz") as tar:

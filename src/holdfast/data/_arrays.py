@@ -76,13 +76,13 @@ class ArrayTask(AbstractTask):
 
     @cached_property
     def _checksum(self) -> str:
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for split, part in self._parts.items():
             for tensor in (part.inputs, part.targets, part.lengths):
                 if tensor is not None:
-                    found.update(f"{split} {tensor.dtype} {tuple(tensor.shape)}".encode())
-                    found.update(tensor.contiguous().numpy().data)
-        return found.hexdigest()
+                    digest.update(f"{split} {tensor.dtype} {tuple(tensor.shape)}".encode())
+                    digest.update(tensor.contiguous().numpy().data)
+        return digest.hexdigest()
 
 
 class _Part:
@@ -115,20 +115,20 @@ def _read_split(split: str, given: Sequence[Any]) -> _Part:
 
 def _tensor(split: str, given: Any, what: str) -> Tensor:
     try:
-        found = torch.as_tensor(given).detach().cpu()
+        tensor = torch.as_tensor(given).detach().cpu()
     except (TypeError, ValueError, RuntimeError) as error:
         raise DtypeError(f"{split}: {what} must be a tensor, an array or nested lists of numbers ({error})") from None
-    if found.dtype == torch.bool or found.is_complex():
-        raise DtypeError(f"{split}: {what} must be real or whole numbers, got {found.dtype}")
-    if found.is_floating_point():
-        found = found.float()
-        if not bool(found.isfinite().all()):
-            where = (~found.isfinite()).nonzero()[0].tolist()
+    if tensor.dtype == torch.bool or tensor.is_complex():
+        raise DtypeError(f"{split}: {what} must be real or whole numbers, got {tensor.dtype}")
+    if tensor.is_floating_point():
+        tensor = tensor.float()
+        if not bool(tensor.isfinite().all()):
+            where = (~tensor.isfinite()).nonzero()[0].tolist()
             raise ArgumentError(
-                f"{split}: {what}{where} is {float(found[tuple(where)])}, beyond what float32 holds or no number; "
+                f"{split}: {what}{where} is {float(tensor[tuple(where)])}, beyond what float32 holds or no number; "
                 "remove or fill such values"
             )
-    return found
+    return tensor
 
 
 def _steps(split: str, targets: Tensor, length: int) -> Tensor:

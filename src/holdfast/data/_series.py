@@ -77,8 +77,8 @@ class SeriesTask(AbstractTask):
         return ((part - self.mean) / self.deviation).float().unfold(0, self.window + self.horizon, 1)
 
     def _batch(self, split: Split, indices: Int64[Tensor, " batch"]) -> Batch:
-        found = self._windows[split][indices].mT
-        return Batch(found[:, : self.window, self._given], found[:, self.horizon :, self._asked])
+        windows = self._windows[split][indices].mT
+        return Batch(windows[:, : self.window, self._given], windows[:, self.horizon :, self._asked])
 
     def describe(self) -> str:
         sizes = ", ".join(f"{size:,} {split}" for split, size in self._sizes.items())

@@ -74,8 +74,8 @@ class TeacherTask(AbstractTask):
 
     @torch.no_grad()
     def _outputs(self, x: Tensor) -> Tensor:
-        found = self._teacher(x)
-        return found[0] if isinstance(found, tuple) else found
+        outputs = self._teacher(x)
+        return outputs[0] if isinstance(outputs, tuple) else outputs
 
     def _batch(self, split: Split, indices: Int64[Tensor, " batch"]) -> Batch:
         draws = normal(self.seed, split, indices, self.length * self.inputs.size).mul_(self.scale)
@@ -86,14 +86,14 @@ class TeacherTask(AbstractTask):
         return f"teacher {type(self._teacher).__name__} on {self.length:,} steps of white noise"
 
     def identity(self) -> dict[str, Any]:
-        found = hashlib.sha256(repr(self._teacher).encode())
+        digest = hashlib.sha256(repr(self._teacher).encode())
         for name, value in sorted(self._teacher.state_dict().items()):
-            found.update(name.encode())
+            digest.update(name.encode())
             if isinstance(value, Tensor):
-                found.update(value.contiguous().view(torch.uint8).numpy().data if value.numel() else b"")
+                digest.update(value.contiguous().view(torch.uint8).numpy().data if value.numel() else b"")
             else:
-                found.update(repr(value).encode())
+                digest.update(repr(value).encode())
         return {
-            "task": self.name, "teacher": found.hexdigest(), "features": self.inputs.size, "length": self.length,
+            "task": self.name, "teacher": digest.hexdigest(), "features": self.inputs.size, "length": self.length,
             "scale": self.scale, "seed": self.seed, "sizes": dict(self._sizes),
         }  # fmt: skip
