@@ -125,7 +125,7 @@ def _functions():
             "LanguageModel": lambda: {"vocabulary": 5, "width": 4, "depth": 1, "state_size": 4},
             "SequenceModel": lambda: {"features": 2, "width": 4, "depth": 1, "state_size": 4},
             "SequenceClassifier": lambda: {"features": 2, "classes": 3, "width": 4, "depth": 1, "state_size": 4},
-            "Recurrence": lambda: {"size": 3, "structure": "dense", "parameterization": "complete", "time": "discrete"},
+            "RecurrentWeight": lambda: {"size": 3, "structure": "dense", "parameterization": "complete", "time": "discrete"},
         },
         kernels: {
             "gate": lambda: {"y": _x(2, 3), "x": _x(2, 3), "weight": _x(6, 3), "bias": _x(6)},

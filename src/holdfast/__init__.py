@@ -8,8 +8,8 @@ from holdfast.decay import DecayFit, fit_decay
 from holdfast.diagnosis import Diagnosis, diagnose
 from holdfast.errors import HoldfastError
 from holdfast.memory import MemoryCurve, check_properties, memory_function, repeated_input_memory
-from holdfast.nn import accelerate
-from holdfast.nn.recurrent import parameter_groups
+from holdfast.nn import accelerate, recurrences
+from holdfast.nn._views.groups import parameter_groups
 from holdfast.stability import (
     Certificate,
     GradientMonitor,
@@ -55,6 +55,7 @@ __all__ = [
     "parameter_groups",
     "parameterizations",
     "perturbation_error",
+    "recurrences",
     "repeated_input_memory",
     "stability",
     "stabilize",

@@ -19,7 +19,7 @@ import os
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from holdfast._arrays import MOST_BYTES, check_arrays, pack_arrays, unpack_arrays
+from holdfast._arrays import MAX_BYTES, check_arrays, pack_arrays, unpack_arrays
 from holdfast._codec import Arrays, decode, encode, plain
 from holdfast._drawing import panels
 from holdfast._files import damage, write_atomically
@@ -93,7 +93,7 @@ class Record:
         """
         file = _readable_file(path, cls.__name__)
         # a link of the user's own is followed, unlike one inside a store of results
-        body = open_seal(file.resolve(), FORMAT, ADVICE, most=MOST_BYTES)
+        body = open_seal(file.resolve(), FORMAT, ADVICE, most=MAX_BYTES)
         try:
             (kind,) = body["record"]
             if kind == cls.__name__:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from holdfast.decay import fit_decay
 from holdfast.memory import memory_function
 from holdfast.memory.options import PROBES
-from holdfast.stability.cells import cell_of, state_size, weights_of
+from holdfast.nn._views.cells import cell_of, state_size, weights_of
 
 KINDS, TASKS = ("RNN", "GRU", "LSTM"), {"adding": (2, 1), "copy": (6, 6)}
 HORIZON = 2000
@@ -148,7 +148,7 @@ def rest(step_of, drive, state):
 @torch.no_grad()
 def truth(net, probe, tried):
     """What the curve must do for t -> inf: each x tried leaves the network on its way to some rest, the slowest decides."""
-    cell, (w_ih, b_ih, w, b) = cell_of(net.rnn), weights_of(net.rnn, 0, False)
+    cell, (w_ih, b_ih, w, b) = cell_of(net.rnn), weights_of(net.rnn, "_l0")
 
     def step_of(drive, state):
         return cell(drive, state, w, b)

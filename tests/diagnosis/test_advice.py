@@ -71,7 +71,7 @@ def test_two_rates_are_told_as_groups_that_an_optimizer_takes():
     model = nn.GRU(1, 4)
     (one,) = advice(model, learning=dataclasses.replace(SOUND, safe=0.003, pair=(0.03, 0.003)))
     groups = eval(one.call, {"model": model, "holdfast": holdfast})
-    assert [group["lr"] for group in groups] == [0.03, 0.003]
+    assert [group["lr"] for group in groups] == [0.03, 0.03, 0.003]
     torch.optim.Adam(groups)
 
 

@@ -85,4 +85,4 @@ def test_a_new_layer_is_stabilised_and_watched(layer):
         layer(torch.ones(1, 5, 1, dtype=torch.float64))[0].sum().backward()
         optimizer.step()
     assert [watched.path for watched in monitor.watched] == ["w"]
-    assert monitor.watched[0].margin() == pytest.approx(layer.margin())
+    assert monitor.watched[0].view.margin() == pytest.approx(layer.margin())

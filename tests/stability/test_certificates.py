@@ -289,25 +289,35 @@ def test_a_recurrence_without_equilibrium_is_unstable_and_said_so():
 
 
 class Foreign(nn.Module):
-    """Weights of someone else's state-space layers."""
+    """Someone else's S5 layer, and weights that only have the names of other families."""
 
     def __init__(self, W):
         super().__init__()
         self.A_log = nn.Parameter(torch.tensor([[0.0, 1.0], [-1.0, 2.0]]))
-        self.Lambda_re = nn.Parameter(torch.tensor([-0.5, -0.1]))
-        self.Lambda_im = nn.Parameter(torch.tensor([1.0, 2.0]))
+        self.ssm = nn.Module()
+        self.ssm.Lambda_re = nn.Parameter(torch.tensor([-0.5, -0.1]))
+        self.ssm.Lambda_im = nn.Parameter(torch.tensor([1.0, 2.0]))
+        self.ssm.log_step = nn.Parameter(torch.zeros(2, 1))
+        self.ssm.B, self.ssm.C = nn.Parameter(torch.ones(2, 3, 2)), nn.Parameter(torch.ones(3, 2, 2))
         self.mixing = nn.Linear(3, 3)
         with torch.no_grad():
             self.mixing.weight.copy_(W)
 
 
-def test_foreign_weights_are_known_by_name_or_named_by_the_caller():
+def test_foreign_weights_are_known_by_their_structure_or_stated_by_the_caller():
     model = Foreign(0.5 * torch.eye(3))
-    found = {part.path: part for part in certify(model).parts}
-    assert found["A_log"].spectral == pytest.approx(-math.exp(-1))
-    assert found["Lambda_re"].spectral == pytest.approx(-0.1)
-    assert 1j * 2 - 0.1 in np.round(found["Lambda_re"].eigenvalues, 6)
+    found = certify(model)
+    assert (found.path, found.parts, found.scope) == (
+        "ssm.Lambda_re",
+        (),
+        "global",
+    )  # A_log alone is a name, no recurrence
+    assert found.spectral == pytest.approx(-0.1)
+    assert found.margin == pytest.approx(1 - math.exp(-0.1))
+    assert 1j * 2 - 0.1 in np.round(found.eigenvalues, 6)
     named = certify(model, "mixing.weight", time="discrete")
+    assert named.scope == "stated"
+    assert "is your word" in named.notes[0]
     assert named.spectral_radius == pytest.approx(0.5)
     assert certify(model, "mixing.weight", time="continuous").status == "unstable"
     # the same numbers as a table of eigenvalues, one row a feature
@@ -356,7 +366,6 @@ def test_the_model_is_left_as_it_was():
         (nn.GRU(2, 4), {"target": laws.PowerLaw(1.5)}, ArgumentError, "real diagonal"),
         (nn.GRU(2, 4), {"horizon": 0}, ArgumentError, "horizon"),
         (nn.GRU(2, 4), {"weight": "weight_hh_l0", "time": "always"}, ArgumentError, "continuous"),
-        (nn.LSTM(2, 4, proj_size=2), {}, ArgumentError, "projections"),
     ],
     ids=str,
 )

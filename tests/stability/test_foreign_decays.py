@@ -1,15 +1,13 @@
-"""Recurrences of transformers' RWKV and Griffin are found by name, and their margins are what the modules do in a step."""
+"""Recurrences of RWKV and Griffin in transformers: found by structure, with the margins of the modules' own steps."""
 
 import math
 
 import pytest
 import torch
 
-from holdfast import certify, diagnose, stabilize
+from holdfast import certify, diagnose, recurrences, stabilize
 from holdfast.diagnosis.longer import longer_memory
 from holdfast.errors import ArgumentError
-from holdfast.nn.recurrent import find_recurrent
-from holdfast.stability.monitor.watched import find_watched
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore")  # transformers warns about optional kernels
@@ -35,7 +33,7 @@ def griffin():
 
 
 def monitored(model):
-    return find_watched(model, ())[0].margin()
+    return recurrences(model)[0].margin()
 
 
 def test_rwkvs_margin_is_that_of_its_own_loop():
@@ -95,7 +93,7 @@ def test_a_model_of_attention_alone_is_told_so_in_few_words():
     torch.manual_seed(0)
     config = transformers.GPT2Config(vocab_size=30, n_embd=8, n_layer=1, n_head=2, n_positions=64)
     report = diagnose(transformers.GPT2LMHeadModel(config), horizon=16)
-    assert not find_recurrent(transformers.GPT2LMHeadModel(config))
+    assert not recurrences(transformers.GPT2LMHeadModel(config))
     assert all(len(line) < 200 for line in report.unseen)
     assert "attention and convolutions have none" in report.unseen[0]
     assert "saturation" not in str(report)

@@ -5,7 +5,6 @@ from torch import nn
 import holdfast
 from holdfast.errors import ArgumentError, RangeError
 from holdfast.nn import LRU, S4D, ContinuousRNN, DiagonalSSM, LinearRNN, SelectiveSSM, SequenceModel
-from holdfast.nn.recurrent import find_recurrent
 from holdfast.parameterizations import spectral_margin
 
 draws = pytest.mark.parametrize("draws", [100, pytest.param(1000, marks=pytest.mark.slow)])
@@ -173,7 +172,7 @@ class TestMistakes:
             holdfast.stabilize(nn.Linear(2, 2))
         with pytest.raises(ArgumentError, match="belongs to a gated LSTM"):
             holdfast.stabilize(nn.LSTM(2, 2))
-        with pytest.raises(ArgumentError, match="no weight called 'wight'; its weights: weight, bias"):
+        with pytest.raises(ArgumentError, match="no weight or layer called 'wight'; its weights: weight, bias"):
             holdfast.stabilize(nn.Linear(2, 2), names=["wight"])
         layer = nn.Linear(2, 2)
         with torch.no_grad():
@@ -185,20 +184,21 @@ class TestMistakes:
 class TestParameterGroups:
     def test_recurrent_weights_get_their_own_rate_and_no_decay(self):
         model = SequenceModel(2, 4, depth=2, state_size=4, layer="lru")
-        rest, recurrent = holdfast.parameter_groups(model, lr=1e-3, recurrent_lr=5e-4, weight_decay=0.1)
+        rest, exempt, recurrent = holdfast.parameter_groups(model, lr=1e-3, recurrent_lr=5e-4, weight_decay=0.1)
         found = {id(p) for p in recurrent["params"]}
         expected = [p for path, p in model.named_parameters() if path.endswith((".w", ".phase"))]
         assert found == {id(p) for p in expected}
         assert recurrent["lr"] == 5e-4
         assert recurrent["weight_decay"] == 0.0
         assert rest["weight_decay"] == 0.1
-        assert len(rest["params"]) + len(recurrent["params"]) == len(list(model.parameters()))
-        torch.optim.AdamW([rest, recurrent])
+        assert (exempt["lr"], exempt["weight_decay"]) == (1e-3, 0.0)
+        assert sum(len(group["params"]) for group in (rest, exempt, recurrent)) == len(list(model.parameters()))
+        torch.optim.AdamW([rest, exempt, recurrent])
 
     def test_parametrized_and_foreign_weights_are_found(self):
         model = nn.ModuleList([nn.RNN(2, 3), nn.GRU(2, 3), LinearRNN(2, 3)])
         holdfast.stabilize(model, names=["0.weight_hh_l0"])
-        _, recurrent = holdfast.parameter_groups(model, lr=1.0)
+        *_, recurrent = holdfast.parameter_groups(model, lr=1.0)
         names = {path for path, p in model.named_parameters() if any(p is q for q in recurrent["params"])}
         assert names == {
             "0.parametrizations.weight_hh_l0.original0",
@@ -208,7 +208,8 @@ class TestParameterGroups:
             "2.recurrence.free.0",
             "2.recurrence.free.1",
         }
-        assert {w.path for w in find_recurrent(model)} == {"0.weight_hh_l0", "1.weight_hh_l0", "2.recurrence"}
+        weights = [weight.path for view in holdfast.recurrences(model) for weight in view.weights]
+        assert weights == ["0.weight_hh_l0", "1.weight_hh_l0", "2.recurrence"]
 
     @pytest.mark.usefixtures("user_mistakes")
     def test_names_that_are_not_there_are_refused(self):

@@ -9,9 +9,9 @@ import torch
 from small_training import new_model, new_task
 from torch import nn
 
+from holdfast import parameter_groups
 from holdfast.data import ArrayTask
 from holdfast.errors import ArgumentError, DamagedResultError
-from holdfast.nn.recurrent import parameter_groups
 from holdfast.training import RunFolderError, TrainingConfig, TrainingRun, fit
 from holdfast.training import _checkpoint as checkpoints
 from holdfast.training._order import Order

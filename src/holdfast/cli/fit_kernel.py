@@ -17,9 +17,9 @@ from holdfast.approximate import save_layer
 from holdfast.cli import options
 from holdfast.cli.bar import progress_bar
 from holdfast.cli.kernel_file import read_kernel
-from holdfast.cli.kernel_plot import draw
+from holdfast.cli.kernel_plot import kernel_figure
 from holdfast.cli.memory_plot import terminal_plot
-from holdfast.cli.plot import new_figure
+from holdfast.cli.plot import check_plot, write_plot
 from holdfast.cli.screen import say, screen
 from holdfast.decay import DecayFit, KernelFit, fit_kernel
 from holdfast.decay._kernel_fit import OFFERED, ORDERS, spacing
@@ -79,7 +79,7 @@ def command(
     if export is not None:
         save_layer(fit.to_layer(parameterization, time=cast("Time", layer_time)), export)
     if plot is not None:
-        draw(plot, file.name, fit)
+        write_plot(kernel_figure(file.name, fit), plot)
     if as_json:
         typer.echo(json.dumps({"file": file.name, **fit.as_dict()}, indent=1))
     else:
@@ -94,7 +94,7 @@ def _check_outputs(export: Path | None, plot: Path | None, parameterization: str
         if path is not None and not os.path.isdir(path.absolute().parent):
             raise ArgumentError(f"cannot write {path}: there is no folder {path.absolute().parent}; make it first")
     if plot is not None:
-        new_figure(plot)
+        check_plot(plot)
     if time not in ("discrete", "continuous"):
         raise unknown_name("kind of time", time, ("discrete", "continuous"))
     parameterizations.get(parameterization, time=cast("Time", time))

@@ -16,7 +16,7 @@ from holdfast._factories import failure, load_factory, split_spec
 from holdfast.cli.text import visible
 from holdfast.errors import ArgumentError
 from holdfast.memory import huggingface
-from holdfast.memory.subject import known_size
+from holdfast.nn._views.step_function import known_size
 from holdfast.nn.acceleration import accelerate, mixers_of
 
 HELP = (

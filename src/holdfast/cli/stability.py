@@ -19,9 +19,10 @@ from holdfast._factories import load_factory
 from holdfast.cli import model as models
 from holdfast.cli.bar import progress_bar
 from holdfast.cli.options import file
-from holdfast.cli.plot import new_figure, save
+from holdfast.cli.plot import check_plot, write_plot
 from holdfast.cli.screen import say, screen
 from holdfast.errors import ArgumentError
+from holdfast.figures import Axis, Figure, Layer, Line, Panel, Rule
 from holdfast.stability import Ball, Metric, PerturbationCurve, Search, StabilityStudy, study_stability
 from holdfast.stability.verdict import LEVEL, MIN_WIDTHS
 
@@ -91,14 +92,14 @@ def command(
     law = None if target is None else law_of(target)
     wanted, betas = _widths(widths), _radii(radii)
     if plot is not None:
-        new_figure(plot)
+        check_plot(plot)
     with progress_bar("building") as tick:
         subject, features, notes = _load_family(model, wanted, seed) if wanted else _load(model, seed)
         shape = batch, length, features if input_size is None else input_size
         study = study_stability(subject, betas, law=law, shape=shape, progress=tick, **options)
     name = ", ".join((f"{model} against {study.target}", *notes))
     if plot is not None:
-        draw(model, study, plot)
+        write_plot(_figure(model, study), plot)
     if as_json:
         typer.echo(json.dumps({"model": model, **study.as_dict()}, indent=1, allow_nan=False))
     else:
@@ -168,22 +169,19 @@ def _table(curves: Mapping[int, PerturbationCurve]) -> Table:
     return table
 
 
-def draw(name: str, study: StabilityStudy, path: Path) -> None:
-    """Writes the curves as a figure; infinite errors end a line."""
-    figure = new_figure(path)
-    axes = figure.add_subplot()
-    for width, curve in study.curves.items():
-        finite = np.isfinite(curve.errors) & (curve.radii > 0)
-        axes.loglog(curve.radii[finite], curve.errors[finite], marker=".", label=f"m = {width}" if width else "error")
+def _figure(name: str, study: StabilityStudy) -> Figure:
+    """The curves by width, with the level of the verdict."""
+    layers: list[Layer] = [
+        Line(f"m = {width}" if width else "error", curve.radii, curve.errors, markers=True)
+        for width, curve in study.curves.items()
+    ]
     level = study.level if study.verdict is None else float(study.verdict.levels.max())
     if level:
-        axes.axhline(level, color="grey", linestyle=":", label="level")
-    axes.set(xlabel="perturbation radius", ylabel=f"{next(iter(study.curves.values())).metric} error")
+        layers.append(Rule("level", y=level))
     title = name if study.verdict is None else f"{name}: {study.verdict.verdict}"
-    axes.set_title(title, parse_math=False)
-    axes.legend()
-    axes.grid(alpha=0.3)
-    save(figure, path)
+    error = f"{next(iter(study.curves.values())).metric} error"
+    panel = Panel(title, Axis("perturbation radius", log=True), Axis(error, log=True), layers)
+    return Figure("stability", f"Errors of {name} against the size of the perturbation.", [panel])
 
 
 def _shown(error: float) -> str:

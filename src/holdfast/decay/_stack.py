@@ -9,7 +9,7 @@ from torch import nn
 from holdfast._arguments import checked
 from holdfast.errors import ArgumentError
 from holdfast.memory.closed_form import step_eigenvalues
-from holdfast.nn.base import AbstractRecurrent
+from holdfast.nn import AbstractRecurrent, recurrences
 
 
 @checked
@@ -25,7 +25,7 @@ def stack_rate(model: nn.Module, *, input_rate: float = math.inf) -> float:
         model: a layer whose state moves linearly, or a stack of such layers with memoryless functions between them.
         input_rate: c0 of an input that settles like e^(-c0 t); inf for one that is constant from some time on.
     """
-    layers = [module for module in model.modules() if isinstance(module, AbstractRecurrent)]
+    layers = [view.module for view in recurrences(model) if isinstance(view.module, AbstractRecurrent)]
     found = [step_eigenvalues(layer) for layer in layers]
     if not layers or any(lam is None for lam in found):
         which = next((type(la).__name__ for la, lam in zip(layers, found, strict=True) if lam is None), "none")

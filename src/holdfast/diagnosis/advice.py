@@ -13,11 +13,11 @@ from torch import nn
 from holdfast.diagnosis.forgetting import Forgetting
 from holdfast.diagnosis.learning import Learning
 from holdfast.diagnosis.longer import LOG100, each, longer_memory, place
-from holdfast.diagnosis.smaller import Wiped, owner, smaller_steps
+from holdfast.diagnosis.smaller import Wiped, smaller_steps
 from holdfast.diagnosis.weights import Edge, Survival, lasting_of
 from holdfast.errors import HoldfastError, RangeError
-from holdfast.memory.subject import known_size
-from holdfast.nn.recurrent import find_recurrent
+from holdfast.nn import recurrences
+from holdfast.nn._views.step_function import known_size
 from holdfast.stability import Certificate, stabilize
 
 SHORT = 30  # steps: a memory below that is told how to be made longer even where nobody asked for more
@@ -209,7 +209,7 @@ def _memory(found: Findings) -> Iterator[Advice]:
 
 def _each_layer(model: nn.Module) -> str:
     """The diagnosis of every recurrent layer by itself, which shows which one is not read; of one alone its slow modes."""
-    module = next(iter(find_recurrent(model))).module
+    module = recurrences(model)[0].module
     if module is model:
         return "print(holdfast.certify(model))"
     size = known_size(module) or getattr(module, "hidden_size", None)
@@ -220,18 +220,19 @@ def _each_layer(model: nn.Module) -> str:
 def _wiping(found: Findings) -> Iterator[Advice]:
     """One advice for all recurrences of a kind: a large model has dozens of them."""
     wiped: dict[str, list[Wiped]] = {}
+    views = {} if found.edge is None else {view.path: view for view in recurrences(found.model)}
     for part in () if found.edge is None else found.edge.parts:
         seen, slowest = part.selective, part.continuous_margin
         if seen is not None and slowest is not None and seen.largest * slowest > WIPES:
-            where, module = owner(found.model, part.path)
-            wiped.setdefault(type(module).__name__, []).append(Wiped(where, module, seen.largest, WIPES / slowest))
+            view = views[part.path]
+            wiped.setdefault(type(view.module).__name__, []).append(Wiped(view, seen.largest, WIPES / slowest))
     for kind, several in wiped.items():
         worst = max(several, key=lambda one: one.largest / one.limit)
         call, effect = smaller_steps(kind, several, worst)
         many = "" if len(several) == 1 else f", the most of {len(several)} layers"
         yield Advice(
             "inputs can wipe its memory in one step",
-            f"dt of {worst.where or 'the model'} reaches {worst.largest:.3g}{many}: such a step keeps "
+            f"dt of {worst.view.owner or 'the model'} reaches {worst.largest:.3g}{many}: such a step keeps "
             f"e^-{worst.largest / worst.limit:.3g} of the slowest state",
             call,
             effect,

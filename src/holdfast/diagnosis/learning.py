@@ -14,7 +14,7 @@ from holdfast.diagnosis.reading import Reading
 from holdfast.diagnosis.weights import random_inputs
 from holdfast.errors import ArgumentError
 from holdfast.memory.subject import first_output
-from holdfast.nn.recurrent import parameter_groups
+from holdfast.nn._views.groups import parameter_groups
 
 RATES = tuple(10 ** (-4 + k / 2) for k in range(9))  # 1e-4 to 1, two a decade
 STEPS = 12  # of Adam at one rate
@@ -142,8 +142,8 @@ def _gradient(model: nn.Module, x: Tensor, y: Tensor) -> float:
 
 
 def _groups(model: nn.Module) -> dict[str, list[nn.Parameter]]:
-    other, recurrent = (group["params"] for group in parameter_groups(model, lr=1.0))
-    return {"recurrent": recurrent, "other": [p for p in other if p.requires_grad]}
+    *others, recurrent = (group["params"] for group in parameter_groups(model, lr=1.0))
+    return {"recurrent": recurrent, "other": [p for group in others for p in group if p.requires_grad]}
 
 
 def _ratio(weights: list[nn.Parameter]) -> float:

@@ -6,16 +6,14 @@ import copy
 import math
 import textwrap
 from collections.abc import Iterator
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from holdfast.nn import AbstractRecurrent
+from holdfast.nn import AbstractRecurrent, RecurrenceView, recurrences
 from holdfast.nn.acceleration import CLASS_PREFIX
-from holdfast.nn.recurrent import RecurrentWeight, find_recurrent
-from holdfast.stability.cells import cell_of, state_size
 from holdfast.stability.certificates.certificate import time_constant
-from holdfast.stability.rest import RestMargins
 
 LOG100 = math.log(100.0)
 LARGEST = 1024  # numbers of a state up to which a bias is tried before it is told
@@ -33,16 +31,17 @@ def longer_memory(model: nn.Module, have: float, wanted: int) -> Iterator[tuple[
     """
     slowest = wanted / LOG100  # steps to 1/e
     told: set[str] = set()
-    for weight in find_recurrent(model):
-        kind = type(weight.module).__name__
+    views = recurrences(model)
+    for view in views:
+        kind = type(view.module).__name__
         if kind in told:
             continue
         told.add(kind)
-        several = sum(type(other).__name__ == kind for other in model.modules()) > 1
-        where = "m" if several else place(weight.path.rpartition(".")[0])
-        found = _call(where, weight, have, wanted, slowest)
-        if found is not None:
-            call, effect = found
+        several = len({other.owner for other in views if type(other.module).__name__ == kind}) > 1
+        where = "m" if several else place(view.owner)
+        advised = _call(where, view, have, wanted, slowest)
+        if advised is not None:
+            call, effect = advised
             yield each(kind, call) if several else call, effect
 
 
@@ -69,61 +68,64 @@ def place(path: str) -> str:
     return f"model.{path}"
 
 
-def _call(where: str, weight: RecurrentWeight, have: float, wanted: int, slowest: float) -> tuple[str, str] | None:
-    module = weight.module
-    if isinstance(module, (nn.LSTM, nn.GRU)):
-        return _gate(where, module, slowest) if module.bias else None
-    if isinstance(module, nn.RNN):
-        return _matrix(where, module, slowest)
-    if isinstance(module, AbstractRecurrent):
-        return _layer(where, module, have, wanted)
-    if isinstance(getattr(getattr(module, "dt_proj", None), "bias", None), Tensor):
-        return _shift(f"{where}.dt_proj.bias.data", have, wanted)
-    if weight.kind == "named" and weight.storage != "value":
-        call, _ = _shift(f"{where}.{weight.name}.data", have, wanted)
+def _call(where: str, view: RecurrenceView, have: float, wanted: int, slowest: float) -> tuple[str, str] | None:
+    if view.gate is not None:
+        return _gate(where, view, slowest)
+    if view.elementwise:
+        return _matrix(where, view, slowest)
+    if view.steps is not None and view.steps.bias is not None:
+        return _shift(f"{where}.{view.steps.bias}.data", have, wanted)
+    if isinstance(view.module, AbstractRecurrent):
+        return _layer(where, view.module, have, wanted)
+    if not view.nonlinear and view.weights[0].storage in ("log_negative", "softplus_negative"):
+        call, _ = _shift(f"{where}.{view.weights[0].name}.data", have, wanted)
         return call, f"decays {wanted / max(have, 1.0):.3g} times slower in every channel"
     return None
 
 
-def _gate(where: str, module: nn.RNNBase, slowest: float) -> tuple[str, str]:
-    bias = _bias(module, slowest)
-    part = f"data[{module.hidden_size}:{2 * module.hidden_size}].fill_({bias:.2f})"
-    name = "forget" if isinstance(module, nn.LSTM) else "update"
-    effect = f"the {name} gate's bias: {_lasts(slowest)}"
-    if module.num_layers == 1 and not module.bidirectional:
-        return f"{where}.bias_hh_l0.{part}", effect
+def _gate(where: str, view: RecurrenceView, slowest: float) -> tuple[str, str]:
+    gate = view.gate
+    assert gate is not None
+    part = f"data[{gate.first}:{gate.last}].fill_({_bias(view, slowest):.2f})"
+    effect = f"the {gate.name} gate's bias: {_lasts(slowest)}"
+    if len(_same_module(view.module)) == 1:
+        return f"{where}.{gate.bias}.{part}", effect
     return f'for n, b in {where}.named_parameters():\n    if "bias_hh" in n:\n        b.{part}', effect
 
 
-def _bias(module: nn.RNNBase, slowest: float) -> float:
+def _bias(view: RecurrenceView, slowest: float) -> float:
     """sigmoid(b) = e^(-1/slowest), so that b = -log(e^(1/slowest) - 1); less where units that feed each other last longer."""
     alone = -math.log(math.expm1(1 / slowest))
-    if cell_of(module) is None or state_size(module) > LARGEST:
+    if view.step_map().size > LARGEST:
         return alone
     low, high = -2.0, alone
-    if _time_at(module, high) <= CLOSE * slowest:
+    if _time_at(view.module, high) <= CLOSE * slowest:
         return alone
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        low, high = (middle, high) if _time_at(module, middle) < NEARLY * slowest else (low, middle)
+        low, high = (middle, high) if _time_at(view.module, middle) < NEARLY * slowest else (low, middle)
     return low
 
 
-def _time_at(module: nn.RNNBase, bias: float) -> float:
+def _time_at(module: nn.Module, bias: float) -> float:
     """Steps to 1/e near rest where every gate that keeps has this bias; inf where deviations grow."""
-    tried = copy.deepcopy(module)
-    names = [name for name, _ in tried.named_parameters()]
+    tried = _same_module(copy.deepcopy(module))
     with torch.no_grad():
-        for name in names:
-            if "bias_hh" in name:
-                getattr(tried, name)[module.hidden_size : 2 * module.hidden_size] = bias
-    rests = RestMargins(tried)
-    steps = time_constant(min(rests.margin(name) for name in names if "weight_hh" in name))
+        for view in tried:
+            assert view.gate is not None
+            getattr(view.module, view.gate.bias)[view.gate.first : view.gate.last] = bias
+    steps = time_constant(min(view.margin() for view in tried))
     return steps if steps >= 0 else math.inf
 
 
-def _matrix(where: str, module: nn.RNN, slowest: float) -> tuple[str, str]:
+def _same_module(module: nn.Module) -> tuple[RecurrenceView, ...]:
+    """The recurrences of one module: its layers and directions."""
+    return tuple(view for view in recurrences(module) if view.owner == "")
+
+
+def _matrix(where: str, view: RecurrenceView, slowest: float) -> tuple[str, str]:
     """Biases go too: they hold units where their slope is below 1, and off where it is 0."""
+    module: Any = view.module
     size, n = math.exp(-1 / slowest), module.hidden_size
     if module.nonlinearity == "relu":
         start, effect = f"w.data.copy_({size:.4f} * torch.eye({n}))", "every unit remembers by itself"
@@ -141,10 +143,6 @@ def _lasts(slowest: float) -> str:
 
 
 def _layer(where: str, layer: AbstractRecurrent, have: float, wanted: int) -> tuple[str, str] | None:
-    if isinstance(getattr(layer, "log_dt", None), Tensor):
-        return _shift(f"{where}.log_dt.data", have, wanted)
-    if isinstance(getattr(layer, "step_bias", None), Tensor):
-        return _shift(f"{where}.step_bias.data", have, wanted)
     if not hasattr(layer, "set_eigenvalues_"):
         return None
     share = max(have, 1.0) / wanted

@@ -16,7 +16,8 @@ from holdfast.memory import ModelError, huggingface
 from holdfast.memory.checks import prepare
 from holdfast.memory.curve import NotCausalError, NotRepeatableError
 from holdfast.memory.preserve import undisturbed
-from holdfast.memory.subject import MISTAKES, Subject, known_size
+from holdfast.memory.subject import MISTAKES, Subject
+from holdfast.nn._views.step_function import known_size
 from holdfast.nn.acceleration import accelerate, mixers_of
 
 SWAPS, FEW = 12, 4  # tokens that the one at rest is exchanged for, and those of a large model

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from holdfast.diagnosis.longer import each, place
+from holdfast.nn import RecurrenceView
+from holdfast.nn._views.view import StepSource
 from holdfast.parameterizations import get
 
 
@@ -16,28 +19,14 @@ class Wiped:
     """A selective layer whose largest step is too long.
 
     Args:
-        where: its path.
-        module: the layer.
+        view: its recurrence.
         largest: the largest dt that was seen.
         limit: the dt at which 1/e of the slowest state is left.
     """
 
-    where: str
-    module: nn.Module
+    view: RecurrenceView
     largest: float
     limit: float
-
-
-def owner(model: nn.Module, path: str) -> tuple[str, nn.Module]:
-    """The layer of a recurrence and its path: the recurrence may be named by the layer or by a weight of it.
-
-    Args:
-        model: the model.
-        path: of the recurrence.
-    """
-    modules = dict(model.named_modules())
-    where = path if path in modules else path.rpartition(".")[0]
-    return where, modules[where]
 
 
 def smaller_steps(kind: str, several: list[Wiped], worst: Wiped) -> tuple[str, str]:
@@ -48,29 +37,24 @@ def smaller_steps(kind: str, several: list[Wiped], worst: Wiped) -> tuple[str, s
         several: the layers.
         worst: the one whose state is wiped most.
     """
-    where = place(worst.where) if len(several) == 1 else "m"
+    where = place(worst.view.owner) if len(several) == 1 else "m"
     limit = min(one.limit for one in several)
-    if isinstance(getattr(worst.module, "time_step_limit", None), (tuple, list)):
-        call, effect = f"{where}.time_step_limit = (0.0, {limit:.3g})", "a limit on dt"
-    elif (weight := _step_weight(worst.module)) is not None:
-        name, bias = weight
+    steps = worst.view.steps or StepSource()
+    if steps.limit is not None:
+        call, effect = f"{where}.{steps.limit} = (0.0, {limit:.3g})", "a limit on dt"
+    elif steps.weight is not None and steps.bias is not None:
+        bias = operator.attrgetter(steps.bias)(worst.view.module)
         share = min(_share(one, bias) for one in several)
-        call, effect = f"{where}.{name}.data.mul_({share:.2g})", "inputs move dt less: a limit on dt to start from"
+        call, effect = (
+            f"{where}.{steps.weight}.data.mul_({share:.2g})",
+            "inputs move dt less: a limit on dt to start from",
+        )
     else:
         return f"dt = dt.clamp(max={limit:.3g})  # in {kind}'s forward, after softplus", _ERASES.format("a limit on dt")
     return (call if len(several) == 1 else each(kind, call)), _ERASES.format(effect)
 
 
 _ERASES = "{}, no single input erases more than 1/e of the slowest state"
-
-
-def _step_weight(module: nn.Module) -> tuple[str, Tensor] | None:
-    """The weight by which inputs move dt, and the bias beside it."""
-    inner = getattr(module, "dt_proj", None)
-    if isinstance(inner, nn.Linear) and inner.bias is not None:
-        return "dt_proj.weight", inner.bias
-    bias = getattr(module, "step_bias", None)
-    return ("step_weight", bias) if isinstance(bias, Tensor) and hasattr(module, "step_weight") else None
 
 
 def _share(one: Wiped, bias: Tensor) -> float:

@@ -14,11 +14,9 @@ from torch import Tensor, nn
 from holdfast.diagnosis.reading import Reading
 from holdfast.errors import ArgumentError
 from holdfast.memory.subject import first_output
+from holdfast.nn import recurrences
 from holdfast.nn.precision import HALF
-from holdfast.nn.recurrent import find_recurrent
 from holdfast.stability import Ball, Certificate, PerturbationCurve, Search, certify, study_stability
-from holdfast.stability.certificates.selective_steps import is_selective
-from holdfast.stability.monitor.watched import find_watched
 from holdfast.stability.perturbation.balls import select_weights
 from holdfast.stability.radius import Censored
 
@@ -95,15 +93,17 @@ def look_at_edge(reading: Reading, length: int, seed: int) -> Edge:
         length: steps of the random inputs that a selective recurrence is watched on.
         seed: of them.
     """
-    if not find_recurrent(reading.model):
+    views = recurrences(reading.model)
+    if not views:
         raise ArgumentError(
             f"{NO_RECURRENCE}. Name one that you know: holdfast.certify(model, 'path', time='discrete')"
         )
-    selective = any(is_selective(part) for part in reading.model.modules())
+    selective = any(view.selective for view in views)
     inputs = random_inputs(reading, 1, length, seed) if selective else None
     found = certify(reading.model, inputs=inputs, starts=STARTS, seed=seed)
     parts = found.parts or (found,)
-    crosses = tuple(w.path.removeprefix(reading.prefix) for w in find_watched(reading.model, ()) if w.crosses)
+    deciding = (weight for view in views if view.crosses for weight in view.weights if weight.decides)
+    crosses = tuple(weight.path.removeprefix(reading.prefix) for weight in deciding)
     named = tuple(_renamed(part, reading.prefix) for part in parts)
     worst = min(
         named, key=lambda part: (part.status != "unstable", part.margin if math.isfinite(part.margin) else -1.0)
@@ -134,7 +134,7 @@ def look_at_survival(reading: Reading, length: int, seed: int) -> Survival:
         length: steps of the inputs on which outputs are compared.
         seed: of inputs and changes.
     """
-    if not find_recurrent(reading.model):
+    if not recurrences(reading.model):
         raise ArgumentError(NO_RECURRENCE)
     smallest = _smallest(reading.model)
     study = study_stability(

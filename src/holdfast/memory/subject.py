@@ -19,7 +19,6 @@ from holdfast.memory.preserve import modules_of
 Layout = Literal["batch_first", "time_first"]
 # what models raise on an input that they do not take
 MISTAKES = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)
-_SIZES = ("input_size", "in_features", "features", "d_model", "in_channels")
 ELEMENTS = 1 << 26  # numbers in one batch of inputs or outputs: 256 MB in float32
 
 
@@ -138,15 +137,6 @@ def _first_float(model: Any) -> Tensor | None:
         for tensor in (*module.parameters(), *module.buffers()):
             if tensor.is_floating_point():
                 return tensor
-    return None
-
-
-def known_size(model: Any) -> int | None:
-    """The number of input features that a model tells by itself, under one of the usual names."""
-    for name in _SIZES:
-        value = getattr(model, name, None)
-        if isinstance(value, int) and value > 0:
-            return value
     return None
 
 

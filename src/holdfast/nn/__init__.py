@@ -1,17 +1,22 @@
 """Recurrent layers, blocks and stacks with stable memory.
 
 `base.py` holds the contract of a layer, `_call_arguments.py` the checks of what it is called with, `described.py` what
-it says about itself, `system.py` the systems that it can be; a file for each layer follows. They share `recurrence.py`
-(a recurrent weight, dense or diagonal), `activations.py`, `_discretize.py`, `kept.py` (coefficients kept between the
-steps of a stream) and `precision.py` (half precision); both Mambas share `_mamba_base.py`. Weights start in
+it says about itself, `system.py` the systems that it can be; a file for each layer follows. They share
+`_recurrent_weight.py` (a recurrent weight, dense or diagonal), `activations.py`, `_discretize.py`, `kept.py`
+(coefficients kept between the steps of a stream) and `precision.py` (half precision); both Mambas share
+`_mamba_base.py`. Weights start in
 `_initial_weights.py`. `_export_loop.py` is what exporters see of a layer, `_onnx_copy.py` makes a copy for ONNX,
 `_pretrained.py` writes models into folders and `_loading.py` builds them around the weights of one.
-`from_weights.py` builds layers from given weights, `recurrent.py` finds the recurrent weights of any model.
+`from_weights.py` builds layers from given weights, `_views/` finds the recurrences of any model.
 `blocks.py`, `models.py` and `language.py` stack layers, `drop_in.py` puts them where torch.nn.LSTM stood;
 `acceleration.py` puts the kernels into transformers' models, by `_mixer_classes.py` and `mixer_functions.py`.
 """
 
 from holdfast.nn._onnx_copy import exportable
+from holdfast.nn._recurrent_weight import RecurrentWeight
+from holdfast.nn._views import recurrences
+from holdfast.nn._views.step_function import StepFunction
+from holdfast.nn._views.view import RecurrenceView
 from holdfast.nn.acceleration import Acceleration, accelerate
 from holdfast.nn.base import AbstractRecurrent
 from holdfast.nn.blocks import GatedBlock, GatedMLP, HyenaBlock, NaiveBlock
@@ -25,7 +30,6 @@ from holdfast.nn.lru import LRU
 from holdfast.nn.mamba import Mamba
 from holdfast.nn.mamba2 import Mamba2
 from holdfast.nn.models import SequenceClassifier, SequenceModel
-from holdfast.nn.recurrence import Recurrence
 from holdfast.nn.s4d import S4D
 from holdfast.nn.selective_ssm import SelectiveSSM
 
@@ -52,11 +56,14 @@ __all__ = [
     "Mamba",
     "Mamba2",
     "NaiveBlock",
-    "Recurrence",
+    "RecurrenceView",
     "RecurrentStack",
+    "RecurrentWeight",
     "SelectiveSSM",
     "SequenceClassifier",
     "SequenceModel",
+    "StepFunction",
     "accelerate",
     "exportable",
+    "recurrences",
 ]

@@ -14,8 +14,8 @@ from holdfast.errors import ArgumentError, unknown_name
 from holdfast.kernels import rnn
 from holdfast.kernels.rnn import ACTIVATIONS, Activation
 from holdfast.nn._initial_weights import uniform
+from holdfast.nn._recurrent_weight import RecurrentWeight, Structure
 from holdfast.nn.base import AbstractRecurrent
-from holdfast.nn.recurrence import Recurrence, Structure
 from holdfast.nn.system import RateNetwork
 from holdfast.parameterizations import AbstractMatrixParameterization, AbstractParameterization
 
@@ -23,14 +23,14 @@ from holdfast.parameterizations import AbstractMatrixParameterization, AbstractP
 class ContinuousRNN(AbstractRecurrent):
     """dh/dt = sigma(W h + U x + b), y = C h, by Euler steps h+ = h + dt sigma(W h + U x + b) (iat, eq. 1).
 
-    W is dense or diagonal, through any parameterization (see Recurrence). The state is h, (batch, state_size).
+    W is dense or diagonal, through any parameterization (see RecurrentWeight). The state is h, (batch, state_size).
 
     Args:
         features: number of input features.
         state_size: number of states.
         activation: sigma: "tanh", "hardtanh", "relu", "sigmoid" or "linear".
         structure: "dense" or "diagonal".
-        parameterization: of W, as in Recurrence. "contraction", the default ("best" for a diagonal W), holds for steps
+        parameterization: of W, as in RecurrentWeight. "contraction", the default ("best" for a diagonal W), holds for steps
             up to the layer's dt: on a constant input every state goes to rest. The others bound eigenvalues only:
             Euler's step needs |1 + dt lam| < 1 beside a negative real part, and far from the equilibrium eigenvalues
             say nothing.
@@ -38,7 +38,7 @@ class ContinuousRNN(AbstractRecurrent):
         bias: whether there is a b.
         out_features: number of outputs; None is `features`.
         W: where the recurrent weight starts: (state_size, state_size), or (state_size,) where it is diagonal. None is
-            the start of Recurrence.
+            the start of RecurrentWeight.
         bidirectional: also read the sequence from its end, with weights of its own, and add the outputs.
 
     Memory of a training step, in numbers: x, y, their gradients, and 2 T state_size for each sequence.
@@ -76,7 +76,7 @@ class ContinuousRNN(AbstractRecurrent):
             raise ArgumentError(f"dt must be above 0, came {dt!r}")
         self.activation: Activation = activation
         self.dt = float(dt)
-        self.recurrence = Recurrence(state_size, structure, parameterization, "continuous", W, self.dt)
+        self.recurrence = RecurrentWeight(state_size, structure, parameterization, "continuous", W, self.dt)
         self.U = uniform(state_size, features, fan_in=features)
         self.b = nn.Parameter(torch.zeros(state_size)) if bias else None
         self.C = uniform(self.out_features, state_size, fan_in=state_size)

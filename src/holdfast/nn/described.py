@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from holdfast._types import Time
 from holdfast.errors import ArgumentError
 from holdfast.nn._discretize import step_margins
+from holdfast.nn._recurrent_weight import RecurrentWeight
 from holdfast.nn.precision import HALF, widened_twin
-from holdfast.nn.recurrence import Recurrence
 from holdfast.nn.system import LinearSystem, Motion, RateNetwork, StateSpaceModel
 from holdfast.parameterizations import AbstractMatrixParameterization, AbstractParameterization, spectral_margin
 
@@ -30,6 +30,8 @@ class Described(nn.Module, ABC):
     boundary_name: ClassVar[str | None] = "w"
     # whether the step size of the recurrence depends on the input
     selective: ClassVar[bool] = False
+    # where step sizes come from, as names: a bias that shifts them, and the weight by which inputs move them
+    step_names: ClassVar[tuple[str | None, str | None]] = (None, None)
     # whether forward runs a kernel of its own, which torch.func.vmap cannot vectorise
     fused: ClassVar[bool] = True
     time: Time
@@ -44,7 +46,7 @@ class Described(nn.Module, ABC):
         if self.boundary_name is None:
             return None
         part = getattr(self, self.boundary_name)
-        return part.parameterization if isinstance(part, Recurrence) else self.parameterization  # type: ignore[return-value]
+        return part.parameterization if isinstance(part, RecurrentWeight) else self.parameterization  # type: ignore[return-value]
 
     def choices(self) -> dict[str, Any]:
         """The keyword arguments, plain values all, that build a layer of this shape and these settings."""
@@ -120,7 +122,7 @@ class Described(nn.Module, ABC):
         if W is not None:
             return torch.tensor(spectral_margin(W, self.time), dtype=torch.float64)
         part = getattr(self, str(self.boundary_name))
-        return form.margin(part.free[0] if isinstance(part, Recurrence) else part)  # type: ignore[union-attr, operator]
+        return form.margin(part.free[0] if isinstance(part, RecurrentWeight) else part)  # type: ignore[union-attr, operator]
 
     def linear_system(self) -> LinearSystem | None:
         """One step as matrices, where the state moves linearly and by the same step each time; else None."""

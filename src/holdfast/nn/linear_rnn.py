@@ -15,8 +15,8 @@ from holdfast.kernels import rnn, scan
 from holdfast.nn._discretize import Discretization, discretize, discretize_dense
 from holdfast.nn._export_loop import refuse_onnx
 from holdfast.nn._initial_weights import uniform
+from holdfast.nn._recurrent_weight import RecurrentWeight, Structure
 from holdfast.nn.base import AbstractRecurrent
-from holdfast.nn.recurrence import Recurrence, Structure
 from holdfast.nn.system import LinearSystem, single_system
 from holdfast.parameterizations import AbstractMatrixParameterization, AbstractParameterization, get
 
@@ -24,20 +24,20 @@ from holdfast.parameterizations import AbstractMatrixParameterization, AbstractP
 class LinearRNN(AbstractRecurrent):
     """h+ = W h + U x + b, y = C h, or dh/dt = W h + U x + b in continuous time (iat, Sec. 2).
 
-    W is dense or diagonal, through any parameterization (see Recurrence). The state is h, (batch, state_size).
+    W is dense or diagonal, through any parameterization (see RecurrentWeight). The state is h, (batch, state_size).
 
     Args:
         features: number of input features.
         state_size: rows of W.
         structure: "dense" or "diagonal".
-        parameterization: of W, as in Recurrence. "complete", the default, is "best" for a diagonal W.
+        parameterization: of W, as in RecurrentWeight. "complete", the default, is "best" for a diagonal W.
         time: "discrete" or "continuous".
         discretization: of continuous time: "zoh" is exact for inputs held over each step, "euler" is Euler's rule.
         dt: time of one step; continuous time only.
         bias: whether there is a b.
         out_features: number of outputs; None is `features`.
         W: where the recurrent weight starts: (state_size, state_size), or (state_size,) where it is diagonal. None is
-            the start of Recurrence.
+            the start of RecurrentWeight.
         bidirectional: also read the sequence from its end, with weights of its own, and add the outputs.
 
     Memory of a training step, in numbers: x, y, their gradients, and 2 T state_size for each sequence.
@@ -78,7 +78,7 @@ class LinearRNN(AbstractRecurrent):
         self.time = time
         self.dt = float(dt)
         self.discretization: Discretization = discretization
-        self.recurrence = Recurrence(state_size, structure, parameterization, time, W)
+        self.recurrence = RecurrentWeight(state_size, structure, parameterization, time, W)
         self.U = uniform(state_size, features, fan_in=features)
         self.b = nn.Parameter(torch.zeros(state_size)) if bias else None
         self.C = uniform(self.out_features, state_size, fan_in=state_size)

@@ -44,6 +44,7 @@ class Mamba(AbstractMamba):
     """
 
     mixer_class = "MambaMixer"
+    step_names = ("dt_proj.bias", "dt_proj.weight")
     shared_modules = ("in_proj", "x_proj", "dt_proj", "out_proj")
     shared_weights = ("D",)
 

@@ -48,6 +48,7 @@ class Mamba2(AbstractMamba):
     """
 
     mixer_class = "Mamba2Mixer"
+    step_names = ("dt_bias", None)
     shared_modules = ("in_proj", "norm", "out_proj")
     shared_weights = ("D", "dt_bias")
 

@@ -62,6 +62,7 @@ class S4D(AbstractRecurrent):
     """
 
     recurrent_names = ("w", "frequency", "log_dt")
+    step_names = ("log_dt", None)
     time: Time = "continuous"
 
     @checked

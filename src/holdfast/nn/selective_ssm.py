@@ -54,6 +54,7 @@ class SelectiveSSM(AbstractRecurrent):
     """
 
     recurrent_names = ("w",)
+    step_names = ("step_bias", "step_weight")
     selective = True
     time: Time = "continuous"
 

@@ -1,8 +1,8 @@
 """Whether memory survives perturbation: error curves and verdict, certificates, gradient scales, stable weights.
 
 `perturbation/` moves the weights and measures, `verdict.py` judges a family of such curves by their radii
-(`radius.py`), `study.py` does both for a model at hand. `certificates/` reads promises off the weights, `cells.py`
-has torch's recurrent modules step by step for both, `rest.py` where they rest. `stabilize.py` changes
+(`radius.py`), `study.py` does both for a model at hand. `certificates/` reads promises off the weights. All of them read a
+model's recurrences from `holdfast.recurrences`. `stabilize.py` changes
 parameterizations (`plans.py`: how one weight is changed; `saving.py`: how the result is saved). `gradient_scale.py`,
 `design.py` and `monitor/` are about gradients: the scale of a parameterization, one made to a wanted scale, and what
 training shows. `bounds.py` has what StableSSM proves of errors and gradients, `exponents.py` how fast nearby states

@@ -11,8 +11,8 @@ from torch.nn.utils import parametrize
 
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, RangeError
-from holdfast.nn import AbstractRecurrent, Recurrence
-from holdfast.nn.recurrent import RecurrentWeight
+from holdfast.nn import AbstractRecurrent, RecurrenceView, RecurrentWeight
+from holdfast.nn._views.view import MemoryWeight
 from holdfast.parameterizations import (
     AbstractMatrixParameterization,
     AbstractParameterization,
@@ -24,15 +24,6 @@ from holdfast.parameterizations import (
 )
 
 Form = AbstractParameterization | AbstractMatrixParameterization
-SELECTIVE = (
-    "A = -exp(A_log) is negative by construction, before and after: another parameterization changes the gradients of A, "
-    "not whether the model can diverge. NaN in such a model come from its step sizes (softplus of dt_proj) and the "
-    "learning rate: lower it, clip gradients, keep dt_proj and A in float32"
-)
-DECAYING = (
-    "its decay exp(-exp(weight)) is below 1 by construction, before and after: another parameterization changes the "
-    "gradients of the decay, not whether the model can diverge"
-)
 
 
 @dataclass(frozen=True)
@@ -72,62 +63,46 @@ class LogNegative(nn.Module):
         return self.f.inverse(-torch.exp(stored))
 
 
-def gated(weight: RecurrentWeight) -> str | None:
-    """Why a gated unit is left alone and what helps it; None for anything else."""
-    if weight.storage == "softplus_negative":
-        return (
-            f"{weight.path} is left as it is: a gate r multiplies the state by exp(-8 r softplus(weight)), below 1 whatever "
-            "the weight. If training diverges, lower the learning rate or clip gradients"
-        )
-    torch_gate = weight.kind == "torch" and not isinstance(weight.module, nn.RNN)
-    layer_gate = isinstance(weight.module, AbstractRecurrent) and weight.module.boundary_name is None
-    if not (torch_gate or layer_gate):
-        return None
-    kind = type(weight.module).__name__
-    help_ = (
-        "raise the bias of its forget gate, b[n:2n] of bias_hh, by 1 or more"
-        if isinstance(weight.module, nn.LSTM)
-        else "raise the bias of its update gate"
-        if isinstance(weight.module, nn.GRU)
-        else "lower the bias of its gate z"
-    )
-    return (
-        f"{weight.path} belongs to a gated {kind} and is left as it is: its gates bound the state already, and how fast it "
-        f"forgets is theirs to learn. If it forgets too fast, {help_}; if training diverges, lower the learning rate or "
-        "clip gradients. Name other weights, names=[...], to stabilize those"
-    )
-
-
-def plan_weight(weight: RecurrentWeight, wanted: Wanted) -> Plan | None:
+def plan_weight(weight: MemoryWeight, view: RecurrenceView | None, wanted: Wanted) -> Plan | None:
     """The plan for one weight, None where it cannot leave the stable region; raises before anything is touched."""
     try:
-        if weight.kind == "layer":
+        if weight.storage == "own":
             return _plan_layer(weight, wanted)
-        if weight.kind == "torch":
-            return _register(weight, get_matrix("contraction", time="discrete"), wanted)
-        return _plan_named(weight, wanted)
+        if weight.storage == "step_matrix":
+            return _plan_step_matrix(weight, view, wanted)
+        return _plan_stored(weight, view, wanted) if weight.decides else None
     except RangeError as error:
         hint = "" if "allow_change" in str(error) else " Or pass allow_change=True, which moves them inside."
         raise RangeError(f"{weight.path}: {error}{hint}") from error
 
 
-def _plan_named(weight: RecurrentWeight, wanted: Wanted) -> Plan:
-    value = getattr(weight.module, weight.name).detach()
+def _plan_step_matrix(weight: MemoryWeight, view: RecurrenceView | None, wanted: Wanted) -> Plan:
+    if view is None or not view.elementwise:
+        raise ArgumentError(
+            f"{weight.path} belongs to a step of which no stable form is known; lower its learning rate "
+            "(parameter_groups) or clip gradients"
+        )
+    return _register(weight, get_matrix("contraction", time="discrete"), wanted)
+
+
+def _plan_stored(weight: MemoryWeight, view: RecurrenceView | None, wanted: Wanted) -> Plan:
+    value = weight.value
     if weight.storage == "log_negative":
         f = fit_constants(get(wanted.parameterization, time="continuous"), -torch.exp(value))
-        return _register(weight, LogNegative(f), wanted, (DECAYING if weight.name == "time_decay" else SELECTIVE,))
+        note = None if view is None else view.by_construction
+        return _register(weight, LogNegative(f), wanted, () if note is None else (note,))
     kind = wanted.time or _infer_time(value, weight.path)
     if value.ndim == 2 and value.shape[0] == value.shape[1]:
         return _register(weight, get_matrix(time=kind), wanted)
     return _register(weight, fit_constants(get(wanted.parameterization, time=kind), value), wanted)
 
 
-def _plan_layer(weight: RecurrentWeight, wanted: Wanted) -> Plan | None:
+def _plan_layer(weight: MemoryWeight, wanted: Wanted) -> Plan | None:
     layer = weight.module
     assert isinstance(layer, AbstractRecurrent)
     part = getattr(layer, weight.name)
     dt = layer.euler_step
-    if isinstance(part, Recurrence):
+    if isinstance(part, RecurrentWeight):
         return _plan_recurrence(weight.path, part, dt, wanted)
     if weight.name != layer.boundary_name:
         return None  # phases, frequencies and step sizes cannot leave the stable region
@@ -146,7 +121,7 @@ def _switch(layer: nn.Module, after: AbstractParameterization, lam: Tensor | Non
     layer.parameterization = after
 
 
-def _plan_recurrence(path: str, part: Recurrence, dt: float | None, wanted: Wanted) -> Plan:
+def _plan_recurrence(path: str, part: RecurrentWeight, dt: float | None, wanted: Wanted) -> Plan:
     before = part.parameterization
     W = part().detach()
     after: Form
@@ -196,7 +171,7 @@ def _inside(form: Form, value: Tensor, wanted: Wanted) -> Tensor:
     return nearest(form, value)
 
 
-def _register(weight: RecurrentWeight, form: Form | LogNegative, wanted: Wanted, notes: tuple[str, ...] = ()) -> Plan:
+def _register(weight: MemoryWeight, form: Form | LogNegative, wanted: Wanted, notes: tuple[str, ...] = ()) -> Plan:
     module, name = weight.module, weight.name
     stored: Tensor = getattr(module, name)
     if isinstance(form, LogNegative):

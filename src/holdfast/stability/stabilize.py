@@ -11,10 +11,12 @@ from torch import Tensor, nn
 from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, listed, unknown_name
-from holdfast.nn.recurrent import RecurrentWeight, find_recurrent
+from holdfast.nn import RecurrenceView, recurrences
+from holdfast.nn._views.stated import stated_weight
+from holdfast.nn._views.view import MemoryWeight
 from holdfast.parameterizations import AbstractParameterization
 from holdfast.parameterizations import names as known_names
-from holdfast.stability.plans import Plan, Wanted, gated, plan_weight
+from holdfast.stability.plans import Plan, Wanted, plan_weight
 from holdfast.stability.saving import save_as_before, save_plainly
 
 
@@ -52,8 +54,8 @@ def stabilize(
 ) -> Stabilized:
     """Gives the recurrent weights of `model` a stable parameterization, in place; its outputs stay as they are.
 
-    Known: holdfast's layers, `torch.nn.RNN` (weight_hh), and weights called A_log, log_A_real, Lambda_re and the like,
-    as in Mamba, RWKV, S4D and S5. Afterwards, for every finite value of the free weights, in their own dtype:
+    Known: holdfast's layers, `torch.nn.RNN` (weight_hh), and Mamba, RWKV, S4D and S5 of other libraries, as
+    `holdfast.recurrences` finds them. Afterwards, for every finite value of the free weights, in their own dtype:
 
     - eigenvalues (`parameterization`, constants fitted to the present ones with room) are stable;
     - a dense W of a linear recurrence (the complete form) has stable eigenvalues;
@@ -74,19 +76,34 @@ def stabilize(
             by how much. Otherwise it is refused, and nothing is changed.
     """
     _check(model, parameterization, names, time)
-    found = find_recurrent(model) if names is None else [_named(model, path) for path in names]
-    if not found:
+    chosen = _chosen(model, names)
+    if not chosen:
         raise ArgumentError(
             "no recurrent weight was found; name them: stabilize(model, names=['layer.weight']). "
             f"The model's weights: {listed(n for n, _ in model.named_parameters())}"
         )
-    closed = [(weight, text) for weight in found if (text := gated(weight)) is not None]
-    if closed and (names is not None or len(closed) == len(found)):
-        raise ArgumentError(closed[0][1])
-    skipped = {weight.path for weight, _ in closed}
+    left = [view.left_alone for _, view in chosen if view is not None and view.left_alone is not None]
+    if left and (names is not None or len(left) == len(chosen)):
+        raise ArgumentError(left[0])
     wanted = Wanted(parameterization, time, allow_change)
-    plans = [plan for w in found if w.path not in skipped and (plan := plan_weight(w, wanted)) is not None]
-    return _carry_out(model, plans, [text for _, text in closed])
+    open_ = [(weight, view) for weight, view in chosen if view is None or view.left_alone is None]
+    plans = [plan for weight, view in open_ if (plan := plan_weight(weight, view, wanted)) is not None]
+    return _carry_out(model, plans, left)
+
+
+def _chosen(model: nn.Module, names: Sequence[str] | None) -> list[tuple[MemoryWeight, RecurrenceView | None]]:
+    """Every recurrent weight with its view, or those that the caller names; None beside one that only the caller calls so."""
+    known = {weight.path: (weight, view) for view in recurrences(model) for weight in view.weights}
+    if names is None:
+        return [*known.values()]
+    return [known[path] if path in known else (_named(model, path), None) for path in names]
+
+
+def _named(model: nn.Module, path: str) -> MemoryWeight:
+    weight = stated_weight(model, path)
+    if weight.value.is_complex():
+        raise ArgumentError(f"{path} is complex; expected a real weight")
+    return weight
 
 
 def _carry_out(model: nn.Module, plans: list[Plan], notes: list[str]) -> Stabilized:
@@ -122,19 +139,3 @@ def _check(model: object, parameterization: object, names: object, time: object)
         raise ArgumentError(f"names must be a list of paths such as ['layer.weight'], came {names!r}")
     if time not in (None, "continuous", "discrete"):
         raise unknown_name("kind of time", time, ("continuous", "discrete"))
-
-
-def _named(model: nn.Module, path: str) -> RecurrentWeight:
-    prefix, _, name = path.rpartition(".")
-    try:
-        module = model.get_submodule(prefix)
-        value = getattr(module, name)
-    except AttributeError:
-        known = listed(n for n, _ in model.named_parameters())
-        raise ArgumentError(f"the model has no weight called {path!r}; its weights: {known}") from None
-    for found in find_recurrent(model):
-        if found.path == path:
-            return found
-    if not isinstance(value, Tensor) or not value.is_floating_point():
-        raise ArgumentError(f"{path} is not a real weight but {type(value).__name__}; name a parameter")
-    return RecurrentWeight(path, module, name, "named")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.data._base import AbstractTask
-from holdfast.nn.recurrent import parameter_groups
+from holdfast.nn._views.groups import parameter_groups
 from holdfast.training._config import TrainingConfig
 from holdfast.training._fabric import check_batch_size, undisturbed
 from holdfast.training._objective import Objective
@@ -85,7 +85,7 @@ def estimate(model: nn.Module, task: AbstractTask, config: TrainingConfig) -> Es
     share = processes if config.strategy == "fsdp" else 1
     return Estimate(
         parameters=sum(p.numel() for p in model.parameters()),
-        recurrent=sum(p.numel() for p in groups[1]["params"]),
+        recurrent=sum(p.numel() for p in groups[-1]["params"]),
         weights=4 * weights // share,
         activations=sum(kept.values()),
         tokens=batch.tokens * config.accumulate * processes,

@@ -39,7 +39,7 @@ def fit(
 ) -> TrainingRun:
     """Trains a model on a task and keeps everything in a folder; a run that was killed goes on where it was.
 
-    AdamW on two groups of weights (`holdfast.parameter_groups`). The order of examples, dropout and the learning rates
+    AdamW on groups of weights (`holdfast.parameter_groups`). The order of examples, dropout and the learning rates
     follow from the seed and the number of the step, so that a continued run computes what an uninterrupted one does, bit
     for bit on one thread. A run that diverges is a result: its status says so, and its weights are those before.
 

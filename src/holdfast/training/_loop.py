@@ -16,7 +16,7 @@ from torch import nn
 
 from holdfast._words import duration
 from holdfast.data._base import AbstractTask
-from holdfast.nn.recurrent import find_recurrent
+from holdfast.nn import recurrences
 from holdfast.stability import GradientMonitor
 from holdfast.training import _checkpoint as checkpoint
 from holdfast.training._config import TrainingConfig
@@ -41,6 +41,7 @@ class State:
     step: int = 0
     status: str = "running"
     reason: str = ""
+    finite: bool = True
     first_loss: float | None = None
     best: dict[str, Any] = field(default_factory=dict)
     stale: int = 0
@@ -93,7 +94,7 @@ class Loop:
     def _watch(self) -> None:
         self.scalars = _Scalars()
         # shared-out weights are in pieces: gradient over weight of a piece would say nothing
-        watched = self.config.monitor_every and self.config.strategy != "fsdp" and find_recurrent(self.plain)
+        watched = self.config.monitor_every and self.config.strategy != "fsdp" and recurrences(self.plain)
         self.monitor = GradientMonitor(self.plain, writer=self.scalars) if watched else None
 
     def restore(self) -> None:
@@ -138,6 +139,7 @@ class Loop:
         if problem:
             for batch in batches:
                 blame_data(self.task, batch, step)
+            state.finite = math.isfinite(loss) and math.isfinite(norm)
             self._end("diverged", problem)
             return
         state.first_loss = loss if state.first_loss is None else state.first_loss

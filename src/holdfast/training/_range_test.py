@@ -17,7 +17,7 @@ from holdfast._arguments import checked, positive
 from holdfast._codec import plain
 from holdfast.data._base import AbstractTask
 from holdfast.errors import ArgumentError
-from holdfast.nn.recurrent import parameter_groups
+from holdfast.nn._views.groups import parameter_groups
 from holdfast.training._fabric import seed_all, undisturbed
 from holdfast.training._objective import Loss, Objective, check_batch
 from holdfast.training._order import Order, mixed
@@ -145,7 +145,8 @@ def range_test(
     rates = np.geomspace(low, high, steps)
     ramp = _Ramp(model, task, Objective(model, task, loss), Order(task.size("train"), batch, seed), rates, progress)
     kept = {name: value.detach().clone() for name, value in model.state_dict().items()}
-    other, recurrent = (group["params"] for group in parameter_groups(model, lr=1.0))
+    *others, recurrent = (group["params"] for group in parameter_groups(model, lr=1.0))
+    other = [p for group in others for p in group]
     shadow = DirectShadow(model)
     training = model.training
     try:

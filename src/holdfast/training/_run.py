@@ -43,6 +43,7 @@ class TrainingRun(Record):
         warnings: what the gradient monitor warned of.
         task: what it was trained on, as the data's identity says.
         config: its settings.
+        finite: whether loss and gradient were finite to the end; a run diverges by a large loss too.
     """
 
     _parts: ClassVar[tuple[type, ...]] = (History,)
@@ -59,6 +60,7 @@ class TrainingRun(Record):
     warnings: tuple[str, ...] = ()
     task: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
+    finite: bool = True
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
@@ -90,6 +92,7 @@ class TrainingRun(Record):
             warnings=tuple(str(e["text"]) for e in entries if e.get("event") == "warning"),
             task=restored(about["task"]),
             config=restored(about["settings"]),
+            finite=state.get("finite", True),
         )
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from holdfast.nn import AbstractRecurrent
+from holdfast.nn import AbstractRecurrent, recurrences
 from holdfast.parameterizations import AbstractParameterization
 
 BETAS = (0.9, 0.999)  # Adam's own
@@ -37,7 +37,10 @@ class DirectShadow:
     def __init__(self, model: nn.Module) -> None:
         self.left: int | None = None
         self._shadows = [
-            shadow for module in model.modules() if isinstance(module, AbstractRecurrent) for shadow in _of(module)
+            shadow
+            for view in recurrences(model)
+            if isinstance(view.module, AbstractRecurrent)
+            for shadow in _of(view.module)
         ]
 
     @torch.no_grad()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 BUDGET, QUICK_BUDGET = 150.0, 8.0  # seconds of timing; checks come on top
 COLOURS = {"met": "green", "missed": "yellow", "not run": "dim", "wrong": "red"}
-WHOLE = 1000  # columns, more than any table of ours takes
+TABLE_COLUMNS = 1000  # columns, more than any table of ours takes
 
 
 def command(
@@ -95,7 +95,7 @@ def _seconds(budget: float | None, quick: bool) -> float:
     if budget is None:
         return QUICK_BUDGET if quick else BUDGET
     if not 0 < budget < float("inf"):
-        raise ArgumentError(f"--budget: expected seconds above 0, came {budget}")
+        raise ArgumentError(f"--budget: expected seconds above 0, got {budget}")
     return budget
 
 
@@ -151,7 +151,7 @@ def print_table(console: Console, text: benchmark_tables.Text) -> None:
     for line in text.lines:
         # as Text, since "holdfast[peers]" would be read as markup
         table.add_row(*map(Text, line), style=COLOURS.get(line[-1].split(":")[0]))
-    if Measurement.get(console, console.options.update(width=WHOLE), table).maximum <= console.width:
+    if Measurement.get(console, console.options.update(width=TABLE_COLUMNS), table).maximum <= console.width:
         console.print(table)
     else:
         _print_rows(console, text)

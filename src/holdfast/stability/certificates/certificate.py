@@ -19,12 +19,13 @@ from holdfast.errors import ArgumentError, listed, unknown_name
 from holdfast.figures import Figure
 from holdfast.laws import AbstractLaw
 from holdfast.memory.preserve import undisturbed
-from holdfast.nn import AbstractRecurrent
+from holdfast.nn import RecurrenceView, recurrences
+from holdfast.nn._recurrent_weight import Structure
+from holdfast.nn._views.rest import Equilibria, Equilibrium, find_equilibria
+from holdfast.nn._views.stated import stated_view
 from holdfast.nn.activations import MAX_SLOPES
 from holdfast.nn.precision import HALF, widened
-from holdfast.nn.recurrence import Structure
 from holdfast.stability.certificates.contracting import Contracting
-from holdfast.stability.certificates.equilibria import Equilibrium
 from holdfast.stability.certificates.lyapunov import (
     Growth,
     Lyapunov,
@@ -34,15 +35,9 @@ from holdfast.stability.certificates.lyapunov import (
     as_matrix,
 )
 from holdfast.stability.certificates.memory_bound import MemoryBound, memory_bound, weight_bound
-from holdfast.stability.certificates.recurrences import (
-    FoundRecurrence,
-    Options,
-    find_recurrences,
-    named_recurrence,
-)
 from holdfast.stability.certificates.remarks import EulerStep, remarks
-from holdfast.stability.certificates.scope import Scope
-from holdfast.stability.certificates.selective_steps import MEANING, SelectiveSteps, is_selective, watch_steps
+from holdfast.stability.certificates.scope import Scope, scope_of
+from holdfast.stability.certificates.selective_steps import MEANING, SelectiveSteps, watch_steps
 from holdfast.stability.certificates.spectrum import spectrum
 
 Status = Literal["stable", "marginal", "unstable"]
@@ -76,7 +71,8 @@ class Certificate(Record):
         notes: what has to be said beside the numbers.
         parts: the certificates of all recurrences, where there are several.
         scope: "global" where the status holds from every state (linear recurrences, and nonlinear ones that contract),
-            "local" where it holds near that equilibrium only.
+            "local" where it holds near that equilibrium only, "stated" where only the caller says that the weight is a
+            recurrence at all.
         contracting: how fast two states that see the same inputs come nearer, where a nonlinear recurrence contracts.
         selective: the largest exp(dt A), and the step sizes, on the inputs given, where they come from the input.
     """
@@ -181,8 +177,8 @@ def certify(
 ) -> Certificate:
     """What the recurrent weights promise: spectrum, margin, Lyapunov solution, transient growth, decay, memory.
 
-    Known: holdfast's layers, torch.nn.RNN, GRU and LSTM (linearised at their equilibria on zero input), and state-space
-    weights by name (A_log, Lambda_re, RWKV's time_decay, Griffin's recurrent_param, ...). The model is left as it was.
+    Of every recurrence that `holdfast.recurrences` knows; nonlinear ones (torch.nn.RNN, GRU and LSTM, gated layers, steps
+    that you describe) are linearised at their equilibria on zero input. The model is left as it was.
 
     Continuous time: eigenvalues need Re lam < 0 (iat, Thm 3.9), and |1 + dt lam| < 1 where the layer steps by Euler's
     rule. P solves W'P + PW = -I; iat, Lemma A.8, gives |P| <= 1/(2 beta0), which can fail where W is not normal: both numbers
@@ -193,7 +189,8 @@ def certify(
 
     Args:
         module: a layer or a model.
-        weight: name of one weight of any module, or of one of its layers, to look at it alone.
+        weight: name of one recurrence or of one layer, to look at it alone; or of a weight of any module that you say is a
+            recurrence, which the certificate then rests on.
         time: how a named weight acts: "continuous" or "discrete".
         structure: whether a named weight is a square matrix ("dense") or holds eigenvalues ("diagonal"), where its
             shape does not say, as for a table of eigenvalues.
@@ -216,9 +213,11 @@ def certify(
         raise ArgumentError(f"needs horizon, starts, limit >= 1; came {horizon=}, {starts=}, {limit=}")
     module, inputs = _at_least_float32(module, inputs)
     with undisturbed(module):
-        recurrences = _recurrences(module, weight, time, structure, Options(starts, limit, seed))
-        seen = {} if inputs is None else _seen(module, weight, inputs)
-        parts = tuple(_with_steps(_certificate(found, horizon, target, limit), module, seen) for found in recurrences)
+        views = _views(module, weight, time, structure)
+        seen = {} if inputs is None else _seen(module, weight, views, inputs)
+        parts = tuple(
+            _with_steps(_certificate(view, horizon, target, Options(starts, limit, seed)), view, seen) for view in views
+        )
     if target is not None and all(part.weight_bound is None for part in parts):
         raise ArgumentError("target= is for real diagonal layers, which StableSSM, eq. 56, is about; leave it out")
     worst = min(parts, key=lambda part: (_rank(part), part.margin))
@@ -243,31 +242,51 @@ def time_constant(margin: float) -> float:
     return 0.0 if margin >= 1 else -1 / math.log1p(-margin)
 
 
-def _recurrences(
-    module: nn.Module, weight: str | None, time: Time | None, structure: Structure | None, options: Options
-) -> list[FoundRecurrence]:
-    if weight is not None and weight in dict(module.named_modules()):
-        module, weight = module.get_submodule(weight), None
+@dataclass(frozen=True)
+class Options:
+    """How equilibria are looked for, and the largest state that is analysed."""
+
+    starts: int
+    limit: int
+    seed: int
+
+
+def _views(
+    module: nn.Module, weight: str | None, time: Time | None, structure: Structure | None
+) -> tuple[RecurrenceView, ...]:
     if weight is not None:
-        return [named_recurrence(module, weight, time, structure)]
+        if (layer := _layer_at(module, weight)) is not None:
+            module = layer
+        else:
+            known = [view for view in recurrences(module) if view.path == weight and time in (None, view.time)]
+            return tuple(known) if known and structure is None else (stated_view(module, weight, time, structure),)
     if time is not None or structure is not None:
         raise ArgumentError(
             "time= and structure= say how a named weight acts; give weight= too, or leave time and structure out"
         )
-    found = find_recurrences(module, options)
-    if not found:
+    views = recurrences(module)
+    if not views:
         raise ArgumentError(
-            f"no recurrence was found in {type(module).__name__}; name its weight: certify(model, 'layer.weight', "
-            "time='discrete'), or on the command line --weight layer.weight --time discrete. "
-            f"The model's weights: {listed(n for n, _ in module.named_parameters())}"
+            f"no recurrence was found in {type(module).__name__}; describe its step: holdfast.nn.StepFunction, or say which "
+            "weight it is: certify(model, 'layer.weight', time='discrete'), or on the command line --weight layer.weight "
+            f"--time discrete. The model's weights: {listed(n for n, _ in module.named_parameters())}"
         )
-    return found
+    return views
 
 
-def _seen(module: nn.Module, weight: str | None, inputs: Tensor) -> dict[str, SelectiveSteps]:
+def _layer_at(model: nn.Module, path: str) -> nn.Module | None:
+    try:
+        return model.get_submodule(path)
+    except AttributeError:
+        return None
+
+
+def _seen(
+    module: nn.Module, weight: str | None, views: tuple[RecurrenceView, ...], inputs: Tensor
+) -> dict[str, SelectiveSteps]:
     if weight is not None:
         raise ArgumentError("inputs= go through the whole model; leave weight out")
-    seen = watch_steps(module, inputs)
+    seen = watch_steps(module, views, inputs)
     if not seen:
         raise ArgumentError(
             f"inputs= are for selective recurrences, whose steps depend on them, and {type(module).__name__} ran none; "
@@ -276,55 +295,60 @@ def _seen(module: nn.Module, weight: str | None, inputs: Tensor) -> dict[str, Se
     return seen
 
 
-def _with_steps(part: Certificate, model: nn.Module, seen: dict[str, SelectiveSteps]) -> Certificate:
+def _with_steps(part: Certificate, view: RecurrenceView, seen: dict[str, SelectiveSteps]) -> Certificate:
     """The certificate of a selective recurrence with what that means, and with the steps that were seen."""
-    names = dict(model.named_modules())
-    path = part.path if part.path in names else part.path.rpartition(".")[0]
-    if path not in names or not is_selective(names[path]):
+    if not view.selective:
         return part
-    steps = seen.get(path)
+    steps = seen.get(view.owner)
     notes = (*part.notes, MEANING, *(() if steps is None else (steps.words(),)))
     return replace(part, notes=notes, selective=steps)
 
 
-def _certificate(found: FoundRecurrence, horizon: int, target: AbstractLaw | None, limit: int) -> Certificate:
-    if found.equilibria is not None and not found.equilibria.points:
-        return _without_equilibrium(found)
-    analysis = _analyse(found, limit)
-    euler = None if found.euler is None else _euler(analysis.eigenvalues, found.euler)
+def _certificate(view: RecurrenceView, horizon: int, target: AbstractLaw | None, options: Options) -> Certificate:
+    equilibria = _equilibria(view, options) if view.nonlinear else None
+    scope, notes, contracting = scope_of(view)
+    if equilibria is not None and not equilibria.points:
+        return _without_equilibrium(view, notes)
+    analysis = _analyse(view, equilibria, options.limit)
+    euler = None if view.euler is None else _euler(analysis.eigenvalues, view.euler)
     status = _status(analysis, euler)
-    memory, needed = _memory(found.layer, horizon, target) if status == "stable" else (None, None)
+    memory, needed = _memory(view, horizon, target) if status == "stable" else (None, None)
     return Certificate(
-        path=found.path,
-        kind=found.kind,
-        time=found.time,
+        path=view.path,
+        kind=view.kind,
+        time=view.time,
         status=status,
         eigenvalues=analysis.eigenvalues,
         spectral=analysis.spectral,
         numerical=analysis.numerical,
-        margin=found.step_margin(analysis.eigenvalues, analysis.margin),
-        continuous_margin=analysis.margin if found.time == "continuous" else None,
+        margin=_step_margin(view, analysis, euler),
+        continuous_margin=analysis.margin if view.time == "continuous" else None,
         departure=analysis.departure,
         lyapunov=analysis.lyapunov,
         growth=analysis.growth,
         euler=euler,
-        equilibria=() if found.equilibria is None else found.equilibria.points,
+        equilibria=() if equilibria is None else equilibria.points,
         memory=memory,
         weight_bound=needed,
-        notes=(*found.notes, *remarks(found, analysis, euler)),
-        scope=found.scope,
-        contracting=found.contracting,
+        notes=(*notes, *remarks(analysis, euler, equilibria)),
+        scope=scope,
+        contracting=contracting,
     )
 
 
-def _memory(
-    layer: nn.Module | None, horizon: int, target: AbstractLaw | None
-) -> tuple[MemoryBound | None, float | None]:
+def _step_margin(view: RecurrenceView, analysis: MatrixAnalysis, euler: EulerStep | None) -> float:
+    """That of the view; where it is one of the eigenvalues at hand, they are not computed again."""
+    if view.time == "discrete" and (view.nonlinear or view.matrix() is not None):
+        return analysis.margin
+    return 1 - euler.radius if view.nonlinear and euler is not None else view.margin()
+
+
+def _memory(view: RecurrenceView, horizon: int, target: AbstractLaw | None) -> tuple[MemoryBound | None, float | None]:
     """The bound of StableSSM, Thm 3.1, and the weights that its eq. 56 asks for, where the layer is of that kind."""
-    model = layer.state_space_model() if isinstance(layer, AbstractRecurrent) else None
+    model = view.state_space_model()
     if model is None:
         return None, None
-    assert isinstance(layer, AbstractRecurrent)
+    layer: Any = view.module
     memory = memory_bound(layer, horizon)
     if target is None:
         return memory, None
@@ -333,24 +357,36 @@ def _memory(
     return memory, weight_bound(memory.rate, end, wanted, inputs=layer.features, lipschitz=MAX_SLOPES[model.activation])
 
 
-def _analyse(found: FoundRecurrence, limit: int) -> MatrixAnalysis:
-    if found.eigenvalues is not None:
-        return analyse_diagonal(found.eigenvalues, found.time)
-    if found.matrix is not None:
-        W = as_matrix(found.matrix, found.path or "W", limit)
-        return analyse_matrix(W, found.time, torch.finfo(found.matrix.dtype).eps)
-    assert found.equilibria is not None
-    return analyse_matrix(found.equilibria.jacobians[0], found.time, torch.finfo(torch.float32).eps)
+def _equilibria(view: RecurrenceView, options: Options) -> Equilibria:
+    name = view.path or view.kind
+    for path, p in view.module.named_parameters():  # a search would only say that it found none
+        if count := int((~torch.isfinite(p)).sum()):
+            raise ArgumentError(f"{name}: {path} has entries that are not finite, {count} of them")
+    step = view.step_map()
+    if step.size > options.limit:
+        raise ArgumentError(
+            f"{name} has a state of {step.size} numbers; Jacobians take minutes above {options.limit}. Pass limit= to do it "
+            "all the same."
+        )
+    return find_equilibria(step, starts=options.starts, seed=options.seed)
 
 
-def _without_equilibrium(found: FoundRecurrence) -> Certificate:
+def _analyse(view: RecurrenceView, equilibria: Equilibria | None, limit: int) -> MatrixAnalysis:
+    if equilibria is not None:
+        return analyse_matrix(equilibria.jacobians[0], view.time, torch.finfo(torch.float32).eps)
+    W = view.matrix()
+    if W is None:
+        return analyse_diagonal(view.eigenvalues(), view.time)
+    return analyse_matrix(as_matrix(W, view.path or "W", limit), view.time, torch.finfo(W.dtype).eps)
+
+
+def _without_equilibrium(view: RecurrenceView, notes: tuple[str, ...]) -> Certificate:
     note = "no equilibrium was found: on zero input the state neither settles nor has a point where it would"
     nothing = np.empty(0, dtype=complex)
     nan = math.nan
     return Certificate(
-        found.path, found.kind, found.time, "unstable", nothing, nan, nan, nan, nan,
-        notes=(*found.notes, note), scope="local",
-    )  # fmt: skip
+        view.path, view.kind, view.time, "unstable", nothing, nan, nan, nan, nan, notes=(*notes, note), scope="local"
+    )
 
 
 def _euler(eigenvalues: np.ndarray, dt: float) -> EulerStep:

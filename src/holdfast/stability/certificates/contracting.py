@@ -6,10 +6,11 @@ import math
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.utils import parametrize
 
 from holdfast.errors import RangeError
+from holdfast.nn._views.view import MemoryWeight
 from holdfast.parameterizations import Contraction, EulerContraction
 from holdfast.parameterizations.contractive import contractive
 
@@ -25,12 +26,12 @@ class Contracting:
     gain: float
 
 
-def contraction_of(module: nn.RNN, name: str) -> Contracting | None:
-    """That of a torch.nn.RNN; of its own free weights where it was stabilised, else of W if the form holds it."""
-    W = getattr(module, name).detach().cpu().double()
+def contraction_of(weight: MemoryWeight) -> Contracting | None:
+    """That of h+ = sigma(W h + ...); of its own free weights where it was stabilised, else of W if the form holds it."""
+    W = weight.value.cpu().double()
     form, free = Contraction(), None
-    if parametrize.is_parametrized(module, name):
-        stack = module.parametrizations[name]  # type: ignore[index]
+    if parametrize.is_parametrized(weight.module, weight.name):
+        stack = weight.module.parametrizations[weight.name]  # type: ignore[index]
         if isinstance(stack[0], Contraction):
             free = tuple(getattr(stack, f"original{i}").detach().cpu() for i in range(3))
     try:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from holdfast.nn._views.rest import Equilibria
 from holdfast.stability.certificates.lyapunov import DEFECTIVE, MatrixAnalysis
-from holdfast.stability.certificates.recurrences import FoundRecurrence
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class EulerStep:
         return self.radius < 1
 
 
-def remarks(found: FoundRecurrence, analysis: MatrixAnalysis, euler: EulerStep | None) -> list[str]:
+def remarks(analysis: MatrixAnalysis, euler: EulerStep | None, equilibria: Equilibria | None) -> list[str]:
     """A long Euler step, few digits, no Lyapunov solution, other equilibria."""
     notes = []
     if euler is not None and not euler.stable and analysis.margin > 0:
@@ -39,16 +39,15 @@ def remarks(found: FoundRecurrence, analysis: MatrixAnalysis, euler: EulerStep |
         )
     if analysis.margin > 0 and analysis.lyapunov is None:
         notes.append("so near to the boundary that the Lyapunov equation has no solution in float64")
-    if found.equilibria is not None:
-        notes += _equilibrium_notes(found)
+    if equilibria is not None:
+        notes += _equilibrium_notes(equilibria)
     return notes
 
 
-def _equilibrium_notes(found: FoundRecurrence) -> list[str]:
-    assert found.equilibria is not None
-    points = found.equilibria.points
+def _equilibrium_notes(equilibria: Equilibria) -> list[str]:
+    points = equilibria.points
     notes = []
-    if not found.equilibria.settled:
+    if not equilibria.settled:
         notes.append("from 0 the state does not settle on zero input; the numbers are those of another equilibrium")
     stable = sum(point.stable for point in points)
     if points[0].stable and stable < len(points):

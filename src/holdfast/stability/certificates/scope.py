@@ -5,21 +5,30 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from torch import nn
 
-from holdfast.nn import AbstractRecurrent
-from holdfast.stability.certificates.contracting import Contracting, settles
+from holdfast.nn import RecurrenceView
+from holdfast.stability.certificates.contracting import Contracting, contraction_of, settles
 
-Scope = Literal["global", "local"]
+Scope = Literal["global", "local", "stated"]
 LOCAL = "local: the numbers hold for small deviations from the equilibrium; "
 GATED = LOCAL + "gates bound the state, but it may have other places of rest"
 
 
-def layer_scope(layer: AbstractRecurrent) -> tuple[Scope, tuple[str, ...]]:
-    """Scope and notes of a layer of ours that has a matrix or eigenvalues."""
-    network = layer.rate_network()
+def scope_of(view: RecurrenceView) -> tuple[Scope, tuple[str, ...], Contracting | None]:
+    """Scope and notes of a recurrence, and by what a nonlinear one contracts."""
+    if view.stated:
+        return "stated", view.remarks, None
+    if not view.nonlinear:
+        return *_of_linear(view), None
+    if view.elementwise:
+        return _of_matrix(view)
+    return "local", view.remarks or (GATED,), None
+
+
+def _of_linear(view: RecurrenceView) -> tuple[Scope, tuple[str, ...]]:
+    network = view.network()
     if network is None or network.activation == "linear":
-        return "global", layer.remarks
+        return "global", view.remarks
     W = network.W.detach()
     if W.ndim == 1 or (bool(torch.isfinite(W).all()) and settles(W, network.dt)):
         return "global", (
@@ -37,16 +46,17 @@ def layer_scope(layer: AbstractRecurrent) -> tuple[Scope, tuple[str, ...]]:
     )
 
 
-def torch_scope(module: nn.RNNBase, contracting: Contracting | None) -> tuple[Scope, tuple[str, ...]]:
-    """Scope and notes of a torch module, given by what it contracts."""
-    if not isinstance(module, nn.RNN):
-        return "local", (GATED,)
+def _of_matrix(view: RecurrenceView) -> tuple[Scope, tuple[str, ...], Contracting | None]:
+    """h+ = sigma(W h + ...) with tanh or ReLU: global where W contracts."""
+    contracting = contraction_of(view.weights[0])
     if contracting is None:
-        return "local", (
+        note = (
             LOCAL + "no scaling was found in which W has a numerical radius below 1, so that units which saturate or "
-            "switch off may make far states grow: stabilize(model, allow_change=True) takes a W that has one",
+            "switch off may make far states grow: stabilize(model, allow_change=True) takes a W that has one"
         )
-    return "global", (
+        return "local", (note,), None
+    note = (
         f"global: two states on the same input come nearer by {contracting.factor:.6g} at least at each step, and from "
-        f"rest |h| <= {contracting.gain:.4g} sup |W_ih x + b|",
+        f"rest |h| <= {contracting.gain:.4g} sup |W_ih x + b|"
     )
+    return "global", (note,), contracting

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from holdfast.errors import ArgumentError
 from holdfast.kernels.selective.watch import watching
-from holdfast.nn import AbstractRecurrent
+from holdfast.nn import RecurrenceView
 from holdfast.nn.acceleration import accelerate, mixers_of
 
 MEANING = (
@@ -57,30 +57,25 @@ class SelectiveSteps:
         )
 
 
-def is_selective(module: nn.Module) -> bool:
-    """Whether this module, not one inside it, is a recurrence whose step sizes come from its input."""
-    return (isinstance(module, AbstractRecurrent) and module.selective) or "" in mixers_of(module)
-
-
-def watch_steps(model: nn.Module, inputs: Tensor) -> dict[str, SelectiveSteps]:
-    """Runs the model once and returns what each selective recurrence in it showed, by its path."""
+def watch_steps(model: nn.Module, views: tuple[RecurrenceView, ...], inputs: Tensor) -> dict[str, SelectiveSteps]:
+    """Runs the model once and returns what each selective recurrence of these showed, by the path of its module."""
     running: list[str] = []
     seen: dict[str, SelectiveSteps] = {}
 
     def watcher(delta: Tensor, A: Tensor) -> None:
         if running and delta.numel():
-            found = _steps(delta, A)
+            steps = _steps(delta, A)
             path = running[-1]
-            seen[path] = found if path not in seen else seen[path].joined(found)
+            seen[path] = steps if path not in seen else seen[path].joined(steps)
 
     def left(*_: Any) -> None:
         running.pop()
 
     handles: list[Any] = []
-    for path, module in model.named_modules():
-        if is_selective(module):
-            handles.append(module.register_forward_pre_hook(lambda *_, path=path: running.append(path)))
-            handles.append(module.register_forward_hook(left, always_call=True))
+    for view in views:
+        if view.selective:
+            handles.append(view.module.register_forward_pre_hook(lambda *_, path=view.owner: running.append(path)))
+            handles.append(view.module.register_forward_hook(left, always_call=True))
     changed = accelerate(model) if mixers_of(model) else None  # transformers' own loop cannot be watched
     try:
         with torch.no_grad(), watching(watcher):

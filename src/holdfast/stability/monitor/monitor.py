@@ -6,6 +6,7 @@ import math
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, runtime_checkable
 
@@ -15,9 +16,10 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from holdfast._arguments import checked
-from holdfast.errors import ArgumentError
+from holdfast.errors import ArgumentError, listed, unknown_name
+from holdfast.nn import RecurrenceView, recurrences
+from holdfast.nn._views.groups import belongs
 from holdfast.stability.monitor.history import GradientHistory
-from holdfast.stability.monitor.watched import Watched, find_watched
 
 SAMPLE = 1 << 12  # entries of one weight that quantiles are taken of; more are sampled evenly
 SPIKE = 1e3  # a gradient this many times its median over the last records is a warning
@@ -38,6 +40,20 @@ class Writer(Protocol):
     """Anything with TensorBoard's add_scalar."""
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> Any: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Watched:
+    """A weight with its parameters, and the view of its recurrence where it decides how far that is from the boundary."""
+
+    path: str
+    parameters: tuple[nn.Parameter, ...]
+    view: RecurrenceView | None = None
+
+    @property
+    def size(self) -> int:
+        """Numbers in all its parameters."""
+        return sum(p.numel() for p in self.parameters)
 
 
 class GradientMonitor:
@@ -76,9 +92,13 @@ class GradientMonitor:
             raise ArgumentError(f"needs every >= 1, lookahead >= 0, 0 <= share <= 1; {every=}, {lookahead=}, {share=}")
         if not all(0 <= q <= 1 for q in quantiles):
             raise ArgumentError(f"quantiles lie in [0, 1], came {tuple(quantiles)}")
-        self.watched = find_watched(model, names)
+        self.watched = _watched(model, names)
         self.every, self.lookahead, self.share, self.writer = every, lookahead, share, writer
         self.levels = tuple(float(q) for q in quantiles)
+        views = dict.fromkeys(w.view for w in self.watched if w.view is not None)
+        # margins that cost eigenvalues of a matrix, and recurrences without a state of rest
+        self._dense = {view: view.nonlinear or view.matrix() is not None for view in views}
+        self._restless: set[RecurrenceView] = set()
         self._ids = {id(p) for w in self.watched for p in w.parameters}
         self._seen = 0
         self._steps: list[int] = []
@@ -212,15 +232,18 @@ class GradientMonitor:
         now = time.perf_counter()
         self._start = now if self._start is None else self._start
         free = self._spent <= self.share * (now - self._start) if dense is None else dense
-        margins = []
-        for w in self.watched:
-            if w.margin is None or (w.dense and not free):
-                margins.append((math.nan, math.nan))
+        margins: dict[RecurrenceView | None, tuple[float, float]] = {None: (math.nan, math.nan)}
+        # several weights may decide one recurrence: it is computed once
+        for view, is_dense in self._dense.items():
+            if is_dense and not free:
+                margins[view] = margins[None]
                 continue
             begun = time.perf_counter()
-            margins.append((w.margin(), math.nan if w.continuous is None else w.continuous()))
-            self._spent += time.perf_counter() - begun if w.dense else 0.0
-        return margins
+            margins[view] = _margins_of(view)
+            self._spent += time.perf_counter() - begun if is_dense else 0.0
+            if view.nonlinear and math.isnan(margins[view][0]):
+                self._restless.add(view)
+        return [margins[w.view] for w in self.watched]
 
     def _warn(self, row: np.ndarray) -> None:
         for i, watched in enumerate(self.watched):
@@ -229,7 +252,9 @@ class GradientMonitor:
                 self._tell(watched, "gradient", "its gradient is not finite")
             if margin <= 0:
                 self._tell(watched, "boundary", f"its recurrence is at or past the boundary, margin {margin:.3g}")
-            elif watched.crosses and len(self._rows) > 1:
+            elif watched.view in self._restless:
+                self._tell(watched, "boundary", "on zero input its state neither settles nor has a point of rest")
+            elif watched.view is not None and watched.view.crosses and len(self._rows) > 1:
                 self._approach(watched, i, margin)
             if len(self._rows) > FIRST:
                 usual = float(np.median([r[i, -3] for r in self._rows[-RECENT - 1 : -1]]))
@@ -259,6 +284,32 @@ class GradientMonitor:
             for name, k in columns.items():
                 if not math.isnan(values[k]):
                     writer.add_scalar(f"gradient_over_weight/{watched.path}/{name}", float(values[k]), step)
+
+
+def _watched(model: nn.Module, names: Sequence[str]) -> list[Watched]:
+    """Every weight of the model's recurrences, and the ones called by name."""
+    every = dict(model.named_parameters())
+    for name in names:
+        if not any(belongs(path, name) for path in every):
+            raise unknown_name("weight", name, every)
+    known = [
+        Watched(weight.path, tuple(weight.free.values()), view if weight.decides else None)
+        for view in recurrences(model)
+        for weight in view.weights
+    ]
+    paths = {watched.path for watched in known}
+    extra = [Watched(n, tuple(p for path, p in every.items() if belongs(path, n))) for n in names if n not in paths]
+    if not known and not extra:
+        raise ArgumentError(
+            "no recurrent weight was found; name them: GradientMonitor(model, names=['layer.weight']), or describe the "
+            f"step: holdfast.nn.StepFunction. The model's weights: {listed(every)}"
+        )
+    return [watched for watched in known + extra if watched.parameters]
+
+
+def _margins_of(view: RecurrenceView) -> tuple[float, float]:
+    rate = view.rate()
+    return view.margin(), math.nan if rate is None else rate
 
 
 def _sizes(tensors: Sequence[torch.Tensor]) -> np.ndarray:

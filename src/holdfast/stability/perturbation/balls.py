@@ -16,9 +16,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from holdfast.errors import ArgumentError, listed, unknown_name
-from holdfast.nn import AbstractRecurrent, Recurrence
+from holdfast.nn import recurrences
+from holdfast.nn._views.groups import belongs
+from holdfast.nn._views.view import MemoryWeight
 from holdfast.nn.precision import widened
-from holdfast.nn.recurrent import RecurrentWeight, belongs, find_recurrent
 from holdfast.parameterizations import AbstractParameterization
 
 Norm = Literal["spectral", "frobenius", "max-abs"]
@@ -152,26 +153,25 @@ def select_weights(model: nn.Module, scope: Scope, norm: Norm) -> list[Perturbed
     every = {name: p for name, p in model.named_parameters() if p.is_floating_point() or p.is_complex()}
     if not every:
         raise ArgumentError(f"{type(model).__name__} has no weights to perturb")
-    found = find_recurrent(model)
-    chosen = _names(every, found, scope)
+    recurrent = {path: weight for view in recurrences(model) for weight in view.weights for path in weight.free}
     weights = []
-    for name in chosen:
-        owner = next((r for r in found if belongs(name, r.path)), None)
-        diagonal = owner is not None and is_diagonal(owner)
+    for name in _names(every, recurrent, scope):
+        weight = recurrent.get(name)
         value = every[name].detach()
-        weights.append(PerturbedWeight(name, value, ball_of(norm, value.shape, diagonal=diagonal), _modes(owner)))
+        ball = ball_of(norm, value.shape, diagonal=weight is not None and weight.diagonal)
+        weights.append(PerturbedWeight(name, value, ball, None if weight is None else weight.modes))
     return weights
 
 
-def _names(every: dict[str, nn.Parameter], found: list[RecurrentWeight], scope: Scope) -> list[str]:
+def _names(every: dict[str, nn.Parameter], recurrent: dict[str, MemoryWeight], scope: Scope) -> list[str]:
     if scope == "all":
         return list(every)
     if scope == "recurrent":
-        names = [n for n in every if any(belongs(n, r.path) for r in found)]
+        names = [n for n in every if n in recurrent]
         if not names:
             raise ArgumentError(
-                "scope='recurrent', but no recurrent weight was found; name them: scope=['layer.weight']. "
-                f"The model's weights: {listed(every)}"
+                "scope='recurrent', but no recurrent weight was found; name them: scope=['layer.weight'], or describe the "
+                f"step: holdfast.nn.StepFunction. The model's weights: {listed(every)}"
             )
         return names
     wanted = [scope] if isinstance(scope, str) else list(scope)
@@ -181,23 +181,6 @@ def _names(every: dict[str, nn.Parameter], found: list[RecurrentWeight], scope: 
         if not any(belongs(name, prefix) for name in every):
             raise unknown_name("weight", prefix, ["all", "recurrent", *every])
     return [name for name in every if any(belongs(name, prefix) for prefix in wanted)]
-
-
-def is_diagonal(weight: RecurrentWeight) -> bool:
-    """Whether the entries of the weight belong to single modes, so that it counts as the matrix diag(w)."""
-    layer = weight.module
-    if weight.kind == "torch" or (isinstance(layer, AbstractRecurrent) and layer.boundary_name is None):
-        return False
-    part = getattr(layer, weight.name)
-    return not isinstance(part, Recurrence) or part.structure == "diagonal"
-
-
-def _modes(weight: RecurrentWeight | None) -> AbstractParameterization | None:
-    """f of lam = f(w), where the weight decides how fast modes decay."""
-    if weight is None or not isinstance(weight.module, AbstractRecurrent) or not is_diagonal(weight):
-        return None
-    f = weight.module.boundary_form if weight.name == weight.module.boundary_name else None
-    return f if isinstance(f, AbstractParameterization) else None
 
 
 def _matrices(delta: Tensor) -> Tensor:

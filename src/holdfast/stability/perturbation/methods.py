@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.nn import AbstractRecurrent
+from holdfast.nn._views.cells import Unrolled, cell_of
 from holdfast.nn.precision import HALF
-from holdfast.stability.cells import Unrolled, cell_of
 from holdfast.stability.perturbation.evaluate import AbstractEvaluator, Data, Loop, Stacked, Vmap
 from holdfast.stability.perturbation.folded import Folded, FoldedRNN, OneByOne
 from holdfast.stability.perturbation.impulse import Impulse

@@ -28,7 +28,7 @@ from holdfast.parameterizations import (
 Structure = Literal["dense", "diagonal"]
 
 
-class Recurrence(nn.Module):
+class RecurrentWeight(nn.Module):
     """W = f(free weights): called without arguments it gives W, (n, n), or its diagonal, (n,).
 
     Args:

@@ -46,35 +46,46 @@ def gru_candidate(drive: Tensor, state: State, w: Tensor, b: Tensor | None) -> S
     return torch.tanh(n_x + torch.sigmoid(r_x + r_h) * n_h)
 
 
-def lstm_cell(drive: Tensor, state: State, w: Tensor, b: Tensor | None) -> State:
-    """torch's LSTM on the joint state [h | c]: c+ = f c + i g, h+ = o tanh(c+)."""
-    h, c = state.chunk(2, dim=-1)
+def lstm_cell(drive: Tensor, state: State, w: Tensor, b: Tensor | None, project: Tensor | None = None) -> State:
+    """torch's LSTM on the joint state [h | c]: c+ = f c + i g, h+ = o tanh(c+), through `project` where there is one."""
+    h, c = state.split([w.shape[1], w.shape[0] // 4], dim=-1)
     i, f, g, o = (drive + functional.linear(h, w, b)).chunk(4, dim=-1)
     c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-    return torch.cat([torch.sigmoid(o) * torch.tanh(c), c], dim=-1)
+    h = torch.sigmoid(o) * torch.tanh(c)
+    return torch.cat([h if project is None else functional.linear(h, project), c], dim=-1)
 
 
-def cell_of(module: nn.RNNBase) -> Cell | None:
-    """The cell of a torch module; None for a kind that is not known (a projected LSTM)."""
-    if isinstance(module, nn.LSTM):
-        return lstm_cell if module.proj_size == 0 else None
-    if isinstance(module, nn.GRU):
+def cell_of(module: nn.RNNBase | nn.RNNCellBase) -> Cell | None:
+    """The cell of a torch module; None for a projected LSTM, whose step has one weight more, and for other classes."""
+    if isinstance(module, (nn.LSTM, nn.LSTMCell)):
+        return None if getattr(module, "proj_size", 0) else lstm_cell
+    if isinstance(module, (nn.GRU, nn.GRUCell)):
         return gru_cell
-    if isinstance(module, nn.RNN):
+    if isinstance(module, (nn.RNN, nn.RNNCell)):
         return relu_cell if module.nonlinearity == "relu" else tanh_cell
     return None
 
 
-def state_size(module: nn.RNNBase) -> int:
+def state_size(module: nn.RNNBase | nn.RNNCellBase) -> int:
     """Numbers in the state of one layer and direction."""
-    return module.hidden_size * (2 if isinstance(module, nn.LSTM) else 1)
+    if isinstance(module, (nn.LSTM, nn.LSTMCell)):
+        return module.hidden_size + output_size(module)
+    return module.hidden_size
 
 
-def weights_of(module: nn.RNNBase, layer: int, reverse: bool) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
-    """W_ih, b_ih, W_hh, b_hh of one layer and direction."""
-    end = f"_l{layer}" + ("_reverse" if reverse else "")
-    biases = (getattr(module, f"bias_{kind}{end}") if module.bias else None for kind in ("ih", "hh"))
-    b_ih, b_hh = biases
+def output_size(module: nn.RNNBase | nn.RNNCellBase) -> int:
+    """Numbers in the output of one layer and direction, the first of its state."""
+    return getattr(module, "proj_size", 0) or module.hidden_size
+
+
+def ends_of(module: nn.RNNBase, layer: int) -> list[str]:
+    """How the weights of one layer end, one name for each direction: _l0, _l0_reverse."""
+    return [f"_l{layer}{way}" for way in (("", "_reverse") if module.bidirectional else ("",))]
+
+
+def weights_of(module: nn.RNNBase | nn.RNNCellBase, end: str) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
+    """W_ih, b_ih, W_hh, b_hh of one layer and direction, by the end of their names; "" in a cell."""
+    b_ih, b_hh = (getattr(module, f"bias_{kind}{end}") if module.bias else None for kind in ("ih", "hh"))
     return getattr(module, f"weight_ih{end}"), b_ih, getattr(module, f"weight_hh{end}"), b_hh
 
 
@@ -95,14 +106,12 @@ class Unrolled(nn.Module):
         """The output sequence, in the module's own layout."""
         time = 1 if self.inner.batch_first else 0
         for layer in range(self.inner.num_layers):
-            ways = [self._run(x, layer, False, time)]
-            if self.inner.bidirectional:
-                ways.append(self._run(x, layer, True, time))
-            x = torch.cat(ways, dim=-1)
+            x = torch.cat([self._run(x, end, time) for end in ends_of(self.inner, layer)], dim=-1)
         return x
 
-    def _run(self, x: Tensor, layer: int, reverse: bool, time: int) -> Tensor:
-        w_ih, b_ih, w_hh, b_hh = weights_of(self.inner, layer, reverse)
+    def _run(self, x: Tensor, end: str, time: int) -> Tensor:
+        reverse = end.endswith("_reverse")
+        w_ih, b_ih, w_hh, b_hh = weights_of(self.inner, end)
         drives = functional.linear(x, w_ih, b_ih).unbind(time)
         state = drives[0].new_zeros(*drives[0].shape[:-1], state_size(self.inner))
         outputs: list[Tensor] = []

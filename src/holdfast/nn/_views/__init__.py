@@ -1,0 +1,43 @@
+"""`recurrences(model)`: the one walk over a model's modules that looks for recurrences, and their views.
+
+`view.py` is what a view says, `rest.py` the one solver of where a state rests, `families/` a file for each family of
+modules, `decay_view.py` what those of other libraries share, `cells.py` torch's modules step by step. `step_function.py`
+views what nobody has seen before by its Jacobian, `stated.py` a weight that its user calls recurrent, `groups.py`
+makes groups for optimizers of all that.
+"""
+
+from __future__ import annotations
+
+from torch import nn
+
+from holdfast.errors import ArgumentError
+from holdfast.nn._views.families import every_family
+from holdfast.nn._views.step_function import StepFunction, stateful_view
+from holdfast.nn._views.view import RecurrenceView
+
+_FAMILIES = every_family()
+
+
+def recurrences(model: nn.Module) -> tuple[RecurrenceView, ...]:
+    """The recurrences of a model, in the order of its modules: one view for each, whoever wrote the module.
+
+    Known: holdfast's layers; torch's RNN, GRU, LSTM, a view for each layer and direction, and their cells; Mamba, Mamba-2,
+    RWKV and RecurrentGemma of transformers; S4D and S5 of other libraries, by all of their weights. A model of none of
+    these that obeys `model(x, state) -> (y, state)` on (batch, time, features) has a view by the Jacobian of its step;
+    any other recurrence its user describes by `holdfast.nn.StepFunction`.
+
+    Args:
+        model: any module; it is left as it was. Views read its weights as they are when they are asked.
+    """
+    if not isinstance(model, nn.Module):
+        raise ArgumentError(f"model must be an nn.Module, came {model!r}; a class is called first: nn.RNN(1, 8)")
+    views: list[RecurrenceView] = []
+    inside: set[nn.Module] = set()  # of what was described by its step as a whole
+    for path, module in model.named_modules():
+        if module not in inside:
+            views += next((known for recognise in _FAMILIES if (known := recognise(path, module))), [])
+        if isinstance(module, StepFunction):
+            inside.update(module.modules())
+    if not views and (view := stateful_view(model)) is not None:
+        views.append(view)
+    return tuple(views)

@@ -1,0 +1,80 @@
+"""Recurrences of other libraries that store one eigenvalue a mode, each with its step size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from holdfast.nn._views.rest import StepMap
+from holdfast.nn._views.view import MemoryWeight, RecurrenceView, Storage, modes_map
+
+_KINDS = {
+    "log_negative": "eigenvalues -exp(weight)",
+    "softplus_negative": "eigenvalues -softplus(weight)",
+    "value": "eigenvalues",
+}
+DECAYING = (
+    "its decay exp(-exp(weight)) is below 1 by construction, before and after: another parameterization changes the "
+    "gradients of the decay, not whether the model can diverge"
+)
+
+
+class DecayView(RecurrenceView):
+    """Modes that a step multiplies by exp(dt lam), dt on zero input.
+
+    Args:
+        owner: path of the module.
+        module: the module.
+        name: the weight that stores real parts.
+        storage: how it stores them.
+        step_size: dt, of a shape that multiplies the weight.
+        imaginary: the weight that stores imaginary parts, where there is one.
+        others: further weights that decide the decay, as step sizes do.
+    """
+
+    time = "continuous"
+
+    def __init__(
+        self, owner: str, module: nn.Module, name: str, storage: Storage, step_size: Callable[[], Tensor],
+        *, imaginary: str | None = None, others: tuple[str, ...] = (),
+    ) -> None:  # fmt: skip
+        dot = f"{owner}." if owner else ""
+        names = (*((imaginary,) if imaginary else ()), *others)
+        rest = (MemoryWeight(dot + n, module, n, "value", True, decides=False) for n in names)
+        super().__init__(dot + name, module, (MemoryWeight(dot + name, module, name, storage, True), *rest))
+        self._owner, self.kind, self.step_size, self.imaginary = owner, _KINDS[storage], step_size, imaginary
+        self.crosses = storage == "value"
+        self.by_construction = None if self.crosses else DECAYING
+
+    @property
+    def owner(self) -> str:
+        return self._owner
+
+    def eigenvalues(self) -> Tensor:
+        weight = self.weights[0]
+        value = weight.value
+        if weight.storage == "log_negative":
+            value = -torch.exp(value)
+        elif weight.storage == "softplus_negative":
+            value = -functional.softplus(value)
+        return value if self.imaginary is None else torch.complex(value, getattr(self.module, self.imaginary).detach())
+
+    def margin(self) -> float:
+        return -float(torch.expm1(self.eigenvalues().real * self.step_size().detach()).max())
+
+    def step_map(self) -> StepMap:
+        return modes_map(torch.exp(self.eigenvalues() * self.step_size().detach()), "discrete")
+
+
+def shaped(module: nn.Module, **shapes: tuple[int, ...] | None) -> bool:
+    """Whether the module has these weights, by name (`dt_proj__bias` is dt_proj.bias); None takes any shape."""
+    for name, shape in shapes.items():
+        weight: object = module
+        for part in name.split("__"):
+            weight = getattr(weight, part, None)
+        if not isinstance(weight, Tensor) or (shape is not None and tuple(weight.shape) != shape):
+            return False
+    return True
