@@ -350,7 +350,7 @@ class TestMistakes:
             LRU(FEATURES, 4, bidirectional=True).step(x[:, 0])
 
     def test_wrong_choices_are_refused(self):
-        with pytest.raises(ArgumentError, match="features must be a whole number above 0, came 0"):
+        with pytest.raises(ArgumentError, match="features must be a whole number above 0, got 0"):
             LRU(0, 4)
         with pytest.raises(ArgumentError, match="state_size must be even, came 3"):
             S4D(2, 3)

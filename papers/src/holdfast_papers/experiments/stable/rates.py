@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from holdfast import laws
-from holdfast.data.functional import FunctionalTask
+from holdfast.data._functional import FunctionalTask
 from holdfast.figures import Axis, Figure, Line, Panel, Points
 from holdfast.nn import DiagonalSSM
 from holdfast.stability.radius import slope_of
