@@ -370,7 +370,9 @@ def call(number, known):
         with torch.device("meta") if foreign else nullcontext():
             function(**(arguments | odd))
     except (holdfast.HoldfastError, TypeError, ValueError) as error:
-        return None if names_it(error, odd) else f"{said}: not named: {type(error).__name__}: {str(error)[:200]}"
+        # under a foreign default device an error of ours may be about that
+        named = names_it(error, odd) or (foreign and isinstance(error, holdfast.HoldfastError))
+        return None if named else f"{said}: not named: {type(error).__name__}: {str(error)[:200]}"
     except BaseException as error:
         return f"{said}: {type(error).__name__}: {str(error)[:200]}"
     return None

@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from holdfast._types import holds_numbers
+
 MAX_WHOLE = 2**40  # whole numbers are sizes, counts and horizons: beyond this nothing fits into a machine
 
 
@@ -145,8 +147,8 @@ def array(kind: type, dtypes: Any, dims: str = "...") -> Reader:
             return _shaped(value, dims)
         if not isinstance(value, Tensor) or (known and _name(value.dtype) not in known):
             raise Refused
-        if value.is_meta:
-            raise Refused("on the meta device it holds no numbers")
+        if not holds_numbers(value):
+            raise Refused("it holds no numbers: on the meta device, fake, or a wrapper around other tensors")
         if value.layout is not torch.strided:
             raise Refused(f"it is {value.layout}; call .to_dense()")
         if kind is np.ndarray:

@@ -32,6 +32,8 @@ def save_layer(layer: AbstractRecurrent, path: str | Path) -> None:
     described = {"format": FORMAT, "layer": type(layer).__name__, "choices": json.dumps(_choices(layer))}
     tensors = {name: value.detach().contiguous() for name, value in layer.state_dict().items()}
     target = Path(path)
+    if target.is_dir():
+        raise ArgumentError(f"path must name a file, got {str(path)!r}, which is a folder")
     if not os.path.isdir(target.absolute().parent):
         raise ArgumentError(
             f"cannot write to path {target}: there is no folder {target.absolute().parent}; make it first"

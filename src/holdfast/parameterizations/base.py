@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from holdfast._arguments import checked
+from holdfast._types import holds_numbers
 from holdfast.errors import ArgumentError, DtypeError, RangeError
 from holdfast.parameterizations.modulus import numerical_modulus
 from holdfast.parameterizations.named import Named
@@ -90,8 +91,8 @@ class AbstractParameterization(Named, ABC):
 
     def inverse(self, lam: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
         """A weight w with f(w) = lam (the non-negative one where there are two); refuses values outside `range`."""
-        if _floating(lam, "lam").is_meta:
-            raise ArgumentError("lam is on the meta device and holds no numbers; give eigenvalues")
+        if not holds_numbers(_floating(lam, "lam")):
+            raise ArgumentError(f"lam is a {type(lam).__name__} on {lam.device} without numbers; give eigenvalues")
         inside = self.range.contains(lam)
         if not bool(inside.all()):
             outside = lam.detach()[~inside].flatten()
@@ -157,8 +158,9 @@ def _floating(x: Tensor, name: str) -> Tensor:
     if not isinstance(x, Tensor) or not x.is_floating_point():
         came = f"a tensor of {x.dtype}" if isinstance(x, Tensor) else type(x).__name__
         raise DtypeError(f"{name} must be a real floating-point tensor, came {came}; convert it first")
-    if x.layout is not torch.strided:
-        raise ArgumentError(f"{name} must be a dense tensor, came layout {x.layout}; call .to_dense()")
+    if x.is_nested or x.layout is not torch.strided:
+        kind = "a nested tensor" if x.is_nested else f"layout {x.layout}"
+        raise ArgumentError(f"{name} must be a dense tensor, got {kind}; call .to_dense() or pad it")
     return x
 
 
