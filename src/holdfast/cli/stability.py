@@ -24,7 +24,7 @@ from holdfast.cli.screen import say, screen
 from holdfast.errors import ArgumentError
 from holdfast.figures import Axis, Figure, Layer, Line, Panel, Rule
 from holdfast.stability import Ball, Metric, PerturbationCurve, Search, StabilityStudy, study_stability
-from holdfast.stability.verdict import LEVEL, MIN_WIDTHS
+from holdfast.stability._verdict import LEVEL, MIN_WIDTHS
 
 COLUMN = 14  # columns of a screen for the errors of one width: "E, m = 100000" is 13
 
