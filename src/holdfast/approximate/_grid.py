@@ -7,14 +7,14 @@ import math
 import numpy as np
 from jaxtyping import Float64
 
-Rule = tuple[Float64[np.ndarray, " time"], Float64[np.ndarray, " time"]]
+QuadratureRule = tuple[Float64[np.ndarray, " time"], Float64[np.ndarray, " time"]]
 
 _MAX_PANELS = 100_000  # panels of an oscillating kernel; beyond, periods are sampled thinner
 
 
 def time_rule(
     end: float, fastest: float, *, panels: int = 400, nodes: int = 4, frequency: float = 0.0, until: float = math.inf
-) -> Rule:
+) -> QuadratureRule:
     """Times and weights of a composite Gauss-Legendre rule on [0, end], panels geometric after 0.001 / fastest.
 
     With a frequency no panel up to `until` is longer than an eighth of a period.

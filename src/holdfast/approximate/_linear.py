@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from holdfast.approximate._problem import FitProblem, Norm, condition, pose
+from holdfast.approximate._problem import FitNorm, FitProblem, condition, pose
 from holdfast.approximate._sums import ExponentialSum, SumStatus
 from holdfast.approximate._target import Target
 
@@ -47,7 +47,7 @@ def _smallest_squares(problem: FitProblem, rates: np.ndarray) -> np.ndarray:
 
 
 def fit_nonnegative(
-    target: Target, order: int, rates: np.ndarray | None, horizon: float, norm: Norm = "l1"
+    target: Target, order: int, rates: np.ndarray | None, horizon: float, norm: FitNorm = "l1"
 ) -> ExponentialSum:
     """min over c >= 0 of the L1 or sup norm of rho - sum_i c_i e^{-rates_i t}, by linear programming.
 
@@ -101,7 +101,7 @@ def geometric(target: Target, order: int, horizon: float, value: Callable[[np.nd
     return np.geomspace(math.exp(optimum.x[0]), math.exp(optimum.x[1]), order)
 
 
-def smallest(problem: FitProblem, rates: np.ndarray, norm: Norm = "l1", accuracy: float = 1e-7) -> np.ndarray:
+def smallest(problem: FitProblem, rates: np.ndarray, norm: FitNorm = "l1", accuracy: float = 1e-7) -> np.ndarray:
     """Non-negative weights with the smallest error on the problem's times, to a relative `accuracy` of that error.
 
     A solver's tolerance is absolute, 1e-7: a correction sought in units of the error reached so far makes it relative,
@@ -122,7 +122,7 @@ def smallest(problem: FitProblem, rates: np.ndarray, norm: Norm = "l1", accuracy
     return coefficients
 
 
-def _error(problem: FitProblem, gaps: np.ndarray, norm: Norm) -> float:
+def _error(problem: FitProblem, gaps: np.ndarray, norm: FitNorm) -> float:
     return float(np.abs(gaps) @ problem.weights) if norm == "l1" else float(np.abs(gaps).max())
 
 
@@ -164,7 +164,7 @@ def _corrected_sup(problem: FitProblem, rates: np.ndarray, start: np.ndarray, sc
     return np.maximum(start + program.x[:-1] * scale, 0)
 
 
-def _error_of_grid(target: Target, norm: Norm) -> Callable[[np.ndarray], float]:
+def _error_of_grid(target: Target, norm: FitNorm) -> Callable[[np.ndarray], float]:
     def value(rates: np.ndarray) -> float:
         problem = pose(target, rates.min(), rates.max(), panels=40, thin=80)
         gaps = problem.values - problem.modes(rates) @ smallest(problem, rates, norm, 0.01)

@@ -11,7 +11,7 @@ import numpy as np
 from holdfast.approximate._grid import sample_weights, time_rule
 from holdfast.approximate._target import Target
 
-Norm = Literal["l1", "sup"]
+FitNorm = Literal["l1", "sup"]
 
 
 @dataclass(frozen=True, eq=False)

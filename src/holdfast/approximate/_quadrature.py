@@ -7,16 +7,16 @@ import math
 import numpy as np
 from jaxtyping import Float64
 
-from holdfast.approximate._problem import Norm, condition, pose
+from holdfast.approximate._problem import FitNorm, condition, pose
 from holdfast.approximate._sums import ExponentialSum
 from holdfast.approximate._target import Target
 from holdfast.errors import ArgumentError
 from holdfast.laws import Exponential, ExponentialMixture, PowerLaw, ReciprocalSum
 
-Modes = tuple[Float64[np.ndarray, " modes"], Float64[np.ndarray, " modes"]]
+RatesAndWeights = tuple[Float64[np.ndarray, " modes"], Float64[np.ndarray, " modes"]]
 
 
-def fit_quadrature(target: Target, order: int, horizon: float, norm: Norm) -> ExponentialSum:
+def fit_quadrature(target: Target, order: int, horizon: float, norm: FitNorm) -> ExponentialSum:
     """(1+t)^-p = (1/Gamma(p)) int_0^inf s^{p-1} e^{-s} e^{-st} ds by the trapezoidal rule in log s.
 
     All weights are positive with sum near 1. The rule converges like exp(-pi sqrt(q order)), q = p in the sup norm and
@@ -39,7 +39,7 @@ def fit_quadrature(target: Target, order: int, horizon: float, norm: Norm) -> Ex
     return ExponentialSum(rates, coefficients, method="quadrature", condition=number, rank=rank)
 
 
-def _own_modes(law: Exponential | ExponentialMixture | ReciprocalSum) -> Modes:
+def _own_modes(law: Exponential | ExponentialMixture | ReciprocalSum) -> RatesAndWeights:
     if isinstance(law, Exponential):
         return np.array([law.rate]), np.ones(1)
     if isinstance(law, ExponentialMixture):
@@ -49,14 +49,14 @@ def _own_modes(law: Exponential | ExponentialMixture | ReciprocalSum) -> Modes:
     return k ** -float(law.power), k**-2
 
 
-def _rule(p: float, step: float, last: float, order: int) -> Modes:
+def _rule(p: float, step: float, last: float, order: int) -> RatesAndWeights:
     """Nodes s = e^x at x = last, last - step, ... and their weights h s^p e^{-s} / Gamma(p)."""
     x = last - step * np.arange(order)
     s = np.exp(x)
     return s, step * np.exp(p * x - s - math.lgamma(p))
 
 
-def _trapezoidal(target: Target, p: float, order: int, horizon: float, norm: Norm) -> Modes:
+def _trapezoidal(target: Target, p: float, order: int, horizon: float, norm: FitNorm) -> RatesAndWeights:
     from scipy.optimize import minimize
 
     slowest = math.log(1 / horizon) if math.isfinite(horizon) else -600.0  # e^-600 = 1e-261 is still a normal number

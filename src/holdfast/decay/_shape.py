@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float64
 
+from holdfast.decay._signal import Values
+
 Array = Float64[np.ndarray, " points"]
-Values = Float64[np.ndarray, " time"]
-MAX_VALUES = 8192  # values that are compared
+MAX_COMPARED_VALUES = 8192  # values that are compared
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,9 @@ def fit_shape(
     best: tuple[float, np.ndarray] | None = None
     for kappa in starts:
         start = np.array([log_v[0], np.log(_first_rate(drop, kappa)), kappa])
-        found = _levenberg(start, s, log_v, weight)
-        if found is not None and (best is None or found[0] < best[0]):
-            best = found
+        candidate = _levenberg(start, s, log_v, weight)
+        if candidate is not None and (best is None or candidate[0] < best[0]):
+            best = candidate
         if scaled and best is not None and best[0] < 1.5 * len(t):
             break  # as good as the noise allows
     if best is None:
@@ -87,9 +88,9 @@ def fit_loosely(t: Array, log_v: Array, error: Array) -> ShapeFit | None:
     if fit is None:
         return None
     s = (t - t[0]) / (t[-1] - t[0])
-    found = _model(np.array([np.log(fit.amplitude), np.log(fit.rate * (t[-1] - t[0])), fit.kappa]), s)
-    assert found is not None
-    left = log_v - found[0]
+    model = _model(np.array([np.log(fit.amplitude), np.log(fit.rate * (t[-1] - t[0])), fit.kappa]), s)
+    assert model is not None
+    left = log_v - model[0]
     correlation = float(left[1:] @ left[:-1]) / max(float(left @ left), 1e-300)
     correlation = min(max(correlation, 0.0), 0.98)
     factor = math.sqrt((1 + correlation) / (1 - correlation))
@@ -119,13 +120,13 @@ def _model(p: np.ndarray, s: Array) -> tuple[Array, Float64[np.ndarray, "points 
 
 
 def _levenberg(p: np.ndarray, s: Array, y: Array, weight: Array, steps: int = 60) -> tuple[float, np.ndarray] | None:
-    found = _model(p, s)
-    if found is None:
+    model = _model(p, s)
+    if model is None:
         return None
-    residual = (y - found[0]) * weight
+    residual = (y - model[0]) * weight
     cost, damping = float(residual @ residual), 1e-3
     for _ in range(steps):
-        jacobian = found[1] * weight[:, None]
+        jacobian = model[1] * weight[:, None]
         normal, gradient = jacobian.T @ jacobian, jacobian.T @ residual
         step = np.linalg.lstsq(normal + damping * np.diag(np.diag(normal) + 1e-300), gradient, rcond=None)[0]
         trial = _model(p + step, s)
@@ -134,7 +135,7 @@ def _levenberg(p: np.ndarray, s: Array, y: Array, weight: Array, steps: int = 60
             new_cost = float(new @ new)
             if new_cost <= cost:
                 small = cost - new_cost <= 1e-7 * cost
-                p, found, residual, cost, damping = p + step, trial, new, new_cost, damping / 5
+                p, model, residual, cost, damping = p + step, trial, new, new_cost, damping / 5
                 if small:
                     break
                 continue
@@ -148,11 +149,11 @@ def _summary(
     best: tuple[float, np.ndarray], t: Array, s: Array, y: Array, weight: Array, scaled: bool
 ) -> ShapeFit | None:
     cost, p = best
-    found = _model(p, s)
-    if found is None:
+    model = _model(p, s)
+    if model is None:
         return None
     freedom = max(len(t) - 3, 1)
-    jacobian = found[1] * weight[:, None]
+    jacobian = model[1] * weight[:, None]
     covariance = np.linalg.pinv(jacobian.T @ jacobian, hermitian=True)
     misfit = cost / freedom
     inflation = max(misfit, 1.0) if scaled else misfit
@@ -169,8 +170,8 @@ def _summary(
         rate_error=float(errors[1]) * rate,
         kappa_error=float(errors[2]),
         misfit=misfit,
-        scatter=float(np.sqrt(np.mean((y - found[0]) ** 2))),
-        folds=float(found[0][0] - found[0][-1]),
+        scatter=float(np.sqrt(np.mean((y - model[0]) ** 2))),
+        folds=float(model[0][0] - model[0][-1]),
     )
 
 
@@ -197,8 +198,8 @@ def imitation_misfit(t: Array, log_v: Array, error: Array, modes: int) -> float:
     best = np.inf
     for slow in (0.3, 2.0):
         start = np.log(np.geomspace(slow, max(1 / finest, 4 * slow), modes))
-        found = least_squares(residual, start, method="trf", x_scale=1.0, max_nfev=60)
-        best = min(best, 2 * float(found.cost))
+        solution = least_squares(residual, start, method="trf", x_scale=1.0, max_nfev=60)
+        best = min(best, 2 * float(solution.cost))
     return best / max(len(t) - 2 * modes, 1)
 
 
@@ -218,7 +219,7 @@ class Repetition:
 
 def find_repetition(values: Values) -> Repetition | None:
     """The lag after a first decorrelation at which the curve best repeats itself, up to half its length."""
-    x = values[-MAX_VALUES:]
+    x = values[-MAX_COMPARED_VALUES:]
     n = len(x)
     lags = np.arange(1, n // 2 + 1)
     if n < 12 or float(x.std()) == 0:

@@ -37,9 +37,9 @@ def find_noise(values: Values, known: Values | None) -> Noise:
         # the floor bounds rounding errors; their standard deviation is a quarter of it and less
         level = max(level, float(np.median(known[-max(len(known) // 4, 1) :])) / 4)
     seen = False
-    for found in (_stationary_level(values), _quantum(values), None if known is None else _stuck(values, known)):
-        if found is not None and found > level:
-            level, seen = found, True
+    for candidate in (_stationary_level(values), _quantum(values), None if known is None else _stuck(values, known)):
+        if candidate is not None and candidate > level:
+            level, seen = candidate, True
     clear = values > SIGNAL_TO_NOISE * level
     end = _last_clear(clear if known is None else clear & (values > 2 * known))
     return Noise(level, end, seen or end < len(values) - 1)
@@ -161,7 +161,7 @@ def envelope(curve: MemoryCurve) -> Float64[np.ndarray, " time"]:
 
 
 @dataclass(frozen=True)
-class Points:
+class FitPoints:
     """Times and logs to fit, with the standard deviation of the logs (relative only, if `rough`)."""
 
     t: Float64[np.ndarray, " points"]
@@ -169,9 +169,9 @@ class Points:
     error: Float64[np.ndarray, " points"]
     rough: bool
 
-    def after(self, start: float) -> Points:
+    def after(self, start: float) -> FitPoints:
         keep = self.t >= start
-        return Points(self.t[keep], self.log_v[keep], self.error[keep], self.rough)
+        return FitPoints(self.t[keep], self.log_v[keep], self.error[keep], self.rough)
 
 
 def is_rough(values: Values, noise: float, seen: bool) -> bool:
@@ -185,7 +185,7 @@ def is_rough(values: Values, noise: float, seen: bool) -> bool:
     return bool(len(region) > 2 and (region > 1.15 * np.minimum.accumulate(region)).any())
 
 
-def smooth_points(t: Values, values: Values, noise: float, scatter: float) -> Points:
+def smooth_points(t: Values, values: Values, noise: float, scatter: float) -> FitPoints:
     """The values themselves, thinned to evenly and to logarithmically spaced ones.
 
     `scatter` is a relative error on top of the additive noise. Where it is large the curve counts as rough.
@@ -197,10 +197,10 @@ def smooth_points(t: Values, values: Values, noise: float, scatter: float) -> Po
         geometric = np.unique(np.geomspace(1, n, MAX_POINTS // 2).astype(int) - 1)
         index = np.union1d(even, geometric)
     v = values[index]
-    return Points(t[index], np.log(v), np.hypot(noise / v, max(scatter, RELATIVE_ACCURACY)), rough=scatter > 0)
+    return FitPoints(t[index], np.log(v), np.hypot(noise / v, max(scatter, RELATIVE_ACCURACY)), rough=scatter > 0)
 
 
-def rough_points(t: Values, values: Values) -> Points | None:
+def rough_points(t: Values, values: Values) -> FitPoints | None:
     """Maxima over blocks that hold several oscillations each; None if there are too few oscillations for 6 blocks."""
     peaks = np.flatnonzero((values[1:-1] >= values[:-2]) & (values[1:-1] > values[2:])) + 1
     if len(peaks) < 6:
@@ -219,4 +219,4 @@ def rough_points(t: Values, values: Values) -> Points | None:
     at = body.argmax(1) + np.arange(blocks) * width + (n - blocks * width)
     top = values[at]
     keep = top > 0
-    return Points(t[at][keep], np.log(top[keep]), np.ones(int(keep.sum())), rough=True)
+    return FitPoints(t[at][keep], np.log(top[keep]), np.ones(int(keep.sum())), rough=True)

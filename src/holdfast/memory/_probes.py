@@ -20,7 +20,7 @@ from holdfast.memory._subject import Subject, spread
 
 
 @dataclass(frozen=True)
-class Plan:
+class ProbePlan:
     """How a probe is laid out in time and measured: `lead` steps before step 0, then steps 0 to `horizon`.
 
     With `start`, the state of one row after the burn-in, all rows begin from it and there is no lead.
@@ -78,7 +78,7 @@ class Measured:
         return replace(self, responses=None)
 
 
-def measure(subject: Subject, plan: Plan, x: Float[Tensor, "rows inputs"], *, keep: bool = False) -> Measured:
+def measure(subject: Subject, plan: ProbePlan, x: Float[Tensor, "rows inputs"], *, keep: bool = False) -> Measured:
     """Runs the probes of `x` in one batch; `keep` also returns the differenced responses themselves."""
     y = plan.outputs(subject, x)
     zero = y[-1]
@@ -114,7 +114,7 @@ def output_size(response: Float[Tensor, "*rows outputs"], norm: float) -> Float[
     return torch.linalg.vector_norm(response, norm, dim=-1)
 
 
-def difference(adjusted: Float[Tensor, "*rows steps outputs"], plan: Plan) -> Float[Tensor, "*rows times outputs"]:
+def difference(adjusted: Float[Tensor, "*rows steps outputs"], plan: ProbePlan) -> Float[Tensor, "*rows times outputs"]:
     """dt times d/dt H for the step probes, H itself for the impulse.
 
     `adjusted` is the output minus the zero-input response from the step before step 0 on, or from step 0 if there is

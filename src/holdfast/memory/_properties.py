@@ -18,7 +18,7 @@ from holdfast.memory._curve import ModelError
 from holdfast.memory._options import Run
 
 Answer = Literal["yes", "no", "undecided"]
-NAMES = ("linear", "continuous", "bounded", "time_homogeneous", "causal", "regular")
+PROPERTY_NAMES = ("linear", "continuous", "bounded", "time_homogeneous", "causal", "regular")
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Properties:
                 "explanation": getattr(self, name).explanation,
                 "numbers": {key: _number(value) for key, value in getattr(self, name).numbers.items()},
             }
-            for name in NAMES
+            for name in PROPERTY_NAMES
         }
 
 
@@ -117,4 +117,4 @@ def check_properties(
         probe = _property_tests.Functional(subject, horizon, generator)
         if not probe.finite:
             raise ModelError("the model returns NaN or infinite values on inputs of size 1; nothing can be checked")
-        return Properties(**{name: Property(*getattr(_property_tests, name)(probe)) for name in NAMES})
+        return Properties(**{name: Property(*getattr(_property_tests, name)(probe)) for name in PROPERTY_NAMES})

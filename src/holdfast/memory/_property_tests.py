@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from holdfast.errors import ArgumentError
-from holdfast.memory._checks import SHORTEST, settle
+from holdfast.memory._checks import MIN_SETTLING_STEPS, settle
 from holdfast.memory._subject import Subject
 
 Finding = tuple[str, str, dict[str, float], dict[str, np.ndarray]]
@@ -57,7 +57,7 @@ def _longest_lead(subject: Subject, horizon: int) -> int:
     if subject.longest is None:
         return 1024
     lead = min(1024, subject.longest - 2 * horizon, (subject.longest - horizon - horizon // 3 - 1) // 2)
-    if lead < SHORTEST:
+    if lead < MIN_SETTLING_STEPS:
         raise ArgumentError(
             f"the model takes {subject.longest} steps: {horizon=} may be at most {subject.longest // 3}"
         )
@@ -79,8 +79,8 @@ def linear(H: Functional) -> Finding:
     numbers = {"error": float(error[worst]), "allowed": allowed}
     if numbers["error"] <= allowed:
         return "yes", f"superposition holds to {numbers['error']:.2g}", numbers, {}
-    found = _numpy(x=x[worst], other=other[worst], weights=torch.tensor([a, b]))
-    return "no", f"H(1.7 x - 0.6 x') misses 1.7 H(x) - 0.6 H(x') by {numbers['error']:.3g}", numbers, found
+    counterexample = _numpy(x=x[worst], other=other[worst], weights=torch.tensor([a, b]))
+    return "no", f"H(1.7 x - 0.6 x') misses 1.7 H(x) - 0.6 H(x') by {numbers['error']:.3g}", numbers, counterexample
 
 
 def continuous(H: Functional) -> Finding:

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from holdfast.memory._probes import Measured, Plan, difference, measure, output_size
+from holdfast.memory._probes import Measured, ProbePlan, difference, measure, output_size
 from holdfast.memory._subject import Subject
 
 FLOOR_FACTOR = 2.0  # values up to this many times their floor may be rounding alone
@@ -25,7 +25,7 @@ FLOOR_FACTOR = 2.0  # values up to this many times their floor may be rounding a
 MAX_FLOORS = 500.0
 
 
-class Best:
+class BestResponse:
     """The largest value at each time so far, the x that gave it, and what rounding leaves unknown of it.
 
     Every x has a floor of its own: rounding errors of the output are divided by its size. Once the values of an x have
@@ -96,7 +96,7 @@ def sign_patterns(responses: Float[Tensor, "inputs times outputs"], most: int) -
 
 
 def run_all(
-    subject: Subject, plan: Plan, x: Float[Tensor, "rows inputs"], best: Best, *, keep: bool = False
+    subject: Subject, plan: ProbePlan, x: Float[Tensor, "rows inputs"], best: BestResponse, *, keep: bool = False
 ) -> list[Measured]:
     """Measures every row of x in batches that fit in memory and adds them to `best`."""
     at_once = max(subject.rows_at_once(plan.steps) - 1, 1)
@@ -110,7 +110,13 @@ def run_all(
 
 
 def ascend(
-    subject: Subject, plan: Plan, best: Best, amplitudes: Sequence[float], *, steps: int = 20, anchors: int = 8
+    subject: Subject,
+    plan: ProbePlan,
+    best: BestResponse,
+    amplitudes: Sequence[float],
+    *,
+    steps: int = 20,
+    anchors: int = 8,
 ) -> Float[Tensor, "anchors inputs"] | None:
     """Gradient ascent on log(value / |x|) at a few times, from the maximiser there; None if x has no gradient.
 
@@ -143,13 +149,13 @@ def ascend(
     return x.detach()
 
 
-def _sizes(subject: Subject, plan: Plan, x: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows times"]:
+def _sizes(subject: Subject, plan: ProbePlan, x: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows times"]:
     y = plan.outputs(subject, x)
     response = difference((y[:-1] - y[-1:].detach())[:, max(plan.lead - 1, 0) :], plan)
     return output_size(response, plan.probe.norm).double().cpu()
 
 
-def superposes(subject: Subject, plan: Plan, sizes: tuple[float, ...]) -> bool:
+def superposes(subject: Subject, plan: ProbePlan, sizes: tuple[float, ...]) -> bool:
     """Whether the responses to two random x add up, at the smallest and at the largest of the sizes."""
     generator = torch.Generator().manual_seed(0)
     a, b = (_of_size(torch.randn(subject.input_size, generator=generator).double(), sizes[-1]) for _ in range(2))
@@ -171,7 +177,7 @@ def superposes(subject: Subject, plan: Plan, sizes: tuple[float, ...]) -> bool:
     return True
 
 
-def scales(plan: Plan, x: Tensor, parts: list[Measured]) -> bool:
+def scales(plan: ProbePlan, x: Tensor, parts: list[Measured]) -> bool:
     """The same for one input, from runs at several sizes: whether the responses are proportional to |x|."""
     share = (plan.divisor(x) / x.abs().amax(-1).double()).unsqueeze(1)
     values = torch.cat([part.values.cpu() for part in parts]) * share
@@ -181,7 +187,7 @@ def scales(plan: Plan, x: Tensor, parts: list[Measured]) -> bool:
     return bool((values.amax(0) - values.amin(0) <= MAX_FLOORS * floors.max()).all())
 
 
-def add_linear_sup(subject: Subject, plan: Plan, sizes: tuple[float, ...], best: Best) -> list[Measured]:
+def add_linear_sup(subject: Subject, plan: ProbePlan, sizes: tuple[float, ...], best: BestResponse) -> list[Measured]:
     """Adds the sup of a linear model to `best`; for the norm inf over outputs, or one output."""
     size = sizes[len(sizes) // 2]
     units = size * torch.eye(subject.input_size, dtype=torch.float64)
@@ -206,7 +212,7 @@ def add_linear_sup(subject: Subject, plan: Plan, sizes: tuple[float, ...], best:
     return parts
 
 
-def has_linear_sup(subject: Subject, plan: Plan) -> bool:
+def has_linear_sup(subject: Subject, plan: ProbePlan) -> bool:
     """Whether sup and norm over outputs change places, so that `add_linear_sup` holds for a linear model."""
     return subject.outputs == 1 or math.isinf(plan.probe.norm)
 

@@ -18,8 +18,8 @@ from holdfast.memory.preserve import modules_of
 
 Layout = Literal["batch_first", "time_first"]
 # what models raise on an input that they do not take
-MISTAKES = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)
-ELEMENTS = 1 << 26  # numbers in one batch of inputs or outputs: 256 MB in float32
+INPUT_ERRORS = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)
+MAX_BATCH_NUMBERS = 1 << 26  # numbers in one batch of inputs or outputs: 256 MB in float32
 
 
 class Subject:
@@ -75,7 +75,7 @@ class Subject:
         given = x.transpose(0, 1).contiguous() if self.time_first else x
         try:
             out = self.model(given) if state is None else self.model(given, state)
-        except MISTAKES as error:
+        except INPUT_ERRORS as error:
             raise ModelError(
                 f"the model failed on an input of shape {tuple(given.shape)} "
                 f"({'time, batch' if self.time_first else 'batch, time'}, features): {type(error).__name__}: {error}. "
@@ -103,7 +103,7 @@ class Subject:
 
     def rows_at_once(self, steps: int) -> int:
         """How many rows of `steps` steps fit one batch."""
-        return max(1, ELEMENTS // (steps * max(self.input_size, self.outputs, 1)))
+        return max(1, MAX_BATCH_NUMBERS // (steps * max(self.input_size, self.outputs, 1)))
 
     def tolerance(self, y: Tensor) -> float:
         """What rounding may change in outputs like `y`: different batch shapes take different summation orders."""
@@ -189,10 +189,10 @@ def learn_state(
         _, one = subject.advance(first[:1])
         _, several = subject.advance(first)
         axes = _map(_row_axis, one, several)
-        found = subject(rest, spread(one, axes, 2))
+        continued = subject(rest, spread(one, axes, 2))
     except (ModelError, _NoStateError):
         return
-    if bool(((found - y[:1, half:]).abs() <= subject.tolerance(y)).all()):
+    if bool(((continued - y[:1, half:]).abs() <= subject.tolerance(y)).all()):
         subject.row_axes = axes
 
 

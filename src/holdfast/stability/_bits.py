@@ -18,9 +18,9 @@ from holdfast.errors import ArgumentError
 from holdfast.figures import Axis, Figure, Line, Panel, Rule
 from holdfast.memory.preserve import undisturbed
 from holdfast.stability.perturbation import perturbation_error
-from holdfast.stability.perturbation._balls import PerturbedWeight, Scope, select_weights
+from holdfast.stability.perturbation._balls import PerturbedWeight, WeightScope, select_weights
 from holdfast.stability.perturbation._error import first_run, in_dtype_of
-from holdfast.stability.perturbation._evaluate import MAX_BYTES, Data, Loop, MetricName, get_metric
+from holdfast.stability.perturbation._evaluate import MAX_BYTES, Data, LoopEvaluator, MetricName, get_metric
 from holdfast.stability.perturbation._options import Ball, Search, SearchName
 
 
@@ -83,7 +83,7 @@ def bit_budget(
     bits: Sequence[int] = tuple(range(2, 17)),
     metric: MetricName = "sup",
     search: SearchName = "adversarial",
-    scope: Scope = "recurrent",
+    scope: WeightScope = "recurrent",
     draws: int = 30,
     seed: int = 0,
 ) -> BitBudget:
@@ -120,7 +120,7 @@ def bit_budget(
     curve = perturbation_error(model, inputs, wanted, half_steps[::-1].copy(), metric=metric, **how)
     with undisturbed(model):
         grids = {w.name: torch.stack([_rounded(w, b) for b in tried]) for w in weights}
-        rounded = Loop(model, Data(inputs, wanted, get_metric(metric, 1.0)), MAX_BYTES).errors(grids)
+        rounded = LoopEvaluator(model, Data(inputs, wanted, get_metric(metric, 1.0)), MAX_BYTES).errors(grids)
     assert curve.target_norm is not None
     return BitBudget(
         bits=np.array(tried, dtype=np.float64),

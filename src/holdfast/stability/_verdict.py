@@ -20,7 +20,7 @@ from holdfast.stability.perturbation._curve import Censored, Crossing, crossings
 Verdict = Literal["stable", "unstable", "inconclusive", "no approximation"]
 Width = TypeVar("Width", int, float)
 
-LEVEL = 0.25  # of the target's norm: an error this large is a model that no longer does its work
+HARMLESS_SHARE = 0.25  # of the target's norm: an error this large is a model that no longer does its work
 MIN_WIDTHS = 4  # widths for a slope whose interval has two degrees of freedom
 
 
@@ -106,7 +106,7 @@ class StabilityVerdict(Record):
 def assess_stability(
     curves: Mapping[Width, PerturbationCurve],
     target_norm: float | None = None,
-    level: float = LEVEL,
+    level: float = HARMLESS_SHARE,
     *,
     tolerance: float = 0.2,
     confidence: float = 0.95,

@@ -22,9 +22,9 @@ from holdfast.errors import ArgumentError, ShapeError
 from holdfast.kernels.s4d.discretize import Discretization, discretize, phi
 from holdfast.memory._curve import MemoryCurve
 
-LONGEST = 1 << 26  # steps: a recurrence is run over all of them
-Weights = Float[Tensor, "..."] | Complex[Tensor, "..."]
-Times = Sequence[float] | Sequence[int] | range | np.ndarray | Tensor
+MAX_RUN_STEPS = 1 << 26  # steps: a recurrence is run over all of them
+RealOrComplex = Float[Tensor, "..."] | Complex[Tensor, "..."]
+GivenTimes = Sequence[float] | Sequence[int] | range | np.ndarray | Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,10 +82,10 @@ class Kernel:
 
 @checked
 def diagonal(
-    eigenvalues: Weights,
-    B: Weights,
-    C: Weights,
-    times: Times,
+    eigenvalues: RealOrComplex,
+    B: RealOrComplex,
+    C: RealOrComplex,
+    times: GivenTimes,
     *,
     time: Time = "continuous",
     D: Float[Tensor, "outputs inputs"] | None = None,
@@ -124,7 +124,7 @@ def dense(
     W: Float[Tensor, "n n"],
     U: Float[Tensor, "n ..."],
     c: Float[Tensor, "... n"],
-    times: Times,
+    times: GivenTimes,
     *,
     time: Time = "continuous",
     D: Float[Tensor, "outputs inputs"] | None = None,
@@ -164,12 +164,12 @@ def dense(
 
 @checked
 def two_layer(
-    lam1: Weights,
-    lam2: Weights,
-    C: Weights,
-    U1: Weights,
-    U2: Weights,
-    times: Times,
+    lam1: RealOrComplex,
+    lam2: RealOrComplex,
+    C: RealOrComplex,
+    U1: RealOrComplex,
+    U2: RealOrComplex,
+    times: GivenTimes,
     *,
     time: Time = "continuous",
 ) -> Kernel:
@@ -220,9 +220,9 @@ def two_layer(
 @checked
 def s4d(
     dt: Float[Tensor, " features"],
-    lam: Weights,
-    C: Weights,
-    times: Times,
+    lam: RealOrComplex,
+    C: RealOrComplex,
+    times: GivenTimes,
     *,
     D: Float[Tensor, " features"] | None = None,
     discretization: Discretization = "zoh",
@@ -260,10 +260,10 @@ def s4d(
 
 @checked
 def lru(
-    lam: Weights,
-    B: Weights,
-    C: Weights,
-    times: Times,
+    lam: RealOrComplex,
+    B: RealOrComplex,
+    C: RealOrComplex,
+    times: GivenTimes,
     *,
     gamma: Float[Tensor, " modes"] | None = None,
     D: Float[Tensor, " outputs"] | Float[Tensor, "outputs inputs"] | None = None,
@@ -340,7 +340,7 @@ def _with_direct(rho: Tensor, t: Tensor, D: Tensor | None) -> Tensor:
     return rho + (t == 0).view(-1, 1, 1) * _wide(D)
 
 
-def _times(times: Times, kind: Time) -> Float64[Tensor, " times"]:
+def _times(times: GivenTimes, kind: Time) -> Float64[Tensor, " times"]:
     # a list of floats would become float32 in torch
     t = (
         times.detach().cpu().double()
@@ -349,8 +349,8 @@ def _times(times: Times, kind: Time) -> Float64[Tensor, " times"]:
     )
     if t.ndim != 1 or len(t) == 0 or not bool(((t >= 0) & torch.isfinite(t)).all()):
         raise ArgumentError("times must be a list of finite numbers that are not negative, at least one")
-    if kind == "discrete" and float(t.max()) > LONGEST:
-        raise ArgumentError(f"times must be at most {LONGEST} steps in discrete time, came {float(t.max()):g}")
+    if kind == "discrete" and float(t.max()) > MAX_RUN_STEPS:
+        raise ArgumentError(f"times must be at most {MAX_RUN_STEPS} steps in discrete time, came {float(t.max()):g}")
     if kind == "discrete" and bool((t != t.round()).any()):
         raise ArgumentError("in discrete time the times are whole numbers of steps")
     return t

@@ -24,7 +24,7 @@ from holdfast.nn._recurrent_weight import Structure
 from holdfast.nn._views.rest import Equilibria, Equilibrium, find_equilibria
 from holdfast.nn._views.stated import stated_view
 from holdfast.nn.activations import MAX_SLOPES
-from holdfast.nn.precision import HALF, widened
+from holdfast.nn.precision import HALF_DTYPES, widened
 from holdfast.stability.certificates._lyapunov import (
     Growth,
     Lyapunov,
@@ -34,12 +34,12 @@ from holdfast.stability.certificates._lyapunov import (
     as_matrix,
 )
 from holdfast.stability.certificates._memory_bound import MemoryBound, memory_bound, weight_bound
-from holdfast.stability.certificates._scope import Contracting, EulerStep, Scope, remarks, scope_of
-from holdfast.stability.certificates._selective_steps import MEANING, SelectiveSteps, watch_steps
+from holdfast.stability.certificates._scope import CertificateScope, ContractionBound, EulerStep, remarks, scope_of
+from holdfast.stability.certificates._selective_steps import SELECTIVE_NOTE, SelectiveSteps, watch_steps
 
-Status = Literal["stable", "marginal", "unstable"]
-LIMIT = 2048  # rows of a dense matrix; eigenvalues of 2048 take about 20 s on two cores
-ROUNDING = 1e-12  # a margin this small, as a share of the largest eigenvalue, is the boundary itself
+CertificateStatus = Literal["stable", "marginal", "unstable"]
+MAX_ROWS = 2048  # rows of a dense matrix; eigenvalues of 2048 take about 20 s on two cores
+BOUNDARY_SHARE = 1e-12  # a margin this small, as a share of the largest eigenvalue, is the boundary itself
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -75,13 +75,13 @@ class Certificate(Record):
     """
 
     _parts: ClassVar[tuple[type, ...]] = (
-        Lyapunov, Growth, EulerStep, Equilibrium, MemoryBound, Contracting, SelectiveSteps,
+        Lyapunov, Growth, EulerStep, Equilibrium, MemoryBound, ContractionBound, SelectiveSteps,
     )  # fmt: skip
 
     path: str
     kind: str
     time: Time
-    status: Status
+    status: CertificateStatus
     eigenvalues: Complex[np.ndarray, " n"]
     spectral: float
     numerical: float
@@ -96,8 +96,8 @@ class Certificate(Record):
     weight_bound: float | None = None
     notes: tuple[str, ...] = ()
     parts: tuple[Certificate, ...] = ()
-    scope: Scope = "global"
-    contracting: Contracting | None = None
+    scope: CertificateScope = "global"
+    contracting: ContractionBound | None = None
     selective: SelectiveSteps | None = None
 
     @property
@@ -169,7 +169,7 @@ def certify(
     horizon: int = 200,
     target: AbstractLaw | None = None,
     starts: int = 16,
-    limit: int = LIMIT,
+    limit: int = MAX_ROWS,
     seed: int = 0,
 ) -> Certificate:
     """What the recurrent weights promise: spectrum, margin, Lyapunov solution, transient growth, decay, memory.
@@ -223,7 +223,7 @@ def certify(
 
 def _at_least_float32(module: nn.Module, inputs: Tensor | None) -> tuple[nn.Module, Tensor | None]:
     """As they are, or in float32 where weights have 16 bits: spectra and equilibria have no such arithmetic."""
-    if not any(p.dtype in HALF for p in module.parameters()):
+    if not any(p.dtype in HALF_DTYPES for p in module.parameters()):
         return module, inputs
     return copy.deepcopy(module).float(), None if inputs is None else widened(inputs)
 
@@ -297,7 +297,7 @@ def _with_steps(part: Certificate, view: RecurrenceView, seen: dict[str, Selecti
     if not view.selective:
         return part
     steps = seen.get(view.owner)
-    notes = (*part.notes, MEANING, *(() if steps is None else (steps.words(),)))
+    notes = (*part.notes, SELECTIVE_NOTE, *(() if steps is None else (steps.words(),)))
     return replace(part, notes=notes, selective=steps)
 
 
@@ -395,9 +395,9 @@ def _euler(eigenvalues: np.ndarray, dt: float) -> EulerStep:
     return EulerStep(dt, radius, float(limits.min()))
 
 
-def _status(analysis: MatrixAnalysis, euler: EulerStep | None) -> Status:
+def _status(analysis: MatrixAnalysis, euler: EulerStep | None) -> CertificateStatus:
     scale = max(1.0, float(np.abs(analysis.eigenvalues).max()))
-    if abs(analysis.margin) <= ROUNDING * scale:
+    if abs(analysis.margin) <= BOUNDARY_SHARE * scale:
         return "marginal"
     if analysis.margin < 0 or (euler is not None and not euler.stable):
         return "unstable"

@@ -13,10 +13,12 @@ from torch import Tensor
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, ShapeError
 
-ROUNDINGS = 100  # W counts as normal while |WW' - W'W| / |W|^2 is below so many roundings of the dtype it was stored in
-DEFECTIVE = 1e8  # eigenvector condition from which eigenvalues have fewer than half their digits
+NORMALITY_ROUNDINGS = (
+    100  # W counts as normal while |WW' - W'W| / |W|^2 is below so many roundings of the dtype it was stored in
+)
+DEFECTIVE_CONDITION = 1e8  # eigenvector condition from which eigenvalues have fewer than half their digits
 FIRST_TIME = 0.05  # |W| t at which |e^{Wt}| is first looked at
-DOUBLINGS = 60
+TIME_DOUBLINGS = 60
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +124,7 @@ def analyse_matrix(W: Float64[np.ndarray, "n n"], time: Time, eps: float) -> Mat
     commutator = float(np.linalg.norm(W @ W.T - W.T @ W)) / size**2 if size else 0.0
     singular = np.linalg.svd(vectors, compute_uv=False)
     condition = float(singular[0] / singular[-1]) if singular[-1] > 0 else math.inf
-    lyapunov = _solve(W, time, spectral, commutator <= ROUNDINGS * eps, departure) if margin > 0 else None
+    lyapunov = _solve(W, time, spectral, commutator <= NORMALITY_ROUNDINGS * eps, departure) if margin > 0 else None
     growth = _growth(W, time, lyapunov) if lyapunov is not None else None
     return MatrixAnalysis(values.astype(complex), spectral, numerical, margin, departure, condition, lyapunov, growth)
 
@@ -171,7 +173,7 @@ def _largest_power(step: np.ndarray, unit: float) -> tuple[float, float]:
     """
     best, when = 1.0, 0.0
     power, stride, k = step, step, 1
-    for doubling in range(DOUBLINGS):
+    for doubling in range(TIME_DOUBLINGS):
         for _ in range(16 if doubling == 0 else 8):
             norm = float(np.linalg.norm(power, 2))
             if norm > best:

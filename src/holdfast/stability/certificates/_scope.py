@@ -16,15 +16,15 @@ from holdfast.nn import RecurrenceView
 from holdfast.nn._views.rest import Equilibria
 from holdfast.nn._views.view import MemoryWeight
 from holdfast.parameterizations import Contraction, EulerContraction
-from holdfast.parameterizations._factors import contractive
-from holdfast.stability.certificates._lyapunov import DEFECTIVE, MatrixAnalysis
+from holdfast.parameterizations._factors import contractive_factor
+from holdfast.stability.certificates._lyapunov import DEFECTIVE_CONDITION, MatrixAnalysis
 
-Scope = Literal["global", "local", "stated"]
-LOCAL = "local: the numbers hold for small deviations from the equilibrium; "
-GATED = LOCAL + "gates bound the state, but it may have other places of rest"
+CertificateScope = Literal["global", "local", "stated"]
+LOCAL_NOTE = "local: the numbers hold for small deviations from the equilibrium; "
+GATED_NOTE = LOCAL_NOTE + "gates bound the state, but it may have other places of rest"
 
 
-def scope_of(view: RecurrenceView) -> tuple[Scope, tuple[str, ...], Contracting | None]:
+def scope_of(view: RecurrenceView) -> tuple[CertificateScope, tuple[str, ...], ContractionBound | None]:
     """Scope and notes of a recurrence, and by what a nonlinear one contracts."""
     if view.stated:
         return "stated", view.remarks, None
@@ -32,10 +32,10 @@ def scope_of(view: RecurrenceView) -> tuple[Scope, tuple[str, ...], Contracting 
         return *_of_linear(view), None
     if view.elementwise:
         return _of_matrix(view)
-    return "local", view.remarks or (GATED,), None
+    return "local", view.remarks or (GATED_NOTE,), None
 
 
-def _of_linear(view: RecurrenceView) -> tuple[Scope, tuple[str, ...]]:
+def _of_linear(view: RecurrenceView) -> tuple[CertificateScope, tuple[str, ...]]:
     network = view.network()
     if network is None or network.activation == "linear":
         return "global", view.remarks
@@ -56,12 +56,13 @@ def _of_linear(view: RecurrenceView) -> tuple[Scope, tuple[str, ...]]:
     )
 
 
-def _of_matrix(view: RecurrenceView) -> tuple[Scope, tuple[str, ...], Contracting | None]:
+def _of_matrix(view: RecurrenceView) -> tuple[CertificateScope, tuple[str, ...], ContractionBound | None]:
     """h+ = sigma(W h + ...) with tanh or ReLU: global where W contracts."""
     contracting = contraction_of(view.weights[0])
     if contracting is None:
         note = (
-            LOCAL + "no scaling was found in which W has a numerical radius below 1, so that units which saturate or "
+            LOCAL_NOTE
+            + "no scaling was found in which W has a numerical radius below 1, so that units which saturate or "
             "switch off may make far states grow: stabilize(model, allow_change=True) takes a W that has one"
         )
         return "local", (note,), None
@@ -73,7 +74,7 @@ def _of_matrix(view: RecurrenceView) -> tuple[Scope, tuple[str, ...], Contractin
 
 
 @dataclass(frozen=True)
-class Contracting:
+class ContractionBound:
     """Two states that see the same inputs come nearer by `factor` at each step, in a norm that is the form's own.
 
     From rest |h|_2 <= gain sup |drive|_2, drive = W_ih x + b, at all times and for all inputs.
@@ -83,7 +84,7 @@ class Contracting:
     gain: float
 
 
-def contraction_of(weight: MemoryWeight) -> Contracting | None:
+def contraction_of(weight: MemoryWeight) -> ContractionBound | None:
     """That of h+ = sigma(W h + ...); of its own free weights where it was stabilised, else of W if the form holds it."""
     W = weight.value.cpu().double()
     form, free = Contraction(), None
@@ -97,14 +98,14 @@ def contraction_of(weight: MemoryWeight) -> Contracting | None:
         return None
 
 
-def _measured(form: Contraction, free: tuple[Tensor, ...]) -> Contracting:
-    factor = float(torch.linalg.matrix_norm(contractive(free[0].double()), 2))
+def _measured(form: Contraction, free: tuple[Tensor, ...]) -> ContractionBound:
+    factor = float(torch.linalg.matrix_norm(contractive_factor(free[0].double()), 2))
     H = form.metric(*free)
     largest = float(form.scales(*free).max())
     smallest = float(torch.linalg.eigvalsh(H)[0])
     # |D v|^2 (1 + A) <= 2 |D v|^2
     gain = math.sqrt(2 / smallest) * largest / (1 - factor) if smallest > 0 and factor < 1 else math.inf
-    return Contracting(factor, gain)
+    return ContractionBound(factor, gain)
 
 
 def settles(W: Tensor, dt: float) -> bool:
@@ -138,7 +139,7 @@ def remarks(analysis: MatrixAnalysis, euler: EulerStep | None, equilibria: Equil
             f"the generator is stable but Euler's step dt = {euler.dt:g} is not: |1 + dt lam| reaches {euler.radius:.4g}; "
             f"take dt below {euler.largest_dt:.4g}"
         )
-    if analysis.eigenvector_condition > DEFECTIVE:
+    if analysis.eigenvector_condition > DEFECTIVE_CONDITION:
         notes.append(
             f"the matrix is defective or nearly so (eigenvector condition {analysis.eigenvector_condition:.1e}): its "
             "eigenvalues, and the margin, are known to few digits only"

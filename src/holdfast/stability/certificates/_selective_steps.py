@@ -11,15 +11,14 @@ from torch import Tensor, nn
 
 from holdfast.errors import ArgumentError
 from holdfast.kernels.selective.watch import watching
+from holdfast.memory._subject import INPUT_ERRORS
 from holdfast.nn import RecurrenceView
 from holdfast.nn.acceleration import accelerate, mixers_of
 
-MEANING = (
+SELECTIVE_NOTE = (
     "selective: a step multiplies the state by exp(dt A), and dt >= 0 comes from the input. Stable means that no input "
     "makes a factor larger than 1, since A < 0; how near to 1 it comes, and so how long the state lasts, is up to the input"
 )
-# what models raise on an input that they do not take
-_MISTAKES = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ def watch_steps(model: nn.Module, views: tuple[RecurrenceView, ...], inputs: Ten
     try:
         with torch.no_grad(), watching(watcher):
             model(inputs)
-    except _MISTAKES as error:
+    except INPUT_ERRORS as error:
         raise ArgumentError(f"the model failed on inputs of shape {tuple(inputs.shape)}: {error}") from error
     finally:
         if changed is not None:

@@ -22,9 +22,9 @@ from holdfast.nn._views.view import MemoryWeight
 from holdfast.nn.precision import widened
 from holdfast.parameterizations import AbstractParameterization
 
-Norm = Literal["spectral", "frobenius", "max-abs"]
+BallNorm = Literal["spectral", "frobenius", "max-abs"]
 Region = Literal["ball", "sphere"]
-Scope = str | Sequence[str]
+WeightScope = str | Sequence[str]
 NORMS = ("spectral", "frobenius", "max-abs")
 
 
@@ -121,7 +121,7 @@ class MaxAbs(AbstractBall):
         return delta if where == "ball" else delta / _column(_not_zero(self.norm(delta)), delta)
 
 
-def ball_of(norm: Norm, shape: torch.Size, *, diagonal: bool) -> AbstractBall:
+def ball_of(norm: BallNorm, shape: torch.Size, *, diagonal: bool) -> AbstractBall:
     """The ball of a weight: "spectral" is the 2-norm for a vector and max-abs for the vector of a diagonal recurrence.
 
     "Inverse Approximation Theory", Def. 3.4, and "StableSSM", Def. 2.4: |theta| = max(|W|_2, |U|_2, |b|_2, |c|_2).
@@ -146,7 +146,7 @@ class PerturbedWeight:
     modes: AbstractParameterization | None = None
 
 
-def select_weights(model: nn.Module, scope: Scope, norm: Norm) -> list[PerturbedWeight]:
+def select_weights(model: nn.Module, scope: WeightScope, norm: BallNorm) -> list[PerturbedWeight]:
     """The weights in `scope` ("all", "recurrent", or names and prefixes), each with the ball of `norm`."""
     if norm not in NORMS:
         raise unknown_name("norm", norm, NORMS)
@@ -163,7 +163,7 @@ def select_weights(model: nn.Module, scope: Scope, norm: Norm) -> list[Perturbed
     return weights
 
 
-def _names(every: dict[str, nn.Parameter], recurrent: dict[str, MemoryWeight], scope: Scope) -> list[str]:
+def _names(every: dict[str, nn.Parameter], recurrent: dict[str, MemoryWeight], scope: WeightScope) -> list[str]:
     if scope == "all":
         return list(every)
     if scope == "recurrent":

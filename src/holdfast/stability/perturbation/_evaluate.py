@@ -176,10 +176,10 @@ class AbstractEvaluator(ABC):
         for part in self._parts(stacked, self.bytes_with_gradient):
             with torch.enable_grad():
                 leaves = {name: value.detach().requires_grad_() for name, value in part.items()}
-                found = self._errors(leaves)
-                finite = torch.where(torch.isfinite(found), found, torch.zeros_like(found))
+                part_errors = self._errors(leaves)
+                finite = torch.where(torch.isfinite(part_errors), part_errors, torch.zeros_like(part_errors))
                 grads = torch.autograd.grad(finite.sum(), list(leaves.values()), allow_unused=True)
-            errors.append(found.detach())
+            errors.append(part_errors.detach())
             filled = [torch.zeros_like(w) if g is None else g for g, w in zip(grads, leaves.values(), strict=True)]
             gradients.append([torch.nan_to_num(g, nan=0.0, posinf=0.0, neginf=0.0) for g in filled])
         joined = {name: torch.cat([g[i] for g in gradients]) for i, name in enumerate(stacked)}
@@ -192,7 +192,7 @@ class AbstractEvaluator(ABC):
         return [{name: pieces[i] for name, pieces in split.items()} for i in range(count)]
 
 
-class Vmap(AbstractEvaluator):
+class VmapEvaluator(AbstractEvaluator):
     """One vectorised call of the module for many draws (torch.func.vmap)."""
 
     how = "vmap"
@@ -211,7 +211,7 @@ class Vmap(AbstractEvaluator):
         return self.data.metric.of(self.data.error(run(dict(stacked))))
 
 
-class Loop(AbstractEvaluator):
+class LoopEvaluator(AbstractEvaluator):
     """One call of the module for each perturbation."""
 
     how = "loop"

@@ -22,7 +22,7 @@ MAX_FFT_OUTPUTS = 24  # up to so many outputs (draws times features) a convoluti
 FIRST_RANK = 24
 MAX_TOEPLITZ_STEPS = 512  # steps up to which a convolution is a product with a Toeplitz matrix, beyond it an FFT
 # numbers of one block of outputs: 2 MB in float32 stays in the cache between the product and its reduction
-BLOCK = 1 << 19
+BLOCK_NUMBERS = 1 << 19
 
 
 class Impulse(AbstractEvaluator):
@@ -121,7 +121,7 @@ class Impulse(AbstractEvaluator):
         if isinstance(self.data.metric, Sup):
             return _largest(left, right.flatten(1), draws)
         joined: Partial | None = None
-        for block in right.split(max(1, BLOCK // (right.shape[1] * len(left))), dim=2):
+        for block in right.split(max(1, BLOCK_NUMBERS // (right.shape[1] * len(left))), dim=2):
             error = (left @ block.flatten(1)).reshape(draws, outputs, *block.shape[1:])
             part = self.data.metric.partial(error.permute(0, 3, 2, 1))
             joined = part if joined is None else self.data.metric.join(joined, part)
@@ -159,7 +159,7 @@ def _low_rank(matrix: Float[Tensor, "columns rows"], eps: float) -> tuple[Tensor
 
 def _largest(left: Float[Tensor, "columns rank"], right: Float[Tensor, "rank rows"], draws: int) -> Partial:
     """max |left @ right| over rows and the columns of each draw."""
-    size = max(1, BLOCK // len(left))
+    size = max(1, BLOCK_NUMBERS // len(left))
     best = left.new_zeros(len(left))
     buffer = left.new_empty(len(left) * min(size, right.shape[1]))
     for block in right.split(size, dim=1):

@@ -15,7 +15,7 @@ Ends = dict[str, tuple[Tensor, Tensor, Tensor]]
 MAX_CORNER_MODES = 10  # up to 1024 corners: all are tried
 MAX_GRID_MODES = 3  # up to 9^3 points inside: a grid of them
 GRID_POINTS = 9
-SAMPLES = 64  # corners, and as many points inside, where these are too many
+SAMPLED_POINTS = 64  # corners, and as many points inside, where these are too many
 # of its error that an interval may still promise inside, by the slope at its end, for an end to count as the sup
 RELATIVE_TOLERANCE = 1e-7
 MIN_STEP = 1e-4  # of a radius: the last step of the search inside, whose square is what it leaves
@@ -105,11 +105,11 @@ def _shares(modes: int, generator: torch.Generator) -> Tensor:
     if modes <= MAX_GRID_MODES:
         axis = torch.linspace(0, 1, GRID_POINTS, dtype=torch.float64)
         return torch.tensor(list(itertools.product(axis.tolist(), repeat=modes)), dtype=torch.float64)
-    inside = torch.rand(SAMPLES, modes, generator=generator, dtype=torch.float64)
+    inside = torch.rand(SAMPLED_POINTS, modes, generator=generator, dtype=torch.float64)
     if modes <= MAX_CORNER_MODES:
         corners = torch.tensor(list(itertools.product((0.0, 1.0), repeat=modes)), dtype=torch.float64)
     else:
-        corners = torch.randint(0, 2, (SAMPLES, modes), generator=generator).double()
+        corners = torch.randint(0, 2, (SAMPLED_POINTS, modes), generator=generator).double()
     return torch.cat([corners, inside])
 
 

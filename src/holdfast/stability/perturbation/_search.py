@@ -13,7 +13,9 @@ from holdfast.stability.perturbation._evaluate import AbstractEvaluator
 from holdfast.stability.perturbation._modes import modal_weights, search_modes
 from holdfast.stability.perturbation._options import Deltas, Keeper, Search, SearchProblem, Worst
 
-MAX_BLOCK = 1 << 22  # numbers of one block of random directions, 32 MB in float64; a draw of more is a block of its own
+MAX_BLOCK_NUMBERS = (
+    1 << 22
+)  # numbers of one block of random directions, 32 MB in float64; a draw of more is a block of its own
 
 
 def run_search(problem: SearchProblem, search: Search, centre: float, generator: torch.Generator) -> Worst:
@@ -44,7 +46,7 @@ def random_search(problem: SearchProblem, search: Search, centre: float, generat
     radii = torch.from_numpy(problem.radii)
     numbers = sum(w.value.numel() for w in problem.weights)
     # of the weights' size alone: the draws are the same whatever the memory limit is
-    block = max(1, min(draws, MAX_BLOCK // max(1, numbers)))
+    block = max(1, min(draws, MAX_BLOCK_NUMBERS // max(1, numbers)))
     # perturbations, perturbed weights and their copies, in the weights' dtype
     together = int(problem.evaluator.limit // (4.0 * sum(w.value.nbytes for w in problem.weights)))
     keeper = Keeper.at_centre(problem, centre)
