@@ -11,12 +11,11 @@ import numpy as np
 from torch import Tensor
 
 from holdfast._arguments import checked, positive
-from holdfast.approximate._linear import fit_least_squares, fit_nonnegative
+from holdfast.approximate._linear import fit_least_squares, fit_nonnegative, fit_quadrature
 from holdfast.approximate._minimax import fit_minimax
 from holdfast.approximate._nonlinear import fit_nonlinear
 from holdfast.approximate._pencil import fit_matrix_pencil
 from holdfast.approximate._problem import FitNorm
-from holdfast.approximate._quadrature import fit_quadrature
 from holdfast.approximate._sums import ExponentialSum, Numbers
 from holdfast.approximate._target import KernelLike, Target, as_target
 from holdfast.errors import ArgumentError, ShapeError

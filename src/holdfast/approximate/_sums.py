@@ -14,7 +14,7 @@ from torch import Tensor
 from holdfast._arguments import checked_fields
 from holdfast._record import Record
 from holdfast._types import Numeric, Time
-from holdfast.approximate._grid import sample_weights, time_rule
+from holdfast.approximate._problem import sample_weights, time_rule
 from holdfast.approximate._sum_layer import sum_layer
 from holdfast.approximate._target import KernelLike, Target, as_target
 from holdfast.errors import ArgumentError, ShapeError

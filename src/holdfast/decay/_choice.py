@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64
 
 from holdfast.decay._shape import ShapeFit, find_repetition, fit_loosely, fit_shape, imitation_misfit
 from holdfast.decay._signal import (

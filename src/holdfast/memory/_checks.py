@@ -68,8 +68,8 @@ def _learn_shape(subject: Subject) -> None:
         subject.outputs, subject.flat = 1, True
     elif long == short:
         raise ModelError(
-            f"the output has shape {long} for inputs of {CHECK_STEPS} and of {CHECK_STEPS - 3} steps: one answer a sequence, not "
-            "one a step. Give the model without its pooling, or use repeated_input_memory."
+            f"the output has shape {long} for inputs of {CHECK_STEPS} and of {CHECK_STEPS - 3} steps: one answer a sequence, "
+            "not one a step. Give the model without its pooling, or use repeated_input_memory."
         )
     else:
         raise ModelError(

@@ -149,8 +149,8 @@ def _lead(subject: Subject, probe: Probe, x: Tensor, horizon: int) -> tuple[Sett
         wait = min(wait, subject.longest - horizon - 1)
         if wait < MIN_SETTLING_STEPS:
             raise ArgumentError(
-                f"the model takes {subject.longest} steps and {MIN_SETTLING_STEPS} are needed before a probe: {horizon=} may be at "
-                f"most {subject.longest - MIN_SETTLING_STEPS - 1}"
+                f"the model takes {subject.longest} steps and {MIN_SETTLING_STEPS} are needed before a probe: {horizon=} may "
+                f"be at most {subject.longest - MIN_SETTLING_STEPS - 1}"
             )
     settling = settle(subject, constant, wait, keep_state=not is_reversed)
     if is_reversed and probe.form == "auto" and not settling.settled and horizon <= MAX_WINDOW_STEPS:

@@ -37,7 +37,7 @@ def contractive_factor(z: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
 
 
 def contractive_factor_inverse(K: Float[Tensor, "n n"]) -> Float[Tensor, "n n"] | None:
-    """Z with contractive(Z) = K, from I - K'K = C C' with C = L^-1; None where |K|_2 is not below 1."""
+    """Z with contractive_factor(Z) = K, from I - K'K = C C' with C = L^-1; None where |K|_2 is not below 1."""
     eye = torch.eye(len(K), dtype=K.dtype, device=K.device)
     C, info = torch.linalg.cholesky_ex(eye - K.mT @ K)
     if int(info) != 0:

@@ -21,9 +21,9 @@ from holdfast._types import Time
 from holdfast.errors import ArgumentError, ShapeError
 from holdfast.kernels.s4d.discretize import Discretization, discretize, phi
 from holdfast.memory._curve import MemoryCurve
+from holdfast.nn.system import RealOrComplex
 
 MAX_RUN_STEPS = 1 << 26  # steps: a recurrence is run over all of them
-RealOrComplex = Float[Tensor, "..."] | Complex[Tensor, "..."]
 GivenTimes = Sequence[float] | Sequence[int] | range | np.ndarray | Tensor
 
 
