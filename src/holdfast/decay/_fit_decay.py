@@ -109,6 +109,7 @@ def _decide(t: np.ndarray, values: np.ndarray, floor: np.ndarray | None) -> tupl
     decision = choice.growing(s, values)
     for test in CURVE_TESTS:
         decision = decision or test(s)
+    # tests that need no fit come first: each names what a smooth family cannot describe
     fits: list[ShapeFit] = []
     if decision is None and s.points is not None and len(s.points.t) >= choice.MIN_POINTS:
         fits = choice.shape_fits(s.points)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -82,10 +81,8 @@ def bit_budget(
     level: float = 0.05,
     bits: Sequence[int] = tuple(range(2, 17)),
     metric: MetricName = "sup",
-    search: SearchName = "adversarial",
+    search: SearchName | Search = "adversarial",
     scope: WeightScope = "recurrent",
-    draws: int = 30,
-    seed: int = 0,
 ) -> BitBudget:
     """How many bits the recurrent weights need so that the model still does its work.
 
@@ -100,11 +97,10 @@ def bit_budget(
         level: the error that is allowed, as a share of the targets' norm.
         bits: numbers of bits to try, increasing, each at least 2.
         metric: norm of the error: "sup", "mean-square" or "sobolev".
-        search: how the worst perturbation is searched, as in `perturbation_error`.
+        search: how the worst perturbation is searched: "adversarial", "random" or "modes", or a `Search` with its draws
+            and seed.
         scope: weights that are rounded: "recurrent", "all", or names or prefixes of names. They are rounded as they are
             stored: before the parameterization.
-        draws: number of random perturbations.
-        seed: of these.
     """
     tried = _tried(bits, level)
     inputs = in_dtype_of(model, inputs)
@@ -116,8 +112,9 @@ def bit_budget(
     if not 0 < largest < math.inf:
         raise ArgumentError(f"model: the largest of its recurrent weights is {largest}; expected a finite one above 0")
     half_steps = np.array([0.5 * largest / _top(b) for b in tried])
-    how: dict[str, Any] = {"norm": Ball("max-abs", scope), "search": Search(search, draws=draws, seed=seed)}
-    curve = perturbation_error(model, inputs, wanted, half_steps[::-1].copy(), metric=metric, **how)
+    curve = perturbation_error(
+        model, inputs, wanted, half_steps[::-1].copy(), metric=metric, norm=Ball("max-abs", scope), search=search
+    )
     with undisturbed(model):
         grids = {w.name: torch.stack([_rounded(w, b) for b in tried]) for w in weights}
         rounded = LoopEvaluator(model, Data(inputs, wanted, get_metric(metric, 1.0)), MAX_BYTES).errors(grids)
