@@ -111,11 +111,13 @@ def bit_budget(
         largest = max(float(w.value.abs().max()) for w in weights)
     if not 0 < largest < math.inf:
         raise ArgumentError(f"model: the largest of its recurrent weights is {largest}; expected a finite one above 0")
+    # one radius for all tensors: that of the coarsest grid, which belongs to the largest weight
     half_steps = np.array([0.5 * largest / _top(b) for b in tried])
     curve = perturbation_error(
         model, inputs, wanted, half_steps[::-1].copy(), metric=metric, norm=Ball("max-abs", scope), search=search
     )
     with undisturbed(model):
+        # checked by rounding itself: the radius is a sufficient bound, the nearest grid point is better
         grids = {w.name: torch.stack([_rounded(w, b) for b in tried]) for w in weights}
         rounded = LoopEvaluator(model, Data(inputs, wanted, get_metric(metric, 1.0)), MAX_BYTES).errors(grids)
     assert curve.target_norm is not None

@@ -48,6 +48,7 @@ class Designed(AbstractParameterization):
         nodes, weights = np.polynomial.legendre.leggauss(PANEL_NODES)
         self.register_buffer("nodes", torch.from_numpy((nodes + 1) / 2), persistent=False)
         self.register_buffer("node_weights", torch.from_numpy(weights / 2), persistent=False)
+        # geometric panels: G may change near 0 and far out, and a rule of 16 nodes is exact on each
         side = np.geomspace(1e-6, MAX_WEIGHT, PANEL_COUNT)
         edges = np.concatenate([[0.0], side]) if form == "even" else _line(criterion)
         self.register_buffer("edges", torch.from_numpy(edges), persistent=False)
@@ -93,6 +94,7 @@ class Designed(AbstractParameterization):
     def _u(self, w: Tensor) -> Tensor:
         wide = w.double()
         x = wide.abs() if self.form == "even" else wide
+        # beyond the last edge u is held: f then has slope 0 and stays stable
         x = x.clamp(float(self.edges[0]), float(self.edges[-1]))
         panel = (torch.searchsorted(self.edges, x.detach().contiguous(), right=True) - 1).clamp(0, len(self.edges) - 2)
         if self.form == "even":
@@ -111,6 +113,7 @@ class Designed(AbstractParameterization):
 
     def _derivative(self, w: Tensor) -> Tensor:
         x = w.double().abs() if self.form == "even" else w.double()
+        # f = -1/u: f' = u'/u^2, with u' = G up to the sign of the half line
         sign = torch.sign(w.double()) if self.form == "even" else -torch.ones_like(x)
         return (sign * self._criterion(x) / self._u(w) ** 2).to(w.dtype)
 
@@ -120,6 +123,7 @@ class Designed(AbstractParameterization):
         return G if self.time == "continuous" else torch.where(self._u(w) >= 1, G, super()._scale(w)).to(w.dtype)
 
     def _inverse(self, lam: Tensor) -> Tensor:
+        # u of that eigenvalue; u is monotone in w, so that bisection finds it
         target = -1 / lam.detach().double() if self.time == "continuous" else 1 / (1 - lam.detach().double())
         low = torch.full_like(target, float(self.edges[0]))
         high = torch.full_like(target, float(self.edges[-1]))

@@ -148,6 +148,7 @@ def _data(
     dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.get_default_dtype())
     x = torch.randn(*shape, generator=generator, dtype=torch.float64)
     given = x.transpose(0, 1).contiguous().to(dtype) if time_first else x.to(dtype)
+    # targets are the outputs of the model as it is used: dropout off
     training = module.training
     with torch.no_grad():
         y = first_output(module.eval()(given)).clone()

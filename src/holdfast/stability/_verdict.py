@@ -139,6 +139,7 @@ def assess_stability(
     known = [stability_radius(curve, highest) for curve, highest in zip(ordered, levels.tolist(), strict=True)]
     radii, upper = np.array([radius.value for radius in known]), np.array([radius.upper for radius in known])
     censored: tuple[Censored, ...] = tuple(radius.censored for radius in known)
+    # half of the level: above it the radius would measure the fit and not its stability
     close = centres <= levels / 2
     held = _held([curve.held_by_horizon for curve in ordered])
     slope, interval = math.nan, (math.nan, math.nan)
@@ -148,6 +149,7 @@ def assess_stability(
         slope, interval = slope_of(widths[close], radii[close], confidence, upper[close])
         sides = _open_sides(widths[close], [kind for kind, kept in zip(censored, close, strict=True) if kept])
         verdict, why = _judge(slope, interval, sides, tolerance, held=widths[close & held])
+    # said whatever the verdict is: a reader should see which widths it rests on
     remarks: list[str] = _remarks(widths, level * centres / levels, close, censored)
     return StabilityVerdict(
         verdict=verdict,
@@ -206,6 +208,7 @@ def _held(horizons: list[float | None]) -> np.ndarray:
 
 def _open_sides(widths: np.ndarray, censored: list[Censored]) -> dict[Verdict, str]:
     """What to test, for each verdict that the censored radii could turn over if they were known."""
+    # radii of widths above the mean pull the slope up as they grow, those below pull it down
     wide = np.log(widths) > np.log(widths).mean()
     larger, smaller = (np.array([kind == name for kind in censored]) for name in ("at least", "at most"))
     sides: dict[Verdict, str] = {}
@@ -233,6 +236,7 @@ def _judge(
             "inconclusive",
             f"radii outside of the tested ones could turn the slope; test {sides[verdict]} ones ({numbers})",
         )
+    # a fixed horizon holds the slowest rate, and with it the radius, whatever f is
     if verdict == "stable" and len(held):
         return "inconclusive", (
             f"the horizon of the fit holds the slowest rate of m = {_listed(held)}, and a fixed horizon makes every "

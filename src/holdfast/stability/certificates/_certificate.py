@@ -217,6 +217,7 @@ def certify(
         )
     if target is not None and all(part.weight_bound is None for part in parts):
         raise ArgumentError("target= is for real diagonal layers, which StableSSM, eq. 56, is about; leave it out")
+    # by status first: a recurrence without an equilibrium is unstable and has no margin
     worst = min(parts, key=lambda part: (_rank(part), part.margin))
     return worst if len(parts) == 1 else replace(worst, parts=parts)
 
@@ -255,6 +256,8 @@ def _views(
         if (layer := _layer_at(module, weight)) is not None:
             module = layer
         else:
+            # a recurrence that is known by itself needs nobody's word; `structure` says that the caller means something
+            # else
             known = [view for view in recurrences(module) if view.path == weight and time in (None, view.time)]
             return tuple(known) if known and structure is None else (stated_view(module, weight, time, structure),)
     if time is not None or structure is not None:
@@ -309,6 +312,7 @@ def _certificate(view: RecurrenceView, horizon: int, target: AbstractLaw | None,
     analysis = _analyse(view, equilibria, options.limit)
     euler = None if view.euler is None else _euler(analysis.eigenvalues, view.euler)
     status = _status(analysis, euler)
+    # the bound of StableSSM needs beta0 > 0
     memory, needed = _memory(view, horizon, target) if status == "stable" else (None, None)
     return Certificate(
         path=view.path,
@@ -370,6 +374,7 @@ def _equilibria(view: RecurrenceView, options: Options) -> Equilibria:
 
 def _analyse(view: RecurrenceView, equilibria: Equilibria | None, limit: int) -> MatrixAnalysis:
     if equilibria is not None:
+        # the first is the one that the state reaches from 0; Jacobians of a float32 step are rounded as such
         return analyse_matrix(equilibria.jacobians[0], view.time, torch.finfo(torch.float32).eps)
     W = view.matrix()
     if W is None:
@@ -397,6 +402,7 @@ def _euler(eigenvalues: np.ndarray, dt: float) -> EulerStep:
 
 def _status(analysis: MatrixAnalysis, euler: EulerStep | None) -> CertificateStatus:
     scale = max(1.0, float(np.abs(analysis.eigenvalues).max()))
+    # eigenvalues of size |lam| are known to a rounding of |lam|, however small the margin is
     if abs(analysis.margin) <= BOUNDARY_SHARE * scale:
         return "marginal"
     if analysis.margin < 0 or (euler is not None and not euler.stable):

@@ -40,6 +40,7 @@ def _of_linear(view: RecurrenceView) -> tuple[CertificateScope, tuple[str, ...]]
     if network is None or network.activation == "linear":
         return "global", view.remarks
     W = network.W.detach()
+    # a diagonal W couples no units: each comes to rest by itself
     if W.ndim == 1 or (bool(torch.isfinite(W).all()) and settles(W, network.dt)):
         return "global", (
             f"global: on a constant input every state comes to rest, at Euler steps up to dt = {network.dt:g}; on a changing "
@@ -90,6 +91,7 @@ def contraction_of(weight: MemoryWeight) -> ContractionBound | None:
     form, free = Contraction(), None
     if parametrize.is_parametrized(weight.module, weight.name):
         stack = weight.module.parametrizations[weight.name]  # type: ignore[index]
+        # its own free weights prove more than a search for others would: the inverse may miss a W near the boundary
         if isinstance(stack[0], Contraction):
             free = tuple(getattr(stack, f"original{i}").detach().cpu() for i in range(3))
     try:
@@ -100,6 +102,7 @@ def contraction_of(weight: MemoryWeight) -> ContractionBound | None:
 
 def _measured(form: Contraction, free: tuple[Tensor, ...]) -> ContractionBound:
     factor = float(torch.linalg.matrix_norm(contractive_factor(free[0].double()), 2))
+    # |h| in the 2-norm from h'Hh, whose smallest eigenvalue is the worst direction
     H = form.metric(*free)
     largest = float(form.scales(*free).max())
     smallest = float(torch.linalg.eigvalsh(H)[0])
@@ -159,6 +162,7 @@ def _equilibrium_notes(equilibria: Equilibria) -> list[str]:
     stable = sum(point.stable for point in points)
     if points[0].stable and stable < len(points):
         first = points[0].state
+        # the nearest unstable one is on the border of what comes back
         near = min((p for p in points if not p.stable), key=lambda p: float(np.linalg.norm(p.state - first)))
         notes.append(
             f"{len(points) - stable} unstable equilibria beside it, the nearest at distance "

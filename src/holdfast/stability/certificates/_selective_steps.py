@@ -58,6 +58,7 @@ class SelectiveSteps:
 
 def watch_steps(model: nn.Module, views: tuple[RecurrenceView, ...], inputs: Tensor) -> dict[str, SelectiveSteps]:
     """Runs the model once and returns what each selective recurrence of these showed, by the path of its module."""
+    # mixers may be nested: the innermost that is running took the step
     running: list[str] = []
     seen: dict[str, SelectiveSteps] = {}
 
@@ -90,8 +91,10 @@ def watch_steps(model: nn.Module, views: tuple[RecurrenceView, ...], inputs: Ten
 
 
 def _steps(delta: Tensor, A: Tensor) -> SelectiveSteps:
+    # A < 0: the largest is the slowest state of each channel
     slowest = A.amax(-1) if A.ndim == 2 else A
     low, high = delta.flatten(0, -2).aminmax(dim=0)
+    # the shortest step keeps most of a decaying state, the longest most of a growing one
     exponent = torch.where(slowest < 0, low * slowest, high * slowest)
     return SelectiveSteps(
         math.exp(float(exponent.max())), float(low.min()), float(high.max()), delta.shape[0] * delta.shape[1]

@@ -176,12 +176,14 @@ class Radius:
 
 def stability_radius(curve: PerturbationCurve, level: float) -> Radius:
     """The radius of one curve, interpolated in log beta between finite errors."""
+    # the first crossing, even where a lower bound falls below the level again: the sup cannot
     above = np.flatnonzero(curve.errors > level)
     if len(above) == 0:
         return Radius(float(curve.radii[-1]), math.inf, "at least")
     first = int(above[0])
     high, after = float(curve.radii[first]), float(curve.errors[first])
     low = float(curve.radii[first - 1]) if first else 0.0
+    # log beta has no place for 0: nothing is known between 0 and the first radius
     if low <= 0:
         return Radius(high, high, "at most")
     if not math.isfinite(after):
@@ -204,6 +206,7 @@ def slope_of(
 
     x, y = np.log(widths), np.log(radii)
     x = x - x.mean()
+    # the slope is leverage @ y: what each radius can move it by
     leverage = x / (x @ x)
     slope = float(leverage @ (y - y.mean()))
     rest, free = y - y.mean() - slope * x, len(x) - 2
@@ -221,6 +224,7 @@ def crossings_of(widths: np.ndarray, curves: list[PerturbationCurve]) -> list[Cr
         shared, i, j = np.intersect1d(a.radii, b.radii, return_indices=True)
         with np.errstate(invalid="ignore"):
             gap = b.errors[j] - a.errors[i]
+        # a change of sign of the gap between two tested radii; equal errors at one of them are no crossing
         for k in range(len(shared) - 1):
             if not (math.isfinite(gap[k]) and gap[k] < 0 < gap[k + 1]) and not gap[k] > 0 > gap[k + 1]:
                 continue

@@ -172,6 +172,7 @@ def choose(
     """The evaluator and why it was chosen; "auto" takes the fastest that reproduces the model's own error."""
     if method not in EVALUATION_NAMES:
         raise unknown_name("evaluation", method, EVALUATION_NAMES)
+    # the loop is right for every module: the others are checked against it
     loop = LoopEvaluator(model, data, limit)
     if method == "loop":
         return loop, "asked for"
@@ -184,6 +185,7 @@ def choose(
     fault = _fault(evaluator, loop, weights)
     if fault and method != "auto":
         raise ArgumentError(f"evaluation={method!r} does not work for this model: {fault}; use evaluation='auto'")
+    # "auto" may go back to the loop, and says so; a way that was asked for by name may not
     return (loop, f"{evaluator.how} {fault}") if fault else (evaluator, reason)
 
 
@@ -192,6 +194,7 @@ def _candidate(
 ) -> tuple[AbstractEvaluator, str] | str:
     """The evaluator of that method and what it does; for "auto" the fastest that is known for such a model, or a reason."""
     name = type(model).__name__
+    # hooks see the module run: a closed form would leave them out
     plain = not (model._forward_hooks or model._forward_pre_hooks)
     known = plain and data.inputs.ndim == 3 and data.targets.ndim == 3 and data.inputs.is_floating_point()
     if known and not data.time_first and isinstance(model, AbstractRecurrent):
@@ -235,6 +238,7 @@ def _of_torch(
     name = f"torch.nn.{type(model).__name__}"
     if cell_of(model) is None:
         return f"{name} with projections has no form that is vectorised"
+    # small states leave the processor idle step by step; many draws at once fill it
     small = _is_small(data, model.hidden_size)
     if isinstance(model, nn.RNN) and (method == "kernel" or (method == "auto" and not small)):
         return OneByOne(model, data, limit), f"{name} by our own kernel, one run for each perturbation"

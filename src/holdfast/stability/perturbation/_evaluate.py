@@ -129,6 +129,7 @@ class Data:
 
     def error(self, outputs: Tensor) -> Errors:
         """outputs - targets of each draw, (draws, *shape of the targets), as (draws, batch, time, outputs)."""
+        # metrics read (draws, batch, time, outputs); a model may give fewer axes
         error = outputs - self.targets
         if self.time_first and error.ndim > 2:
             error = error.transpose(1, 2)
@@ -177,15 +178,18 @@ class AbstractEvaluator(ABC):
             with torch.enable_grad():
                 leaves = {name: value.detach().requires_grad_() for name, value in part.items()}
                 part_errors = self._errors(leaves)
+                # a diverged draw has a NaN gradient, and would give it to all others of the sum
                 finite = torch.where(torch.isfinite(part_errors), part_errors, torch.zeros_like(part_errors))
                 grads = torch.autograd.grad(finite.sum(), list(leaves.values()), allow_unused=True)
             errors.append(part_errors.detach())
+            # a weight that the output does not depend on has no gradient
             filled = [torch.zeros_like(w) if g is None else g for g, w in zip(grads, leaves.values(), strict=True)]
             gradients.append([torch.nan_to_num(g, nan=0.0, posinf=0.0, neginf=0.0) for g in filled])
         joined = {name: torch.cat([g[i] for g in gradients]) for i, name in enumerate(stacked)}
         return _infinite(torch.cat(errors).double()), joined
 
     def _parts(self, stacked: Stacked, each: float) -> list[dict[str, Tensor]]:
+        # at least one draw, even where it alone is above the limit
         size = max(1, int(self.limit // max(each, 1.0)))
         split = {name: value.split(size) for name, value in stacked.items()}
         count = len(next(iter(split.values())))

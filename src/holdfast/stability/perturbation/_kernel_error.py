@@ -107,6 +107,7 @@ def kernel_perturbation_error(
         search = replace(search, method="adversarial")
     rates, coefficients = read_sum(sum)
     lam = torch.from_numpy(-rates)
+    # a rate outside the range of f has no w: the constants move, as `stabilize` does
     f = fit_constants(get(parameterization, time="continuous"), lam)
     values = {"w": f.inverse(lam), "c": torch.from_numpy(coefficients)}
     target = target_of(rho, rates, horizon)
@@ -217,6 +218,7 @@ def target_of(
 
 def _grid(rates: np.ndarray, rho: object) -> Float64[Tensor, " times"]:
     """0, then geometric from a thousandth of the fastest time constant to 1e6 times the slowest."""
+    # a law changes over times of order 1: the grid covers these and the modes
     low, high = 1e-3 / max(float(rates.max()), 1.0), 1e6 / min(float(rates.min()), 1.0)
     points: list[np.ndarray] = [np.zeros(1), np.geomspace(low, high, int(POINTS_PER_DECADE * math.log10(high / low)))]
     frequency = getattr(rho, "frequency", None)
@@ -225,6 +227,7 @@ def _grid(rates: np.ndarray, rho: object) -> Float64[Tensor, " times"]:
         points.append(np.arange(0.0, 40 / rho.rate, math.pi / (16 * frequency)))  # type: ignore[attr-defined]
     support = getattr(rho, "support", None)
     if support is not None:
+        # both sides of the jump, or it would be spread over a panel
         points.append(np.array([support * (1 - 1e-12), support]))
     return torch.from_numpy(np.unique(np.concatenate(points)))
 
@@ -254,13 +257,16 @@ def l1_distance(
     target: KernelTarget, lam: Float64[Tensor, "draws modes"], c: Float64[Tensor, "draws modes"]
 ) -> Float64[Tensor, " draws"]:
     """The distance of each sum; inf where a mode with a weight does not decay. Differentiable in lam and c."""
+    # a mode without a weight adds nothing, growing or not
     stable = ((lam < 0) | (c == 0)).all(-1)
+    # a place to compute at: the value is dropped, and no NaN gets into the gradient
     safe = torch.where(lam < 0, lam, torch.full_like(lam, -1.0))
     total = _stable_distance(target, safe, c)
     return torch.where(stable, total, torch.full_like(total, math.inf))
 
 
 def _stable_distance(target: KernelTarget, lam: Tensor, c: Tensor) -> Tensor:
+    # the zeros need no gradient: the integrand is 0 there, so that moving them changes nothing to first order
     with torch.no_grad():
         difference = target.values - torch.einsum("pm,pmt->pt", c, torch.exp(lam.unsqueeze(-1) * target.grid))
         positive = difference >= 0
