@@ -76,6 +76,7 @@ def geometric(target: Target, order: int, horizon: float, value: Callable[[np.nd
 
     slowest = 1 / horizon
     fastest = max(target.fastest, 10 * slowest)
+    # one rate has no second end to search: all are tried
     if order == 1:
         ends = np.geomspace(slowest, fastest, _MAX_SEARCHES)
         return ends[[int(np.argmin([value(np.array([rate])) for rate in ends]))]]
@@ -136,13 +137,16 @@ def _corrected_l1(problem: FitProblem, rates: np.ndarray, start: np.ndarray, sca
     from scipy.optimize import linprog
 
     modes = problem.modes(rates)
+    # rows times their weight: slacks p and n are then the terms of the L1 sum, each with cost 1
     A = modes * problem.weights[:, None]
     columns = A.sum(axis=0)
+    # a mode that is gone before the first time keeps its scale, instead of dividing by 0
     columns = np.where(columns > 1e-100 * columns.max(), columns, 1)
     rows, size = A.shape
     eye = sparse.eye(rows, format="csr")
     equations = sparse.hstack([sparse.csr_matrix(A / columns), eye, -eye], format="csc")
     cost = np.concatenate([np.zeros(size), np.ones(2 * rows)])
+    # d may be negative as long as start + scale d is not
     least = np.concatenate([-start * columns / scale, np.zeros(2 * rows)])
     gaps = (problem.values - modes @ start) * problem.weights / scale
     bounds = np.stack([least, np.full(len(least), np.inf)], axis=1)
@@ -159,6 +163,7 @@ def _corrected_sup(problem: FitProblem, rates: np.ndarray, start: np.ndarray, sc
     modes = problem.modes(rates)
     gaps = (problem.values - modes @ start) / scale
     one = np.ones((len(gaps), 1))
+    # both sides of |gap - modes d| <= e, e the last unknown
     sides = np.block([[modes, -one], [-modes, -one]])
     cost = np.append(np.zeros(len(rates)), 1.0)
     bounds = np.stack([np.append(-start / scale, 0.0), np.full(len(cost), np.inf)], axis=1)
@@ -172,6 +177,7 @@ def _error_of_grid(target: Target, norm: FitNorm) -> Callable[[np.ndarray], floa
     def value(rates: np.ndarray) -> float:
         problem = pose(target, rates.min(), rates.max(), panels=40, thin=80)
         gaps = problem.values - problem.modes(rates) @ smallest(problem, rates, norm, 0.01)
+        # an L1 error counts the tail after the last time, where the sum is gone and the law is not
         return _error(problem, gaps, norm) + (problem.rest if norm == "l1" else 0.0)
 
     return value
@@ -180,6 +186,7 @@ def _error_of_grid(target: Target, norm: FitNorm) -> Callable[[np.ndarray], floa
 def _arithmetic(target: Target, order: int, horizon: float) -> np.ndarray:
     """1, 2, ..., `order` times one rate: of 24 the one whose least-squares fit has the smallest L1 error."""
     multiples = np.arange(1, order + 1)
+    # over sqrt(order): the multiples then lie about the middle of the time scales
     first = np.geomspace(1 / horizon, max(target.fastest / 2, 10 / horizon), 24) / math.sqrt(order)
     problem = pose(target, first[0], first[-1] * order, thin=800)
 
@@ -253,5 +260,6 @@ def _trapezoidal(target: Target, p: float, order: int, horizon: float, norm: Fit
         step = (last - slowest) / (order - 1)
     first = np.array([math.log(step), last])
     optimum = minimize(error, first, method="Nelder-Mead", options={"maxfev": 120, "xatol": 1e-3, "fatol": 0.0})
+    # the search is over a surface of many dents; the balance of the theory is never given up for worse
     best = optimum.x if optimum.fun < error(first) else first
     return _rule(p, math.exp(best[0]), best[1], order)

@@ -50,6 +50,7 @@ def pose(
     # e^-60 = 9e-27: after that only the law is left, and its tail is known exactly
     end = 60 / slowest if target.endless else target.end
     quickest = max(fastest, target.fastest)
+    # faster oscillations average out over every mode of the sum
     frequency = min(target.frequency, 50 * quickest)
     t, w = time_rule(end, quickest, panels=panels, nodes=nodes, frequency=frequency, until=target.oscillates_until)
     return FitProblem(t, target(t), w, target.rest(end))
@@ -64,6 +65,7 @@ def condition(problem: FitProblem, rates: np.ndarray) -> tuple[float, int]:
     columns = problem.modes(rates) * np.sqrt(problem.weights)[:, None]
     norms = np.linalg.norm(columns, axis=0)
     sizes = np.linalg.svd(columns / np.where(norms > 0, norms, 1), compute_uv=False)
+    # the tolerance of numpy's matrix_rank
     cut = sizes[0] * max(columns.shape) * np.finfo(float).eps
     rank = int((sizes > cut).sum())
     # with fewer times than modes the columns depend on each other: numpy lists only the first min(shape) values

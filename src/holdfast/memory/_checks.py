@@ -15,7 +15,8 @@ from holdfast.memory._subject import MAX_BATCH_NUMBERS, Subject, learn_state
 CUT_PLACES = 3  # places behind which a long run's inputs are changed
 CHECK_STEPS = 12  # length of the short runs; each check is a run or two of this length
 RELATIVE_NUDGE = 2.0**-27  # relative change of an input that crosses every sixth rounding of float32, and bends nothing
-LONGEST, LONGEST_STREAM = 4096, 65536
+MAX_SETTLING_STEPS = 4096  # without a state every probe runs them again
+MAX_STREAMED_STEPS = 65536  # from a state they are run once
 MIN_SETTLING_STEPS = 8  # steps before a probe even where nothing moves: they show whether later inputs leak into them
 SETTLED_SHARE = 1e-9  # a float64 model has settled when it moves by less than this share of what it moved altogether
 
@@ -49,6 +50,7 @@ def check_far_sight(subject: Subject, steps: int, seed: int) -> None:
     steps = min(steps, subject.longest or steps)
     x, other = (subject.normal(CUT_PLACES, steps, generator) for _ in range(2))
     cuts = torch.randint(1, steps, (CUT_PLACES, 1), generator=generator).to(subject.device)
+    # up to its cut each row sees the same inputs in both runs
     before = torch.arange(steps, device=subject.device) < cuts
     y, changed = subject(x), subject(torch.where(before.unsqueeze(-1), x, other))
     if not bool(torch.isfinite(y).all() and torch.isfinite(changed).all()):
@@ -61,6 +63,7 @@ def check_far_sight(subject: Subject, steps: int, seed: int) -> None:
 
 def _learn_shape(subject: Subject) -> None:
     shapes = [tuple(subject.raw(subject.zeros(2, steps))[0].shape) for steps in (CHECK_STEPS, CHECK_STEPS - 3)]
+    # two lengths: a model that pools gives the same shape for both
     long, short = shapes
     if len(long) == 3 and long[:2] == (2, CHECK_STEPS) and short == (2, CHECK_STEPS - 3, long[2]):
         subject.outputs, subject.flat = long[2], False
@@ -123,6 +126,7 @@ def _check_rows(subject: Subject, x: Tensor, y: Tensor) -> None:
 
 
 def _check_causal(subject: Subject, x: Tensor, y: Tensor, generator: torch.Generator) -> None:
+    # both ways a future can leak: by its values, and by how long it is
     half = CHECK_STEPS // 2
     changed = torch.cat([x[:, :half], subject.normal(len(x), CHECK_STEPS - half, generator)], 1)
     ahead = float((subject(changed) - y)[:, :half].abs().max())
@@ -159,14 +163,17 @@ class Settling:
 def longest_settling(subject: Subject, rows: int) -> int:
     """How long to wait by default: 4096 steps, or up to 65536 where a state spares running them with every probe."""
     if subject.row_axes is None:
-        return LONGEST
-    return min(max(MAX_BATCH_NUMBERS // (rows * max(subject.input_size, subject.outputs)), LONGEST), LONGEST_STREAM)
+        return MAX_SETTLING_STEPS
+    return min(
+        max(MAX_BATCH_NUMBERS // (rows * max(subject.input_size, subject.outputs)), MAX_SETTLING_STEPS),
+        MAX_STREAMED_STEPS,
+    )
 
 
 def settle(subject: Subject, x: Float[Tensor, "rows inputs"], longest: int, *, keep_state: bool = False) -> Settling:
     """Runs the constant inputs x from the model's own initial state, 64 steps, then ever more until it settles.
 
-    Settled: over the last quarter of the run no output moves by more than RELATIVE of its whole movement, or by more
+    Settled: over the last quarter of the run no output moves by more than SETTLED_SHARE of its whole movement, or by more
     than rounding. The steps returned end a quarter after the first moment from which that holds; with `keep_state` they
     are the whole run if the model has a state, which is returned with them: nobody has to run them again.
     """
@@ -177,14 +184,17 @@ def settle(subject: Subject, x: Float[Tensor, "rows inputs"], longest: int, *, k
         steps = y.shape[1]
         if not bool(torch.isfinite(y).all()):
             return Settling(MIN_SETTLING_STEPS, False, float("inf"))
+        # from the last output, not from step to step: a slow drift moves little in a step and far in a run
         away, allowed = _movement(subject, y)
         moving = torch.nonzero(away > allowed)
         first = 0 if len(moving) == 0 else int(moving[-1]) + 1
+        # still for a quarter of the run: shorter stands may be a turning point
         if first <= steps - steps // 4:
             if keeps:
                 return Settling(steps, True, 0.0, state)
             return Settling(max(MIN_SETTLING_STEPS, min(first + first // 4, longest)), True, 0.0)
         if steps >= longest:
+            # what the last quarter still moved goes into the note of an unsettled curve
             quarter = float(away[-max(steps // 4, 1) :].max())
             return Settling(longest, False, quarter, state if keeps else None)
         y, state = _prolong(subject, constant, y, state, longest)
@@ -213,5 +223,6 @@ def _prolong(subject: Subject, constant: Tensor, y: Tensor, state: Any, longest:
     steps = y.shape[1]
     if subject.row_axes is None:
         return subject.advance(constant.expand(-1, min(4 * steps, longest), -1).contiguous())
+    # from the state each step is run once; without one the run begins anew, so that it grows faster
     more, state = subject.advance(constant.expand(-1, min(steps, longest - steps), -1).contiguous(), state)
     return torch.cat([y, more], 1), state

@@ -97,9 +97,11 @@ def memory_function(
     with run.undisturbed(model), torch.no_grad():
         subject = run.subject(model, input_size, double=double)
         prepare(subject, generator)
+        # over the whole horizon: the short runs of `prepare` do not see a look-ahead in long blocks
         check_far_sight(subject, horizon + 1, generator.initial_seed())
         first = _first_round(search, input_size, generator)
         settling, windowed = _lead(subject, probe, first, horizon)
+        # from a state the burn-in is not run again with each probe
         lead = settling.steps if settling.state is None else 0
         plan = ProbePlan(probe, lead, horizon, start=settling.state)
         best = BestResponse(horizon + 1, input_size)
@@ -109,6 +111,7 @@ def memory_function(
             bound = _bound_of_window(subject, plan, search, first, parts)
         else:
             parts, bound, notes = _find_sup(subject, plan, search, first, best)
+    # the floor is already that of float32; the user is told why a float64 copy did not lower it
     if subject.eps > torch.finfo(subject.dtype).eps:
         notes += (ROUNDS_INSIDE,)
     curve = _curve(plan, best, parts, settling, notes)
@@ -141,6 +144,7 @@ def _lead(subject: Subject, probe: Probe, x: Tensor, horizon: int) -> tuple[Sett
     if probe.form == "window":
         return at_rest, True
     is_reversed = probe.name == "reversed"
+    # the reversed probe rests on x itself before t = 0, the others on zeros
     constant = x if is_reversed else torch.zeros(1, subject.input_size)
     if probe.burn_in is not None:
         return settle_for(subject, constant, probe.burn_in), False
@@ -153,6 +157,7 @@ def _lead(subject: Subject, probe: Probe, x: Tensor, horizon: int) -> tuple[Sett
                 f"be at most {subject.longest - MIN_SETTLING_STEPS - 1}"
             )
     settling = settle(subject, constant, wait, keep_state=not is_reversed)
+    # a slow model never comes to rest on x; the window form needs no rest, and costs horizon^2 steps
     if is_reversed and probe.form == "auto" and not settling.settled and horizon <= MAX_WINDOW_STEPS:
         return at_rest, True
     return settling, False
@@ -206,6 +211,7 @@ def _search_directions(
         parts += run_all(subject, plan, search.middle * patterns, best)
     # the directions that reach the sup at most times, at the other amplitudes
     winners, count = np.unique(np.sign(best.maximiser), axis=0, return_counts=True)
+    # half of the budget for other amplitudes, both signs of each direction
     kept = max(search.directions // (2 * len(search.sizes)), 1)
     top = torch.from_numpy(winners[np.argsort(-count)][:kept])
     return parts + run_all(subject, plan, at_amplitudes(torch.cat([top, -top]), search.sizes), best)
@@ -214,6 +220,7 @@ def _search_directions(
 def _curve(
     plan: ProbePlan, best: BestResponse, parts: list[Measured], settling: Settling, notes: tuple[str, ...]
 ) -> MemoryCurve:
+    # the same for every batch: all of them carry zero input
     rest = parts[0].rest
     leak = max(part.leak for part in parts)
     if leak > 1:
@@ -223,6 +230,7 @@ def _curve(
         )
     status: CurveStatus = "ok"
     finite = bool(np.isfinite(best.values).all())
+    # where the settling run itself diverged, "not finite" says it better
     if not settling.settled and (finite or math.isfinite(settling.remaining)):
         status = "unsettled"
         what = "x" if plan.probe.name == "reversed" else "0"

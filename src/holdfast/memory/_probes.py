@@ -37,6 +37,7 @@ class ProbePlan:
 
     def inputs(self, subject: Subject, x: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows+1 steps inputs"]:
         """The probes of all x, and zero input as the last row."""
+        # zero input in the same batch: it is subtracted, and a batch of another shape would round otherwise
         u = subject.zeros(len(x) + 1, self.steps)
         part = {
             "heaviside": slice(self.lead, None),
@@ -83,6 +84,7 @@ def measure(subject: Subject, plan: ProbePlan, x: Float[Tensor, "rows inputs"], 
     y = plan.outputs(subject, x)
     zero = y[-1]
     divisor = plan.divisor(x).to(y.device)
+    # the step before the probe too: the first difference is the jump at t = 0
     before = max(plan.lead - 1, 0)
     values = torch.empty(len(x), plan.horizon + 1, dtype=torch.float64, device=y.device)
     floors = torch.empty_like(values)
@@ -99,6 +101,7 @@ def measure(subject: Subject, plan: ProbePlan, x: Float[Tensor, "rows inputs"], 
         if keep:
             kept.append(response)
     return Measured(
+        # a model that diverges has no memory to speak of there: inf, never a NaN that max would drop
         values=torch.nan_to_num(values, nan=torch.inf, posinf=torch.inf),
         floors=torch.nan_to_num(floors, nan=torch.inf, posinf=torch.inf),
         rest=zero[before],

@@ -68,6 +68,7 @@ class BestResponse:
 def directions(inputs: int, budget: int, generator: torch.Generator) -> Float[Tensor, "rows inputs"]:
     """All sign vectors and signed unit vectors if they are at most `budget`; else unit vectors; else random signs."""
     unit = torch.eye(inputs, dtype=torch.float64)
+    # a convex function of x over the cube has its sup at a corner; unit vectors are for models that are not linear
     if 2**inputs <= budget:
         signs = torch.cartesian_prod(*[torch.tensor([1.0, -1.0], dtype=torch.float64)] * inputs).reshape(-1, inputs)
         return signs if inputs == 1 else torch.cat([signs, unit, -unit])[:budget]
@@ -88,6 +89,7 @@ def sign_patterns(responses: Float[Tensor, "inputs times outputs"], most: int) -
 
     At each time the output with the largest |rho|_1 counts.
     """
+    # a sign vector suits one output at a time: the one in which the sup may be largest
     strongest = responses.abs().sum(0).argmax(-1)
     index = strongest.view(1, -1, 1).expand(len(responses), -1, 1)
     signs = torch.where(responses.gather(-1, index).squeeze(-1) < 0, -1.0, 1.0).T.double()
@@ -99,6 +101,7 @@ def run_all(
     subject: Subject, plan: ProbePlan, x: Float[Tensor, "rows inputs"], best: BestResponse, *, keep: bool = False
 ) -> list[Measured]:
     """Measures every row of x in batches that fit in memory and adds them to `best`."""
+    # one row less: each batch carries the zero input too
     at_once = max(subject.rows_at_once(plan.steps) - 1, 1)
     parts = []
     with torch.no_grad():
@@ -124,6 +127,7 @@ def ascend(
     smallest and the largest amplitude. The probe is shortened to 1000 steps, since every step is kept for the gradient.
     """
     short = replace(plan, horizon=min(plan.horizon, 1000))
+    # spread over scales of time: the worst input early and late may differ
     times = np.unique(np.geomspace(1, short.horizon + 1, anchors).astype(int) - 1)
     x = torch.from_numpy(best.maximiser[times]).clone()
     low, high = min(amplitudes), max(amplitudes)
@@ -133,13 +137,16 @@ def ascend(
         with torch.enable_grad():
             x.requires_grad_(True)
             values = _sizes(subject, short, x)[rows, columns]
+            # a model that detaches, or counts, gives no gradient: the grid is then all there is
             if not values.requires_grad:
                 return None
+            # log, so that late times with small values weigh as much as early ones
             objective = torch.log(values.clamp_min(torch.finfo(torch.float64).tiny)).sum()
             (by_output,) = torch.autograd.grad(objective, x, allow_unused=True)
             (by_size,) = torch.autograd.grad(torch.log(short.divisor(x)).sum(), x)
         if by_output is None:
             return None
+        # of value / |x|: growing x alone must not count as ascent
         gradient = by_output - by_size
         with torch.no_grad():
             size = x.abs().amax(-1, keepdim=True)
@@ -165,6 +172,7 @@ def superposes(subject: Subject, plan: ProbePlan, sizes: tuple[float, ...]) -> b
     measured = measure(subject, plan, x, keep=True)
     assert measured.responses is not None
     first, second, *mixed = measured.responses.double()
+    # rounding of the outputs themselves: responses are not divided yet
     floors = (measured.floors * plan.divisor(x).to(measured.floors.device).unsqueeze(1)).amax(1)
     if not bool(torch.isfinite(measured.responses).all() and torch.isfinite(floors).all()):
         return False
@@ -189,6 +197,7 @@ def scales(plan: ProbePlan, x: Tensor, parts: list[Measured]) -> bool:
 
 def add_linear_sup(subject: Subject, plan: ProbePlan, sizes: tuple[float, ...], best: BestResponse) -> list[Measured]:
     """Adds the sup of a linear model to `best`; for the norm inf over outputs, or one output."""
+    # a linear model answers alike at every size: the middle one is farthest from over- and underflow
     size = sizes[len(sizes) // 2]
     units = size * torch.eye(subject.input_size, dtype=torch.float64)
     # x / (|x| + 1) grows with |x|: the largest size has the sup
@@ -198,6 +207,7 @@ def add_linear_sup(subject: Subject, plan: ProbePlan, sizes: tuple[float, ...], 
     for rows in units.split(max(subject.rows_at_once(plan.steps) - 1, 1)):
         part = measure(subject, plan, rows, keep=True)
         assert part.responses is not None
+        # the sup over signs of |sum_i x_i rho_i| is the sum of |x_i rho_i|
         total = total.to(part.floors.device) + part.responses.double().abs().sum(0)
         # rounding errors of all units add up, since each is taken absolutely
         rounding = rounding.to(part.floors.device) + part.floors.sum(0) * float(plan.divisor(rows)[0])

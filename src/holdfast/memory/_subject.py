@@ -67,6 +67,7 @@ class Subject:
 
     def normal(self, rows: int, steps: int, generator: torch.Generator) -> Float[Tensor, "rows steps inputs"]:
         """Standard normal inputs, drawn on the CPU so that they are the same on every device."""
+        # in float64, so that a float32 and a float64 run of one model see the same inputs up to rounding
         drawn = torch.randn(rows, steps, self.input_size, generator=generator, dtype=torch.float64)
         return drawn.to(self.device, self.dtype)
 
@@ -81,6 +82,7 @@ class Subject:
                 f"({'time, batch' if self.time_first else 'batch, time'}, features): {type(error).__name__}: {error}. "
                 "Check input_size, dtype, layout, and that the model takes sequences of this length."
             ) from error
+        # a state is the second of exactly two: transformers outputs and longer tuples hold other things there
         y = _first_real(out)
         after = out[1] if isinstance(out, tuple) and len(out) == 2 else None
         return y.transpose(0, 1) if self.time_first and y.ndim >= 2 else y, after
@@ -119,6 +121,7 @@ class Subject:
 
 def tolerance_of(y: Tensor, eps: float) -> float:
     """2000 eps of the largest output: 2e-4 in float32, 4e-13 in float64; real dependence is of the order of y itself."""
+    # a run that diverged late has a scale before that
     finite = y[torch.isfinite(y)]
     return 2000 * eps * max(float(finite.abs().max()) if finite.numel() else 0.0, torch.finfo(y.dtype).tiny)
 
@@ -188,6 +191,7 @@ def learn_state(
     try:
         _, one = subject.advance(first[:1])
         _, several = subject.advance(first)
+        # where one row and three differ in shape is the axis of rows, which torch's LSTM has second
         axes = _map(_row_axis, one, several)
         continued = subject(rest, spread(one, axes, 2))
     except (ModelError, _NoStateError):

@@ -42,6 +42,7 @@ def _last_outputs(
 ) -> list[Tensor]:
     """The output at the last step for n = 0, 1, ..., steps copies of x."""
     outputs = []
+    # x first and zeros after it, so that the last step sees each x at its own lag
     position = torch.arange(steps, device=subject.device)
     for copies in torch.arange(steps + 1, device=subject.device).split(subject.rows_at_once(steps)):
         mask = (position < copies.unsqueeze(1)).to(subject.dtype)

@@ -216,6 +216,7 @@ class TokenScore(nn.Module):
             return hidden[:, 0]
         if self.output == "last":
             return self._at_end(hidden, mask)
+        # padding has outputs too: only real positions enter the mean
         weight = mask.unsqueeze(-1).to(hidden)
         return (hidden * weight).sum(1) / weight.sum(1)
 

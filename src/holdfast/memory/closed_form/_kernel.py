@@ -110,6 +110,7 @@ def diagonal(
     if time == "continuous":
         modes = torch.exp(t.unsqueeze(-1) * lam)
         if step is not None:
+            # the mean of e^{lam s} over [t, t + step] is e^{lam t} (e^{lam step} - 1) / (lam step)
             modes = modes * phi(step * lam.unsqueeze(0))
     else:
         if step is not None:
@@ -154,6 +155,7 @@ def dense(
         parts = [torch.linalg.matrix_exp(part.view(-1, 1, 1) * w) for part in t.split(max(1, (1 << 22) // w.numel()))]
         rho = out @ torch.cat(parts) @ u
     else:
+        # state by state: C W^k U by powers of W would cost n^3 a step
         powers, state = [], u
         for _ in range(int(t.max()) + 1):
             powers.append(out @ state)
@@ -202,6 +204,7 @@ def two_layer(
     first, second = _alike(first, second)
     a, b = torch.broadcast_tensors(first.unsqueeze(1), second.unsqueeze(0))
     if time == "continuous":
+        # the slower rate outside: what is left inside decays, and exp cannot overflow
         swap = b.real > a.real if a.is_complex() else b > a
         slow, fast = torch.where(swap, b, a), torch.where(swap, a, b)
         s = t.view(-1, 1, 1)
@@ -210,6 +213,7 @@ def two_layer(
     else:
         sums, power = [torch.ones_like(a)], torch.ones_like(a)
         for _ in range(int(t.max())):
+            # sum over p + q = k of a^p b^q by s_k = a s_{k-1} + b^k: no difference of near numbers
             power = power * b
             sums.append(a * sums[-1] + power)
         pairs = torch.stack(sums)[t.to(torch.int64)]
@@ -253,6 +257,7 @@ def s4d(
     t = _times(times, "discrete")
     k = t.to(torch.int64).view(-1, 1, 1)
     kernel = torch.einsum("thn,hn->th", *_alike(a**k, c * b))
+    # one mode stands for a conjugate pair
     kernel = 2 * kernel.real if kernel.is_complex() else kernel
     direct = None if D is None else torch.diag(_wide(D))
     return Kernel(t, _with_direct(torch.diag_embed(kernel), t, direct), a.flatten(), "discrete")
