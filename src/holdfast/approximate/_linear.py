@@ -260,6 +260,6 @@ def _trapezoidal(target: Target, p: float, order: int, horizon: float, norm: Fit
         step = (last - slowest) / (order - 1)
     first = np.array([math.log(step), last])
     optimum = minimize(error, first, method="Nelder-Mead", options={"maxfev": 120, "xatol": 1e-3, "fatol": 0.0})
-    # the search is over a surface of many dents; the balance of the theory is never given up for worse
+    # the theory's balance is kept where the search does not improve on it
     best = optimum.x if optimum.fun < error(first) else first
     return _rule(p, math.exp(best[0]), best[1], order)

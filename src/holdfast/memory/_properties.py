@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -11,6 +10,7 @@ import numpy as np
 import torch
 
 from holdfast._arguments import as_generator, checked
+from holdfast._codec import plain
 from holdfast.errors import ArgumentError
 from holdfast.memory import _property_tests
 from holdfast.memory._checks import prepare
@@ -64,18 +64,11 @@ class Properties:
 
     def as_dict(self) -> dict[str, Any]:
         """Answers, explanations and numbers, for JSON; an infinite number becomes None."""
+        shown = ("answer", "explanation", "numbers")
         return {
-            name: {
-                "answer": getattr(self, name).answer,
-                "explanation": getattr(self, name).explanation,
-                "numbers": {key: _number(value) for key, value in getattr(self, name).numbers.items()},
-            }
+            name: plain({part: getattr(getattr(self, name), part) for part in shown}, exact=False)
             for name in PROPERTY_NAMES
         }
-
-
-def _number(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
 
 
 @checked

@@ -197,7 +197,7 @@ def scales(plan: ProbePlan, x: Tensor, parts: list[Measured]) -> bool:
 
 def add_linear_sup(subject: Subject, plan: ProbePlan, sizes: tuple[float, ...], best: BestResponse) -> list[Measured]:
     """Adds the sup of a linear model to `best`; for the norm inf over outputs, or one output."""
-    # a linear model answers alike at every size: the middle one is farthest from over- and underflow
+    # a linear model answers alike at every size
     size = sizes[len(sizes) // 2]
     units = size * torch.eye(subject.input_size, dtype=torch.float64)
     # x / (|x| + 1) grows with |x|: the largest size has the sup

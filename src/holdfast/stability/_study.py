@@ -75,7 +75,7 @@ class StabilityStudy:
         return {
             "target": self.target,
             "curves": {str(width): curve.as_dict() for width, curve in self.curves.items()},
-            "verdict": None if self.verdict is None else self.verdict.as_dict(),
+            "verdict": None if self.verdict is None else self.verdict.to_dict(),
             "radius": self.radius,
             "censored": self.censored,
             "level": self.level,

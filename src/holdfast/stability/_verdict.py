@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal, TypeVar
+from dataclasses import dataclass
+from typing import ClassVar, Literal, TypeVar
 
 import numpy as np
 from jaxtyping import Float64
@@ -90,16 +90,6 @@ class StabilityVerdict(Record):
         return Figure(
             "verdict", f"Radius by width, {self.summary()}.", [Panel(f"Verdict: {self.verdict}", *axes, layers)]
         )
-
-    def as_dict(self) -> dict[str, Any]:
-        """Everything as plain numbers and lists, for JSON; what is not finite becomes None."""
-        plain = {name: getattr(self, name) for name in ("verdict", "confidence", "level", "explanation")}
-        for name in ("widths", "radii", "upper", "centres", "levels"):
-            plain[name] = [_finite(v) for v in getattr(self, name).tolist()]
-        plain |= {name: list(getattr(self, name)) for name in ("censored", "approximates", "held")}
-        plain["slope"], plain["interval"] = _finite(self.slope), [_finite(v) for v in self.interval]
-        plain["crossings"] = [asdict(c) for c in self.crossings]
-        return plain
 
 
 @checked
@@ -261,7 +251,3 @@ def _remarks(widths: np.ndarray, shares: np.ndarray, close: np.ndarray, censored
 
 def _listed(widths: np.ndarray) -> str:
     return ", ".join(f"{m:g}" for m in widths)
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -13,6 +13,7 @@ from jaxtyping import Complex
 from torch import Tensor, nn
 
 from holdfast._arguments import checked
+from holdfast._codec import plain
 from holdfast._record import Record
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, listed, unknown_name
@@ -130,32 +131,32 @@ class Certificate(Record):
 
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers for JSON; eigenvalues as [re, im]."""
-        plain: dict[str, Any] = {
+        shown: dict[str, Any] = {
             n: getattr(self, n) for n in ("path", "kind", "time", "status", "scope", "spectral", "numerical")
         }
-        plain |= {"margin": self.margin, "continuous_margin": self.continuous_margin}
-        plain |= {"time_constant": self.time_constant, "departure": self.departure, "notes": list(self.notes)}
-        plain["eigenvalues"] = [[float(v.real), float(v.imag)] for v in self.eigenvalues]
+        shown |= {"margin": self.margin, "continuous_margin": self.continuous_margin}
+        shown |= {"time_constant": self.time_constant, "departure": self.departure, "notes": self.notes}
+        shown["eigenvalues"] = self.eigenvalues
         if self.lyapunov is not None:
             named = ("norm", "paper_bound", "condition", "applies", "reason")
-            plain["lyapunov"] = {n: getattr(self.lyapunov, n) for n in named}
+            shown["lyapunov"] = {n: getattr(self.lyapunov, n) for n in named}
         if self.growth is not None:
-            plain["growth"] = {n: getattr(self.growth, n) for n in ("bound", "rate", "measured", "time")}
+            shown["growth"] = {n: getattr(self.growth, n) for n in ("bound", "rate", "measured", "time")}
         if self.euler is not None:
-            plain["euler"] = {n: getattr(self.euler, n) for n in ("dt", "radius", "largest_dt", "stable")}
+            shown["euler"] = {n: getattr(self.euler, n) for n in ("dt", "radius", "largest_dt", "stable")}
         if self.contracting is not None:
-            plain["contracting"] = {n: getattr(self.contracting, n) for n in ("factor", "gain")}
+            shown["contracting"] = {n: getattr(self.contracting, n) for n in ("factor", "gain")}
         if self.selective is not None:
-            plain["selective"] = {n: getattr(self.selective, n) for n in ("factor", "smallest", "largest", "steps")}
-        plain["equilibria"] = [
+            shown["selective"] = {n: getattr(self.selective, n) for n in ("factor", "smallest", "largest", "steps")}
+        shown["equilibria"] = [
             {"margin": e.margin, "stable": e.stable, "reached": e.reached, "largest": float(np.abs(e.state).max())}
             for e in self.equilibria
         ]
         if self.memory is not None:
-            plain["memory_bound"] = {n: getattr(self.memory, n) for n in ("constant", "rate", "weight_norm", "ratio")}
-        plain["weight_bound"] = self.weight_bound
-        plain["parts"] = [part.as_dict() for part in self.parts]
-        return _json(plain)
+            shown["memory_bound"] = {n: getattr(self.memory, n) for n in ("constant", "rate", "weight_norm", "ratio")}
+        shown["weight_bound"] = self.weight_bound
+        shown["parts"] = [part.as_dict() for part in self.parts]
+        return plain(shown, exact=False)
 
 
 @checked
@@ -412,15 +413,6 @@ def _status(analysis: MatrixAnalysis, euler: EulerStep | None) -> CertificateSta
 
 def _rank(part: Certificate) -> int:
     return {"unstable": 0, "marginal": 1, "stable": 2}[part.status]
-
-
-def _json(value: Any) -> Any:
-    """NaN and infinities have no JSON: None."""
-    if isinstance(value, dict):
-        return {key: _json(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_json(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def spectrum(eigenvalues: np.ndarray, time: Time, words: str) -> Figure:

@@ -13,6 +13,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from holdfast._arguments import checked_fields
+from holdfast._codec import plain
 from holdfast._readers import describe
 from holdfast._record import Record
 from holdfast.errors import ArgumentError, ShapeError
@@ -117,17 +118,9 @@ class PerturbationCurve(Record):
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain numbers and lists, for JSON; infinite errors become None."""
-        plain: dict[str, Any] = {
-            name: getattr(self, name) for name in ("metric", "norm", "ball", "search", "method", "reason")
-        }
-        plain |= {"scope": list(self.scope), "running_maximum": self.running_maximum}
-        for name in ("centre", "target_norm", "held_by_horizon"):
-            value = getattr(self, name)
-            plain[name] = value if value is None or math.isfinite(value) else None
-        plain["radii"] = self.radii.tolist()
-        plain["errors"] = [e if math.isfinite(e) else None for e in self.errors.tolist()]
-        plain["upper"] = None if self.upper is None else [e if math.isfinite(e) else None for e in self.upper.tolist()]
-        return plain
+        names = ("metric", "norm", "ball", "search", "method", "reason", "scope", "running_maximum", "centre")
+        numbers = ("target_norm", "held_by_horizon", "radii", "errors", "upper")
+        return plain({name: getattr(self, name) for name in (*names, *numbers)}, exact=False)
 
 
 def as_radii(radii: Sequence[float] | np.ndarray | Tensor) -> np.ndarray:
