@@ -16,7 +16,7 @@ from holdfast._words import duration
 from holdfast.cli.bar import SECONDS_BETWEEN_LINES, progress_bar
 from holdfast.cli.interrupt import INTERRUPTED, termination_as_interrupt
 from holdfast.cli.options import folder as folder_option
-from holdfast.cli.screen import say, screen
+from holdfast.cli.screen import print_table, say, screen
 from holdfast.cli.text import visible
 from holdfast.errors import ArgumentError
 
@@ -191,14 +191,8 @@ def _print_table(rows: list[dict[str, Any]], page: Path, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({"page": str(page.absolute()), "runs": rows}, indent=1, allow_nan=False))
         return
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(*rows[0], box=None, pad_edge=False)
-    for row in rows:
-        cells = ["-" if c is None else f"{c:.4g}" if isinstance(c, float) else str(c) for c in row.values()]
-        table.add_row(*(Text(visible(cell)) for cell in cells))
-    screen().print(table)
+    cells = [["-" if c is None else f"{c:.4g}" if isinstance(c, float) else str(c) for c in r.values()] for r in rows]
+    print_table(screen(), list(rows[0]), cells)
     typer.echo(visible(f"Page: {page.absolute()}"))
 
 
