@@ -14,9 +14,9 @@ from torch import Tensor
 from holdfast._arguments import checked_fields
 from holdfast._record import Record
 from holdfast._types import Numeric, Time
-from holdfast.approximate._grid import sample_weights, time_rule
+from holdfast.approximate._problem import sample_weights, time_rule
 from holdfast.approximate._sum_layer import sum_layer
-from holdfast.approximate._target import Kernel, Target, as_target
+from holdfast.approximate._target import KernelLike, Target, as_target
 from holdfast.errors import ArgumentError, ShapeError
 from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast.laws import ExponentialMixture
@@ -136,7 +136,7 @@ class ExponentialSum(Record):
         return ExponentialMixture(tuple(self.rates.tolist()), tuple(self.coefficients.tolist()))
 
     def measure(
-        self, rho: Kernel, *, horizon: float | None = None, time: Any = None, dt: float | None = None
+        self, rho: KernelLike, *, horizon: float | None = None, time: Any = None, dt: float | None = None
     ) -> ExponentialSum:
         """The same sum with its errors against `rho` filled in.
 

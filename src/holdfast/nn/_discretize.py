@@ -7,11 +7,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Discretization = Literal["zoh", "euler"]
-Rule = Literal["zoh", "euler", "bilinear"]
+RateDiscretization = Literal["zoh", "euler"]
+DiscretizationRule = Literal["zoh", "euler", "bilinear"]
 
 
-def discretize(lam: Tensor, dt: Tensor | float, method: Rule) -> tuple[Tensor, Tensor]:
+def discretize(lam: Tensor, dt: Tensor | float, method: DiscretizationRule) -> tuple[Tensor, Tensor]:
     """Factor and input gain of one step, h+ = factor h + gain v, for real or complex lam.
 
     Zero-order hold: e^{lam dt} and (e^{lam dt} - 1)/lam, dt where lam = 0. Euler: 1 + lam dt and dt, stable only while
@@ -30,7 +30,7 @@ def discretize(lam: Tensor, dt: Tensor | float, method: Rule) -> tuple[Tensor, T
     return torch.exp(z), gain
 
 
-def step_margins(lam: Tensor, dt: Tensor | float, method: Rule) -> Tensor:
+def step_margins(lam: Tensor, dt: Tensor | float, method: DiscretizationRule) -> Tensor:
     """1 - |factor| of `discretize`, in float64 and without the cancellation: negative where a step grows.
 
     1 - |a| = (1 - |a|^2) / (1 + |a|), where 1 - |a|^2 is -2 Re z / |1 - z/2|^2 (bilinear) or -(2 Re z + |z|^2) (Euler)
@@ -50,7 +50,7 @@ def step_margins(lam: Tensor, dt: Tensor | float, method: Rule) -> Tensor:
     return -2 * x / below / (below + above)
 
 
-def discretize_pairs(re: Tensor, im: Tensor, dt: Tensor | float, method: Rule) -> tuple[Tensor, Tensor]:
+def discretize_pairs(re: Tensor, im: Tensor, dt: Tensor | float, method: DiscretizationRule) -> tuple[Tensor, Tensor]:
     """`discretize` of lam = re + i im without a complex number: factor and gain with a last dimension of 2.
 
     For ONNX, which has none. e^z - 1 = 2 sinh(a/2) e^(a/2) cos b - 2 sin(b/2)^2 + i e^a sin b for z = a + i b, since
@@ -73,7 +73,7 @@ def discretize_pairs(re: Tensor, im: Tensor, dt: Tensor | float, method: Rule) -
     return torch.stack((growth * torch.cos(b), growth * torch.sin(b)), -1), torch.stack((gain_re, gain_im), -1)
 
 
-def discretize_dense(W: Tensor, dt: Tensor | float, method: Discretization) -> tuple[Tensor, Tensor]:
+def discretize_dense(W: Tensor, dt: Tensor | float, method: RateDiscretization) -> tuple[Tensor, Tensor]:
     """e^{W dt} and int_0^dt e^{W s} ds, as the two upper blocks of exp([[W, I], [0, 0]] dt); W may be singular."""
     n = len(W)
     eye = torch.eye(n, dtype=W.dtype, device=W.device)

@@ -23,7 +23,7 @@ from holdfast.nn._call_arguments import Lengths, StepSize, as_lengths, as_step_s
 from holdfast.nn._export_loop import by_steps
 from holdfast.nn.described import Described
 from holdfast.nn.kept import Keeping
-from holdfast.nn.precision import HALF, state_dtype, widened, widened_twin, without_autocast
+from holdfast.nn.precision import HALF_DTYPES, state_dtype, widened, widened_twin, without_autocast
 
 
 class AbstractRecurrent(Keeping, Described):
@@ -231,7 +231,7 @@ class AbstractRecurrent(Keeping, Described):
 
     def _in_state_dtype(self) -> Self:
         """The layer itself, or its float32 twin where the weights are in half precision."""
-        if self._weight().dtype not in HALF:
+        if self._weight().dtype not in HALF_DTYPES:
             return self
         return self._keep("twin", (*self.parameters(), *self.buffers()), lambda: widened_twin(self))
 

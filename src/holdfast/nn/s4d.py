@@ -28,7 +28,7 @@ from holdfast.nn._initial_weights import (
     starting_values,
 )
 from holdfast.nn.base import AbstractRecurrent, zero_after
-from holdfast.nn.precision import HALF, widened, widened_twin
+from holdfast.nn.precision import HALF_DTYPES, widened, widened_twin
 from holdfast.nn.system import LinearSystem, single_system
 from holdfast.parameterizations import AbstractParameterization
 
@@ -192,7 +192,7 @@ class S4D(AbstractRecurrent):
 
     @torch.no_grad()
     def step_margin(self) -> float:
-        if self.w.dtype in HALF:
+        if self.w.dtype in HALF_DTYPES:
             return widened_twin(self).step_margin()
         return float(step_margins(self.eigenvalues(), torch.exp(self.log_dt).unsqueeze(-1), self.discretization).min())
 
@@ -203,7 +203,7 @@ class S4D(AbstractRecurrent):
 
     def linear_system(self) -> LinearSystem:
         """One system a feature, or one of all modes behind E, with the features' own steps: `dt` is 1, times are steps."""
-        if self.w.dtype in HALF:
+        if self.w.dtype in HALF_DTYPES:
             return widened_twin(self).linear_system()
         factor, gain = self._factors(1.0)
         # of each conjugate pair only one mode is kept

@@ -16,9 +16,9 @@ from holdfast.nn.system import Motion
 
 FOLLOWED_STEPS = 2000  # that a start is followed for before Newton's method takes over
 NEWTON_STEPS = 60
-RESIDUAL = 1e-9  # largest |g| at an equilibrium
+MAX_RESIDUAL = 1e-9  # largest |g| at an equilibrium
 SETTLED_RESIDUAL = 1e-6  # largest |g| of a state that came to rest by itself, before Newton's method
-SAME_STATE = 1e-5  # states nearer than this are one equilibrium
+SAME_STATE_DISTANCE = 1e-5  # states nearer than this are one equilibrium
 JACOBIAN_NUMBERS = 4e7  # in all Jacobians held at a time
 
 
@@ -122,7 +122,7 @@ def find_rest(step: StepMap, start: Tensor | None = None) -> Equilibrium | None:
 def _rests(step: StepMap, last: Tensor, point: Tensor) -> bool:
     """Whether a state came to rest by itself, and Newton's method found the equilibrium there."""
     settled = bool(torch.isfinite(last).all()) and _size(step.residual(last)) < SETTLED_RESIDUAL
-    return settled and _size(step.residual(point)) < RESIDUAL
+    return settled and _size(step.residual(point)) < MAX_RESIDUAL
 
 
 def _follow(step: StepMap, h: Tensor) -> Tensor:
@@ -163,8 +163,8 @@ def _collect(step: StepMap, h: Tensor, rest: Tensor | None) -> Equilibria:
     kept: list[Tensor] = [] if rest is None else [rest]
     sizes = step.residual(h).abs().amax(-1)
     for point, size in zip(h, sizes.tolist(), strict=True):
-        apart = (float((point - k).abs().max()) > SAME_STATE * (1 + float(k.abs().max())) for k in kept)
-        if size < RESIDUAL and all(apart):
+        apart = (float((point - k).abs().max()) > SAME_STATE_DISTANCE * (1 + float(k.abs().max())) for k in kept)
+        if size < MAX_RESIDUAL and all(apart):
             kept.append(point)
     jacobians = [step.jacobians(step.motion, point.unsqueeze(0))[0].detach().numpy() for point in kept]
     points = [
