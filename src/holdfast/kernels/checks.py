@@ -61,8 +61,9 @@ def ndim(function: str, name: str, value: Tensor, dims: str) -> None:
 
 def same_device(function: str, **tensors: Tensor | None) -> None:
     """Refuses tensors on different devices; None is passed over."""
-    present = {name: t.device for name, t in tensors.items() if t is not None}
-    if len(set(present.values())) > 1:
+    devices = [t.device for t in tensors.values() if t is not None]
+    if any(device != devices[0] for device in devices):
+        present = {name: t.device for name, t in tensors.items() if t is not None}
         came = ", ".join(f"{name} on {device}" for name, device in present.items())
         raise ArgumentError(f"{function}: expected all tensors on one device, came {came}; move them with .to(device)")
 

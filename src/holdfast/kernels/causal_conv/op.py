@@ -10,6 +10,7 @@ from torch import Tensor
 
 from holdfast.errors import ShapeError
 from holdfast.kernels import autograd, checks, segments
+from holdfast.kernels.arguments import in_dtype
 from holdfast.kernels.causal_conv import native
 from holdfast.kernels.causal_conv.reference import causal_conv_reference
 from holdfast.kernels.scan.op import Backend, choose
@@ -129,7 +130,7 @@ def causal_conv(
     dtype = torch.float32
     for tensor in given.values():
         dtype = dtype if tensor is None else torch.promote_types(dtype, tensor.dtype)
-    tensors = [None if t is None else t.to(dtype) for t in given.values()]
+    tensors = [in_dtype(t, dtype) for t in given.values()]
     plain = torch.compiler.is_exporting() or autograd.has_tangent(*tensors)
     if chosen != "native" or (backend == "auto" and plain):
         y, last = causal_conv_reference(*tensors, silu=silu, lengths=lengths)  # type: ignore[arg-type]
@@ -138,4 +139,4 @@ def causal_conv(
     else:
         autograd.refuse_tangents("causal_conv", chosen, *tensors)
         y, last = autograd.apply(_CausalConv, *tensors, lengths, silu)
-    return y.to(x.dtype if x.dtype in checks.HALF else dtype), last
+    return in_dtype(y, x.dtype if x.dtype in checks.HALF else dtype), last

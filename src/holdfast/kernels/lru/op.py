@@ -11,6 +11,7 @@ from torch import Tensor
 
 from holdfast.errors import ShapeError
 from holdfast.kernels import autograd, checks, segments
+from holdfast.kernels.arguments import in_dtype
 from holdfast.kernels.lru import native  # noqa: F401  (defines torch.ops.holdfast.lru_*)
 from holdfast.kernels.lru.chunked import lru_chunked
 from holdfast.kernels.lru.reference import lru_reference
@@ -206,7 +207,7 @@ def lru(
     for x in tensors:
         dtype = dtype if x is None else torch.promote_types(dtype, x.dtype)
     outputs = u.dtype if u.dtype in checks.HALF else dtype
-    arguments = [None if x is None else x.to(dtype) for x in tensors]
+    arguments = [in_dtype(x, dtype) for x in tensors]
     if name == "native":
         autograd.refuse_tangents("lru", name, *arguments)
         y, _, last = autograd.apply(_LRU, *arguments, lengths, bool(reverse))
@@ -214,4 +215,4 @@ def lru(
         run = lru_chunked if name == "chunked" else lru_reference
         with _without_autocast(u.device):
             y, last = run(*arguments, lengths=lengths, reverse=reverse)  # type: ignore[arg-type]
-    return y.to(outputs), last
+    return in_dtype(y, outputs), last

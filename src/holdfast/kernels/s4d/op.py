@@ -10,6 +10,7 @@ from torch import Tensor
 
 from holdfast.errors import ArgumentError, DtypeError, ShapeError, unknown_name
 from holdfast.kernels import autograd, checks, segments
+from holdfast.kernels.arguments import in_dtype
 from holdfast.kernels.s4d import native  # noqa: F401  (defines torch.ops.holdfast.s4d_*)
 from holdfast.kernels.s4d.choice import Algorithm, Backend, choose
 from holdfast.kernels.s4d.chunked import s4d_chunked
@@ -220,8 +221,8 @@ def s4d(
         return_state=return_state, device=u.device, algorithm=algorithm, backend=backend,
     )  # fmt: skip
     given = [u, dt, lam_re, lam_im, c_re, c_im, d]
-    tensors = [x if x is None or x.dtype == dtype else x.to(dtype) for x in given]
-    state = h0 if h0 is None or h0.dtype == dtype else h0.to(dtype)
+    tensors = [in_dtype(x, dtype) for x in given]
+    state = in_dtype(h0, dtype)
     if chosen.backend == "native":
         autograd.refuse_tangents("s4d", "native", *tensors, state)
         y, last, *_ = autograd.apply(
@@ -230,4 +231,4 @@ def s4d(
     else:
         run = s4d_reference if chosen.backend == "reference" else s4d_chunked
         y, last = run(*tensors, state, discretization=discretization, lengths=lengths, reverse=reverse)  # type: ignore[arg-type, misc]
-    return y if y.dtype == u.dtype else y.to(u.dtype), last if return_state else None
+    return in_dtype(y, u.dtype), last if return_state else None

@@ -84,7 +84,7 @@ def scan_backward(
 ) -> tuple[Tensor, Tensor, Rows]:
     """Gradients of a, b and h0; a's is (rows, time or 1, channels), not summed over rows. Unwanted ones are empty."""
     rows, time, channels = sizes("scan", "h", h, "rows time channels")
-    _verify(a, h, lengths, (h0, (rows, channels)), (grad_h, h.shape), (grad_last, (rows, channels)))
+    _verify(a, h, lengths, (h0, (rows, channels)), (grad_h, (rows, time, channels)), (grad_last, (rows, channels)))
     dtype, parts = _PART.get(h.dtype, h.dtype), 2 if h.dtype in _PART else 1
     a, h, h0, grad_last, lengths = _plain(a), dense(h), dense(h0), dense(grad_last), dense(lengths)
     g = h.new_zeros((1, 1, channels)) if grad_h is None else _plain(grad_h)

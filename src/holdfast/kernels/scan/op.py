@@ -12,6 +12,7 @@ from torch import Tensor
 
 from holdfast.errors import BackendError, DtypeError, ShapeError
 from holdfast.kernels import autograd, checks, library, segments
+from holdfast.kernels.arguments import in_dtype
 from holdfast.kernels.scan import native  # noqa: F401  (defines torch.ops.holdfast.scan_*)
 from holdfast.kernels.scan.adjoint import scan_adjoint
 from holdfast.kernels.scan.chunked import scan_chunked
@@ -216,14 +217,13 @@ def scan(
     name, _ = choose(b.device, backend)
     outputs = torch.promote_types(a.dtype, b.dtype)
     dtype = _state_dtype(a, b)
-    a, b = a.to(dtype), b.to(dtype)
-    h0 = None if h0 is None else h0.to(dtype)
+    a, b, h0 = in_dtype(a, dtype), in_dtype(b, dtype), in_dtype(h0, dtype)
     if name == "reference":
         h, last = scan_reference(a, b, h0, reverse=reverse, lengths=lengths)
     else:
         autograd.refuse_tangents("scan", name, a, b, h0)
         h, last = autograd.apply(_Scan, a, b, h0, lengths, bool(reverse), name)
-    return h.to(outputs), last
+    return in_dtype(h, outputs), last
 
 
 def _scan_pieces(

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from holdfast.errors import ArgumentError, ShapeError
 from holdfast.kernels import autograd, checks, segments
+from holdfast.kernels.arguments import in_dtype
 from holdfast.kernels.scan.op import Backend, choose
 from holdfast.kernels.selective import native, watch
 from holdfast.kernels.selective.chunked import selective_chunked
@@ -210,7 +211,7 @@ def selective(
     dtype = torch.float32
     for x in given.values():
         dtype = dtype if x is None else torch.promote_types(dtype, x.dtype)
-    tensors = [None if x is None else x.to(dtype) for x in given.values()]
+    tensors = [in_dtype(x, dtype) for x in given.values()]
     if name == "native":
         autograd.refuse_tangents("selective", name, *tensors)
         y, last = _run_native(tensors, lengths, resets, dt_softplus, reverse)
@@ -220,7 +221,7 @@ def selective(
         y, last = run(
             *weights, z=z, dt_bias=dt_bias, dt_softplus=dt_softplus, h0=h0, lengths=lengths, resets=resets, reverse=reverse  # type: ignore[arg-type]
         )  # fmt: skip
-    return y.to(u.dtype if u.dtype in checks.HALF else dtype), last
+    return in_dtype(y, u.dtype if u.dtype in checks.HALF else dtype), last
 
 
 def _run_native(
