@@ -53,6 +53,8 @@ def _factors(a: Tensor, shape: torch.Size) -> Tensor:
     """Brings a to (1 or rows, 1 or time, channels)."""
     if a.ndim == len(shape) == 3 and a.shape[2] == shape[2] and a.shape[0] in (1, shape[0]):
         return a
+    if a.ndim == 1 and a.shape[0] == shape[-1]:  # the steps below take 8 us, a twentieth of a small training step
+        return a.reshape(1, 1, shape[-1])
     ones = (1,) * (len(shape) - a.ndim)
     a = a.reshape(ones + a.shape)
     batch = shape[:-2]
