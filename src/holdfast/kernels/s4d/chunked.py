@@ -6,13 +6,9 @@ import torch
 from jaxtyping import Complex, Float, Int64, Shaped
 from torch import Tensor
 
-from holdfast.kernels.s4d.discretize import Discretization, discretize
+from holdfast.kernels.s4d.discretize import Discretization, discretize, has_double
 
 BLOCK = 64  # steps: products inside a block cost BLOCK / 2 a number, those with states 4 modes, whatever BLOCK is
-
-
-def _wide(device: torch.device) -> bool:
-    return device.type != "mps"  # has no float64
 
 
 def _powers(a: Shaped[Tensor, "features modes"], count: int) -> Shaped[Tensor, "count features modes"]:
@@ -115,14 +111,14 @@ def s4d_chunked(
     autograd keeps modes / 16 + 4 numbers for each one of u.
     """
     batch, time, _ = u.shape
-    wide = torch.float64 if _wide(u.device) else u.dtype
+    wide = torch.float64 if has_double(u.device) else u.dtype
     if reverse:
         u = _turned(u, lengths)
     lam: Complex[Tensor, "features modes"] | Tensor = lam_re.to(wide)
     c = c_re.to(wide)
     if lam_im is not None and c_im is not None:
         lam, c = torch.complex(lam, lam_im.to(wide)), 2 * torch.complex(c, c_im.to(wide))
-    a, b = discretize(dt.to(wide), lam, discretization)
+    a, b = discretize(dt.unsqueeze(-1), lam, discretization)
     if h0 is None:
         h = torch.zeros(batch, *lam.shape, dtype=lam.dtype, device=u.device)
     else:
