@@ -21,8 +21,8 @@ from holdfast.kernels import checks
 from holdfast.kernels.segments import cleared, in_pieces, packed_bounds, turned
 from holdfast.nn._call_arguments import Lengths, StepSize, as_lengths, as_step_size, check_input, check_state
 from holdfast.nn._export_loop import by_steps
+from holdfast.nn._kept_coefficients import Keeping
 from holdfast.nn.described import Described
-from holdfast.nn.kept import Keeping
 from holdfast.nn.precision import HALF, state_dtype, widened, widened_twin, without_autocast
 
 
