@@ -231,7 +231,9 @@ class AbstractRecurrent(Keeping, Described):
 
     def _in_state_dtype(self) -> Self:
         """The layer itself, or its float32 twin where the weights are in half precision."""
-        if self._weight().dtype not in HALF:
+        weight = self._weight()
+        checks.local(type(self).__name__, "the weights", weight)
+        if weight.dtype not in HALF:
             return self
         return self._keep("twin", (*self.parameters(), *self.buffers()), lambda: widened_twin(self))
 

@@ -97,9 +97,7 @@ def _differentiable_backward(
     return [next(grads) if want else None for want in need[:7]]
 
 
-def _check(
-    u: object, lam_re: object, lam_im: object, b: object, c: object, d: object, h0: object, lengths: object
-) -> None:
+def _check(u: object, lam_re: object, lam_im: object, b: object, c: object, d: object, h0: object) -> None:
     u = checks.tensor("lru", "u", u, _DTYPES)
     checks.ndim("lru", "u", u, "batch time inputs")
     checks.addressable("lru", "u", u.shape, 8)
@@ -129,8 +127,6 @@ def _check(
     if h0 is not None:
         h0 = checks.tensor("lru", "h0", h0, _DTYPES)
         checks.shape("lru", "h0", h0, (u.shape[0], planar), f"u's batch by {width}")
-    if lengths is not None:
-        checks.lengths("lru", lengths, u.shape[:1], u.shape[1], u.device)
     checks.same_device("lru", u=u, lam_re=lam_re, lam_im=lam_im, b=b, c=c, d=d, h0=h0)
 
 
@@ -200,8 +196,10 @@ def lru(
             "lru", lambda u, h0, lengths: lru(u, *weights, h0, lengths=lengths, reverse=reverse, backend=backend),
             {"u": u}, h0, lengths=lengths, resets=resets, cu_seqlens=cu_seqlens, reverse=reverse,
         )  # fmt: skip
-    _check(u, lam_re, lam_im, b, c, d, h0, lengths)
+    _check(u, lam_re, lam_im, b, c, d, h0)
     name, _ = choose(u.device, backend, function="lru")
+    if lengths is not None:
+        checks.lengths("lru", lengths, u.shape[:1], u.shape[1], u.device, backend=name)
     tensors = (u, lam_re, lam_im, b, c, d, h0)
     dtype = torch.float32
     for x in tensors:

@@ -11,7 +11,9 @@ from torch import Tensor
 Discretization = Literal["zoh", "bilinear"]
 DISCRETIZATIONS = ("zoh", "bilinear")
 
-_SERIES = 0.05  # below this |w| the quotient (e^w - 1) / w loses digits; eight terms of its series reach 1e-16
+_MAX_SERIES_MODULUS = (
+    0.05  # below this |w| the quotient (e^w - 1) / w loses digits; eight terms of its series reach 1e-16
+)
 
 
 def _exp_minus_one(w: Shaped[Tensor, "features modes"]) -> Shaped[Tensor, "features modes"]:
@@ -23,7 +25,7 @@ def _exp_minus_one(w: Shaped[Tensor, "features modes"]) -> Shaped[Tensor, "featu
 
 def phi(w: Shaped[Tensor, "features modes"]) -> Shaped[Tensor, "features modes"]:
     """(e^w - 1) / w with its limit 1 at w = 0, accurate and differentiable everywhere."""
-    small = w.detach().abs() < _SERIES
+    small = w.detach().abs() < _MAX_SERIES_MODULUS
     near, far = torch.where(small, w, 0), torch.where(small, 1, w)
     series = torch.ones_like(w)
     for k in range(9, 1, -1):

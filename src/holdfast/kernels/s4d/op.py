@@ -85,8 +85,8 @@ def _differentiable_backward(
     outputs = s4d_chunked(*weights, h0, discretization=kind, lengths=lengths, reverse=reverse)  # type: ignore[arg-type, misc]
     pairs = [(y, g) for y, g in zip(outputs, (grad_y, grad_last), strict=True) if g is not None]
     ys, gs = zip(*pairs, strict=True)
-    found = iter(torch.autograd.grad(ys, wanted, gs, create_graph=True, allow_unused=True))
-    return tuple(next(found) if n else None for n in need[:_TENSORS])
+    grads = iter(torch.autograd.grad(ys, wanted, gs, create_graph=True, allow_unused=True))
+    return tuple(next(grads) if n else None for n in need[:_TENSORS])
 
 
 def _check_shapes(
@@ -121,10 +121,9 @@ def _check_dtypes(dtype: torch.dtype, **tensors: object) -> None:
     """Weights and states come in u's precision, or below float32 with a u that is computed in float32."""
     allowed = (torch.float64,) if dtype == torch.float64 else (torch.float32, *checks.HALF)
     for name, value in tensors.items():
-        if value is None:
+        if value is None and name in ("lam_im", "c_im", "d", "h0"):
             continue
-        found = checks.tensor("s4d", name, value, _DTYPES)
-        if found.dtype not in allowed:
+        if checks.tensor("s4d", name, value, _DTYPES).dtype not in allowed:
             raise DtypeError(
                 f"s4d: expected {name} in {dtype}, the precision that u is computed in, "
                 f"came {checks.describe(value)}; convert {name}, or u"
@@ -205,13 +204,9 @@ def s4d(
     value = checks.tensor("s4d", "u", u, _DTYPES)
     dtype = torch.float64 if value.dtype == torch.float64 else torch.float32
     others = {"dt": dt, "lam_re": lam_re, "lam_im": lam_im, "c_re": c_re, "c_im": c_im, "d": d, "h0": h0}
-    for name in ("dt", "lam_re", "c_re"):
-        checks.tensor("s4d", name, others[name], _DTYPES)
     _check_dtypes(dtype, **others)
     _check_shapes(u, **others)  # type: ignore[arg-type]
     checks.same_device("s4d", u=u, **others)
-    if lengths is not None:
-        checks.lengths("s4d", lengths, u.shape[:1], u.shape[1], u.device)
     checks.flags("s4d", reverse=reverse, return_state=return_state)
     if not isinstance(discretization, str) or discretization not in DISCRETIZATIONS:
         raise unknown_name("discretization", discretization, DISCRETIZATIONS)
@@ -220,6 +215,8 @@ def s4d(
         batch, time, features, lam_re.shape[1], complex_modes=lam_im is not None, initial_state=h0 is not None,
         return_state=return_state, device=u.device, algorithm=algorithm, backend=backend,
     )  # fmt: skip
+    if lengths is not None:
+        checks.lengths("s4d", lengths, u.shape[:1], time, u.device, backend=chosen.backend)
     given = [u, dt, lam_re, lam_im, c_re, c_im, d]
     tensors = [in_dtype(x, dtype) for x in given]
     state = in_dtype(h0, dtype)

@@ -131,7 +131,7 @@ class _Scan(torch.autograd.Function):
         return _Scan.apply(a, b, h0, lengths, *arguments[4:]), (0, 0)
 
 
-def _check(a: object, b: object, h0: object, lengths: object, check_finite: bool) -> None:
+def _check(a: object, b: object, h0: object, check_finite: bool) -> None:
     a = checks.tensor("scan", "a", a, _DTYPES)
     b = checks.tensor("scan", "b", b, _DTYPES)
     if b.ndim < 2:
@@ -152,8 +152,6 @@ def _check(a: object, b: object, h0: object, lengths: object, check_finite: bool
                 f"scan: expected h0 in {dtype} or below (a is {a.dtype}, b is {b.dtype}), came {h0.dtype}; "
                 "convert h0, or a or b"
             )
-    if lengths is not None:
-        checks.lengths("scan", lengths, b.shape[:-2], b.shape[-2], b.device)
     checks.same_device("scan", a=a, b=b, h0=h0)
     if check_finite:
         checks.finite("scan", a=a, b=b, h0=h0)
@@ -215,8 +213,10 @@ def scan(
         return _scan_pieces(
             a, b, h0, lengths, resets, cu_seqlens, reverse=reverse, backend=backend, check_finite=check_finite
         )
-    _check(a, b, h0, lengths, check_finite)
+    _check(a, b, h0, check_finite)
     name, _ = choose(b.device, backend)
+    if lengths is not None:
+        checks.lengths("scan", lengths, b.shape[:-2], b.shape[-2], b.device, backend=name)
     outputs = torch.promote_types(a.dtype, b.dtype)
     dtype = _state_dtype(a, b)
     a, b, h0 = in_dtype(a, dtype), in_dtype(b, dtype), in_dtype(h0, dtype)
@@ -233,7 +233,9 @@ def _scan_pieces(
     *, reverse: bool, **how: Any,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """`scan` of rows that are cut; factors that differ from step to step or from row to row are cut as b is."""
-    _check(a, b, h0 if cu_seqlens is None else None, lengths, False)
+    _check(a, b, h0 if cu_seqlens is None else None, False)
+    if lengths is not None:
+        checks.lengths("scan", lengths, b.shape[:-2], b.shape[-2], b.device)
     if resets is not None:
         checks.tensor("scan", "resets", resets, (torch.bool,))
         checks.shape("scan", "resets", resets, b.shape[:-1], "one for each step of each row")

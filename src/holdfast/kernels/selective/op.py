@@ -74,8 +74,8 @@ def _differentiable_backward(
     )  # fmt: skip
     pairs = [(y, g) for y, g in zip(outputs, (grad_y, grad_last), strict=True) if g is not None]
     ys, gs = zip(*pairs, strict=True)
-    found = iter(torch.autograd.grad(ys, wanted, gs, create_graph=True, allow_unused=True))
-    return tuple(next(found) if n else None for n in need[:_FLOATS])
+    grads = iter(torch.autograd.grad(ys, wanted, gs, create_graph=True, allow_unused=True))
+    return tuple(next(grads) if n else None for n in need[:_FLOATS])
 
 
 def _check_shapes(u: Tensor, A: Tensor, B: Tensor, **others: Tensor | None) -> None:
@@ -200,14 +200,14 @@ def selective(
     _check_shapes(**given)  # type: ignore[arg-type]
     checks.same_device("selective", **given)
     checks.flags("selective", dt_softplus=dt_softplus, reverse=reverse)
+    name, _ = choose(u.device, backend, function="selective")
     if lengths is not None:
-        checks.lengths("selective", lengths, u.shape[:1], u.shape[1], u.device)
+        checks.lengths("selective", lengths, u.shape[:1], u.shape[1], u.device, backend=name)
     if resets is not None:
         _check_resets(resets, u)
     if not dt_softplus:
         _check_steps(dt, dt_bias)
     watch.tell(dt, A, dt_bias, dt_softplus)
-    name, _ = choose(u.device, backend, function="selective")
     dtype = torch.float32
     for x in given.values():
         dtype = dtype if x is None else torch.promote_types(dtype, x.dtype)
