@@ -2,8 +2,8 @@
 
 `base.py` holds the contract of a layer, `_call_arguments.py` the checks of what it is called with, `described.py` what
 it says about itself, `system.py` the systems that it can be; a file for each layer follows. They share `recurrence.py`
-(a recurrent weight, dense or diagonal), `activations.py`, `_discretize.py`, `kept.py` (coefficients kept between the
-steps of a stream) and `precision.py` (half precision); both Mambas share `_mamba_base.py`. Weights start in
+(a recurrent weight, dense or diagonal), `activations.py`, `_discretize.py`, `_kept_coefficients.py` (coefficients kept
+between the steps of a stream) and `precision.py` (half precision); both Mambas share `_mamba_base.py`. Weights start in
 `_initial_weights.py`. `_export_loop.py` is what exporters see of a layer, `_onnx_copy.py` makes a copy for ONNX,
 `_pretrained.py` writes models into folders and `_loading.py` builds them around the weights of one.
 `from_weights.py` builds layers from given weights, `recurrent.py` finds the recurrent weights of any model.
