@@ -31,7 +31,7 @@ from holdfast.nn.base import AbstractRecurrent, zero_after
 from holdfast.nn.precision import HALF_DTYPES, widened, widened_twin
 from holdfast.nn.system import LinearSystem, single_system
 from holdfast.parameterizations import AbstractParameterization
-from holdfast.parameterizations.base import exp_limit
+from holdfast.parameterizations._base import exp_limit
 
 Initialization = Literal["lin", "inv", "legs", "real"]
 
