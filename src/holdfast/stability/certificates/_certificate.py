@@ -209,6 +209,7 @@ def certify(
         raise unknown_name("structure", structure, ("dense", "diagonal"))
     if horizon < 1 or starts < 1 or limit < 1:
         raise ArgumentError(f"needs horizon, starts, limit >= 1; came {horizon=}, {starts=}, {limit=}")
+    # before anything is read: views keep references to the weights that they saw
     module, inputs = _at_least_float32(module, inputs)
     with undisturbed(module):
         views = _views(module, weight, time, structure)
@@ -287,6 +288,7 @@ def _seen(
 ) -> dict[str, SelectiveSteps]:
     if weight is not None:
         raise ArgumentError("inputs= go through the whole model; leave weight out")
+    # steps of all recurrences in one run, since they feed each other
     seen = watch_steps(module, views, inputs)
     if not seen:
         raise ArgumentError(
@@ -340,6 +342,7 @@ def _certificate(view: RecurrenceView, horizon: int, target: AbstractLaw | None,
 
 def _step_margin(view: RecurrenceView, analysis: MatrixAnalysis, euler: EulerStep | None) -> float:
     """That of the view; where it is one of the eigenvalues at hand, they are not computed again."""
+    # the margin of one step is 1 - radius then, which is at hand
     if view.time == "discrete" and (view.nonlinear or view.matrix() is not None):
         return analysis.margin
     return 1 - euler.radius if view.nonlinear and euler is not None else view.margin()
@@ -397,6 +400,7 @@ def _euler(eigenvalues: np.ndarray, dt: float) -> EulerStep:
     radius = float(np.abs(1 + dt * eigenvalues).max())
     size = np.abs(eigenvalues) ** 2
     with np.errstate(divide="ignore", invalid="ignore"):
+        # an eigenvalue on the right is unstable at every step: no dt is small enough
         limits = np.where(eigenvalues.real < 0, -2 * eigenvalues.real / size, 0.0)
     return EulerStep(dt, radius, float(limits.min()))
 
