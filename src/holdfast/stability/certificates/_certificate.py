@@ -209,7 +209,6 @@ def certify(
         raise unknown_name("structure", structure, ("dense", "diagonal"))
     if horizon < 1 or starts < 1 or limit < 1:
         raise ArgumentError(f"needs horizon, starts, limit >= 1; came {horizon=}, {starts=}, {limit=}")
-    # before anything is read: views keep references to the weights that they saw
     module, inputs = _at_least_float32(module, inputs)
     with undisturbed(module):
         views = _views(module, weight, time, structure)
@@ -219,7 +218,6 @@ def certify(
         )
     if target is not None and all(part.weight_bound is None for part in parts):
         raise ArgumentError("target= is for real diagonal layers, which StableSSM, eq. 56, is about; leave it out")
-    # by status first: a recurrence without an equilibrium is unstable and has no margin
     worst = min(parts, key=lambda part: (_rank(part), part.margin))
     return worst if len(parts) == 1 else replace(worst, parts=parts)
 
@@ -416,6 +414,7 @@ def _status(analysis: MatrixAnalysis, euler: EulerStep | None) -> CertificateSta
 
 
 def _rank(part: Certificate) -> int:
+    # the status before the margin: a recurrence without an equilibrium is unstable and has none
     return {"unstable": 0, "marginal": 1, "stable": 2}[part.status]
 
 
