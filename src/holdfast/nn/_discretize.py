@@ -7,6 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from holdfast.kernels.s4d.discretize import discretize as discretize_modes
+
 RateDiscretization = Literal["zoh", "euler"]
 DiscretizationRule = Literal["zoh", "euler", "bilinear"]
 
@@ -18,16 +20,9 @@ def discretize(lam: Tensor, dt: Tensor | float, method: DiscretizationRule) -> t
     |1 + lam dt| < 1: a negative lam is not enough at a large dt. Bilinear: (1 + lam dt/2)/(1 - lam dt/2) and
     dt/(1 - lam dt/2).
     """
-    z = lam * dt
-    if method == "bilinear":
-        return (1 + z / 2) / (1 - z / 2), dt / (1 - z / 2)
     if method == "euler":
-        return 1 + z, torch.ones_like(lam) * dt
-    zero = z == 0
-    safe = torch.where(zero, torch.ones_like(z), z)
-    # for |z| < 1e-8 the quotient is still exact to rounding: expm1 has no cancellation
-    gain = torch.where(zero, torch.ones_like(z), torch.expm1(safe) / safe) * dt
-    return torch.exp(z), gain
+        return 1 + lam * dt, torch.ones_like(lam) * dt
+    return discretize_modes(dt, lam, method)
 
 
 def step_margins(lam: Tensor, dt: Tensor | float, method: DiscretizationRule) -> Tensor:

@@ -253,7 +253,7 @@ def s4d(
         )
     if D is not None and len(D) != len(rates):
         raise ShapeError(f"D must have one number for each of the {len(rates)} features, came {tuple(D.shape)}")
-    a, b = discretize(steps, rates, discretization)
+    a, b = discretize(steps.unsqueeze(-1), rates, discretization)
     t = _times(times, "discrete")
     k = t.to(torch.int64).view(-1, 1, 1)
     kernel = torch.einsum("thn,hn->th", *_alike(a**k, c * b))
