@@ -160,8 +160,10 @@ class ExponentialSum(Record):
 
     def _against_function(self, target: Target) -> ExponentialSum:
         slowest, fastest = float(self.rates.real.min()), float(self.rates.real.max())
+        # the faster of both oscillates in the difference
         frequency = max(target.frequency, float(np.abs(self.rates.imag).max()))
         known = target.end if math.isfinite(target.end) else _MAX_TIME_CONSTANTS / slowest
+        # behind it the sum is 0 to rounding, and what is left is the law's own tail
         end = max(known, _MAX_TIME_CONSTANTS / slowest) if target.endless else known
         quickest = max(fastest, target.fastest)
         waves = self.rates[self.rates.imag != 0]
@@ -228,6 +230,7 @@ def _split_rule(
 ) -> tuple[np.ndarray, np.ndarray]:
     """One rule up to `known`, another from there to `end`, so that the part inside is integrated on its own."""
     t, w = time_rule(known, fastest, panels=1500, frequency=frequency, until=until)
+    # rounding must not leave a second part of no length
     if end <= known * (1 + 1e-12):
         return t, w
     later, weights = time_rule(end - known, 1e3 / known, panels=600, frequency=frequency, until=until - known)

@@ -155,6 +155,7 @@ def _data(
     module.train(training)
     if law is None:
         return given, y
+    # in float64 and then rounded once: the target is not to carry the error of its own making
     wanted = _functional(law, x.mean(-1)).to(dtype).unsqueeze(-1)
     wanted = wanted.transpose(0, 1) if time_first else wanted
     return given, wanted.expand_as(y).contiguous()
@@ -164,5 +165,6 @@ def _functional(law: AbstractLaw, x: Float[Tensor, "batch time"]) -> Float[Tenso
     """y_t = sum_k x_{t-k} int_k^{k+1} rho: what a held input adds over each step, exact where rho changes within one."""
     steps = x.shape[1]
     k = torch.arange(steps, dtype=torch.float64)
+    # twice as long, or the end would wrap around to the start
     signal = torch.fft.rfft(x, 2 * steps) * torch.fft.rfft(law.integral(k, k + 1), 2 * steps)
     return torch.fft.irfft(signal, 2 * steps)[:, :steps]

@@ -218,7 +218,6 @@ def certify(
         )
     if target is not None and all(part.weight_bound is None for part in parts):
         raise ArgumentError("target= is for real diagonal layers, which StableSSM, eq. 56, is about; leave it out")
-    # by status first: a recurrence without an equilibrium is unstable and has no margin
     worst = min(parts, key=lambda part: (_rank(part), part.margin))
     return worst if len(parts) == 1 else replace(worst, parts=parts)
 
@@ -287,6 +286,7 @@ def _seen(
 ) -> dict[str, SelectiveSteps]:
     if weight is not None:
         raise ArgumentError("inputs= go through the whole model; leave weight out")
+    # steps of all recurrences in one run, since they feed each other
     seen = watch_steps(module, views, inputs)
     if not seen:
         raise ArgumentError(
@@ -340,6 +340,7 @@ def _certificate(view: RecurrenceView, horizon: int, target: AbstractLaw | None,
 
 def _step_margin(view: RecurrenceView, analysis: MatrixAnalysis, euler: EulerStep | None) -> float:
     """That of the view; where it is one of the eigenvalues at hand, they are not computed again."""
+    # the margin of one step is 1 - radius then, which is at hand
     if view.time == "discrete" and (view.nonlinear or view.matrix() is not None):
         return analysis.margin
     return 1 - euler.radius if view.nonlinear and euler is not None else view.margin()
@@ -397,6 +398,7 @@ def _euler(eigenvalues: np.ndarray, dt: float) -> EulerStep:
     radius = float(np.abs(1 + dt * eigenvalues).max())
     size = np.abs(eigenvalues) ** 2
     with np.errstate(divide="ignore", invalid="ignore"):
+        # an eigenvalue on the right is unstable at every step: no dt is small enough
         limits = np.where(eigenvalues.real < 0, -2 * eigenvalues.real / size, 0.0)
     return EulerStep(dt, radius, float(limits.min()))
 
@@ -412,6 +414,7 @@ def _status(analysis: MatrixAnalysis, euler: EulerStep | None) -> CertificateSta
 
 
 def _rank(part: Certificate) -> int:
+    # the status before the margin: a recurrence without an equilibrium is unstable and has none
     return {"unstable": 0, "marginal": 1, "stable": 2}[part.status]
 
 

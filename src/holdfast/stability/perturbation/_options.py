@@ -181,6 +181,7 @@ class Keeper:
 
     def offer(self, errors: Tensor, deltas: Deltas, at: Sequence[int]) -> bool:
         """Candidates of the radii `at`, the same number for each; whether one was better."""
+        # one copy to the host for all radii, not one a comparison
         table = errors.cpu().reshape(len(at), -1)
         top, where = table.max(1)
         better = False
@@ -194,4 +195,5 @@ class Keeper:
 
     def nested(self) -> Worst:
         """What was found in a smaller ball carried over to the larger ones."""
+        # balls are nested: the sup cannot fall with the radius
         return Worst(np.maximum.accumulate(self.errors.numpy()), self.draws, self.best)
