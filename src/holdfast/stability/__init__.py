@@ -17,7 +17,7 @@ from holdfast.stability.certificates import Certificate, certify, memory_bound, 
 from holdfast.stability.design import design_parameterization
 from holdfast.stability.exponents import LyapunovSpectrum, lyapunov_spectrum
 from holdfast.stability.gradient_scale import gradient_scale
-from holdfast.stability.monitor import DivergenceWarning, GradientHistory, GradientMonitor
+from holdfast.stability.monitor import Alarm, DivergenceGuard, DivergenceWarning, GradientHistory, GradientMonitor
 from holdfast.stability.perturbation import (
     Ball,
     Metric,
@@ -32,9 +32,11 @@ from holdfast.stability.verdict import StabilityVerdict, assess_stability
 
 __all__ = [
     "ActivationClass",
+    "Alarm",
     "Ball",
     "BitBudget",
     "Certificate",
+    "DivergenceGuard",
     "DivergenceWarning",
     "GradientHistory",
     "GradientMonitor",
