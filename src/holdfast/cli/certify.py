@@ -23,7 +23,7 @@ from holdfast.cli.text import visible
 from holdfast.errors import ArgumentError
 from holdfast.figures import Figure
 from holdfast.nn import recurrences
-from holdfast.stability.certificates.certificate import Certificate, certify
+from holdfast.stability.certificates._certificate import Certificate, certify
 
 COLOURS = {"stable": "green", "marginal": "yellow", "unstable": "red"}
 

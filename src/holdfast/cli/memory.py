@@ -22,9 +22,9 @@ from holdfast.decay import DecayFit, MemoryStudy, study_memory, study_repeated
 from holdfast.decay._memory_study import REMAINING_SHARE, reach_of, with_notes
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.memory import MemoryCurve, NotCausalError, Properties
+from holdfast.memory._options import PROBES, InputSearch, Probe, Run
+from holdfast.memory._repeated import repeat
 from holdfast.memory.huggingface import TokenScore
-from holdfast.memory.options import PROBES, InputSearch, Probe, Run
-from holdfast.memory.repeated import repeat
 
 UNSETTLED_ADVICE = ": a longer --burn-in may help, unless the model counts positions and never rests"
 PROBE_WORDS = {

@@ -24,7 +24,7 @@ from holdfast.cli.screen import say, screen
 from holdfast.errors import ArgumentError
 from holdfast.figures import Axis, Figure, Layer, Line, Panel, Rule
 from holdfast.stability import Ball, Metric, PerturbationCurve, Search, StabilityStudy, study_stability
-from holdfast.stability.verdict import LEVEL, MIN_WIDTHS
+from holdfast.stability._verdict import LEVEL, MIN_WIDTHS
 
 COLUMN = 14  # columns of a screen for the errors of one width: "E, m = 100000" is 13
 
@@ -121,7 +121,7 @@ def _load_family(spec: str, widths: list[int], seed: int) -> tuple[dict[int, nn.
     """A module of each width from the factory that is called with it."""
     if spec.startswith("hf:"):
         raise ArgumentError(
-            f"--widths needs a function that takes a width, as FILE.py:NAME or package:NAME; came {spec!r}"
+            f"--widths needs a function that takes a width, as FILE.py:NAME or package:NAME; got {spec!r}"
         )
     factory, wanted = load_factory(spec), "take the width as its one argument"
     if isinstance(factory, nn.Module):
@@ -194,7 +194,7 @@ def _widths(text: str | None) -> list[int]:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and int(part) > 0 for part in parts) or len(parts) < MIN_WIDTHS:
         raise ArgumentError(
-            f"--widths: expected at least {MIN_WIDTHS} whole numbers with commas, as 8,16,32,64; came {text!r}"
+            f"--widths: expected at least {MIN_WIDTHS} whole numbers with commas, as 8,16,32,64; got {text!r}"
         )
     return sorted({int(part) for part in parts})
 
@@ -204,9 +204,9 @@ def _radii(text: str) -> np.ndarray:
         low, high, count = text.split(":")
         bounds, number = (float(low), float(high)), int(count)
     except ValueError:
-        raise ArgumentError(f"--radii: expected LOW:HIGH:COUNT, as 1e-4:1:21; came {text!r}") from None
+        raise ArgumentError(f"--radii: expected LOW:HIGH:COUNT, as 1e-4:1:21; got {text!r}") from None
     if not 0 < bounds[0] < bounds[1] < math.inf or number < 2:
-        raise ArgumentError(f"--radii: needs 0 < LOW < HIGH and COUNT >= 2; came {text!r}")
+        raise ArgumentError(f"--radii: needs 0 < LOW < HIGH and COUNT >= 2; got {text!r}")
     return np.geomspace(*bounds, number)
 
 
@@ -219,4 +219,4 @@ def law_of(text: str) -> laws.AbstractLaw:
     except (TypeError, ValueError) as error:
         if isinstance(error, ArgumentError):
             raise
-        raise ArgumentError(f"--target: expected LAW:CONSTANTS, as power:1.5; came {text!r} ({error})") from None
+        raise ArgumentError(f"--target: expected LAW:CONSTANTS, as power:1.5; got {text!r} ({error})") from None

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from holdfast._arguments import checked, positive
-from holdfast.approximate.fit import Method, fit_exponential_sum
-from holdfast.approximate.sums import ExponentialSum
-from holdfast.approximate.target import Kernel
+from holdfast.approximate._fit import Method, fit_exponential_sum
+from holdfast.approximate._sums import ExponentialSum
+from holdfast.approximate._target import Kernel
 from holdfast.errors import ArgumentError, HoldfastError, ShapeError
 from holdfast.laws import AbstractLaw
 from holdfast.parameterizations import AbstractParameterization

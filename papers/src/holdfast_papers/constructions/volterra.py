@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast._arguments import checked
-from holdfast.approximate.pencil import main_subspace, shift_modes
+from holdfast.approximate._pencil import main_subspace, shift_modes
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast_papers.constructions.network import Construction
 from holdfast_papers.constructions.products import Factorised, real_modes

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from holdfast.data.base import AbstractTask
+from holdfast.data._base import AbstractTask
 from holdfast.nn import AbstractRecurrent
 from holdfast.parameterizations import AbstractParameterization
 from holdfast.training import TrainingRun

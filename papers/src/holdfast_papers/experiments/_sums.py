@@ -33,7 +33,7 @@ from holdfast.stability import (
     kernel_perturbation_error,
     perturbation_error,
 )
-from holdfast.stability.perturbation.kernel_error import KernelScope
+from holdfast.stability.perturbation._kernel_error import KernelScope
 from holdfast_papers.experiments.base import Arrays, Config, Unit, Work, split
 from holdfast_papers.pages import Cell
 from holdfast_papers.results import Claim

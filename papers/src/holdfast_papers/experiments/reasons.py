@@ -22,8 +22,8 @@ from holdfast.errors import BackendError, unknown_name
 from holdfast.memory.huggingface import Reading
 from holdfast.nn import ContinuousRNN
 from holdfast.stability import PerturbationCurve, StabilityVerdict, assess_stability
-from holdfast.stability.perturbation.options import SearchName
-from holdfast.stability.radius import slope_of
+from holdfast.stability.perturbation._curve import slope_of
+from holdfast.stability.perturbation._options import SearchName
 from holdfast_papers.experiments import _measures, _sums
 from holdfast_papers.experiments.base import Config, Unit, Work
 from holdfast_papers.experiments.iat import (

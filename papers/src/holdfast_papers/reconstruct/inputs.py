@@ -259,7 +259,7 @@ def timestamp(
     """
     size = _counting_modulus(eigenvalue)
     turns = isinstance(state, complex) or (isinstance(state, Tensor) and state.is_complex())
-    x = torch.as_tensor(state, dtype=torch.complex128 if turns else torch.float64)
+    x = torch.as_tensor(state, dtype=torch.complex128 if turns else torch.float64, device="cpu")
     rest = 1 - x * (1 - eigenvalue)  # lam^k
     dtype = state.dtype if isinstance(state, Tensor) else torch.float64
     if not bool((rest.abs() >= _smallest_rest(eigenvalue, dtype)).all()):  # not for NaN either

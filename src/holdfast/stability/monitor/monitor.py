@@ -145,7 +145,12 @@ class GradientMonitor:
             self.record()
 
     def record(
-        self, step: int | None = None, *, loss: float | torch.Tensor | None = None, gradient_norm: float | None = None
+        self,
+        step: int | None = None,
+        *,
+        loss: float | torch.Tensor | None = None,
+        gradient_norm: float | None = None,
+        dense: bool | None = None,
     ) -> tuple[Alarm, ...]:
         """Reads the gradients as they are now; gives the alarms that are new.
 
@@ -153,6 +158,7 @@ class GradientMonitor:
             step: its number, counted from 0 where it is left out.
             loss: of this step.
             gradient_norm: the norm of the whole gradient, where it has been clipped already.
+            dense: compute the margins of dense matrices; None decides by the time that they took so far.
         """
         number = self._seen if step is None else step
         self._seen = number + 1
@@ -164,29 +170,17 @@ class GradientMonitor:
         for series, ratio in self._signals.judge(values):
             self._tell(number, "", series, f"{_NAMES[series]} is {ratio:.3g} times its recent median")
         if number % self.every == 0:
-            self._keep(number, values)
+            self._keep(number, values, dense)
         return tuple(self.alarms[told:])
 
     def forgive(self) -> None:
         """Warns again of what it has warned of: training goes on from another place."""
         self._warned.clear()
 
-    def signals(self) -> dict[str, list[float]]:
-        """The last values of what is compared with its median, for a checkpoint; `load_signals` takes them back."""
-        return self._signals.state()
-
-    def load_signals(self, signals: Mapping[str, list[float]]) -> None:
-        """Continues with the values of another monitor.
-
-        Args:
-            signals: what its `signals` gave.
-        """
-        self._signals.load(signals)
-
-    def _keep(self, number: int, values: Mapping[Series, float]) -> None:
+    def _keep(self, number: int, values: Mapping[Series, float], dense: bool | None) -> None:
         row = np.empty((len(self.watched), len(self.levels) + 5))
         self._ratios(row)
-        row[:, -2:] = self._margins()
+        row[:, -2:] = self._margins(dense)
         self._steps.append(number)
         self._rows.append(row)
         self._scalars.append(tuple(values[name] for name in ("loss", "gradient", "state", "step size")))
@@ -210,6 +204,26 @@ class GradientMonitor:
         if not math.isfinite(norm) and not names and gradients:
             broken.append(("", "the gradient is not finite"))
         return {"loss": told, "gradient": norm, "state": state, "step size": step_size}, broken
+
+    def state(self) -> tuple[dict[str, Any], np.ndarray]:
+        """What later records and warnings depend on: plain values, and the recent rows."""
+        recent = slice(-PACE_RECORDS - 1, None)
+        plain = {"seen": self._seen, "steps": self._steps[recent], "warned": sorted(map(list, self._warned))}
+        plain |= {"scalars": [list(s) for s in self._scalars[recent]], "windows": self._signals.state()}
+        rows = np.array(self._rows[recent]).reshape(-1, len(self.watched), len(self.levels) + 5)
+        return plain, rows
+
+    def restore(self, plain: Mapping[str, Any], rows: np.ndarray) -> None:
+        """Goes on from what `state` gave.
+
+        Args:
+            plain: its plain values.
+            rows: its rows.
+        """
+        self._seen, self._steps, self._rows = plain["seen"], list(plain["steps"]), list(rows)
+        self._warned = {(path, cause) for path, cause in plain["warned"]}
+        self._scalars = [tuple(s) for s in plain["scalars"]]
+        self._signals.load(plain["windows"])
 
     @property
     def history(self) -> GradientHistory:
@@ -266,19 +280,19 @@ class GradientMonitor:
         last = len(ordered) - 1
         return [float(low), float(high), *(float(ordered[round(q * last)]) for q in self.levels)]
 
-    def _margins(self) -> list[tuple[float, float]]:
+    def _margins(self, dense: bool | None) -> list[tuple[float, float]]:
         now = time.perf_counter()
         self._start = now if self._start is None else self._start
-        free = self._spent <= self.share * (now - self._start)
+        free = self._spent <= self.share * (now - self._start) if dense is None else dense
         margins: dict[RecurrenceView | None, tuple[float, float]] = {None: (math.nan, math.nan)}
         # several weights may decide one recurrence: it is computed once
-        for view, dense in self._dense.items():
-            if dense and not free:
+        for view, is_dense in self._dense.items():
+            if is_dense and not free:
                 margins[view] = margins[None]
                 continue
             begun = time.perf_counter()
             margins[view] = _margins_of(view)
-            self._spent += time.perf_counter() - begun if dense else 0.0
+            self._spent += time.perf_counter() - begun if is_dense else 0.0
             if view.nonlinear and math.isnan(margins[view][0]):
                 self._restless.add(view)
         return [margins[w.view] for w in self.watched]

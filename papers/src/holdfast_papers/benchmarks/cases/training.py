@@ -11,14 +11,14 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from holdfast.data.base import AbstractTask
-from holdfast.data.images import ImageSet, ImageTask
-from holdfast.data.recall import RecallTask
+from holdfast.data._base import AbstractTask
+from holdfast.data._images import ImageSet, ImageTask
+from holdfast.data._recall import RecallTask
 from holdfast.nn import LanguageModel, SequenceClassifier
-from holdfast.training.config import TrainingConfig
-from holdfast.training.fabric import make_fabric
-from holdfast.training.loop import Loop
-from holdfast.training.objective import Objective
+from holdfast.training._config import TrainingConfig
+from holdfast.training._fabric import make_fabric
+from holdfast.training._loop import Loop
+from holdfast.training._objective import Objective
 from holdfast_papers.benchmarks.case import Case, Contender, Inputs, Kind, Match, OwnKernel, Results, Runner, Shape
 from holdfast_papers.benchmarks.peers.stacks import FFTS4D, S5Layer, exchange
 from holdfast_papers.benchmarks.steps import generator

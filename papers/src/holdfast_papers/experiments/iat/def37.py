@@ -12,7 +12,7 @@ from holdfast import laws
 from holdfast.approximate import fit_exponential_sum
 from holdfast.figures import Axis, Figure, Line, Panel, Rule
 from holdfast.parameterizations import fit_constants, get
-from holdfast.stability.perturbation.metrics import get_metric
+from holdfast.stability.perturbation._evaluate import get_metric
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.data import ArrayTask, load_task
-from holdfast.data.base import AbstractTask
+from holdfast.data._base import AbstractTask
 from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast.nn import ContinuousRNN
 from holdfast_papers.experiments import _runs

@@ -12,8 +12,8 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from holdfast.data import MissingDataError, mnist
-from holdfast.data.download import set_folder
-from holdfast.data.mnist import FILES
+from holdfast.data._download import set_folder
+from holdfast.data._mnist import FILES
 from holdfast_papers.experiments.base import Config, Unit
 from holdfast_papers.pages import Note
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.data import ArrayTask, load_task
-from holdfast.data.base import AbstractTask, Split
+from holdfast.data._base import AbstractTask, Split
 from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast.kernels import scan
 from holdfast_papers import reconstruct

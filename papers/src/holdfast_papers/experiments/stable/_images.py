@@ -13,11 +13,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from holdfast.data import AbstractTask, ArrayTask, MissingDataError, load_task
-from holdfast.data.archive import find_files
-from holdfast.data.base import SPLITS, Split
-from holdfast.data.cifar10 import ARCHIVE, TEST, TRAIN
-from holdfast.data.download import set_folder
-from holdfast.data.mnist import FILES
+from holdfast.data._archive import find_files
+from holdfast.data._base import SPLITS, Split
+from holdfast.data._cifar10 import ARCHIVE, TEST, TRAIN
+from holdfast.data._download import set_folder
+from holdfast.data._mnist import FILES
 from holdfast.figures import Figure
 from holdfast.nn import DiagonalSSM, SequenceClassifier
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 
 from holdfast import laws
-from holdfast.data.functional import FunctionalTask
+from holdfast.data._functional import FunctionalTask
 from holdfast.figures import Axis, Figure, Line, Panel, Points
 from holdfast.nn import DiagonalSSM
-from holdfast.stability.radius import slope_of
+from holdfast.stability.perturbation._curve import slope_of
 from holdfast_papers.experiments._runs import Spectrum, record
 from holdfast_papers.experiments._training import trained
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split

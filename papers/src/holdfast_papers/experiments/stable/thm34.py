@@ -17,7 +17,7 @@ from holdfast import laws, parameterizations
 from holdfast.figures import Axis, Figure, Panel, Points, Rule
 from holdfast.parameterizations import AbstractParameterization
 from holdfast.stability import gradient_bound
-from holdfast.stability.perturbation.kernel_error import l1_distance, target_of
+from holdfast.stability.perturbation._kernel_error import l1_distance, target_of
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
