@@ -14,12 +14,12 @@ try:
     from lightning.pytorch import Callback
 except ImportError:
     try:
-        from pytorch_lightning import Callback
+        from pytorch_lightning import Callback  # type: ignore[assignment]
     except ImportError as error:
         raise BackendError("lightning is not installed; get it by: pip install lightning") from error
 
 
-class DivergenceCallback(Callback):  # type: ignore[misc]
+class DivergenceCallback(Callback):
     """Watches a Trainer with one optimizer: `Trainer(callbacks=[DivergenceCallback("rollback")])`.
 
     Args:

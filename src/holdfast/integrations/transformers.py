@@ -17,7 +17,7 @@ except ImportError as error:
     raise BackendError("transformers is not installed; get it by: pip install 'holdfast[hf]'") from error
 
 
-class DivergenceCallback(TrainerCallback):  # type: ignore[misc]
+class DivergenceCallback(TrainerCallback):
     """Watches a Trainer: `Trainer(..., callbacks=[DivergenceCallback("rollback")])`.
 
     The loss is that of the model's output in training; gradient norms are taken before the Trainer clips them.
@@ -59,7 +59,7 @@ class DivergenceCallback(TrainerCallback):  # type: ignore[misc]
             return
         if self.guard.stopped:
             control.should_training_stop = True
-        scheduler = given.get("lr_scheduler")
+        scheduler: Any = given.get("lr_scheduler")
         if hasattr(scheduler, "base_lrs"):  # a schedule sets rates anew at every step
             scheduler.base_lrs = [rate * self.guard.rate_scale / before for rate in scheduler.base_lrs]
 

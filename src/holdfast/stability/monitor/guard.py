@@ -62,7 +62,12 @@ class DivergenceGuard:
 
     @checked
     def check(
-        self, loss: float | Tensor | None = None, *, step: int | None = None, gradient_norm: float | None = None
+        self,
+        loss: float | Tensor | None = None,
+        *,
+        step: int | None = None,
+        gradient_norm: float | None = None,
+        dense: bool | None = None,
     ) -> bool:
         """Whether the step is to be taken; call it between backward and step, before gradients are clipped.
 
@@ -73,10 +78,11 @@ class DivergenceGuard:
             loss: of this step.
             step: its number; None counts.
             gradient_norm: the norm of the whole gradient, where it has been clipped already.
+            dense: compute the margins of dense matrices; None decides by the time that they took so far.
         """
         number = self._step if step is None else step
         self._step = number + 1
-        alarms = self.monitor.record(number, loss=loss, gradient_norm=gradient_norm)
+        alarms = self.monitor.record(number, loss=loss, gradient_norm=gradient_norm, dense=dense)
         acute = [alarm for alarm in alarms if alarm.acute]
         if self.on_divergence == "warn":
             return True
