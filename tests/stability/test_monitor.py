@@ -1,5 +1,6 @@
 """GradientMonitor: autograd's own numbers, margins of certify, warnings before divergence, adapters."""
 
+import copy
 import math
 import types
 import warnings
@@ -11,7 +12,7 @@ from torch import nn
 
 from holdfast.errors import ArgumentError, UnknownNameError
 from holdfast.nn import LRU, S4D, ContinuousGRU, ContinuousRNN, DiagonalSSM, LinearRNN, SelectiveSSM, SequenceModel
-from holdfast.stability import DivergenceWarning, GradientMonitor, certify
+from holdfast.stability import DivergenceGuard, DivergenceWarning, GradientMonitor, certify
 
 ROUNDING = 1e-6  # the monitor reads in float32
 
@@ -305,3 +306,53 @@ def test_mistakes_are_named(model, how, error, text):
     monitor = GradientMonitor(nn.RNN(2, 2))
     with monitor, pytest.raises(ArgumentError, match="already listening"):
         monitor.__enter__()
+
+
+def test_a_nan_in_any_weight_or_gradient_is_named():
+    model = nn.Sequential(nn.Linear(2, 2), DiagonalSSM(2, 2))
+    monitor = GradientMonitor(model)
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    model[0].weight.grad[0, 0] = math.nan
+    with torch.no_grad():
+        model[0].bias[0] = math.nan
+    with pytest.warns(DivergenceWarning) as caught:
+        monitor.record()
+    assert {(a.subject, a.cause) for a in monitor.alarms} >= {("0.weight", "not finite"), ("0.bias", "not finite")}
+    assert any("0.weight, step 0: its gradient is not finite" in str(w.message) for w in caught)
+
+
+def test_step_sizes_and_states_of_a_selective_model_are_seen_and_copies_are_deaf():
+    model = SelectiveSSM(2, 16)
+    with GradientMonitor(model) as monitor:
+        copied = copy.deepcopy(model)
+        loss_of(copied).backward()
+        assert math.isnan(monitor._activations.read()[0])
+        monitor._activations._calls = 0
+        loss = loss_of(model)
+        loss.backward()
+        monitor.record(loss=loss)
+    assert monitor.history.step_size[0] > 0 and monitor.history.largest_state[0] > 0
+    assert monitor.history.loss[0] == pytest.approx(float(loss.detach()))
+    assert not model._forward_hooks
+
+
+@pytest.mark.parametrize("action", ["warn", "stop", "rollback"])
+def test_a_guard_takes_the_step_stops_or_goes_back(action):
+    model = DiagonalSSM(1, 4)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    guard = DivergenceGuard(model, optimizer, on_divergence=action, snapshot_every=10)
+    for step in range(25):
+        if step == 20:
+            kept = model.w.detach().clone()
+        optimizer.zero_grad()
+        for p in model.parameters():
+            p.grad = torch.ones_like(p)
+        assert guard.check(1.0)
+        optimizer.step()
+    with pytest.warns(DivergenceWarning, match="the loss is 3 times"):
+        assert guard.check(3.0) == (action == "warn")
+    assert bool(guard.stopped) == (action == "stop")
+    assert torch.equal(model.w.detach(), kept) == (action == "rollback")
+    assert optimizer.param_groups[0]["lr"] == (0.005 if action == "rollback" else 0.01)
+    assert guard.rollbacks == ([(25, 20)] if action == "rollback" else [])

@@ -209,7 +209,10 @@ class GradientMonitor:
         """What later records and warnings depend on: plain values, and the recent rows."""
         recent = slice(-PACE_RECORDS - 1, None)
         plain = {"seen": self._seen, "steps": self._steps[recent], "warned": sorted(map(list, self._warned))}
-        plain |= {"scalars": [list(s) for s in self._scalars[recent]], "windows": self._signals.state()}
+        plain |= {
+            "scalars": [[v if math.isfinite(v) else None for v in s] for s in self._scalars[recent]],
+            "windows": self._signals.state(),
+        }
         rows = np.array(self._rows[recent]).reshape(-1, len(self.watched), len(self.levels) + 5)
         return plain, rows
 
@@ -222,7 +225,7 @@ class GradientMonitor:
         """
         self._seen, self._steps, self._rows = plain["seen"], list(plain["steps"]), list(rows)
         self._warned = {(path, cause) for path, cause in plain["warned"]}
-        self._scalars = [tuple(s) for s in plain["scalars"]]
+        self._scalars = [tuple(math.nan if v is None else v for v in s) for s in plain["scalars"]]
         self._signals.load(plain["windows"])
 
     @property
