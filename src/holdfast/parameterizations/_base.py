@@ -64,12 +64,12 @@ class Named(nn.Module):
 
 def _decoded(state: Any) -> dict[str, Any]:
     try:
-        found = json.loads(bytes(state.cpu().tolist()))
+        description = json.loads(bytes(state.cpu().tolist()))
     except (AttributeError, TypeError, ValueError):
-        found = None
-    if not isinstance(found, dict):
+        description = None
+    if not isinstance(description, dict):
         raise ArgumentError("the name of a parameterization in the state dict cannot be read; was it converted or cut?")
-    return found
+    return description
 
 
 @dataclass(frozen=True)
