@@ -19,7 +19,7 @@ from holdfast.stability._study import StabilityStudy, study_stability
 from holdfast.stability._verdict import StabilityVerdict, assess_stability
 from holdfast.stability.certificates import Certificate, certify, memory_bound, weight_bound
 from holdfast.stability.exponents import LyapunovSpectrum, lyapunov_spectrum
-from holdfast.stability.monitor import DivergenceWarning, GradientHistory, GradientMonitor
+from holdfast.stability.monitor import Alarm, DivergenceGuard, DivergenceWarning, GradientHistory, GradientMonitor
 from holdfast.stability.perturbation import (
     Ball,
     Metric,
@@ -32,9 +32,11 @@ from holdfast.stability.stabilize import Stabilized, stabilize
 
 __all__ = [
     "ActivationClass",
+    "Alarm",
     "Ball",
     "BitBudget",
     "Certificate",
+    "DivergenceGuard",
     "DivergenceWarning",
     "GradientHistory",
     "GradientMonitor",
