@@ -23,10 +23,11 @@ def discretize(lam: Tensor, dt: Tensor | float, method: Rule) -> tuple[Tensor, T
         return (1 + z / 2) / (1 - z / 2), dt / (1 - z / 2)
     if method == "euler":
         return 1 + z, torch.ones_like(lam) * dt
-    zero = z == 0
-    safe = torch.where(zero, torch.ones_like(z), z)
-    # for |z| < 1e-8 the quotient is still exact to rounding: expm1 has no cancellation
-    gain = torch.where(zero, torch.ones_like(z), torch.expm1(safe) / safe) * dt
+    # for |z| < 1e-8 the quotient is still exact to rounding, as expm1 has no cancellation, but its gradient is the
+    # difference of two numbers of size 1/z, which overflow: below 1e-18 both are those of 1 + z/2
+    small = z.abs() < 1e-18
+    safe = torch.where(small, torch.ones_like(z), z)
+    gain = torch.where(small, 1 + z / 2, torch.expm1(safe) / safe) * dt
     return torch.exp(z), gain
 
 

@@ -18,6 +18,9 @@ from holdfast.kernels.s4d.step import step_of_pairs
 from holdfast.nn._discretize import discretize, discretize_pairs, step_margins
 from holdfast.nn._export_loop import by_steps
 from holdfast.nn._initial_weights import (
+    MAX_DT,
+    MAX_RATE,
+    MIN_DT,
     as_eigenvalues,
     check_step_range,
     free_weight,
@@ -55,7 +58,8 @@ class S4D(AbstractRecurrent):
         out_features: number of outputs; None is `features`. Another number needs a matrix E more, which maps y to the outputs.
         bidirectional: also read the sequence from its end, with weights of its own, and add the outputs.
 
-    `dt` of forward and step multiplies exp(log_dt).
+    `dt` of forward and step multiplies exp(log_dt). Steps are held in [1e-12, 1e6], rates -Re lam and frequencies below
+    1e12: outside of these a weight has no effect and no gradient.
 
     Memory of a training step, in numbers: x, y, their gradients, and state_size features T/128 for checkpoints of the
     state (native kernel); with per-step `dt` also 3 T features state_size.
@@ -108,8 +112,17 @@ class S4D(AbstractRecurrent):
         return (self.features, self.modes, *pair)
 
     def eigenvalues(self) -> Tensor:
+        real, imaginary = self._parts()
+        return real if imaginary is None else torch.complex(real, imaginary)
+
+    def _parts(self) -> tuple[Tensor, Tensor | None]:
+        """Real and imaginary parts of the eigenvalues, as they are computed with."""
         real = own_values(self.parameterization, self.w)
-        return real if self.frequency is None else torch.complex(real, widened(self.frequency))
+        return real, None if self.frequency is None else widened(self.frequency).clamp(-MAX_RATE, MAX_RATE)
+
+    def _own_dt(self) -> Float[Tensor, " features"]:
+        """The features' own steps, as they are computed with."""
+        return torch.exp(widened(self.log_dt).clamp(math.log(MIN_DT), math.log(MAX_DT)))
 
     @torch.no_grad()
     def set_eigenvalues_(self, lam: Tensor) -> None:
@@ -139,10 +152,11 @@ class S4D(AbstractRecurrent):
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: float | None, reverse: bool, *,
         return_state: bool,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-        step = torch.exp(self.log_dt) if dt is None else torch.exp(self.log_dt) * dt
+        step = self._own_dt() if dt is None else self._own_dt() * dt
+        real, imaginary = self._parts()
         c_re, c_im = (self.C, None) if self.frequency is None else self.C.unbind(-1)
         return s4d(
-            x, step, self.parameterization(self.w), self.frequency, c_re, c_im, self.D, state,
+            x, step, real, imaginary, c_re, c_im, self.D, state,
             discretization=self.discretization, lengths=lengths, reverse=reverse, return_state=return_state,
         )  # fmt: skip
 
@@ -178,23 +192,29 @@ class S4D(AbstractRecurrent):
 
     @torch.no_grad()
     def _factor_pairs(self, scale: Tensor | float) -> tuple[Tensor, Tensor]:
-        assert self.frequency is not None
-        step = torch.exp(self.log_dt).unsqueeze(-1) * scale
-        return discretize_pairs(self.parameterization(self.w), self.frequency, step, self.discretization)
+        real, imaginary = self._parts()
+        assert imaginary is not None
+        return discretize_pairs(real, imaginary, self._own_dt().unsqueeze(-1) * scale, self.discretization)
 
     def _factors(self, scale: Tensor | float) -> tuple[Tensor, Tensor]:
         """Factor and input gain of one step, (..., features, modes)."""
-        step = torch.exp(self.log_dt).unsqueeze(-1) * scale
-        return discretize(self.eigenvalues(), step, self.discretization)
+        return discretize(self.eigenvalues(), self._own_dt().unsqueeze(-1) * scale, self.discretization)
+
+    def _fixed_factors(self, scale: float) -> tuple[Tensor, Tensor]:
+        """The same for every step; in float64, as `forward` has it: float32 loses a phase beyond 1e4 radians a step."""
+        lam, step = self.eigenvalues(), (self._own_dt() * scale).double().unsqueeze(-1)
+        wide = lam.to(torch.complex128 if lam.is_complex() else torch.float64)
+        factor, gain = discretize(wide, step, self.discretization)
+        return factor.to(lam.dtype), gain.to(lam.dtype)
 
     def step_size(self) -> Tensor | None:
-        return torch.exp(self.log_dt).unsqueeze(-1) if self.discretization == "zoh" else None
+        return self._own_dt().unsqueeze(-1) if self.discretization == "zoh" else None
 
     @torch.no_grad()
     def step_margin(self) -> float:
         if self.w.dtype in HALF:
             return widened_twin(self).step_margin()
-        return float(step_margins(self.eigenvalues(), torch.exp(self.log_dt).unsqueeze(-1), self.discretization).min())
+        return float(step_margins(self.eigenvalues(), self._own_dt().unsqueeze(-1), self.discretization).min())
 
     def choices(self) -> dict[str, Any]:
         kind = "real" if self.frequency is None else "lin"
@@ -223,7 +243,7 @@ class S4D(AbstractRecurrent):
         else:
             sources = (self.w, self.log_dt) if self.frequency is None else (self.w, self.log_dt, self.frequency)
             scale = 1.0 if dt is None else dt
-            factor, gain = self._keep(dt, sources, lambda: self._factors(scale))
+            factor, gain = self._keep(dt, sources, lambda: self._fixed_factors(scale))
         y, after = s4d_step(x, state, factor, gain, self.C, self.D)
         return mixed(y, self.E), after
 
