@@ -424,7 +424,7 @@ OTHER_WALKS = {
     "memory/subject.py": "layout of torch's modules: batch or time first",
     "stability/perturbation/methods.py": "which modules vmap can vectorise",
     "stability/perturbation/systems.py": "a linear system of holdfast's own layers",
-    "stability/saving.py": "parametrized weights, and what has save_pretrained",
+    "stability/_checkpoints.py": "parametrized weights, and what has save_pretrained",
     "training/fabric.py": "shares blocks out over processes",
 }
 

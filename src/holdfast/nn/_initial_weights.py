@@ -87,7 +87,7 @@ def step_bias(count: int, dt_min: float, dt_max: float) -> Tensor:
 
 def held_bias(bias: Tensor) -> Tensor:
     """A bias of softplus whose own step stays finite; what inputs add to it has no bound."""
-    return bias.clamp(max=MAX_DT)
+    return bias.clamp(max=min(MAX_DT, torch.finfo(bias.dtype).max))
 
 
 def input_steps(raw: Tensor, bias: Tensor, dt: Tensor | float | None) -> Tensor:

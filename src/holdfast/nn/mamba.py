@@ -11,7 +11,15 @@ from torch.nn import functional
 
 from holdfast._arguments import checked, positive
 from holdfast.kernels import causal_conv, selective
-from holdfast.nn._initial_weights import check_step_range, free_weight, held_bias, input_steps, starting_values, step_bias, uniform
+from holdfast.nn._initial_weights import (
+    check_step_range,
+    free_weight,
+    held_bias,
+    input_steps,
+    starting_values,
+    step_bias,
+    uniform,
+)
 from holdfast.nn._mamba_base import AbstractMamba, whole_expansion
 from holdfast.nn.base import zero_after
 from holdfast.nn.s4d import initial_modes

@@ -12,7 +12,15 @@ from holdfast._arguments import checked, positive
 from holdfast.errors import ArgumentError
 from holdfast.kernels import causal_conv
 from holdfast.kernels.selective import selective_heads
-from holdfast.nn._initial_weights import check_step_range, free_weight, held_bias, input_steps, starting_values, step_bias, uniform
+from holdfast.nn._initial_weights import (
+    check_step_range,
+    free_weight,
+    held_bias,
+    input_steps,
+    starting_values,
+    step_bias,
+    uniform,
+)
 from holdfast.nn._mamba_base import AbstractMamba, whole_expansion
 from holdfast.nn.base import zero_after
 from holdfast.nn.s4d import initial_modes

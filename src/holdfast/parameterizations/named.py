@@ -17,7 +17,7 @@ class Named(nn.Module):
 
     A tensor, because safetensors holds nothing else, and of bytes, because `.to(bfloat16)` rounds every other kind.
     Loaded into a module of the same name the constants are taken over, into one of another name they are refused:
-    the same free weights would mean another recurrence.
+    the same free weights would mean another recurrence. Layers translate them first (`_saved.py`).
     """
 
     key: ClassVar[str]
@@ -37,7 +37,7 @@ class Named(nn.Module):
 
     def set_extra_state(self, state: Any) -> None:
         """Takes the constants over where the name is the same; raises otherwise."""
-        saved = _decoded(state)
+        saved = decoded(state)
         came, here = (saved.get("name"), saved.get("time")), (self._identity(), self.time)
         constants = saved.get("constants")
         if came != here or not isinstance(constants, dict) or set(constants) != set(self.constants()):
@@ -56,11 +56,12 @@ class Named(nn.Module):
             type(self)(**constants)
 
 
-def _decoded(state: Any) -> dict[str, Any]:
+def decoded(state: Any) -> dict[str, Any]:
+    """Name, time and constants as they were saved."""
     try:
-        found = json.loads(bytes(state.cpu().tolist()))
+        saved = json.loads(bytes(state.cpu().tolist()))
     except (AttributeError, TypeError, ValueError):
-        found = None
-    if not isinstance(found, dict):
+        saved = None
+    if not isinstance(saved, dict):
         raise ArgumentError("the name of a parameterization in the state dict cannot be read; was it converted or cut?")
-    return found
+    return saved

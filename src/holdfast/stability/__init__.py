@@ -2,14 +2,15 @@
 
 `perturbation/` moves the weights and measures, `verdict.py` judges a family of such curves by their radii
 (`radius.py`), `study.py` does both for a model at hand. `certificates/` reads promises off the weights. All of them read a
-model's recurrences from `holdfast.recurrences`. `stabilize.py` changes
-parameterizations (`plans.py`: how one weight is changed; `saving.py`: how the result is saved). `gradient_scale.py`,
+model's recurrences from `holdfast.recurrences`. `stabilize.py` changes parameterizations (`_refusals.py`: what is refused
+first; `_plans.py`: how one weight is changed; `_checkpoints.py`: how the result is saved and loaded). `gradient_scale.py`,
 `design.py` and `monitor/` are about gradients: the scale of a parameterization, one made to a wanted scale, and what
 training shows. `bounds.py` has what StableSSM proves of errors and gradients, `exponents.py` how fast nearby states
 part, `bits.py` how many bits the recurrent weights need, `activation_class.py` which activations "Inverse
 Approximation Theory" is about.
 """
 
+from holdfast.stability._checkpoints import plain_state_dict
 from holdfast.stability.activation_class import ActivationClass, classify_activation
 from holdfast.stability.bits import BitBudget, bit_budget
 from holdfast.stability.bounds import gradient_bound, kernel_error_bound
@@ -57,6 +58,7 @@ __all__ = [
     "lyapunov_spectrum",
     "memory_bound",
     "perturbation_error",
+    "plain_state_dict",
     "stabilize",
     "study_stability",
     "weight_bound",
