@@ -9,7 +9,7 @@ from torch import nn
 from holdfast import nn as holdfast_nn
 from holdfast.errors import ArgumentError
 from holdfast.memory import ModelError, check_properties
-from holdfast.memory.properties import NAMES
+from holdfast.memory._properties import NAMES
 
 
 def fir(x):

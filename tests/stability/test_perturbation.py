@@ -10,10 +10,10 @@ from torch import nn
 
 import holdfast
 from holdfast.errors import ArgumentError, ShapeError, UnknownNameError
-from holdfast.memory.curve import NotRepeatableError
+from holdfast.memory._curve import NotRepeatableError
 from holdfast.nn import LRU, S4D, ContinuousGRU, ContinuousRNN, DiagonalSSM, LinearRNN, SequenceModel
 from holdfast.stability.perturbation import Ball, Metric, PerturbationCurve, Search, perturbation_error
-from holdfast.stability.perturbation.evaluate import Vmap
+from holdfast.stability.perturbation._evaluate import Vmap
 
 RADII = np.geomspace(1e-3, 0.3, 4)
 

@@ -19,7 +19,7 @@ from holdfast.stability import (
     kernel_perturbation_error,
     perturbation_error,
 )
-from holdfast.stability.radius import Radius, stability_radius
+from holdfast.stability.perturbation._curve import Radius, stability_radius
 
 RADII = np.geomspace(1e-5, 1, 51)
 WIDTHS = (4, 8, 16, 32)

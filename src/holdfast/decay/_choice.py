@@ -9,11 +9,19 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from holdfast.decay._envelope import RELATIVE_ACCURACY, Points, is_rough, rough_points, smooth_points
-from holdfast.decay._imitation import imitation_misfit
-from holdfast.decay._noise import SIGNAL_TO_NOISE, Noise, find_noise, smooth_noise, wiggle
-from holdfast.decay._repetition import find_repetition
-from holdfast.decay._shape import ShapeFit, fit_loosely, fit_shape
+from holdfast.decay._shape import ShapeFit, find_repetition, fit_loosely, fit_shape, imitation_misfit
+from holdfast.decay._signal import (
+    RELATIVE_ACCURACY,
+    SIGNAL_TO_NOISE,
+    Noise,
+    Points,
+    find_noise,
+    is_rough,
+    rough_points,
+    smooth_noise,
+    smooth_points,
+    wiggle,
+)
 
 Values = Float64[np.ndarray, " time"]
 Found = dict[str, Any]

@@ -15,9 +15,9 @@ from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.decay import _choice as choice
 from holdfast.decay._choice import Setting
-from holdfast.decay._envelope import envelope
 from holdfast.decay._result import DecayFit, Law
 from holdfast.decay._shape import ShapeFit
+from holdfast.decay._signal import envelope
 from holdfast.decay._spectrum import asymptotic_law
 from holdfast.memory import MemoryCurve
 

@@ -85,7 +85,7 @@ class KernelFit:
             "useful": self.useful,
             "chosen": self.chosen,
             "notes": list(self.notes),
-            "sums": [found.as_dict() for _, found in sorted(self.sums.items())],
+            "sums": [found.to_dict() for _, found in sorted(self.sums.items())],
         }
 
 

@@ -15,6 +15,8 @@ import numpy as np
 from jaxtyping import Float64
 
 Array = Float64[np.ndarray, " points"]
+Values = Float64[np.ndarray, " time"]
+MAX_VALUES = 8192  # values that are compared
 
 
 @dataclass(frozen=True)
@@ -170,3 +172,77 @@ def _summary(
         scatter=float(np.sqrt(np.mean((y - found[0]) ** 2))),
         folds=float(found[0][0] - found[0][-1]),
     )
+
+
+def imitation_misfit(t: Array, log_v: Array, error: Array, modes: int) -> float:
+    """Reduced chi^2 of the best sum of `modes` exponentials with weights >= 0 (rates free, also 0).
+
+    Variable projection: for given rates the weights are a non-negative least squares problem, and the rates move. The
+    residuals are relative errors over `error`, the standard deviation of log v.
+    """
+    from scipy.optimize import least_squares, nnls
+
+    s = (t - t[0]) / (t[-1] - t[0])
+    weight = 1 / error
+    scaled = np.exp(log_v - log_v[0])
+    relative = weight / scaled
+
+    def residual(log_rates: np.ndarray) -> np.ndarray:
+        columns = np.exp(-np.outer(s, np.exp(np.clip(log_rates, -20, 20)))) * relative[:, None]
+        size = np.sqrt((columns**2).sum(0)) + 1e-300
+        weights, _ = nnls(columns / size, weight)
+        return (columns / size) @ weights - weight
+
+    finest = float(np.diff(s).min())
+    best = np.inf
+    for slow in (0.3, 2.0):
+        start = np.log(np.geomspace(slow, max(1 / finest, 4 * slow), modes))
+        found = least_squares(residual, start, method="trf", x_scale=1.0, max_nfev=60)
+        best = min(best, 2 * float(found.cost))
+    return best / max(len(t) - 2 * modes, 1)
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """v(t + lag) ~ gain v(t), leaving the share `unexplained` of the variance; `gain_error` is one standard deviation.
+
+    `lag` is where the curve repeats itself best, `period` the first lag at which it nearly does.
+    """
+
+    lag: int
+    period: int
+    gain: float
+    gain_error: float
+    unexplained: float
+
+
+def find_repetition(values: Values) -> Repetition | None:
+    """The lag after a first decorrelation at which the curve best repeats itself, up to half its length."""
+    x = values[-MAX_VALUES:]
+    n = len(x)
+    lags = np.arange(1, n // 2 + 1)
+    if n < 12 or float(x.std()) == 0:
+        return None
+    size = 1 << (2 * n - 1).bit_length()
+    spectrum = np.fft.rfft(x, size)
+    products = np.fft.irfft(spectrum * spectrum.conj(), size)[lags]
+    squares = np.concatenate([[0.0], np.cumsum(x**2)])
+    early, late = squares[n - lags], squares[n] - squares[lags]
+    gain = products / np.maximum(early, np.finfo(float).tiny)
+    residual = np.maximum(late - gain * products, 0.0)
+    unexplained = residual / ((n - lags) * float(x.var()))
+    apart = np.flatnonzero(unexplained > 0.3)
+    if len(apart) == 0:
+        return None
+    after = int(apart[0])
+    best = after + int(np.argmin(unexplained[after:]))
+    near = unexplained[after:] <= max(1.5 * float(unexplained[best]), 0.05)
+    lag, period = int(lags[best]), int(lags[after + int(np.argmax(near))])
+    # directly, since the sums of squares above cancel where the oscillation is small against the mean; the root of the
+    # two powers, since a regression slope would be drawn below 1 by every mismatch of the lag
+    early_part, late_part = x[:-lag], x[lag:]
+    power = float(early_part @ early_part)
+    slope = float(np.sqrt(late_part @ late_part / power))
+    left = float(((late_part - slope * early_part) ** 2).sum())
+    error = float(np.sqrt(left / max(n - lag - 1, 1) / power))
+    return Repetition(lag, period, slope, error, left / ((n - lag) * float(x.var())))

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from holdfast.memory._subject import MISTAKES, first_output
 from holdfast.memory.preserve import undisturbed
-from holdfast.memory.subject import MISTAKES, first_output
 
 
 class Plain(nn.Module):

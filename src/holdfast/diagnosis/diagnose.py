@@ -17,7 +17,7 @@ from holdfast.diagnosis.result import Diagnosis
 from holdfast.diagnosis.task import TaskMemory, look_at_task
 from holdfast.diagnosis.weights import look_at_edge, look_at_survival
 from holdfast.errors import ArgumentError, HoldfastError
-from holdfast.memory.subject import MISTAKES, first_output
+from holdfast.memory._subject import MISTAKES, first_output
 
 Found = TypeVar("Found")
 LENGTH = 64  # steps of the sequences on which weights are changed and gradients taken

@@ -13,12 +13,11 @@ from holdfast.decay import DecayFit, fit_decay
 from holdfast.decay._memory_study import Reach, reach_of
 from holdfast.diagnosis.reading import Reading
 from holdfast.memory import InputSearch, MemoryCurve, Probe, memory_function
-from holdfast.memory.checks import prepare
-from holdfast.memory.precision import widest
+from holdfast.memory._checks import SHORTEST, prepare
+from holdfast.memory._options import widest
+from holdfast.memory._search import directions
+from holdfast.memory._subject import Subject
 from holdfast.memory.preserve import undisturbed
-from holdfast.memory.search import directions
-from holdfast.memory.settle import SHORTEST
-from holdfast.memory.subject import Subject
 
 Kind = Literal["impulse", "step"]
 Way = Literal["ahead", "back"]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from holdfast.diagnosis.reading import Reading
 from holdfast.diagnosis.weights import random_inputs
 from holdfast.errors import ArgumentError
-from holdfast.memory.subject import first_output
+from holdfast.memory._subject import first_output
 from holdfast.nn._views.groups import parameter_groups
 
 RATES = tuple(10 ** (-4 + k / 2) for k in range(9))  # 1e-4 to 1, two a decade

@@ -13,7 +13,7 @@ from torch import nn
 
 from holdfast.nn import AbstractRecurrent, RecurrenceView, recurrences
 from holdfast.nn.acceleration import CLASS_PREFIX
-from holdfast.stability.certificates.certificate import time_constant
+from holdfast.stability.certificates._certificate import time_constant
 
 LOG100 = math.log(100.0)
 LARGEST = 1024  # numbers of a state up to which a bias is tried before it is told

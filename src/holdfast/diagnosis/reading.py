@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from holdfast.diagnosis.adapters import Around, BeforePooling, Fresh, Plain, ThroughEmbedding, Turned
 from holdfast.errors import ArgumentError
 from holdfast.memory import ModelError, huggingface
-from holdfast.memory.checks import prepare
-from holdfast.memory.curve import NotCausalError, NotRepeatableError
+from holdfast.memory._checks import prepare
+from holdfast.memory._curve import NotCausalError, NotRepeatableError
+from holdfast.memory._subject import MISTAKES, Subject
 from holdfast.memory.preserve import undisturbed
-from holdfast.memory.subject import MISTAKES, Subject
 from holdfast.nn._views.step_function import known_size
 from holdfast.nn.acceleration import accelerate, mixers_of
 

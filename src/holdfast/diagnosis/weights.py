@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from holdfast.diagnosis.reading import Reading
 from holdfast.errors import ArgumentError
-from holdfast.memory.subject import first_output
+from holdfast.memory._subject import first_output
 from holdfast.nn import recurrences
 from holdfast.nn.precision import HALF
 from holdfast.stability import Ball, Certificate, PerturbationCurve, Search, certify, study_stability
-from holdfast.stability.perturbation.balls import select_weights
-from holdfast.stability.radius import Censored
+from holdfast.stability.perturbation._balls import select_weights
+from holdfast.stability.perturbation._curve import Censored
 
 STARTS = 4  # states from which equilibria are looked for
 SHARES = np.geomspace(1e-3, 1.0, 7)  # of the smallest recurrent weight: sizes of the changes that are tried

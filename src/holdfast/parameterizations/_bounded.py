@@ -6,7 +6,7 @@ from torch import Tensor
 
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, RangeError
-from holdfast.parameterizations.named import Named
+from holdfast.parameterizations._base import Named
 
 
 class Bounded(Named):

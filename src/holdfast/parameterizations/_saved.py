@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 
 from holdfast.errors import ArgumentError, HoldfastError, RangeError
+from holdfast.parameterizations._base import AbstractParameterization, decoded
 from holdfast.parameterizations._bounded import Bounded
-from holdfast.parameterizations.base import AbstractParameterization
-from holdfast.parameterizations.euler import EulerContraction
-from holdfast.parameterizations.fitting import fit_constants
-from holdfast.parameterizations.matrix import AbstractMatrixParameterization
-from holdfast.parameterizations.named import decoded
-from holdfast.parameterizations.normal import Normal
+from holdfast.parameterizations._euler import EulerContraction
+from holdfast.parameterizations._fitting import fit_constants
+from holdfast.parameterizations._matrix import AbstractMatrixParameterization
+from holdfast.parameterizations._normal import Normal
 
 Form = AbstractParameterization | AbstractMatrixParameterization | Bounded
 ROUNDINGS = 64  # by which an eigenvalue may move on its way through a free weight, in units of its dtype's eps
@@ -64,8 +63,10 @@ def held_by(form: Form, value: Tensor, path: str) -> tuple[Form, tuple[Tensor, .
         value: eigenvalues or a matrix.
         path: what the value is called in the state dict, for the message.
     """
-    fitted = fit_constants(form, value) if isinstance(form, AbstractParameterization) else form
-    fitted = copy.deepcopy(fitted)  # the normal form keeps a basis of the matrix that it took over
+    # other constants only where the present ones do not hold the value: an optimizer has moments of the present free weight
+    fits = not isinstance(form, AbstractParameterization) or bool(form.range.contains(value).all())
+    # the normal form keeps a basis of the matrix that it took over
+    fitted = copy.deepcopy(form if fits else fit_constants(form, value))
     try:
         free = fitted.right_inverse(value)
     except HoldfastError as error:

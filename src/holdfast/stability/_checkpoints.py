@@ -17,10 +17,9 @@ from torch.nn.utils import parametrize
 from holdfast._arguments import checked
 from holdfast.errors import ArgumentError
 from holdfast.nn._initial_weights import MAX_RATE
-from holdfast.parameterizations import AbstractParameterization
+from holdfast.parameterizations import AbstractMatrixParameterization, AbstractParameterization
 from holdfast.parameterizations._bounded import Bounded
 from holdfast.parameterizations._saved import held_by, in_sequence, other_form
-from holdfast.parameterizations.matrix import AbstractMatrixParameterization
 
 
 class LogNegative(nn.Module):
@@ -54,13 +53,18 @@ def is_stabilized(module: nn.Module, name: str) -> bool:
 
 def follow_checkpoints(module: nn.Module) -> Callable[[], None]:
     """Hooks a module whose weights are parametrized; gives back what takes the hooks away. Once for each module."""
-    if any(hook.hook is _translate for hook in module._load_state_dict_pre_hooks.values()):
+    if any(getattr(hook, "hook", None) is _translate for hook in module._load_state_dict_pre_hooks.values()):
         return lambda: None
     handles = (
         module.register_load_state_dict_pre_hook(_translate),
         module.register_state_dict_post_hook(_mark),
     )
-    return lambda: [handle.remove() for handle in handles] and None
+
+    def unhook() -> None:
+        for handle in handles:
+            handle.remove()
+
+    return unhook
 
 
 def _mark(module: nn.Module, state: dict[str, Tensor], prefix: str, metadata: object) -> None:

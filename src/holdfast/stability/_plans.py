@@ -125,7 +125,7 @@ def _plan_layers(weights: list[MemoryWeight], wanted: Wanted) -> Plan | None:
     def switch(form: AbstractParameterization, free: Tensor) -> None:
         w.copy_(free)  # type: ignore[operator]
         for each in layers:
-            each.parameterization = form  # type: ignore[assignment]
+            each.parameterization = form
 
     return Plan(
         weights[0].path,
@@ -142,7 +142,7 @@ def _plan_recurrences(path: str, parts: list[RecurrentWeight], dt: float | None,
     part = parts[0]
     before, former = part.parameterization, part.free
     W = part().detach()
-    after: Form
+    after: AbstractParameterization | AbstractMatrixParameterization
     notes: tuple[str, ...] = ()
     if W.ndim == 1:
         after, notes = _scalar(wanted, part.time, W, dt)
@@ -152,7 +152,7 @@ def _plan_recurrences(path: str, parts: list[RecurrentWeight], dt: float | None,
         after = get_matrix(time=part.time)
     held = _inside(after, W, wanted)
 
-    def switch(form: Form, W: Tensor | None) -> None:
+    def switch(form: AbstractParameterization | AbstractMatrixParameterization, W: Tensor | None) -> None:
         part.switch_(form, W)
         for each in parts[1:]:
             each.parameterization, each.free = part.parameterization, part.free

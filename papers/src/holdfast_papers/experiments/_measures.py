@@ -11,13 +11,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from holdfast.data import load_task
-from holdfast.figures import Cell, Table
 from holdfast.nn import ContinuousRNN
 from holdfast.stability import Ball, PerturbationCurve, Search, perturbation_error
-from holdfast.stability.perturbation.options import SearchName
-from holdfast.stability.radius import stability_radius
-from holdfast.stability.verdict import LEVEL
+from holdfast.stability._verdict import LEVEL
+from holdfast.stability.perturbation._curve import stability_radius
+from holdfast.stability.perturbation._options import SearchName
 from holdfast_papers.experiments import _sums
+from holdfast_papers.pages import Cell, Table
 
 RADII = 1e-3 * 2.0 ** np.arange(11)
 SEQUENCES = 4

@@ -42,9 +42,8 @@ class DecayView(RecurrenceView):
         *, imaginary: str | None = None, others: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
         dot = f"{owner}." if owner else ""
-        kinds: dict[str, Storage] = ({imaginary: "frequency"} if imaginary else {}) | dict.fromkeys(
-            others, "log_positive"
-        )
+        kinds: dict[str, Storage] = {} if imaginary is None else {imaginary: "frequency"}
+        kinds.update({other: "log_positive" for other in others})
         rest = (MemoryWeight(dot + n, module, n, kind, True, decides=False) for n, kind in kinds.items())
         super().__init__(dot + name, module, (MemoryWeight(dot + name, module, name, storage, True), *rest))
         self._owner, self.kind, self.step_size, self.imaginary = owner, _KINDS[storage], step_size, imaginary
