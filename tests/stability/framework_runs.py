@@ -81,9 +81,10 @@ def lightning(folder, steps, checkpoint=None):
             return torch.optim.Adam(self.parameters(), lr=3e-2)
 
     module = Module()
-    data = torch.utils.data.DataLoader(torch.randn(40, 12, 1, generator=torch.Generator().manual_seed(1)), batch_size=4)
-    # an epoch has 10 steps: Lightning reads the data from their beginning after a checkpoint inside an epoch
-    saving = pl.callbacks.ModelCheckpoint(folder, filename="at-{step}", save_on_train_epoch_end=True, save_top_k=-1)
+    # the same batch at every step: where in an epoch Lightning takes the data up again is not what is tested
+    rows = torch.randn(4, 12, 1, generator=torch.Generator().manual_seed(1)).repeat(STEPS, 1, 1)
+    data = torch.utils.data.DataLoader(rows, batch_size=4)
+    saving = pl.callbacks.ModelCheckpoint(folder, filename="at-{step}", every_n_train_steps=10, save_top_k=-1)
     run = pl.Trainer(
         max_steps=int(steps), accelerator="cpu", devices=1, logger=False, enable_progress_bar=False, callbacks=[saving],
         enable_model_summary=False, default_root_dir=folder,

@@ -64,9 +64,9 @@ def held_by(form: Form, value: Tensor, path: str) -> tuple[Form, tuple[Tensor, .
         path: what the value is called in the state dict, for the message.
     """
     # other constants only where the present ones do not hold the value: an optimizer has moments of the present free weight
-    fits = not isinstance(form, AbstractParameterization) or bool(form.range.contains(value).all())
-    # the normal form keeps a basis of the matrix that it took over
-    fitted = copy.deepcopy(form if fits else fit_constants(form, value))
+    fitted = copy.deepcopy(form)  # the normal form keeps a basis of the matrix that it took over
+    if isinstance(form, AbstractParameterization) and not bool(form.range.contains(value).all()):
+        fitted = fit_constants(form, value)
     try:
         free = fitted.right_inverse(value)
     except HoldfastError as error:
