@@ -132,24 +132,25 @@ def sharded(folder, steps, checkpoint=None):
     parallel.load_state_dict({f"module.{name}": value for name, value in plain.state_dict().items()})
     torch.testing.assert_close(one(x)[0], plain(x)[0], rtol=1e-5, atol=1e-6)
 
-    layer = nn.Sequential(holdfast.nn.S4D(4, 4, parameterization="exp"))
-    layer[0].load_state_dict(holdfast.nn.S4D(4, 4).state_dict())
-    holdfast.stabilize(layer)
     mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
+    full = states.StateDictOptions(full_state_dict=True)
+    layer = nn.Sequential(holdfast.nn.S4D(4, 4, parameterization="exp"))
+    holdfast.stabilize(layer)
+    lam = layer[0].eigenvalues().detach()
     fully_shard(layer, mesh=mesh)
-    whole = states.get_model_state_dict(layer, options=states.StateDictOptions(full_state_dict=True))
-    # full state dicts are written by the first process alone
-    if dist.get_rank() == 0:
+    whole = states.get_model_state_dict(layer, options=full)
+    if dist.get_rank() == 0:  # full state dicts are made for the first process alone
         again = nn.Sequential(holdfast.nn.S4D(4, 4, parameterization="exp"))
         again.load_state_dict(whole)
-        holdfast.stabilize(nn.Sequential(holdfast.nn.S4D(4, 4))).undo()
-    options = states.StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
-    states.set_model_state_dict(layer, whole, options=options)
+        torch.testing.assert_close(again[0].eigenvalues(), lam, rtol=1e-5, atol=1e-6)
+    states.set_model_state_dict(
+        layer, whole, options=states.StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    )
     mixer = tiny_mamba().backbone.layers[0].mixer
     holdfast.stabilize(mixer)
     value = mixer.A_log.detach().clone()
     fully_shard(mixer, mesh=mesh)
-    saved = states.get_model_state_dict(mixer, options=states.StateDictOptions(full_state_dict=True))
+    saved = states.get_model_state_dict(mixer, options=full)
     if dist.get_rank() == 0:
         fresh = tiny_mamba(1).backbone.layers[0].mixer
         holdfast.stabilize(fresh)

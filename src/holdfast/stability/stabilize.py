@@ -60,12 +60,18 @@ def stabilize(
 
     - eigenvalues (`parameterization`, constants fitted to the present ones with room) are stable;
     - a dense W of a linear recurrence (the complete form) has stable eigenvalues;
-    - a torch.nn.RNN, tanh or ReLU (the contraction form), brings any two states that see the same input nearer at each
+    - step sizes and frequencies stay where products are finite: dt in [1e-12, 1e6], rates and frequencies below 1e12;
+    - a torch.nn.RNN or RNNCell, tanh or ReLU (the contraction form), brings any two states that see the same input nearer at each
       step, and its state is bounded by its inputs;
     - a layer that steps by Euler's rule (dense W) comes to rest on a constant input, at steps up to its dt.
 
     The other weights of the model are not bounded: a read-out may still grow without end. Gates of LSTM and GRU are
-    left alone, see `notes` of the result. save_pretrained of a transformers model writes plain weights from then on.
+    left alone, see `notes` of the result.
+
+    All or nothing: where one weight is refused (not stable, computed from other weights, on the meta device, sharded,
+    shared with something else, stabilised already) none is changed. Recurrences that share a weight go on sharing it, and
+    what is frozen stays frozen. State dicts with plain names load into the stabilised model, `save_pretrained` of a
+    transformers model writes plain weights, and `holdfast.stability.plain_state_dict` gives them.
 
     Args:
         model: the model, changed in place.
