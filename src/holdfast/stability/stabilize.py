@@ -61,8 +61,8 @@ def stabilize(
     - eigenvalues (`parameterization`, constants fitted to the present ones with room) are stable;
     - a dense W of a linear recurrence (the complete form) has stable eigenvalues;
     - step sizes and frequencies stay where products are finite: dt in [1e-12, 1e6], rates and frequencies below 1e12;
-    - a torch.nn.RNN or RNNCell, tanh or ReLU (the contraction form), brings any two states that see the same input nearer at each
-      step, and its state is bounded by its inputs;
+    - a torch.nn.RNN or RNNCell, tanh or ReLU (the contraction form), brings any two states that see the same input nearer at
+      each step, and its state is bounded by its inputs;
     - a layer that steps by Euler's rule (dense W) comes to rest on a constant input, at steps up to its dt.
 
     The other weights of the model are not bounded: a read-out may still grow without end. Gates of LSTM and GRU are
