@@ -425,7 +425,9 @@ OTHER_WALKS = {
     "stability/perturbation/_error.py": "which modules vmap can vectorise",
     "stability/perturbation/_systems.py": "a linear system of holdfast's own layers",
     "stability/_checkpoints.py": "parametrized weights, and what has save_pretrained",
-    "training/fabric.py": "shares blocks out over processes",
+    "training/_checkpoint.py": "buffers of every module, those outside of the state dict too",
+    "training/_fabric.py": "shares blocks out over processes",
+    "training/_identity.py": "class and settings of every module, so that another model is not resumed",
 }
 
 

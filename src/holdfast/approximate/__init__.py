@@ -1,13 +1,13 @@
 """Exponential sums, and layers that have one as their kernel (ssm, Sec. 3).
 
-`_fit.py` holds the public function, `_sums.py` what it returns and `_sum_layer.py` the layer that has it as kernel.
-`_target.py` reads what is to be fitted, `_problem.py` poses it on times that `_grid.py` chooses; `_linear.py` (fixed
-rates), `_quadrature.py`, `_nonlinear.py` (free rates), `_minimax.py` with `_alternation.py` (best in the sup norm) and
-`_pencil.py` (complex modes) solve it. `_export.py` saves a layer.
+`_fit.py` holds the public function, `_sums.py` what it returns and `_sum_layer.py` the layer that has it as kernel, and its
+file. `_target.py` reads what is to be fitted, `_problem.py` poses it on times that fit its modes; `_linear.py` (fixed rates),
+`_nonlinear.py` (free rates), `_minimax.py` with `_alternation.py` (best in the sup norm) and `_pencil.py` (complex modes)
+solve it.
 """
 
-from holdfast.approximate._export import load_layer, save_layer
 from holdfast.approximate._fit import METHODS, Convergence, Method, convergence, fit_exponential_sum
+from holdfast.approximate._sum_layer import load_layer, save_layer
 from holdfast.approximate._sums import ExponentialSum
 
 __all__ = [

@@ -125,6 +125,7 @@ def _stepped(problem: AlternationProblem, at: Alternation, gaps: Row) -> Alterna
         factors = lu_factor(_jacobian(at).astype(np.float64))
     step = lu_solve(factors, gaps.astype(np.float64))
     size, k = float(np.abs(step).max()), at.order
+    # at most 0.7 in log rates and log weights: a factor of 2, within which the linearisation means something
     share = min(1.0, 0.7 / size) if np.isfinite(size) else 0.0
     while share > 1e-4:
         moved = replace(
@@ -132,6 +133,7 @@ def _stepped(problem: AlternationProblem, at: Alternation, gaps: Row) -> Alterna
             level=at.level * (1 + share * step[-1]),
         )  # fmt: skip
         left = _gaps(problem, moved)
+        # Deuflhard's natural test: steps by the old factors fall where gaps of very different sizes need not
         following = np.abs(lu_solve(factors, left.astype(np.float64))).max()
         # near the end rounding alone makes steps of 1e-6, while the gaps still fall
         if following <= (1 - share / 4) * size or (size < 1e-3 and np.abs(left).max() < np.abs(gaps).max() / 2):
@@ -154,14 +156,17 @@ def _jacobian(at: Alternation) -> np.ndarray:
 def _levelled(problem: AlternationProblem, at: Alternation) -> Alternation:
     """The same sum with each time moved to the nearest extreme of the error, and the ripple of those extremes."""
     quick = np.exp(np.float64(at.log_rates[-1]))
+    # log(1 + rate t): even points resolve the start, and the long tail as well
     u = np.log1p(quick * at.times)
     pieces = [np.linspace(a, b, _GRID_POINTS, endpoint=False) for a, b in itertools.pairwise(u)]
+    # behind the last time the error may have its largest value: looked at with four times the points
     last = np.linspace(u[-1], np.log1p(quick * problem.end), 4 * _GRID_POINTS)
     grid = np.concatenate([*pieces, last if at.times[-1] < problem.end else u[-1:]])
     t = np.minimum(np.expm1(grid) / quick, problem.end)
     errors = problem.errors(at, t)
     times = []
     for j, sign in enumerate(at.signs):
+        # between the neighbours of a time, so that extremes keep their order and their signs alternate
         low = max(j - 1, 0) * _GRID_POINTS
         high = (j + 1) * _GRID_POINTS + 1 if j < 2 * at.order else len(grid)
         place = low + int(np.argmax(sign * errors[low:high]))
@@ -170,6 +175,7 @@ def _levelled(problem: AlternationProblem, at: Alternation) -> Alternation:
     if times[-1] == grid[-1]:
         moved[-1] = problem.end
     sizes = (at.signs * problem.errors(at, moved)).astype(np.float64)
+    # de la Vallee Poussin: the best error lies between the smallest and the largest extreme
     ripple = float(sizes.max() / sizes.min() - 1) if sizes.min() > 0 else np.inf
     return replace(at, times=moved, ripple=ripple, largest=float(np.abs(errors).max()))
 

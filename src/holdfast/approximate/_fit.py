@@ -11,20 +11,23 @@ import numpy as np
 from torch import Tensor
 
 from holdfast._arguments import checked, positive
-from holdfast.approximate._linear import fit_least_squares, fit_nonnegative
+from holdfast.approximate._linear import fit_least_squares, fit_nonnegative, fit_quadrature
 from holdfast.approximate._minimax import fit_minimax
 from holdfast.approximate._nonlinear import fit_nonlinear
 from holdfast.approximate._pencil import fit_matrix_pencil
-from holdfast.approximate._problem import Norm
-from holdfast.approximate._quadrature import fit_quadrature
+from holdfast.approximate._problem import FitNorm
 from holdfast.approximate._sums import ExponentialSum, Numbers
-from holdfast.approximate._target import Kernel, Target, as_target
+from holdfast.approximate._target import KernelLike, Target, as_target
 from holdfast.errors import ArgumentError, ShapeError
 
 Method = Literal["nonnegative", "least_squares", "quadrature", "nonlinear", "matrix_pencil", "minimax"]
 METHODS: tuple[Method, ...] = ("nonnegative", "least_squares", "quadrature", "nonlinear", "matrix_pencil", "minimax")
 _ON_A_GRID = ("nonnegative", "least_squares", "nonlinear")
-_NORMS: dict[str, tuple[Norm, ...]] = {"nonnegative": ("l1", "sup"), "quadrature": ("l1", "sup"), "minimax": ("sup",)}
+_NORMS: dict[str, tuple[FitNorm, ...]] = {
+    "nonnegative": ("l1", "sup"),
+    "quadrature": ("l1", "sup"),
+    "minimax": ("sup",),
+}
 _HELD_RATIO = (
     1.25  # slowest rate times horizon: the search for the end of a grid, which 1 / horizon bounds, is good to 20%
 )
@@ -32,7 +35,7 @@ _HELD_RATIO = (
 
 @checked
 def fit_exponential_sum(
-    rho: Kernel,
+    rho: KernelLike,
     order: int | None = None,
     method: Method = "nonnegative",
     horizon: float = 1e4,
@@ -40,7 +43,7 @@ def fit_exponential_sum(
     rates: Numbers | None = None,
     time: Any = None,
     dt: float | None = None,
-    norm: Norm | None = None,
+    norm: FitNorm | None = None,
 ) -> ExponentialSum:
     """s(t) = sum_i c_i exp(-rates_i t) near rho: the weights of a linear recurrent layer with that memory.
 
@@ -98,7 +101,7 @@ def _slowest(fitted: ExponentialSum) -> float:
 
 
 def _dispatch(
-    target: Target, order: int, method: str, span: float, rates: np.ndarray | None, norm: Norm, dt: float | None
+    target: Target, order: int, method: str, span: float, rates: np.ndarray | None, norm: FitNorm, dt: float | None
 ) -> ExponentialSum:
     if method == "nonnegative":
         return fit_nonnegative(target, order, rates, span, norm)
@@ -162,7 +165,7 @@ class Convergence:
         """Sup errors, one for each order."""
         return np.array([s.sup_error for s in self.sums])
 
-    def algebraic(self, norm: Norm = "l1", floor: float = 1e-12) -> float:
+    def algebraic(self, norm: FitNorm = "l1", floor: float = 1e-12) -> float:
         """alpha of an error like order^-alpha, by least squares on logarithms: the form of Jackson's theorem.
 
         Source: iat, Thm A.3.
@@ -174,7 +177,7 @@ class Convergence:
         x, y = self._kept(norm, floor)
         return -float(np.polyfit(np.log(x), np.log(y), 1)[0]) if len(x) > 1 else math.nan
 
-    def root(self, norm: Norm = "l1", floor: float = 1e-12) -> float:
+    def root(self, norm: FitNorm = "l1", floor: float = 1e-12) -> float:
         """c of an error like exp(-c sqrt(order)), by least squares on logarithms.
 
         Args:
@@ -184,7 +187,7 @@ class Convergence:
         x, y = self._kept(norm, floor)
         return -float(np.polyfit(np.sqrt(x), np.log(y), 1)[0]) if len(x) > 1 else math.nan
 
-    def _kept(self, norm: Norm, floor: float) -> tuple[np.ndarray, np.ndarray]:
+    def _kept(self, norm: FitNorm, floor: float) -> tuple[np.ndarray, np.ndarray]:
         errors = self.l1 if norm == "l1" else self.sup
         keep = errors > floor * errors[0]
         return np.array(self.orders, dtype=float)[keep], errors[keep]
@@ -192,7 +195,7 @@ class Convergence:
 
 @checked
 def convergence(
-    rho: Kernel, orders: Sequence[int], method: Method = "nonnegative", horizon: float = 1e4, **options: Any
+    rho: KernelLike, orders: Sequence[int], method: Method = "nonnegative", horizon: float = 1e4, **options: Any
 ) -> Convergence:
     """Fits exponential sums of several orders, to see how their error falls.
 

@@ -31,10 +31,10 @@ def fit_minimax(target: Target, order: int) -> ExponentialSum:
     Stops at the order that is exact to rounding, or at the last that was certified, and the status says so.
     """
     problem = posed(target)
-    found = best_sums(problem, order)
-    if not found:
+    alternations = best_sums(problem, order)
+    if not alternations:
         raise ArgumentError(f"no single mode alternates around {target.name}: {_MONOTONE}")
-    best, (status, notes) = found[-1], _why(problem, found, order)
+    best, (status, notes) = alternations[-1], _why(problem, alternations, order)
     rates, weights = best.rates, best.weights
     number, rank = condition(pose(target, rates.min(), rates.max()), rates)
     exact = problem.exact(best)
@@ -47,25 +47,27 @@ def fit_minimax(target: Target, order: int) -> ExponentialSum:
 
 def best_sums(problem: AlternationProblem, order: int) -> list[Alternation]:
     """The best sums of 1, 2, ..., `order` modes; fewer where one is exact to rounding, or the next is not certified."""
-    found: list[Alternation] = []
-    while len(found) < order and not (found and problem.exact(found[-1])):
-        starts = (exchanged(problem, start) for start in _starts(problem, found))
+    alternations: list[Alternation] = []
+    while len(alternations) < order and not (alternations and problem.exact(alternations[-1])):
+        starts = (exchanged(problem, start) for start in _starts(problem, alternations))
         following = next((at for at in starts if at is not None), None)
         if following is None:
             break
-        found.append(following)
-    return found
+        alternations.append(following)
+    return alternations
 
 
-def _why(problem: AlternationProblem, found: Sequence[Alternation], order: int) -> tuple[SumStatus, tuple[str, ...]]:
+def _why(
+    problem: AlternationProblem, alternations: Sequence[Alternation], order: int
+) -> tuple[SumStatus, tuple[str, ...]]:
     """The status and what it means, where fewer modes were found than were asked for."""
-    if len(found) == order:
+    if len(alternations) == order:
         return "ok", ()
-    if problem.exact(found[-1]):
-        return "reduced", (f"{len(found)} modes are exact to rounding; {order} would be no better",)
-    if found[-1].level < 1e3 * ROUNDING_FLOOR * problem.size:
-        return "reduced", (f"the error of {len(found) + 1} modes lies below rounding; {order} were asked for",)
-    return "not converged", (f"{len(found)} modes were certified and {len(found) + 1} not; {_MONOTONE}",)
+    if problem.exact(alternations[-1]):
+        return "reduced", (f"{len(alternations)} modes are exact to rounding; {order} would be no better",)
+    if alternations[-1].level < 1e3 * ROUNDING_FLOOR * problem.size:
+        return "reduced", (f"the error of {len(alternations) + 1} modes lies below rounding; {order} were asked for",)
+    return "not converged", (f"{len(alternations)} modes were certified and {len(alternations) + 1} not; {_MONOTONE}",)
 
 
 def posed(target: Target) -> AlternationProblem:
@@ -87,15 +89,15 @@ def _precise(law: AbstractLaw | None) -> Callable[[Row], Row] | None:
     return lambda t: np.exp(-exponent * np.log1p(t.astype(Extended)))
 
 
-def _starts(problem: AlternationProblem, found: Sequence[Alternation]) -> list[Alternation]:
-    if not found:
+def _starts(problem: AlternationProblem, alternations: Sequence[Alternation]) -> list[Alternation]:
+    if not alternations:
         return _single(problem)
     # a spline through one point has no slope to continue: the second mode comes from splitting the first
-    if len(found) == 1:
-        return [_split(found[0], apart) for apart in _SPLITS]
+    if len(alternations) == 1:
+        return [_split(alternations[0], apart) for apart in _SPLITS]
     # extrapolating two orders is nearer; the last one alone is the way back where that fails
-    last = _continued(problem, found[-1:])
-    return [last] if len(found) == 2 else [_continued(problem, found[-2:]), last]
+    last = _continued(problem, alternations[-1:])
+    return [last] if len(alternations) == 2 else [_continued(problem, alternations[-2:]), last]
 
 
 def _single(problem: AlternationProblem) -> list[Alternation]:

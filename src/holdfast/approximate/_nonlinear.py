@@ -36,6 +36,7 @@ def fit_nonlinear(target: Target, order: int, rates: np.ndarray | None, horizon:
     """
     start = fit_nonnegative(target, order, rates, horizon)
     slowest = min(1 / horizon, start.rates.min())
+    # times fine enough for rates ten times the start's: the search may make them faster
     problem = pose(target, slowest, max(start.rates.max() * 10, target.fastest), thin=2000)
     starts = [start.rates]
     if rates is None:
@@ -79,6 +80,7 @@ def _pruned(problem: FitProblem, order: int, slowest: float, fastest: float) -> 
 
 def _search(problem: FitProblem, rates: np.ndarray, slowest: float) -> _Point:
     """Rounds of reweighted least squares from `rates`; the best of them."""
+    # log rates: they stay positive, and a step is a relative change
     theta = np.log(rates)
     coefficients = _project(problem, theta, np.sqrt(problem.weights))[1]
     best = _Point(_l1(problem, theta, coefficients), theta, coefficients)

@@ -26,6 +26,7 @@ def fit_matrix_pencil(target: Target, order: int, dt: float | None) -> Exponenti
     time, values = _samples(target, dt)
     step = float(time[1] - time[0])
     modes, rank = sample_modes(values, order)
+    # z = 0 has no rate, and |z| >= 1 no finite L1 norm
     decaying = modes[(np.abs(modes) < 1 - 1e-12) & (np.abs(modes) > 0)]
     notes: tuple[str, ...] = ()
     status: SumStatus = "ok"
@@ -96,6 +97,7 @@ def main_subspace(
     from scipy.linalg import hankel
 
     length = len(signals)
+    # half the length makes the Hankel matrix square, which carries the most modes
     window = min(length // 2, longest)
     stacked = np.concatenate([hankel(s[:window], s[window - 1 :]) for s in signals.T], axis=1)
     U, sizes, _ = np.linalg.svd(stacked, full_matrices=False)
@@ -136,6 +138,7 @@ def mode_weights(
 ) -> Complex128[np.ndarray, "modes signals"]:
     """Weights c with signals = Re sum_i c_i modes_i^steps in the least-squares sense, conjugate for conjugate modes."""
     powers = np.exp(np.multiply.outer(steps, np.log(modes)))
+    # Re[c z^k] = Re c Re z^k - Im c Im z^k: real unknowns, so that the sum is real to rounding
     stacked = np.concatenate([powers.real, -powers.imag], axis=1)
     norms = np.linalg.norm(stacked, axis=0)
     norms = np.where(norms > 1e-12 * norms.max(), norms, np.inf)  # the imaginary part of a real mode

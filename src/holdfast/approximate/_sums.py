@@ -14,9 +14,9 @@ from torch import Tensor
 from holdfast._arguments import checked_fields
 from holdfast._record import Record
 from holdfast._types import Numeric, Time
-from holdfast.approximate._grid import sample_weights, time_rule
+from holdfast.approximate._problem import sample_weights, time_rule
 from holdfast.approximate._sum_layer import sum_layer
-from holdfast.approximate._target import Kernel, Target, as_target
+from holdfast.approximate._target import KernelLike, Target, as_target
 from holdfast.errors import ArgumentError, ShapeError
 from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast.laws import ExponentialMixture
@@ -136,7 +136,7 @@ class ExponentialSum(Record):
         return ExponentialMixture(tuple(self.rates.tolist()), tuple(self.coefficients.tolist()))
 
     def measure(
-        self, rho: Kernel, *, horizon: float | None = None, time: Any = None, dt: float | None = None
+        self, rho: KernelLike, *, horizon: float | None = None, time: Any = None, dt: float | None = None
     ) -> ExponentialSum:
         """The same sum with its errors against `rho` filled in.
 
@@ -160,8 +160,10 @@ class ExponentialSum(Record):
 
     def _against_function(self, target: Target) -> ExponentialSum:
         slowest, fastest = float(self.rates.real.min()), float(self.rates.real.max())
+        # the faster of both oscillates in the difference
         frequency = max(target.frequency, float(np.abs(self.rates.imag).max()))
         known = target.end if math.isfinite(target.end) else _MAX_TIME_CONSTANTS / slowest
+        # behind it the sum is 0 to rounding, and what is left is the law's own tail
         end = max(known, _MAX_TIME_CONSTANTS / slowest) if target.endless else known
         quickest = max(fastest, target.fastest)
         waves = self.rates[self.rates.imag != 0]
@@ -228,6 +230,7 @@ def _split_rule(
 ) -> tuple[np.ndarray, np.ndarray]:
     """One rule up to `known`, another from there to `end`, so that the part inside is integrated on its own."""
     t, w = time_rule(known, fastest, panels=1500, frequency=frequency, until=until)
+    # rounding must not leave a second part of no length
     if end <= known * (1 + 1e-12):
         return t, w
     later, weights = time_rule(end - known, 1e3 / known, panels=600, frequency=frequency, until=until - known)

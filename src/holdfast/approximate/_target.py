@@ -15,7 +15,7 @@ from holdfast.errors import ArgumentError, DtypeError, ShapeError
 from holdfast.laws import AbstractLaw
 
 # `rho` as a user gives it
-Kernel = AbstractLaw | Callable[..., Any] | np.ndarray | Tensor | Sequence[float]
+KernelLike = AbstractLaw | Callable[..., Any] | np.ndarray | Tensor | Sequence[float]
 Times = Float64[np.ndarray, " time"]
 
 _SPACING_TOLERANCE = 1e-6  # relative: times that were written with 7 digits count as equally spaced
@@ -115,7 +115,7 @@ def _spread_times(end: float) -> np.ndarray:
     return np.concatenate([[0.0], np.geomspace(1e-12 * last, last, 1000)])
 
 
-def as_target(rho: Kernel, *, horizon: float, time: Any = None, dt: float | None = None) -> Target:
+def as_target(rho: KernelLike, *, horizon: float, time: Any = None, dt: float | None = None) -> Target:
     """`rho` as a Target; samples must be finite and in order, and an infinite horizon takes an integrable law.
 
     A law that is not integrable, and a function, end with the horizon.

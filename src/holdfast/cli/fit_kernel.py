@@ -22,7 +22,7 @@ from holdfast.cli.memory_plot import terminal_plot
 from holdfast.cli.plot import check_plot, write_plot
 from holdfast.cli.screen import say, screen
 from holdfast.decay import DecayFit, KernelFit, fit_kernel
-from holdfast.decay._kernel_fit import OFFERED, ORDERS, spacing
+from holdfast.decay._kernel_fit import DEFAULT_ORDERS, OFFERED_METHODS, spacing
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.memory import MemoryCurve
 
@@ -37,9 +37,9 @@ def command(
         ),
     ],
     orders: Annotated[str, typer.Option(help="How many modes to try, with commas between.")] = ",".join(
-        map(str, ORDERS)
+        map(str, DEFAULT_ORDERS)
     ),
-    method: Annotated[str, typer.Option(help=f"best, or one of {', '.join(OFFERED)}.")] = "best",
+    method: Annotated[str, typer.Option(help=f"best, or one of {', '.join(OFFERED_METHODS)}.")] = "best",
     tolerance: Annotated[float, typer.Option(help="L1 error wanted, relative to the kernel's L1 norm.")] = 0.01,
     dt: Annotated[
         float | None, typer.Option(help="Spacing of the samples where the file has no times (default: 1).")

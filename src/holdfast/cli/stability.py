@@ -24,7 +24,7 @@ from holdfast.cli.screen import say, screen
 from holdfast.errors import ArgumentError
 from holdfast.figures import Axis, Figure, Layer, Line, Panel, Rule
 from holdfast.stability import Ball, Metric, PerturbationCurve, Search, StabilityStudy, study_stability
-from holdfast.stability._verdict import LEVEL, MIN_WIDTHS
+from holdfast.stability._verdict import HARMLESS_SHARE, MIN_WIDTHS
 
 COLUMN = 14  # columns of a screen for the errors of one width: "E, m = 100000" is 13
 
@@ -64,7 +64,7 @@ def command(
     length: Annotated[int, typer.Option(help="Steps of each sequence.")] = 100,
     level: Annotated[
         float, typer.Option(help="Error up to which a model is unharmed, as a share of the targets' norm.")
-    ] = LEVEL,
+    ] = HARMLESS_SHARE,
     input_size: Annotated[
         int | None, typer.Option(help="Input features; by default what the model says, or 1.")
     ] = None,

@@ -15,7 +15,7 @@ from holdfast.decay._fit_decay import fit_decay
 from holdfast.decay._result import DecayFit, UndecidedError
 from holdfast.errors import ArgumentError, ShapeError, unknown_name
 from holdfast.memory import InputSearch, MemoryCurve, Probe, Properties, Run, check_properties, memory_function
-from holdfast.memory._checks import SHORTEST
+from holdfast.memory._checks import MIN_SETTLING_STEPS
 from holdfast.memory._options import PROBES, ProbeName, widest
 from holdfast.memory._repeated import repeated_input_memory
 
@@ -92,7 +92,7 @@ def study_memory(
         raise ArgumentError(f"probes is empty; name at least one of {', '.join(PROBES)}")
     announce = progress or _quiet
     longest = getattr(model, "longest_input", None)
-    steps = horizon if longest is None else min(horizon, longest - SHORTEST - 1)
+    steps = horizon if longest is None else min(horizon, longest - MIN_SETTLING_STEPS - 1)
     why = None
     if double is None:
         double, why = widest(model, input_size, options.get("run", Run()).layout)

@@ -43,11 +43,13 @@ def asymptotic_law(
         rate = -slowest.real
         margin, turns = rate, slowest.imag != 0
     else:
+        # by modulus, whose log over dt is the rate; the angle only says whether it turns
         slowest = complex(lam[int(lam.abs().argmax())])
         size = abs(slowest)
         if size == 0:
             return AsymptoticLaw("finite", math.inf, slowest)
         rate, margin = -math.log(size) / dt, 1 - size
+        # a negative real eigenvalue changes sign at each step: that is a period of two
         turns = slowest.imag != 0 or slowest.real < 0
     law: Law = "exponential"
     if margin <= BOUNDARY_WIDTH:
@@ -69,14 +71,15 @@ def stack_rate(model: nn.Module, *, input_rate: float = math.inf) -> float:
         input_rate: c0 of an input that settles like e^(-c0 t); inf for one that is constant from some time on.
     """
     layers = [view.module for view in recurrences(model) if isinstance(view.module, AbstractRecurrent)]
-    found = [step_eigenvalues(layer) for layer in layers]
-    if not layers or any(lam is None for lam in found):
-        which = next((type(la).__name__ for la, lam in zip(layers, found, strict=True) if lam is None), "none")
+    spectra = [step_eigenvalues(layer) for layer in layers]
+    if not layers or any(lam is None for lam in spectra):
+        which = next((type(la).__name__ for la, lam in zip(layers, spectra, strict=True) if lam is None), "none")
         raise ArgumentError(
             f"model: needs holdfast layers whose states move linearly, came {type(model).__name__} with {which} of them; "
             "fit_decay measures the rate of any model"
         )
     if not input_rate >= 0:
         raise ArgumentError(f"input_rate is a rate of decay from 0 on, came {input_rate!r}")
-    radius = max(float(lam.abs().max()) for lam in found if lam is not None)
+    # 0 where every state is forgotten in one step: the rate is then infinite
+    radius = max(float(lam.abs().max()) for lam in spectra if lam is not None)
     return min(input_rate, 0.0 - math.log(radius) if radius > 0 else math.inf)

@@ -17,7 +17,7 @@ from holdfast.diagnosis.result import Diagnosis
 from holdfast.diagnosis.task import TaskMemory, look_at_task
 from holdfast.diagnosis.weights import look_at_edge, look_at_survival
 from holdfast.errors import ArgumentError, HoldfastError
-from holdfast.memory._subject import MISTAKES, first_output
+from holdfast.memory._subject import INPUT_ERRORS, first_output
 
 Found = TypeVar("Found")
 LENGTH = 64  # steps of the sequences on which weights are changed and gradients taken
@@ -70,7 +70,7 @@ def _looked_at(
 ) -> Diagnosis:  # fmt: skip
     try:
         reading = read_model(model, input_size, seed)
-    except (HoldfastError, *MISTAKES) as error:
+    except (HoldfastError, *INPUT_ERRORS) as error:
         why = f"the model could not be run: {_line(error)}"
         return Diagnosis(called, _about(model, None), needs=needs, task=_task(data), unseen=(why,))
     unseen: list[str] = []
@@ -79,7 +79,7 @@ def _looked_at(
         announce(what, step, 5)
         try:
             return at(reading, *arguments)
-        except (HoldfastError, *MISTAKES, NotImplementedError) as error:
+        except (HoldfastError, *INPUT_ERRORS, NotImplementedError) as error:
             unseen.append(f"{what}: {_line(error)}")
             return None
 

@@ -15,7 +15,7 @@ from holdfast.errors import ArgumentError
 from holdfast.memory import ModelError, huggingface
 from holdfast.memory._checks import prepare
 from holdfast.memory._curve import NotCausalError, NotRepeatableError
-from holdfast.memory._subject import MISTAKES, Subject
+from holdfast.memory._subject import INPUT_ERRORS, Subject
 from holdfast.memory.preserve import undisturbed
 from holdfast.nn._views.step_function import known_size
 from holdfast.nn.acceleration import accelerate, mixers_of
@@ -195,6 +195,6 @@ def _runs(model: nn.Module, size: int) -> bool:
     try:
         with torch.no_grad():
             model(torch.zeros(1, SHORT, size, dtype=weight.dtype, device=weight.device))
-    except (*MISTAKES, AttributeError, KeyError):
+    except (*INPUT_ERRORS, AttributeError, KeyError):
         return False
     return True

@@ -124,6 +124,7 @@ def memory_capacity(
     with run.undisturbed(model), torch.no_grad():
         subject = run.subject(model, input_size, double=double)
         prepare(subject, generator)
+        # the first `longest` inputs are targets only: the model never sees them
         x = u[longest:].to(subject.device, subject.dtype).reshape(1, -1, 1).expand(-1, -1, input_size).contiguous()
         y = subject(x)[0].double().cpu().numpy()
     if not np.isfinite(y).all():
@@ -131,6 +132,7 @@ def memory_capacity(
             f"the model returns NaN or infinite values on {len(y)} steps of inputs up to {float(u.abs().max()):g}"
         )
     past = np.lib.stride_tricks.sliding_window_view(u.numpy(), longest + 1)[:, -2::-1]  # row t: u(t-1), u(t-2), ...
+    # warm-up steps are left out of the fit, and the tested ones come last: no output sees the future
     guess = _readout(y[longest:trained], past[longest:trained], readout.ridge)(y[trained:])
     capacities = _squared_correlation(guess, past[trained:])
     delays = np.arange(1.0, longest + 1)
@@ -149,6 +151,7 @@ def _readout(y: np.ndarray, wanted: np.ndarray, ridge: float) -> Callable[[np.nd
     """Ridge regression with a free constant, fitted on outputs y; the covariance sums are not divided by their number."""
     means = y.mean(0), wanted.mean(0)
     left, right = y - means[0], wanted - means[1]
+    # normal equations: outputs are few and the ridge keeps them regular
     weights = np.linalg.solve(left.T @ left + ridge * np.eye(y.shape[1]), left.T @ right)
     return lambda outputs: (outputs - means[0]) @ weights + means[1]
 
@@ -156,5 +159,6 @@ def _readout(y: np.ndarray, wanted: np.ndarray, ridge: float) -> Callable[[np.nd
 def _squared_correlation(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Of each column; 0 where one of them stands still."""
     a, b = a - a.mean(0), b - b.mean(0)
+    # a guess that is constant has no correlation: nothing is recalled
     size = (a**2).sum(0) * (b**2).sum(0)
     return np.divide((a * b).sum(0) ** 2, size, out=np.zeros(a.shape[1]), where=size > 0)

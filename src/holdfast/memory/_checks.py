@@ -10,14 +10,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from holdfast.memory._curve import ModelError, NotCausalError, NotRepeatableError
-from holdfast.memory._subject import ELEMENTS, Subject, learn_state
+from holdfast.memory._subject import MAX_BATCH_NUMBERS, Subject, learn_state
 
-CUTS = 3  # places behind which a long run's inputs are changed
-STEPS = 12  # length of the short runs; each check is a run or two of this length
+CUT_PLACES = 3  # places behind which a long run's inputs are changed
+CHECK_STEPS = 12  # length of the short runs; each check is a run or two of this length
 RELATIVE_NUDGE = 2.0**-27  # relative change of an input that crosses every sixth rounding of float32, and bends nothing
-LONGEST, LONGEST_STREAM = 4096, 65536
-SHORTEST = 8  # steps before a probe even where nothing moves: they show whether later inputs leak into them
-RELATIVE = 1e-9  # a float64 model has settled when it moves by less than this share of what it moved altogether
+MAX_SETTLING_STEPS = 4096  # without a state every probe runs them again
+MAX_STREAMED_STEPS = 65536  # from a state they are run once
+MIN_SETTLING_STEPS = 8  # steps before a probe even where nothing moves: they show whether later inputs leak into them
+SETTLED_SHARE = 1e-9  # a float64 model has settled when it moves by less than this share of what it moved altogether
 
 
 def prepare(subject: Subject, generator: torch.Generator, *, causal: bool = True) -> None:
@@ -26,7 +27,7 @@ def prepare(subject: Subject, generator: torch.Generator, *, causal: bool = True
     Everything is judged on short runs of random inputs, so that it costs little next to the measurement.
     """
     _learn_shape(subject)
-    x = subject.normal(3, STEPS, generator)
+    x = subject.normal(3, CHECK_STEPS, generator)
     y = subject(x)
     if not bool(torch.isfinite(y).all()):
         return  # a status of the curve, where it is seen when and for which input it began
@@ -47,8 +48,9 @@ def check_far_sight(subject: Subject, steps: int, seed: int) -> None:
     """
     generator = torch.Generator().manual_seed(seed)
     steps = min(steps, subject.longest or steps)
-    x, other = (subject.normal(CUTS, steps, generator) for _ in range(2))
-    cuts = torch.randint(1, steps, (CUTS, 1), generator=generator).to(subject.device)
+    x, other = (subject.normal(CUT_PLACES, steps, generator) for _ in range(2))
+    cuts = torch.randint(1, steps, (CUT_PLACES, 1), generator=generator).to(subject.device)
+    # up to its cut each row sees the same inputs in both runs
     before = torch.arange(steps, device=subject.device) < cuts
     y, changed = subject(x), subject(torch.where(before.unsqueeze(-1), x, other))
     if not bool(torch.isfinite(y).all() and torch.isfinite(changed).all()):
@@ -60,21 +62,22 @@ def check_far_sight(subject: Subject, steps: int, seed: int) -> None:
 
 
 def _learn_shape(subject: Subject) -> None:
-    shapes = [tuple(subject.raw(subject.zeros(2, steps))[0].shape) for steps in (STEPS, STEPS - 3)]
+    shapes = [tuple(subject.raw(subject.zeros(2, steps))[0].shape) for steps in (CHECK_STEPS, CHECK_STEPS - 3)]
+    # two lengths: a model that pools gives the same shape for both
     long, short = shapes
-    if len(long) == 3 and long[:2] == (2, STEPS) and short == (2, STEPS - 3, long[2]):
+    if len(long) == 3 and long[:2] == (2, CHECK_STEPS) and short == (2, CHECK_STEPS - 3, long[2]):
         subject.outputs, subject.flat = long[2], False
-    elif long == (2, STEPS) and short == (2, STEPS - 3):
+    elif long == (2, CHECK_STEPS) and short == (2, CHECK_STEPS - 3):
         subject.outputs, subject.flat = 1, True
     elif long == short:
         raise ModelError(
-            f"the output has shape {long} for inputs of {STEPS} and of {STEPS - 3} steps: one answer a sequence, not "
-            "one a step. Give the model without its pooling, or use repeated_input_memory."
+            f"the output has shape {long} for inputs of {CHECK_STEPS} and of {CHECK_STEPS - 3} steps: one answer a sequence, "
+            "not one a step. Give the model without its pooling, or use repeated_input_memory."
         )
     else:
         raise ModelError(
-            f"expected outputs (batch, time, outputs) as long as the input; inputs of 2 rows and {STEPS} and "
-            f"{STEPS - 3} steps gave {long} and {short}. Wrap the model in a function that returns one output a step."
+            f"expected outputs (batch, time, outputs) as long as the input; inputs of 2 rows and {CHECK_STEPS} and "
+            f"{CHECK_STEPS - 3} steps gave {long} and {short}. Wrap the model in a function that returns one output a step."
         )
 
 
@@ -123,8 +126,9 @@ def _check_rows(subject: Subject, x: Tensor, y: Tensor) -> None:
 
 
 def _check_causal(subject: Subject, x: Tensor, y: Tensor, generator: torch.Generator) -> None:
-    half = STEPS // 2
-    changed = torch.cat([x[:, :half], subject.normal(len(x), STEPS - half, generator)], 1)
+    # both ways a future can leak: by its values, and by how long it is
+    half = CHECK_STEPS // 2
+    changed = torch.cat([x[:, :half], subject.normal(len(x), CHECK_STEPS - half, generator)], 1)
     ahead = float((subject(changed) - y)[:, :half].abs().max())
     shorter = float((subject(x[:, :half]) - y[:, :half]).abs().max())
     if not max(ahead, shorter) <= subject.tolerance(y):
@@ -159,14 +163,17 @@ class Settling:
 def longest_settling(subject: Subject, rows: int) -> int:
     """How long to wait by default: 4096 steps, or up to 65536 where a state spares running them with every probe."""
     if subject.row_axes is None:
-        return LONGEST
-    return min(max(ELEMENTS // (rows * max(subject.input_size, subject.outputs)), LONGEST), LONGEST_STREAM)
+        return MAX_SETTLING_STEPS
+    return min(
+        max(MAX_BATCH_NUMBERS // (rows * max(subject.input_size, subject.outputs)), MAX_SETTLING_STEPS),
+        MAX_STREAMED_STEPS,
+    )
 
 
 def settle(subject: Subject, x: Float[Tensor, "rows inputs"], longest: int, *, keep_state: bool = False) -> Settling:
     """Runs the constant inputs x from the model's own initial state, 64 steps, then ever more until it settles.
 
-    Settled: over the last quarter of the run no output moves by more than RELATIVE of its whole movement, or by more
+    Settled: over the last quarter of the run no output moves by more than SETTLED_SHARE of its whole movement, or by more
     than rounding. The steps returned end a quarter after the first moment from which that holds; with `keep_state` they
     are the whole run if the model has a state, which is returned with them: nobody has to run them again.
     """
@@ -176,15 +183,18 @@ def settle(subject: Subject, x: Float[Tensor, "rows inputs"], longest: int, *, k
     while True:
         steps = y.shape[1]
         if not bool(torch.isfinite(y).all()):
-            return Settling(SHORTEST, False, float("inf"))
+            return Settling(MIN_SETTLING_STEPS, False, float("inf"))
+        # from the last output, not from step to step: a slow drift moves little in a step and far in a run
         away, allowed = _movement(subject, y)
         moving = torch.nonzero(away > allowed)
         first = 0 if len(moving) == 0 else int(moving[-1]) + 1
+        # still for a quarter of the run: shorter stands may be a turning point
         if first <= steps - steps // 4:
             if keeps:
                 return Settling(steps, True, 0.0, state)
-            return Settling(max(SHORTEST, min(first + first // 4, longest)), True, 0.0)
+            return Settling(max(MIN_SETTLING_STEPS, min(first + first // 4, longest)), True, 0.0)
         if steps >= longest:
+            # what the last quarter still moved goes into the note of an unsettled curve
             quarter = float(away[-max(steps // 4, 1) :].max())
             return Settling(longest, False, quarter, state if keeps else None)
         y, state = _prolong(subject, constant, y, state, longest)
@@ -205,7 +215,7 @@ def _movement(subject: Subject, y: Float[Tensor, "rows steps outputs"]) -> tuple
     """How far the outputs of each step are from the last, and how far counts as standing still."""
     away = (y - y[:, -1:]).abs().amax((0, 2))
     rounding = 4 * float(subject.rounding(y).max())
-    return away, max(RELATIVE * float(away.max()), rounding)
+    return away, max(SETTLED_SHARE * float(away.max()), rounding)
 
 
 def _prolong(subject: Subject, constant: Tensor, y: Tensor, state: Any, longest: int) -> tuple[Tensor, Any]:
@@ -213,5 +223,6 @@ def _prolong(subject: Subject, constant: Tensor, y: Tensor, state: Any, longest:
     steps = y.shape[1]
     if subject.row_axes is None:
         return subject.advance(constant.expand(-1, min(4 * steps, longest), -1).contiguous())
+    # from the state each step is run once; without one the run begins anew, so that it grows faster
     more, state = subject.advance(constant.expand(-1, min(steps, longest - steps), -1).contiguous(), state)
     return torch.cat([y, more], 1), state

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Complex128, Float64
 
 from holdfast._arguments import checked, checked_fields
+from holdfast._codec import plain
 from holdfast._record import Record
 from holdfast.errors import ArgumentError, HoldfastError, ShapeError
 from holdfast.figures import Axis, Figure, Layer, Line, Panel
@@ -109,16 +110,11 @@ class MemoryCurve(Record):
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain numbers and lists, for JSON; infinite values become None."""
-        plain: dict[str, Any] = {"probe": self.probe, "normalization": self.normalization, "dt": self.dt}
-        plain["norm"] = "inf" if math.isinf(self.norm) else self.norm
-        plain |= {"status": self.status, "notes": list(self.notes), "burn_in": self.burn_in, "tried": self.tried}
-        plain["bound"] = self.bound
-        plain["time"] = self.time.tolist()
-        plain["values"] = [v if math.isfinite(v) else None for v in self.values.tolist()]
-        for name in ("floor", "zero_input"):
-            value = getattr(self, name)
-            plain[name] = None if value is None else value.tolist()
-        return plain
+        names = ("probe", "normalization", "dt", "norm", "status", "notes", "burn_in", "tried", "bound")
+        shown = {name: getattr(self, name) for name in (*names, "time", "values", "floor", "zero_input")}
+        # the order of a norm is not a measured number: its infinity has a name
+        shown["norm"] = "inf" if math.isinf(self.norm) else self.norm
+        return plain(shown, exact=False)
 
     def summary(self) -> str:
         """A line: probe, times, first and last value, status, and whether the values are the sup or a bound of it."""

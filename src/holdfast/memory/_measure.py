@@ -14,12 +14,20 @@ from torch import Tensor
 from holdfast._arguments import as_generator, checked
 from holdfast.errors import ArgumentError, ShapeError
 from holdfast.memory import closed_form
-from holdfast.memory._checks import SHORTEST, Settling, check_far_sight, longest_settling, prepare, settle, settle_for
+from holdfast.memory._checks import (
+    MIN_SETTLING_STEPS,
+    Settling,
+    check_far_sight,
+    longest_settling,
+    prepare,
+    settle,
+    settle_for,
+)
 from holdfast.memory._curve import Bound, CurveStatus, MemoryCurve, NotCausalError
-from holdfast.memory._options import ROUNDS_INSIDE, InputSearch, Probe, ProbeName, Run, SearchName
-from holdfast.memory._probes import Measured, Plan
+from holdfast.memory._options import ROUNDS_INSIDE, InputSearch, InputSearchName, Probe, ProbeName, Run
+from holdfast.memory._probes import Measured, ProbePlan
 from holdfast.memory._search import (
-    Best,
+    BestResponse,
     add_linear_sup,
     ascend,
     at_amplitudes,
@@ -41,7 +49,7 @@ def memory_function(
     input_size: int = 1,
     horizon: int = 1000,
     probe: ProbeName | Probe = "heaviside",
-    search: SearchName | InputSearch = "auto",
+    search: InputSearchName | InputSearch = "auto",
     double: bool = False,
     run: Run | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -89,18 +97,21 @@ def memory_function(
     with run.undisturbed(model), torch.no_grad():
         subject = run.subject(model, input_size, double=double)
         prepare(subject, generator)
+        # over the whole horizon: the short runs of `prepare` do not see a look-ahead in long blocks
         check_far_sight(subject, horizon + 1, generator.initial_seed())
         first = _first_round(search, input_size, generator)
         settling, windowed = _lead(subject, probe, first, horizon)
+        # from a state the burn-in is not run again with each probe
         lead = settling.steps if settling.state is None else 0
-        plan = Plan(probe, lead, horizon, start=settling.state)
-        best = Best(horizon + 1, input_size)
+        plan = ProbePlan(probe, lead, horizon, start=settling.state)
+        best = BestResponse(horizon + 1, input_size)
         notes: tuple[str, ...] = ()
         if windowed:
             parts = measure_window(subject, plan, first, best, progress)
             bound = _bound_of_window(subject, plan, search, first, parts)
         else:
             parts, bound, notes = _find_sup(subject, plan, search, first, best)
+    # the floor is already that of float32; the user is told why a float64 copy did not lower it
     if subject.eps > torch.finfo(subject.dtype).eps:
         notes += (ROUNDS_INSIDE,)
     curve = _curve(plan, best, parts, settling, notes)
@@ -133,25 +144,27 @@ def _lead(subject: Subject, probe: Probe, x: Tensor, horizon: int) -> tuple[Sett
     if probe.form == "window":
         return at_rest, True
     is_reversed = probe.name == "reversed"
+    # the reversed probe rests on x itself before t = 0, the others on zeros
     constant = x if is_reversed else torch.zeros(1, subject.input_size)
     if probe.burn_in is not None:
         return settle_for(subject, constant, probe.burn_in), False
     wait = probe.max_burn_in or longest_settling(subject, len(constant))
     if subject.longest is not None:
         wait = min(wait, subject.longest - horizon - 1)
-        if wait < SHORTEST:
+        if wait < MIN_SETTLING_STEPS:
             raise ArgumentError(
-                f"the model takes {subject.longest} steps and {SHORTEST} are needed before a probe: {horizon=} may be at "
-                f"most {subject.longest - SHORTEST - 1}"
+                f"the model takes {subject.longest} steps and {MIN_SETTLING_STEPS} are needed before a probe: {horizon=} may "
+                f"be at most {subject.longest - MIN_SETTLING_STEPS - 1}"
             )
     settling = settle(subject, constant, wait, keep_state=not is_reversed)
+    # a slow model never comes to rest on x; the window form needs no rest, and costs horizon^2 steps
     if is_reversed and probe.form == "auto" and not settling.settled and horizon <= MAX_WINDOW_STEPS:
         return at_rest, True
     return settling, False
 
 
 def _find_sup(
-    subject: Subject, plan: Plan, search: InputSearch, first: Tensor, best: Best
+    subject: Subject, plan: ProbePlan, search: InputSearch, first: Tensor, best: BestResponse
 ) -> tuple[list[Measured], Bound, tuple[str, ...]]:
     """Fills `best`; what was measured, whether it is the sup, and what has to be said."""
     if search.candidates is None and search.method != "grid" and not _has_all_signs(search, subject.input_size):
@@ -170,7 +183,7 @@ def _find_sup(
     return parts + run_all(subject, plan, climbed, best), "lower bound", ()
 
 
-def _is_exact(subject: Subject, plan: Plan, search: InputSearch, x: Tensor, parts: list[Measured]) -> bool:
+def _is_exact(subject: Subject, plan: ProbePlan, search: InputSearch, x: Tensor, parts: list[Measured]) -> bool:
     """Whether the model is linear and all sign vectors, where a convex function of x has its sup, were tried."""
     if not _has_all_signs(search, subject.input_size):
         return False
@@ -179,13 +192,15 @@ def _is_exact(subject: Subject, plan: Plan, search: InputSearch, x: Tensor, part
     return len(search.sizes) > 1 and scales(plan, x, parts)
 
 
-def _bound_of_window(subject: Subject, plan: Plan, search: InputSearch, x: Tensor, parts: list[Measured]) -> Bound:
+def _bound_of_window(subject: Subject, plan: ProbePlan, search: InputSearch, x: Tensor, parts: list[Measured]) -> Bound:
     # a window has no burn-in, and this probe in its stream form would then be empty; what is linear is so for any probe
     step = replace(plan, probe=replace(plan.probe, name="heaviside", form="auto")) if len(x[0]) > 1 else plan
     return "exact" if _is_exact(subject, step, search, x, parts) else "lower bound"
 
 
-def _search_directions(subject: Subject, plan: Plan, search: InputSearch, first: Tensor, best: Best) -> list[Measured]:
+def _search_directions(
+    subject: Subject, plan: ProbePlan, search: InputSearch, first: Tensor, best: BestResponse
+) -> list[Measured]:
     """Unit vectors (or random signs), the sign vectors that they point to, and the best of these at all amplitudes."""
     guided = search.directions >= subject.input_size
     parts = run_all(subject, plan, first, best, keep=guided)
@@ -196,12 +211,16 @@ def _search_directions(subject: Subject, plan: Plan, search: InputSearch, first:
         parts += run_all(subject, plan, search.middle * patterns, best)
     # the directions that reach the sup at most times, at the other amplitudes
     winners, count = np.unique(np.sign(best.maximiser), axis=0, return_counts=True)
+    # half of the budget for other amplitudes, both signs of each direction
     kept = max(search.directions // (2 * len(search.sizes)), 1)
     top = torch.from_numpy(winners[np.argsort(-count)][:kept])
     return parts + run_all(subject, plan, at_amplitudes(torch.cat([top, -top]), search.sizes), best)
 
 
-def _curve(plan: Plan, best: Best, parts: list[Measured], settling: Settling, notes: tuple[str, ...]) -> MemoryCurve:
+def _curve(
+    plan: ProbePlan, best: BestResponse, parts: list[Measured], settling: Settling, notes: tuple[str, ...]
+) -> MemoryCurve:
+    # the same for every batch: all of them carry zero input
     rest = parts[0].rest
     leak = max(part.leak for part in parts)
     if leak > 1:
@@ -211,6 +230,7 @@ def _curve(plan: Plan, best: Best, parts: list[Measured], settling: Settling, no
         )
     status: CurveStatus = "ok"
     finite = bool(np.isfinite(best.values).all())
+    # where the settling run itself diverged, "not finite" says it better
     if not settling.settled and (finite or math.isfinite(settling.remaining)):
         status = "unsettled"
         what = "x" if plan.probe.name == "reversed" else "0"

@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from holdfast._arguments import checked_fields
 from holdfast.errors import ArgumentError, HoldfastError, ShapeError
 from holdfast.memory._curve import Normalization
-from holdfast.memory._subject import MISTAKES, Layout, Subject
+from holdfast.memory._subject import INPUT_ERRORS, Layout, Subject
 from holdfast.memory.preserve import undisturbed
 
 ProbeName = Literal["heaviside", "impulse", "reversed"]
 PROBES: tuple[ProbeName, ...] = ("heaviside", "impulse", "reversed")
-SearchName = Literal["auto", "grid", "ascent"]
+InputSearchName = Literal["auto", "grid", "ascent"]
 ReversedForm = Literal["auto", "stream", "window"]
 AMPLITUDES = (0.1, 1.0, 10.0)
 MAX_DIRECTIONS = 64
@@ -96,7 +96,7 @@ class InputSearch:
         seed: number or torch.Generator for the random inputs of the checks and of the search.
     """
 
-    method: SearchName = "auto"
+    method: InputSearchName = "auto"
     candidates: Float[Tensor, "rows inputs"] | None = None
     amplitudes: Sequence[float] | None = None
     budget: int | None = None
@@ -196,7 +196,7 @@ def widest(model: Callable[..., Any], input_size: int, layout: Layout = "batch_f
         with undisturbed(model, evaluate=True), torch.no_grad():
             subject = Subject(model, input_size, layout=layout, double=True)
             subject.raw(subject.zeros(1, TRIAL_STEPS))
-    except (HoldfastError, *MISTAKES) as error:
+    except (HoldfastError, *INPUT_ERRORS) as error:
         cause = str(error.__cause__ or error).strip().splitlines() or [type(error).__name__]
         return False, f"measured in {own}: a float64 copy does not run ({cause[0][:120]})"
     return True, None

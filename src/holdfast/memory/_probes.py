@@ -20,7 +20,7 @@ from holdfast.memory._subject import Subject, spread
 
 
 @dataclass(frozen=True)
-class Plan:
+class ProbePlan:
     """How a probe is laid out in time and measured: `lead` steps before step 0, then steps 0 to `horizon`.
 
     With `start`, the state of one row after the burn-in, all rows begin from it and there is no lead.
@@ -37,6 +37,7 @@ class Plan:
 
     def inputs(self, subject: Subject, x: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows+1 steps inputs"]:
         """The probes of all x, and zero input as the last row."""
+        # zero input in the same batch: it is subtracted, and a batch of another shape would round otherwise
         u = subject.zeros(len(x) + 1, self.steps)
         part = {
             "heaviside": slice(self.lead, None),
@@ -78,11 +79,12 @@ class Measured:
         return replace(self, responses=None)
 
 
-def measure(subject: Subject, plan: Plan, x: Float[Tensor, "rows inputs"], *, keep: bool = False) -> Measured:
+def measure(subject: Subject, plan: ProbePlan, x: Float[Tensor, "rows inputs"], *, keep: bool = False) -> Measured:
     """Runs the probes of `x` in one batch; `keep` also returns the differenced responses themselves."""
     y = plan.outputs(subject, x)
     zero = y[-1]
     divisor = plan.divisor(x).to(y.device)
+    # the step before the probe too: the first difference is the jump at t = 0
     before = max(plan.lead - 1, 0)
     values = torch.empty(len(x), plan.horizon + 1, dtype=torch.float64, device=y.device)
     floors = torch.empty_like(values)
@@ -99,6 +101,7 @@ def measure(subject: Subject, plan: Plan, x: Float[Tensor, "rows inputs"], *, ke
         if keep:
             kept.append(response)
     return Measured(
+        # a model that diverges has no memory to speak of there: inf, never a NaN that max would drop
         values=torch.nan_to_num(values, nan=torch.inf, posinf=torch.inf),
         floors=torch.nan_to_num(floors, nan=torch.inf, posinf=torch.inf),
         rest=zero[before],
@@ -114,7 +117,7 @@ def output_size(response: Float[Tensor, "*rows outputs"], norm: float) -> Float[
     return torch.linalg.vector_norm(response, norm, dim=-1)
 
 
-def difference(adjusted: Float[Tensor, "*rows steps outputs"], plan: Plan) -> Float[Tensor, "*rows times outputs"]:
+def difference(adjusted: Float[Tensor, "*rows steps outputs"], plan: ProbePlan) -> Float[Tensor, "*rows times outputs"]:
     """dt times d/dt H for the step probes, H itself for the impulse.
 
     `adjusted` is the output minus the zero-input response from the step before step 0 on, or from step 0 if there is

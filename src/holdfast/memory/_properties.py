@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -11,6 +10,7 @@ import numpy as np
 import torch
 
 from holdfast._arguments import as_generator, checked
+from holdfast._codec import plain
 from holdfast.errors import ArgumentError
 from holdfast.memory import _property_tests
 from holdfast.memory._checks import prepare
@@ -18,7 +18,7 @@ from holdfast.memory._curve import ModelError
 from holdfast.memory._options import Run
 
 Answer = Literal["yes", "no", "undecided"]
-NAMES = ("linear", "continuous", "bounded", "time_homogeneous", "causal", "regular")
+PROPERTY_NAMES = ("linear", "continuous", "bounded", "time_homogeneous", "causal", "regular")
 
 
 @dataclass(frozen=True)
@@ -64,18 +64,11 @@ class Properties:
 
     def as_dict(self) -> dict[str, Any]:
         """Answers, explanations and numbers, for JSON; an infinite number becomes None."""
+        shown = ("answer", "explanation", "numbers")
         return {
-            name: {
-                "answer": getattr(self, name).answer,
-                "explanation": getattr(self, name).explanation,
-                "numbers": {key: _number(value) for key, value in getattr(self, name).numbers.items()},
-            }
-            for name in NAMES
+            name: plain({part: getattr(getattr(self, name), part) for part in shown}, exact=False)
+            for name in PROPERTY_NAMES
         }
-
-
-def _number(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
 
 
 @checked
@@ -117,4 +110,4 @@ def check_properties(
         probe = _property_tests.Functional(subject, horizon, generator)
         if not probe.finite:
             raise ModelError("the model returns NaN or infinite values on inputs of size 1; nothing can be checked")
-        return Properties(**{name: Property(*getattr(_property_tests, name)(probe)) for name in NAMES})
+        return Properties(**{name: Property(*getattr(_property_tests, name)(probe)) for name in PROPERTY_NAMES})

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from holdfast.errors import ArgumentError
-from holdfast.memory._checks import SHORTEST, settle
+from holdfast.memory._checks import MIN_SETTLING_STEPS, settle
 from holdfast.memory._subject import Subject
 
 Finding = tuple[str, str, dict[str, float], dict[str, np.ndarray]]
@@ -21,6 +21,7 @@ class Functional:
 
     def __init__(self, subject: Subject, horizon: int, generator: torch.Generator) -> None:
         self.subject, self.horizon, self.generator = subject, horizon, generator
+        # H is about a model at rest: its own initial state may lie elsewhere
         settling = settle(subject, torch.zeros(1, subject.input_size), _longest_lead(subject, horizon))
         self.lead, self.settled = settling.steps, settling.settled
         self.eps = subject.eps
@@ -40,6 +41,7 @@ class Functional:
 
     def __call__(self, x: Tensor) -> Tensor:
         """The adjusted output of inputs (rows, steps, inputs), any number of steps."""
+        # zero input in the same batch, so that both round alike
         y = self._run(torch.cat([x, torch.zeros_like(x[:1])]))
         return y[:-1] - y[-1:]
 
@@ -57,7 +59,7 @@ def _longest_lead(subject: Subject, horizon: int) -> int:
     if subject.longest is None:
         return 1024
     lead = min(1024, subject.longest - 2 * horizon, (subject.longest - horizon - horizon // 3 - 1) // 2)
-    if lead < SHORTEST:
+    if lead < MIN_SETTLING_STEPS:
         raise ArgumentError(
             f"the model takes {subject.longest} steps: {horizon=} may be at most {subject.longest // 3}"
         )
@@ -71,6 +73,7 @@ def _numpy(**tensors: Tensor) -> dict[str, np.ndarray]:
 def linear(H: Functional) -> Finding:
     """H(a x + b x') = a H(x) + b H(x')."""
     x, other = H.normal(), H.normal()
+    # no powers of two, whose products are exact, and signs that differ, which relu does not bear
     a, b = 1.7, -0.6
     together, first, second = H(a * x + b * other), H(x), H(other)
     error = (together - a * first - b * second).abs().amax((1, 2))
@@ -79,8 +82,8 @@ def linear(H: Functional) -> Finding:
     numbers = {"error": float(error[worst]), "allowed": allowed}
     if numbers["error"] <= allowed:
         return "yes", f"superposition holds to {numbers['error']:.2g}", numbers, {}
-    found = _numpy(x=x[worst], other=other[worst], weights=torch.tensor([a, b]))
-    return "no", f"H(1.7 x - 0.6 x') misses 1.7 H(x) - 0.6 H(x') by {numbers['error']:.3g}", numbers, found
+    counterexample = _numpy(x=x[worst], other=other[worst], weights=torch.tensor([a, b]))
+    return "no", f"H(1.7 x - 0.6 x') misses 1.7 H(x) - 0.6 H(x') by {numbers['error']:.3g}", numbers, counterexample
 
 
 def continuous(H: Functional) -> Finding:
@@ -94,6 +97,7 @@ def continuous(H: Functional) -> Finding:
         middle = (low + high) / 2
         at_middle = H(middle)
         left, right = ((at - at_middle).abs().amax((1, 2)) for at in (at_low, at_high))
+        # towards the half in which the output changes more: a jump stays inside the bracket
         go_left = (left > right).view(-1, 1, 1)
         high, at_high = torch.where(go_left, middle, high), torch.where(go_left, at_middle, at_high)
         low, at_low = torch.where(go_left, low, middle), torch.where(go_left, at_low, at_middle)
@@ -126,6 +130,7 @@ def bounded(H: Functional) -> Finding:
 
 def _gain_by_amplitude(H: Functional) -> tuple[dict[float, float], Tensor]:
     x = torch.cat([H.normal(), H.ones(), -H.ones()])
+    # of size 1 exactly, so that the amplitude is |x|_inf
     x = x / x.abs().amax((1, 2), keepdim=True)
     gains = {}
     worst, largest = x[0], -1.0
@@ -144,6 +149,7 @@ def _bounded_in_length(H: Functional, numbers: dict[str, float]) -> Finding:
     more than length^6, as of an unstable mode. Other growth is undecided: it may be a slow mode, or several in a row.
     """
     x, running = _long_inputs(H)
+    # two doublings: proportional growth adds twice as much in the second, a saturating one less
     quarter, half, full = (float(running[length - 1]) for length in _lengths(H))
     exponent = math.log2(full / half) if half > 0 and math.isfinite(full) else math.inf if full > half else 0.0
     numbers |= {"gain_half_length": half, "gain_full_length": full, "growth_exponent": exponent}
@@ -173,6 +179,7 @@ def _long_inputs(H: Functional) -> tuple[Tensor, Tensor]:
     alternating = ones * torch.where(torch.arange(H.horizon, device=ones.device) % 2 == 0, 1.0, -1.0).view(1, -1, 1)
     impulse = torch.zeros_like(ones)
     impulse[:, 0] = 1
+    # its reversed signs add up all of |rho|: the worst input of a linear model
     response = H(impulse)[0]
     strongest = response[:, int(response.abs().sum(0).argmax())]
     matched = torch.zeros(3, H.horizon, 1, dtype=ones.dtype, device=ones.device)
@@ -208,12 +215,14 @@ def time_homogeneous(H: Functional) -> Finding:
 def causal(H: Functional) -> Finding:
     """Outputs up to t do not depend on inputs after t, nor on how long the input is; each row has its own t."""
     x, other = H.normal(), H.normal()
+    # a place of its own for each row: a look-ahead inside blocks is missed only where all are block ends
     ends = torch.randint(1, H.horizon, (len(x),), generator=H.generator).to(x.device)
     before = torch.arange(H.horizon, device=x.device) < ends.unsqueeze(-1)
     changed = torch.where(before.unsqueeze(-1), x, other)
     y, y_changed, y_cut = H(x), H(changed), H(x[:, : H.horizon // 2])
     difference = ((y_changed - y).abs().amax(-1) * before).amax(1)
     shorter = (y_cut - y[:, : H.horizon // 2]).abs().amax((1, 2))
+    # a model may see later values, or the total length alone: either is not causal
     error = torch.maximum(difference, shorter)
     worst = int(error.argmax())
     numbers = {"error": float(error[worst]), "allowed": H.tolerance(y, y_changed), "step": float(ends[worst])}
@@ -240,6 +249,7 @@ def _receding(H: Functional, numbers: dict[str, float]) -> Finding:
     x = torch.cat([H.ones(), torch.sign(H.normal(3))])
     past = H.horizon
     y = H(torch.cat([x, torch.zeros_like(x)], 1)).abs().amax(-1)
+    # relative to what the input did while it lasted
     peak = y[:, : past + 1].amax(1).clamp_min(torch.finfo(torch.float64).tiny)
     left = {share: (y[:, past + past // share - 1 :].amax(1) / peak) for share in (4, 2, 1)}
     worst = int(left[1].argmax())

@@ -114,7 +114,9 @@ def receptive_field(
         given = subject.normal(inputs, steps, generator) if isinstance(inputs, int) else inputs.detach()
         x = given.to(subject.device, subject.dtype, copy=True).requires_grad_()
         with torch.enable_grad():
+            # one output with `horizon` inputs before it and `ahead` after it: all distances in one backward pass
             y = subject(x)[:, horizon]
+            # E |v' J|^2 = |J|_F^2 for random signs v: one backward pass instead of one for each output
             signs = 2 * torch.randint(0, 2, y.shape, generator=generator) - 1
             if not y.requires_grad:
                 raise ModelError("the model's output has no gradient by its input; run it without torch.no_grad inside")

@@ -56,6 +56,7 @@ def repeated_input_memory(
         for start in range(0, len(counts), size):
             inputs = [repeat(item, n, separator) for n in counts[start : start + size]]
             rows += _scores(score, inputs, batched)
+            # one batch twice: noise shows in any of them
             if start == 0:
                 _check_repeatable(_scores(score, inputs, batched), rows)
             if progress is not None:
@@ -105,6 +106,7 @@ def _check_repeatable(again: list[Tensor], rows: list[Tensor]) -> None:
 
 
 def _curve(scores: Tensor, counts: list[int], norm: float) -> MemoryCurve:
+    # lengths may skip: differences are per copy
     gaps = torch.diff(torch.tensor(counts, dtype=torch.float64))
     values = torch.linalg.vector_norm(torch.diff(scores, dim=0), norm, dim=-1) / gaps
     values = torch.nan_to_num(values, nan=math.inf, posinf=math.inf)

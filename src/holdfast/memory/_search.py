@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from holdfast.memory._probes import Measured, Plan, difference, measure, output_size
+from holdfast.memory._probes import Measured, ProbePlan, difference, measure, output_size
 from holdfast.memory._subject import Subject
 
 FLOOR_FACTOR = 2.0  # values up to this many times their floor may be rounding alone
@@ -25,7 +25,7 @@ FLOOR_FACTOR = 2.0  # values up to this many times their floor may be rounding a
 MAX_FLOORS = 500.0
 
 
-class Best:
+class BestResponse:
     """The largest value at each time so far, the x that gave it, and what rounding leaves unknown of it.
 
     Every x has a floor of its own: rounding errors of the output are divided by its size. Once the values of an x have
@@ -68,6 +68,7 @@ class Best:
 def directions(inputs: int, budget: int, generator: torch.Generator) -> Float[Tensor, "rows inputs"]:
     """All sign vectors and signed unit vectors if they are at most `budget`; else unit vectors; else random signs."""
     unit = torch.eye(inputs, dtype=torch.float64)
+    # a convex function of x over the cube has its sup at a corner; unit vectors are for models that are not linear
     if 2**inputs <= budget:
         signs = torch.cartesian_prod(*[torch.tensor([1.0, -1.0], dtype=torch.float64)] * inputs).reshape(-1, inputs)
         return signs if inputs == 1 else torch.cat([signs, unit, -unit])[:budget]
@@ -88,6 +89,7 @@ def sign_patterns(responses: Float[Tensor, "inputs times outputs"], most: int) -
 
     At each time the output with the largest |rho|_1 counts.
     """
+    # a sign vector suits one output at a time: the one in which the sup may be largest
     strongest = responses.abs().sum(0).argmax(-1)
     index = strongest.view(1, -1, 1).expand(len(responses), -1, 1)
     signs = torch.where(responses.gather(-1, index).squeeze(-1) < 0, -1.0, 1.0).T.double()
@@ -96,9 +98,10 @@ def sign_patterns(responses: Float[Tensor, "inputs times outputs"], most: int) -
 
 
 def run_all(
-    subject: Subject, plan: Plan, x: Float[Tensor, "rows inputs"], best: Best, *, keep: bool = False
+    subject: Subject, plan: ProbePlan, x: Float[Tensor, "rows inputs"], best: BestResponse, *, keep: bool = False
 ) -> list[Measured]:
     """Measures every row of x in batches that fit in memory and adds them to `best`."""
+    # one row less: each batch carries the zero input too
     at_once = max(subject.rows_at_once(plan.steps) - 1, 1)
     parts = []
     with torch.no_grad():
@@ -110,7 +113,13 @@ def run_all(
 
 
 def ascend(
-    subject: Subject, plan: Plan, best: Best, amplitudes: Sequence[float], *, steps: int = 20, anchors: int = 8
+    subject: Subject,
+    plan: ProbePlan,
+    best: BestResponse,
+    amplitudes: Sequence[float],
+    *,
+    steps: int = 20,
+    anchors: int = 8,
 ) -> Float[Tensor, "anchors inputs"] | None:
     """Gradient ascent on log(value / |x|) at a few times, from the maximiser there; None if x has no gradient.
 
@@ -118,6 +127,7 @@ def ascend(
     smallest and the largest amplitude. The probe is shortened to 1000 steps, since every step is kept for the gradient.
     """
     short = replace(plan, horizon=min(plan.horizon, 1000))
+    # spread over scales of time: the worst input early and late may differ
     times = np.unique(np.geomspace(1, short.horizon + 1, anchors).astype(int) - 1)
     x = torch.from_numpy(best.maximiser[times]).clone()
     low, high = min(amplitudes), max(amplitudes)
@@ -127,13 +137,16 @@ def ascend(
         with torch.enable_grad():
             x.requires_grad_(True)
             values = _sizes(subject, short, x)[rows, columns]
+            # a model that detaches, or counts, gives no gradient: the grid is then all there is
             if not values.requires_grad:
                 return None
+            # log, so that late times with small values weigh as much as early ones
             objective = torch.log(values.clamp_min(torch.finfo(torch.float64).tiny)).sum()
             (by_output,) = torch.autograd.grad(objective, x, allow_unused=True)
             (by_size,) = torch.autograd.grad(torch.log(short.divisor(x)).sum(), x)
         if by_output is None:
             return None
+        # of value / |x|: growing x alone must not count as ascent
         gradient = by_output - by_size
         with torch.no_grad():
             size = x.abs().amax(-1, keepdim=True)
@@ -143,13 +156,13 @@ def ascend(
     return x.detach()
 
 
-def _sizes(subject: Subject, plan: Plan, x: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows times"]:
+def _sizes(subject: Subject, plan: ProbePlan, x: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows times"]:
     y = plan.outputs(subject, x)
     response = difference((y[:-1] - y[-1:].detach())[:, max(plan.lead - 1, 0) :], plan)
     return output_size(response, plan.probe.norm).double().cpu()
 
 
-def superposes(subject: Subject, plan: Plan, sizes: tuple[float, ...]) -> bool:
+def superposes(subject: Subject, plan: ProbePlan, sizes: tuple[float, ...]) -> bool:
     """Whether the responses to two random x add up, at the smallest and at the largest of the sizes."""
     generator = torch.Generator().manual_seed(0)
     a, b = (_of_size(torch.randn(subject.input_size, generator=generator).double(), sizes[-1]) for _ in range(2))
@@ -159,6 +172,7 @@ def superposes(subject: Subject, plan: Plan, sizes: tuple[float, ...]) -> bool:
     measured = measure(subject, plan, x, keep=True)
     assert measured.responses is not None
     first, second, *mixed = measured.responses.double()
+    # rounding of the outputs themselves: responses are not divided yet
     floors = (measured.floors * plan.divisor(x).to(measured.floors.device).unsqueeze(1)).amax(1)
     if not bool(torch.isfinite(measured.responses).all() and torch.isfinite(floors).all()):
         return False
@@ -171,7 +185,7 @@ def superposes(subject: Subject, plan: Plan, sizes: tuple[float, ...]) -> bool:
     return True
 
 
-def scales(plan: Plan, x: Tensor, parts: list[Measured]) -> bool:
+def scales(plan: ProbePlan, x: Tensor, parts: list[Measured]) -> bool:
     """The same for one input, from runs at several sizes: whether the responses are proportional to |x|."""
     share = (plan.divisor(x) / x.abs().amax(-1).double()).unsqueeze(1)
     values = torch.cat([part.values.cpu() for part in parts]) * share
@@ -181,8 +195,9 @@ def scales(plan: Plan, x: Tensor, parts: list[Measured]) -> bool:
     return bool((values.amax(0) - values.amin(0) <= MAX_FLOORS * floors.max()).all())
 
 
-def add_linear_sup(subject: Subject, plan: Plan, sizes: tuple[float, ...], best: Best) -> list[Measured]:
+def add_linear_sup(subject: Subject, plan: ProbePlan, sizes: tuple[float, ...], best: BestResponse) -> list[Measured]:
     """Adds the sup of a linear model to `best`; for the norm inf over outputs, or one output."""
+    # a linear model answers alike at every size
     size = sizes[len(sizes) // 2]
     units = size * torch.eye(subject.input_size, dtype=torch.float64)
     # x / (|x| + 1) grows with |x|: the largest size has the sup
@@ -192,6 +207,7 @@ def add_linear_sup(subject: Subject, plan: Plan, sizes: tuple[float, ...], best:
     for rows in units.split(max(subject.rows_at_once(plan.steps) - 1, 1)):
         part = measure(subject, plan, rows, keep=True)
         assert part.responses is not None
+        # the sup over signs of |sum_i x_i rho_i| is the sum of |x_i rho_i|
         total = total.to(part.floors.device) + part.responses.double().abs().sum(0)
         # rounding errors of all units add up, since each is taken absolutely
         rounding = rounding.to(part.floors.device) + part.floors.sum(0) * float(plan.divisor(rows)[0])
@@ -206,7 +222,7 @@ def add_linear_sup(subject: Subject, plan: Plan, sizes: tuple[float, ...], best:
     return parts
 
 
-def has_linear_sup(subject: Subject, plan: Plan) -> bool:
+def has_linear_sup(subject: Subject, plan: ProbePlan) -> bool:
     """Whether sup and norm over outputs change places, so that `add_linear_sup` holds for a linear model."""
     return subject.outputs == 1 or math.isinf(plan.probe.norm)
 

@@ -18,8 +18,8 @@ from holdfast.memory.preserve import modules_of
 
 Layout = Literal["batch_first", "time_first"]
 # what models raise on an input that they do not take
-MISTAKES = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)
-ELEMENTS = 1 << 26  # numbers in one batch of inputs or outputs: 256 MB in float32
+INPUT_ERRORS = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)
+MAX_BATCH_NUMBERS = 1 << 26  # numbers in one batch of inputs or outputs: 256 MB in float32
 
 
 class Subject:
@@ -67,6 +67,7 @@ class Subject:
 
     def normal(self, rows: int, steps: int, generator: torch.Generator) -> Float[Tensor, "rows steps inputs"]:
         """Standard normal inputs, drawn on the CPU so that they are the same on every device."""
+        # in float64, so that a float32 and a float64 run of one model see the same inputs up to rounding
         drawn = torch.randn(rows, steps, self.input_size, generator=generator, dtype=torch.float64)
         return drawn.to(self.device, self.dtype)
 
@@ -75,12 +76,13 @@ class Subject:
         given = x.transpose(0, 1).contiguous() if self.time_first else x
         try:
             out = self.model(given) if state is None else self.model(given, state)
-        except MISTAKES as error:
+        except INPUT_ERRORS as error:
             raise ModelError(
                 f"the model failed on an input of shape {tuple(given.shape)} "
                 f"({'time, batch' if self.time_first else 'batch, time'}, features): {type(error).__name__}: {error}. "
                 "Check input_size, dtype, layout, and that the model takes sequences of this length."
             ) from error
+        # a state is the second of exactly two: transformers outputs and longer tuples hold other things there
         y = _first_real(out)
         after = out[1] if isinstance(out, tuple) and len(out) == 2 else None
         return y.transpose(0, 1) if self.time_first and y.ndim >= 2 else y, after
@@ -103,7 +105,7 @@ class Subject:
 
     def rows_at_once(self, steps: int) -> int:
         """How many rows of `steps` steps fit one batch."""
-        return max(1, ELEMENTS // (steps * max(self.input_size, self.outputs, 1)))
+        return max(1, MAX_BATCH_NUMBERS // (steps * max(self.input_size, self.outputs, 1)))
 
     def tolerance(self, y: Tensor) -> float:
         """What rounding may change in outputs like `y`: different batch shapes take different summation orders."""
@@ -119,6 +121,7 @@ class Subject:
 
 def tolerance_of(y: Tensor, eps: float) -> float:
     """2000 eps of the largest output: 2e-4 in float32, 4e-13 in float64; real dependence is of the order of y itself."""
+    # a run that diverged late has a scale before that
     finite = y[torch.isfinite(y)]
     return 2000 * eps * max(float(finite.abs().max()) if finite.numel() else 0.0, torch.finfo(y.dtype).tiny)
 
@@ -188,11 +191,12 @@ def learn_state(
     try:
         _, one = subject.advance(first[:1])
         _, several = subject.advance(first)
+        # where one row and three differ in shape is the axis of rows, which torch's LSTM has second
         axes = _map(_row_axis, one, several)
-        found = subject(rest, spread(one, axes, 2))
+        continued = subject(rest, spread(one, axes, 2))
     except (ModelError, _NoStateError):
         return
-    if bool(((found - y[:1, half:]).abs() <= subject.tolerance(y)).all()):
+    if bool(((continued - y[:1, half:]).abs() <= subject.tolerance(y)).all()):
         subject.row_axes = axes
 
 

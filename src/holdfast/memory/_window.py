@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from holdfast.memory._probes import Measured, Plan, output_size
-from holdfast.memory._search import Best
+from holdfast.memory._probes import Measured, ProbePlan, output_size
+from holdfast.memory._search import BestResponse
 from holdfast.memory._subject import Subject
 
 MAX_WINDOW_STEPS = 256  # longest horizon for which this form is taken without being asked for
@@ -17,9 +17,9 @@ MAX_WINDOW_STEPS = 256  # longest horizon for which this form is taken without b
 
 def measure_window(
     subject: Subject,
-    plan: Plan,
+    plan: ProbePlan,
     x: Float[Tensor, "rows inputs"],
-    best: Best,
+    best: BestResponse,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Measured]:
     """M(t_k) from H(n copies of x, then zeros) at the last of horizon + 1 steps, n = horizon + 1 - k ("IAT", App. G).
@@ -42,6 +42,7 @@ def _last_outputs(
 ) -> list[Tensor]:
     """The output at the last step for n = 0, 1, ..., steps copies of x."""
     outputs = []
+    # x first and zeros after it, so that the last step sees each x at its own lag
     position = torch.arange(steps, device=subject.device)
     for copies in torch.arange(steps + 1, device=subject.device).split(subject.rows_at_once(steps)):
         mask = (position < copies.unsqueeze(1)).to(subject.dtype)
@@ -53,7 +54,7 @@ def _last_outputs(
     return outputs
 
 
-def _values(subject: Subject, plan: Plan, x: Tensor, last: Float[Tensor, "copies outputs"]) -> Measured:
+def _values(subject: Subject, plan: ProbePlan, x: Tensor, last: Float[Tensor, "copies outputs"]) -> Measured:
     divisor = plan.divisor(x.unsqueeze(0)).to(last.device)
     # n = steps - k, so that lag k comes from the difference between n = steps - k + 1 and n = steps - k; k = 0 is the
     # jump when the newest input, too, becomes 0

@@ -11,7 +11,7 @@ from holdfast._types import Time
 from holdfast.errors import ArgumentError
 from holdfast.parameterizations._base import AbstractParameterization, Range
 
-EDGE = 1e-4
+DEFAULT_EDGE = 1e-4
 
 
 class Clip(AbstractParameterization):
@@ -27,7 +27,7 @@ class Clip(AbstractParameterization):
     time: Time = "continuous"
 
     @checked
-    def __init__(self, edge: float = EDGE) -> None:
+    def __init__(self, edge: float = DEFAULT_EDGE) -> None:
         super().__init__()
         self.edge = float(edge)
         if not (math.isfinite(self.edge) and self.edge > 0):
@@ -63,7 +63,7 @@ class DiscreteClip(AbstractParameterization):
     time: Time = "discrete"
 
     @checked
-    def __init__(self, edge: float = EDGE) -> None:
+    def __init__(self, edge: float = DEFAULT_EDGE) -> None:
         super().__init__()
         self.edge = float(edge)
         if not 0 < self.edge < 1:

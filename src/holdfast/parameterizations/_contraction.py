@@ -13,15 +13,15 @@ from holdfast._types import Time
 from holdfast.parameterizations._factors import (
     EPS64,
     bounded_positive_definite,
-    contractive,
-    contractive_inverse,
+    contractive_factor,
+    contractive_factor_inverse,
     positive_definite_inverse,
     size_of,
 )
-from holdfast.parameterizations._matrix import SHARES, AbstractMatrixParameterization
+from holdfast.parameterizations._matrix import PROJECTION_SHARES, AbstractMatrixParameterization
 from holdfast.parameterizations._scaling import MAX_LOG_SPREAD, find_scaling
 
-ROUNDS = 60  # of cyclic reduction, which converges quadratically, by halves at the boundary
+MAX_REDUCTIONS = 60  # of cyclic reduction, which converges quadratically, by halves at the boundary
 
 
 class Contraction(AbstractMatrixParameterization):
@@ -44,7 +44,7 @@ class Contraction(AbstractMatrixParameterization):
     def _matrix(self, info: torch.finfo, *free: Tensor) -> Tensor:
         z, s, d = free
         P, p = bounded_positive_definite(s, _largest(info))
-        M = _inner(contractive(z), P)
+        M = _inner(contractive_factor(z), P)
         M = M * (1 - _share(info, M, p)).clamp(min=0)
         return M * torch.exp(_apart(info, d))
 
@@ -61,8 +61,8 @@ class Contraction(AbstractMatrixParameterization):
     def _take_over(self, info: torch.finfo, W: Tensor) -> tuple[Tensor, ...]:
         if len(W) == 0:
             return W, W, W.new_zeros(0)
-        found, radius = find_scaling(W.numpy(), "radius")
-        d = torch.from_numpy(found - (found.max() + found.min()) / 2)
+        log_scales, radius = find_scaling(W.numpy(), "radius")
+        d = torch.from_numpy(log_scales - (log_scales.max() + log_scales.min()) / 2)
         if not radius < 1:
             raise self._refusal(
                 f"no diagonal D was found for which D W D^-1 has a numerical radius below 1 (least found {radius:.4g}), "
@@ -77,7 +77,7 @@ class Contraction(AbstractMatrixParameterization):
         s = positive_definite_inverse(P)
         P, p = bounded_positive_definite(s, _largest(info))
         share = _share(info, M, p)
-        Z = contractive_inverse(_outer(M, P) / (1 - share)) if share < 1 else None
+        Z = contractive_factor_inverse(_outer(M, P) / (1 - share)) if share < 1 else None
         if Z is None:
             raise self._refusal(
                 f"{info.dtype} may round it to one that does not contract (numerical radius {radius:.6g})"
@@ -86,7 +86,7 @@ class Contraction(AbstractMatrixParameterization):
 
     def _nearer(self, W: Tensor) -> Iterator[Tensor]:
         radius = max(1.0, find_scaling(W.numpy(), "radius")[1])
-        yield from (W * (share / radius) for share in SHARES)
+        yield from (W * (share / radius) for share in PROJECTION_SHARES)
 
 
 def _largest(info: torch.finfo) -> float:
@@ -138,7 +138,7 @@ def _balanced_solution(B: Tensor) -> Tensor | None:
     """
     Q = 2 * torch.eye(len(B), dtype=B.dtype)
     X, dual = Q, Q
-    for _ in range(ROUNDS):
+    for _ in range(MAX_REDUCTIONS):
         L, info = torch.linalg.cholesky_ex(Q)
         if int(info) != 0:
             return None

@@ -13,7 +13,7 @@ from holdfast._types import Time
 from holdfast.errors import ArgumentError, RangeError
 from holdfast.parameterizations._base import AbstractParameterization, Range
 
-DOUBLINGS = 200  # of the bracket in which a weight is looked for: up to 2^200
+MAX_DOUBLINGS = 200  # of the bracket in which a weight is looked for: up to 2^200
 
 
 class Custom(AbstractParameterization):
@@ -71,21 +71,21 @@ class Custom(AbstractParameterization):
         if self._given_inverse is not None:
             return self._given_inverse(lam)
         target = lam.detach().double()
-        found = torch.full_like(target, math.nan)
+        weights = torch.full_like(target, math.nan)
         for sign in (1.0, -1.0):
             candidate = self._bisect(target, sign)
-            found = torch.where(found.isnan(), candidate, found)
-        if bool(found.isnan().any()):
-            missing = lam.detach()[found.isnan()].flatten()[:8].tolist()
+            weights = torch.where(weights.isnan(), candidate, weights)
+        if bool(weights.isnan().any()):
+            missing = lam.detach()[weights.isnan()].flatten()[:8].tolist()
             raise RangeError(f"no weight w with f(w) equal to {missing} was found; pass `inverse=` to say where it is")
-        return found.to(lam.dtype)
+        return weights.to(lam.dtype)
 
     def _bisect(self, target: Tensor, sign: float) -> Tensor:
         """w on one half line with f(w) = target, NaN where the target is not bracketed there."""
         zero = torch.zeros_like(target)
         start = self._f(zero) - target
         far = torch.full_like(target, sign * 2.0**-40)
-        for _ in range(DOUBLINGS):
+        for _ in range(MAX_DOUBLINGS):
             crossed = (self._f(far) - target) * start <= 0
             if bool(crossed.all()):
                 break
@@ -95,8 +95,8 @@ class Custom(AbstractParameterization):
             middle = (near + far) / 2
             past = (self._f(middle) - target) * start <= 0
             near, far = torch.where(past, near, middle), torch.where(past, middle, far)
-        found = torch.where(start == 0, zero, far)
-        return torch.where((start == 0) | crossed, found, torch.full_like(target, math.nan))
+        root = torch.where(start == 0, zero, far)
+        return torch.where((start == 0) | crossed, root, torch.full_like(target, math.nan))
 
     def __repr__(self) -> str:
         return f"custom({self.time}, {getattr(self._f, '__name__', 'f')})"

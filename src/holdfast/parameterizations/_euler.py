@@ -12,8 +12,8 @@ from torch import Tensor
 from holdfast._types import Time
 from holdfast.errors import ArgumentError
 from holdfast.parameterizations._contraction import _apart
-from holdfast.parameterizations._factors import EPS64, contractive, contractive_inverse, size_of
-from holdfast.parameterizations._matrix import SHARES, AbstractMatrixParameterization
+from holdfast.parameterizations._factors import EPS64, contractive_factor, contractive_factor_inverse, size_of
+from holdfast.parameterizations._matrix import PROJECTION_SHARES, AbstractMatrixParameterization
 from holdfast.parameterizations._scaling import find_scaling
 
 
@@ -49,7 +49,7 @@ class EulerContraction(AbstractMatrixParameterization):
     def _matrix(self, info: torch.finfo, *free: Tensor) -> Tensor:
         z, d = free
         eye = torch.eye(len(z), dtype=z.dtype, device=z.device)
-        K = contractive(z)
+        K = contractive_factor(z)
         K = K * (1 - _share(info, K - eye)).clamp(min=0)
         return (K * torch.exp(_apart(info, d)) - eye) / self.dt
 
@@ -58,10 +58,10 @@ class EulerContraction(AbstractMatrixParameterization):
             return W, W.new_zeros(0)
         eye = torch.eye(len(W), dtype=W.dtype)
         step = eye + self.dt * W
-        found, norm = find_scaling(step.numpy(), "norm")
-        d = torch.from_numpy(found - (found.max() + found.min()) / 2)
+        log_scales, norm = find_scaling(step.numpy(), "norm")
+        d = torch.from_numpy(log_scales - (log_scales.max() + log_scales.min()) / 2)
         K = step * torch.exp(d.unsqueeze(-1) - d)
-        Z = contractive_inverse(K / (1 - _share(info, K - eye)))
+        Z = contractive_factor_inverse(K / (1 - _share(info, K - eye)))
         if Z is None:
             raise self._refusal(
                 f"no diagonal D was found for which D (I + dt W) D^-1 has a norm below 1 at dt = {self.dt:g} (least found "
@@ -73,7 +73,7 @@ class EulerContraction(AbstractMatrixParameterization):
         eye = torch.eye(len(W), dtype=W.dtype)
         step = eye + self.dt * W
         norm = max(1.0, find_scaling(step.numpy(), "norm")[1])
-        yield from ((step * (share / norm) - eye) / self.dt for share in SHARES)
+        yield from ((step * (share / norm) - eye) / self.dt for share in PROJECTION_SHARES)
 
 
 def _share(info: torch.finfo, moved: Tensor) -> Tensor:

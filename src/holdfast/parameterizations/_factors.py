@@ -15,7 +15,7 @@ from holdfast._types import Time
 
 # |Z| up to which K follows it; there 1 - |K| is 5e-9, and the rounding of I + Z'Z in float64 is 2e-8 of its smallest
 # eigenvalue for every row: K still shrinks
-REACH = 1e4
+MAX_FREE_NORM = 1e4
 EPS64 = torch.finfo(torch.float64).eps
 
 
@@ -24,20 +24,20 @@ def held(x: Float[Tensor, "*any"], limit: float) -> Float[Tensor, "*any"]:
     return x * (limit / torch.linalg.vector_norm(x).clamp(min=limit))
 
 
-def contractive(z: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
+def contractive_factor(z: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
     """K = Z L^-T with L L' = I + Z'Z, so that K'K = I - (L'L)^-1 and |K|_2 < 1; float64.
 
     K differs by a rotation from Z (I + Z'Z)^-1/2: the Cholesky factor needs no matrix square root and its gradient no
     distinct eigenvalues.
     """
-    z = held(z, REACH)
+    z = held(z, MAX_FREE_NORM)
     eye = torch.eye(z.shape[-1], dtype=z.dtype, device=z.device)
     L = torch.linalg.cholesky(eye + z.mT @ z)
     return torch.linalg.solve_triangular(L.mT, z, upper=True, left=False)
 
 
-def contractive_inverse(K: Float[Tensor, "n n"]) -> Float[Tensor, "n n"] | None:
-    """Z with contractive(Z) = K, from I - K'K = C C' with C = L^-1; None where |K|_2 is not below 1."""
+def contractive_factor_inverse(K: Float[Tensor, "n n"]) -> Float[Tensor, "n n"] | None:
+    """Z with contractive_factor(Z) = K, from I - K'K = C C' with C = L^-1; None where |K|_2 is not below 1."""
     eye = torch.eye(len(K), dtype=K.dtype, device=K.device)
     C, info = torch.linalg.cholesky_ex(eye - K.mT @ K)
     if int(info) != 0:
@@ -157,14 +157,14 @@ def energy(W: Float[Tensor, "n n"], time: Time) -> tuple[Float[Tensor, " n"], Fl
     boundary, and the Lyapunov solution, which a defective W has too. None where neither is positive definite.
     """
     vectors = torch.linalg.eig(W).eigenvectors
-    found = []
+    energies = []
     for X in ((vectors @ vectors.mH).real, _lyapunov(W, time)):
         x, q = torch.linalg.eigh((X + X.mT) / 2)
         if bool(torch.isfinite(x).all()) and bool(x[0] > x[-1] * 1e-15):
-            found.append((float(x[-1] / x[0]), x / torch.exp(x.log().mean()), q))
-    if not found:
+            energies.append((float(x[-1] / x[0]), x / torch.exp(x.log().mean()), q))
+    if not energies:
         return None
-    _, x, q = min(found, key=lambda one: one[0])
+    _, x, q = min(energies, key=lambda one: one[0])
     return x, q
 
 

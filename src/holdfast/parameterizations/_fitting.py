@@ -13,8 +13,8 @@ from holdfast.parameterizations._base import AbstractParameterization
 from holdfast.parameterizations._best import Best, DiscreteBest
 from holdfast.parameterizations._clip import Clip, DiscreteClip
 
-INSIDE = 1e-3
-ROOM = 2.0  # the range reaches at least this many times past the outermost eigenvalue
+BOUNDARY_DISTANCE = 1e-3
+RANGE_FACTOR = 2.0  # the range reaches at least this many times past the outermost eigenvalue
 
 
 @checked
@@ -33,14 +33,14 @@ def fit_constants(f: AbstractParameterization, lam: Float[Tensor, "*any"]) -> Ab
     low, high = float(lam.min()), float(lam.max())
     if math.isinf(low) or math.isinf(high):
         return f  # no constant holds it
-    if isinstance(f, Best) and low < 0 and -low * ROOM > 1 / f.b:
-        return Best(a=f.a, b=1 / (ROOM * -low))
+    if isinstance(f, Best) and low < 0 and -low * RANGE_FACTOR > 1 / f.b:
+        return Best(a=f.a, b=1 / (RANGE_FACTOR * -low))
     if isinstance(f, DiscreteBest) and -1 < low < 1 - 1 / f.b:
         return DiscreteBest(b=1 / (1 - (low - 1) / 2))  # reaches half-way from the lowest eigenvalue to -1
     if isinstance(f, Clip) and -f.edge < high < 0:
-        return Clip(edge=-high / ROOM)
+        return Clip(edge=-high / RANGE_FACTOR)
     if isinstance(f, DiscreteClip) and max(-low, high) > 1 - f.edge and max(-low, high) < 1:
-        return DiscreteClip(edge=(1 - max(-low, high)) / ROOM)
+        return DiscreteClip(edge=(1 - max(-low, high)) / RANGE_FACTOR)
     return f
 
 
@@ -55,6 +55,6 @@ def nearest(f: AbstractParameterization, lam: Float[Tensor, "*any"]) -> Float[Te
     """
     scale = float(lam.abs().max()) if f.time == "continuous" else 1.0
     edge = 0.0 if f.time == "continuous" else 1.0
-    high = min(f.range.high, edge - INSIDE * scale)
-    low = max(f.range.low, -edge if f.time == "discrete" else f.range.low) + INSIDE * scale
+    high = min(f.range.high, edge - BOUNDARY_DISTANCE * scale)
+    low = max(f.range.low, -edge if f.time == "discrete" else f.range.low) + BOUNDARY_DISTANCE * scale
     return torch.where(f.range.contains(lam), lam, lam.clamp(min(low, high), high))

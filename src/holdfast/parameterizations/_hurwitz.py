@@ -16,7 +16,7 @@ from holdfast.parameterizations._factors import (
     positive_definite_inverse,
     size_of,
 )
-from holdfast.parameterizations._matrix import SHARES, AbstractMatrixParameterization
+from holdfast.parameterizations._matrix import PROJECTION_SHARES, AbstractMatrixParameterization
 
 
 class Hurwitz(AbstractMatrixParameterization):
@@ -43,10 +43,10 @@ class Hurwitz(AbstractMatrixParameterization):
     def _take_over(self, info: torch.finfo, W: Tensor) -> tuple[Tensor, ...]:
         if len(W) == 0:
             return W, W, W
-        found = energy(W, "continuous")
-        if found is None:
+        spectrum = energy(W, "continuous")
+        if spectrum is None:
             raise self._refusal("it is too near to the boundary for its Lyapunov equation to be solved")
-        x, q = found
+        x, q = spectrum
         s_p = positive_definite_inverse((q / x) @ q.mT)
         # J - R from the P that forward will see, not from X: rounding in the Lyapunov solution then cancels
         P, p = bounded_positive_definite(s_p, info.eps**-0.2)
@@ -64,7 +64,7 @@ class Hurwitz(AbstractMatrixParameterization):
         eye = torch.eye(len(W), dtype=W.dtype)
         size = max(float(torch.linalg.matrix_norm(W, 2)), 1e-3)
         outside = max(float(torch.linalg.eigvals(W).real.max()), 0.0)
-        yield from (W - (outside + (1 - share) * size) * eye for share in SHARES)
+        yield from (W - (outside + (1 - share) * size) * eye for share in PROJECTION_SHARES)
         yield -size * eye
 
 

@@ -21,7 +21,7 @@ from holdfast.errors import DtypeError, RangeError, ShapeError, unknown_name
 from holdfast.parameterizations._base import Named
 
 MAX_ENTRY = 1e100  # entries of free weights in float64: their squares can still be added up
-SHARES = (0.99, 0.9, 0.7, 0.5, 0.3, 0.1, 0.01, 0.0)  # of the largest W on a ray that a projection tries
+PROJECTION_SHARES = (0.99, 0.9, 0.7, 0.5, 0.3, 0.1, 0.01, 0.0)  # of the largest W on a ray that a projection tries
 
 
 class AbstractMatrixParameterization(Named, ABC):
@@ -77,8 +77,8 @@ class AbstractMatrixParameterization(Named, ABC):
         if len(W) == 0:
             return self._empty(W)
         info = torch.finfo(W.dtype)
-        found = self._take_over(info, W.detach().double().cpu())
-        free = tuple(weight.to(W).contiguous() for weight in found)
+        wide = self._take_over(info, W.detach().double().cpu())
+        free = tuple(weight.to(W).contiguous() for weight in wide)
         error = float((self(*free).detach().double() - W.detach().double()).norm())
         size = float(W.detach().double().norm())
         if not error <= math.sqrt(info.eps) * size:

@@ -14,12 +14,12 @@ from holdfast.errors import ArgumentError
 
 MAX_WEIGHT = 300.0  # |w| searched
 MIN_WEIGHT = 1e-6  # first grid point on each side of 0
-OFFSETS = 65  # points v in [w - beta, w + beta]
-ZOOMS = 12  # each narrows the grid around the best points tenfold
+OFFSET_POINTS = 65  # points v in [w - beta, w + beta]
+ZOOM_STEPS = 12  # each narrows the grid around the best points tenfold
 
 # a margin below the first number holds no digits (float64); a weight beside such a one whose margin is below the second
 # shows that f fades into the boundary there instead of reaching it
-_BLURRED = {"continuous": (1e-290, 1e-100), "discrete": (1e-9, 1e-7)}
+_BLURRED_MARGINS = {"continuous": (1e-290, 1e-100), "discrete": (1e-9, 1e-7)}
 
 
 def mode_distance(lam: Tensor, other: Tensor, time: Time) -> Tensor:
@@ -63,7 +63,7 @@ def numerical_modulus(f: Callable[[Tensor], Tensor], time: Time, beta: float, *,
     if domain is None:
         return math.inf
     low, high = domain
-    offsets = beta * torch.linspace(-1, 1, OFFSETS, dtype=torch.float64)
+    offsets = beta * torch.linspace(-1, 1, OFFSET_POINTS, dtype=torch.float64)
 
     def worst(w: Tensor) -> Tensor:
         v = w.unsqueeze(-1) + offsets
@@ -89,7 +89,7 @@ def _resolved(f: Callable[[Tensor], Tensor], grid: Tensor, time: Time) -> tuple[
     if not isinstance(lam, Tensor) or lam.shape != grid.shape:
         raise ArgumentError(f"f must map a tensor to one of the same shape, came {type(lam).__name__} for {grid.shape}")
     margin = -lam if time == "continuous" else 1 - lam.abs()
-    blurred, fading = _BLURRED[time]
+    blurred, fading = _BLURRED_MARGINS[time]
     inside = torch.nonzero((margin < 0) | (margin >= blurred)).flatten()
     if len(inside) == 0:
         return None
@@ -102,10 +102,10 @@ def _resolved(f: Callable[[Tensor], Tensor], grid: Tensor, time: Time) -> tuple[
 def _zoom(worst: Callable[[Tensor], Tensor], w: Tensor, values: Tensor, index: int) -> float:
     low, high = float(w[max(index - 1, 0)]), float(w[min(index + 1, len(w) - 1)])
     best = float(values[index])
-    for _ in range(ZOOMS):
+    for _ in range(ZOOM_STEPS):
         points = torch.linspace(low, high, 41, dtype=torch.float64)
-        found = worst(points)
-        k = int(found.argmax())
-        best = max(best, float(found[k]))
+        refined = worst(points)
+        k = int(refined.argmax())
+        best = max(best, float(refined[k]))
         low, high = float(points[max(k - 1, 0)]), float(points[min(k + 1, 40)])
     return best

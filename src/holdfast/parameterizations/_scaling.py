@@ -13,26 +13,26 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float64
 
-Measure = Literal["norm", "radius"]
+SizeName = Literal["norm", "radius"]
 Matrix = Float64[np.ndarray, "n n"]
 Vector = Float64[np.ndarray, " n"]
 MAX_LOG_SPREAD = math.log(1e6)  # of log D: beyond it the norm in which h shrinks says little about h
-ANGLES = 24
-REFINEMENTS = 5
-SHARPNESS = (10.0, 60.0, 400.0)
+ANGLE_POINTS = 24
+REFINEMENT_ROUNDS = 5
+SHARPNESS_SEQUENCE = (10.0, 60.0, 400.0)
 SAFE_RADIUS = 0.95  # without a search: far enough below 1
-SWEEPS = 30
-STEPS = 60
+BALANCING_SWEEPS = 30
+DESCENT_STEPS = 60
 
 
 def numerical_radius(A: Matrix) -> float:
     """w(A) = max |x* A x| over unit vectors x = max over angles of the largest eigenvalue of Re(e^{i theta} A).
 
-    The best of ANGLES directions of the upper half plane (A is real), refined around it to about 1e-6.
+    The best of ANGLE_POINTS directions of the upper half plane (A is real), refined around it to about 1e-6.
     """
-    angles = np.linspace(0, math.pi, ANGLES)
+    angles = np.linspace(0, math.pi, ANGLE_POINTS)
     best = 0.0
-    for _ in range(REFINEMENTS):
+    for _ in range(REFINEMENT_ROUNDS):
         tops = np.linalg.eigvalsh(_turned(A, angles))[:, -1]
         k, step = int(tops.argmax()), angles[1] - angles[0]
         best = max(best, float(tops[k]))
@@ -40,7 +40,7 @@ def numerical_radius(A: Matrix) -> float:
     return best
 
 
-def find_scaling(W: Matrix, measure: Measure) -> tuple[Vector, float]:
+def find_scaling(W: Matrix, measure: SizeName) -> tuple[Vector, float]:
     """log D within +-MAX_LOG_SPREAD/2, and the norm or numerical radius of D W D^-1, for the best D that was found.
 
     First D = I and Osborne's balancing, which are enough for most; else a descent from the better of the two.
@@ -52,11 +52,11 @@ def find_scaling(W: Matrix, measure: Measure) -> tuple[Vector, float]:
     best, least = (starts[0], sizes[0]) if sizes[0] <= max(SAFE_RADIUS, sizes[1]) else (starts[1], sizes[1])
     if least <= SAFE_RADIUS or len(W) < 2:
         return best, least
-    for sharpness in SHARPNESS:
-        found = _descend(W, best, sharpness / least, smooth)
-        reached = size(_scaled(W, found))
+    for sharpness in SHARPNESS_SEQUENCE:
+        candidate = _descend(W, best, sharpness / least, smooth)
+        reached = size(_scaled(W, candidate))
         if reached < least:
-            best, least = found, reached
+            best, least = candidate, reached
     return best, least
 
 
@@ -68,7 +68,7 @@ def _balanced(W: Matrix) -> Vector:
     """Rows and columns of equal size outside the diagonal (Osborne): the least Frobenius norm."""
     off = np.abs(W - np.diag(np.diag(W))) ** 2
     d = np.zeros(len(W))
-    for _ in range(SWEEPS):
+    for _ in range(BALANCING_SWEEPS):
         for i in range(len(W)):
             row = float(off[i] @ np.exp(2 * (d[i] - d)))
             column = float(off[:, i] @ np.exp(2 * (d - d[i])))
@@ -81,7 +81,7 @@ def _descend(W: Matrix, d: Vector, sharpness: float, smooth: Callable[[Matrix, f
     from scipy.optimize import minimize
 
     bounds = [(-MAX_LOG_SPREAD / 2, MAX_LOG_SPREAD / 2)] * len(W)
-    options = {"maxiter": STEPS}
+    options = {"maxiter": DESCENT_STEPS}
     function = lambda d: smooth(_scaled(W, d), sharpness)  # noqa: E731
     return np.asarray(minimize(function, d, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x)
 
@@ -95,7 +95,7 @@ def _smooth_norm(A: Matrix, sharpness: float) -> tuple[float, Vector]:
 
 def _smooth_radius(A: Matrix, sharpness: float) -> tuple[float, Vector]:
     """The same over all eigenvalues of Re(e^{i theta} A): each moves by Re(conj(v_k) (Gv)_k - (v*G)_k v_k)."""
-    angles = np.linspace(0, math.pi, ANGLES)
+    angles = np.linspace(0, math.pi, ANGLE_POINTS)
     values, vectors = np.linalg.eigh(_turned(A, angles))
     value, share = _soft(values.ravel(), sharpness)
     M = (vectors * share.reshape(values.shape)[:, None, :]) @ vectors.conj().transpose(0, 2, 1)

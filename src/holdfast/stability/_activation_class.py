@@ -14,7 +14,7 @@ from torch import Tensor
 from holdfast._arguments import checked
 from holdfast.errors import ArgumentError, ShapeError
 
-Kind = Literal["A0", "A1", "neither"]
+ActivationKind = Literal["A0", "A1", "neither"]
 MAX_ARGUMENT = 20.0  # |z| that is looked at
 GRID_POINTS = 4001
 RELATIVE_TOLERANCE = 1e-6  # relative misfit of a law that counts as none: derivatives by autograd in float64
@@ -36,7 +36,7 @@ class ActivationClass:
         lipschitz: the largest slope seen.
     """
 
-    kind: Kind
+    kind: ActivationKind
     slope: float
     a: float
     b: float
@@ -65,10 +65,11 @@ def classify_activation(sigma: Callable[[Tensor], Tensor]) -> ActivationClass:
     y, slope = _evaluated(sigma, z)
     centre, size = GRID_POINTS // 2, float(y.abs().max())
     c = float(slope[centre])
+    # relative to |z|: near 0 every smooth function is linear to an absolute tolerance
     linear = _reach(z, (y - c * z).abs() <= RELATIVE_TOLERANCE * max(abs(c), 1e-300) * z.abs().clamp(min=1e-3))
     a, b, misfit = _riccati(y, slope, centre)
     curved = _reach(z, misfit) if abs(float(y[centre])) <= RELATIVE_TOLERANCE * size and a >= 0 and b >= 0 else 0.0
-    kind: Kind = "A0" if linear > 0 and c > 0 else "A1" if curved > 0 and a > 0 else "neither"
+    kind: ActivationKind = "A0" if linear > 0 and c > 0 else "A1" if curved > 0 and a > 0 else "neither"
     quarter = GRID_POINTS // 8
     ends = torch.cat([y[:quarter], y[-quarter:]]).abs()
     return ActivationClass(
@@ -105,6 +106,7 @@ def _riccati(
 ) -> tuple[float, float, Float64[Tensor, " points"] | Tensor]:
     """a and b of sigma' = a - b sigma^2 from the points within |z| < 0.5, and where the law holds."""
     near = slice(centre - 50, centre + 51)
+    # sigma' = a - b sigma^2 is linear in a and b
     columns = torch.stack([torch.ones(101, dtype=torch.float64), -(y[near] ** 2)], 1)
     a, b = (float(v) for v in torch.linalg.lstsq(columns, slope[near, None]).solution.flatten())
     return a, b, (slope - (a - b * y**2)).abs() <= RELATIVE_TOLERANCE * max(abs(a), 1e-300)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,9 +17,9 @@ from holdfast.errors import ArgumentError
 from holdfast.figures import Axis, Figure, Line, Panel, Rule
 from holdfast.memory.preserve import undisturbed
 from holdfast.stability.perturbation import perturbation_error
-from holdfast.stability.perturbation._balls import PerturbedWeight, Scope, select_weights
+from holdfast.stability.perturbation._balls import PerturbedWeight, WeightScope, select_weights
 from holdfast.stability.perturbation._error import first_run, in_dtype_of
-from holdfast.stability.perturbation._evaluate import MAX_BYTES, Data, Loop, MetricName, get_metric
+from holdfast.stability.perturbation._evaluate import MAX_BYTES, Data, LoopEvaluator, MetricName, get_metric
 from holdfast.stability.perturbation._options import Ball, Search, SearchName
 
 
@@ -82,10 +81,8 @@ def bit_budget(
     level: float = 0.05,
     bits: Sequence[int] = tuple(range(2, 17)),
     metric: MetricName = "sup",
-    search: SearchName = "adversarial",
-    scope: Scope = "recurrent",
-    draws: int = 30,
-    seed: int = 0,
+    search: SearchName | Search = "adversarial",
+    scope: WeightScope = "recurrent",
 ) -> BitBudget:
     """How many bits the recurrent weights need so that the model still does its work.
 
@@ -100,11 +97,10 @@ def bit_budget(
         level: the error that is allowed, as a share of the targets' norm.
         bits: numbers of bits to try, increasing, each at least 2.
         metric: norm of the error: "sup", "mean-square" or "sobolev".
-        search: how the worst perturbation is searched, as in `perturbation_error`.
+        search: how the worst perturbation is searched: "adversarial", "random" or "modes", or a `Search` with its draws
+            and seed.
         scope: weights that are rounded: "recurrent", "all", or names or prefixes of names. They are rounded as they are
             stored: before the parameterization.
-        draws: number of random perturbations.
-        seed: of these.
     """
     tried = _tried(bits, level)
     inputs = in_dtype_of(model, inputs)
@@ -115,12 +111,15 @@ def bit_budget(
         largest = max(float(w.value.abs().max()) for w in weights)
     if not 0 < largest < math.inf:
         raise ArgumentError(f"model: the largest of its recurrent weights is {largest}; expected a finite one above 0")
+    # one radius for all tensors: that of the coarsest grid, which belongs to the largest weight
     half_steps = np.array([0.5 * largest / _top(b) for b in tried])
-    how: dict[str, Any] = {"norm": Ball("max-abs", scope), "search": Search(search, draws=draws, seed=seed)}
-    curve = perturbation_error(model, inputs, wanted, half_steps[::-1].copy(), metric=metric, **how)
+    curve = perturbation_error(
+        model, inputs, wanted, half_steps[::-1].copy(), metric=metric, norm=Ball("max-abs", scope), search=search
+    )
     with undisturbed(model):
+        # checked by rounding itself: the radius is a sufficient bound, the nearest grid point is better
         grids = {w.name: torch.stack([_rounded(w, b) for b in tried]) for w in weights}
-        rounded = Loop(model, Data(inputs, wanted, get_metric(metric, 1.0)), MAX_BYTES).errors(grids)
+        rounded = LoopEvaluator(model, Data(inputs, wanted, get_metric(metric, 1.0)), MAX_BYTES).errors(grids)
     assert curve.target_norm is not None
     return BitBudget(
         bits=np.array(tried, dtype=np.float64),

@@ -20,11 +20,11 @@ from holdfast.errors import ArgumentError, unknown_name
 from holdfast.parameterizations import AbstractParameterization, Range
 from holdfast.parameterizations._base import below_one
 
-Form = Literal["even", "decreasing"]
+ScaleForm = Literal["even", "decreasing"]
 MAX_WEIGHT = 1e4  # |w| up to which G is integrated; beyond it the weight is held
-NODES = 16
-PANELS = 400
-BISECTIONS = 200
+PANEL_NODES = 16
+PANEL_COUNT = 400
+BISECTION_STEPS = 200
 
 
 class Designed(AbstractParameterization):
@@ -36,17 +36,20 @@ class Designed(AbstractParameterization):
 
     key = "designed"
 
-    def __init__(self, criterion: Callable[[Tensor], Tensor], *, time: Time, form: Form, b: float, name: str) -> None:
+    def __init__(
+        self, criterion: Callable[[Tensor], Tensor], *, time: Time, form: ScaleForm, b: float, name: str
+    ) -> None:
         super().__init__()
         self.time = time
-        self.form: Form = form
+        self.form: ScaleForm = form
         self.b = float(b)
         self._criterion = criterion
         self._name = name
-        nodes, weights = np.polynomial.legendre.leggauss(NODES)
+        nodes, weights = np.polynomial.legendre.leggauss(PANEL_NODES)
         self.register_buffer("nodes", torch.from_numpy((nodes + 1) / 2), persistent=False)
         self.register_buffer("node_weights", torch.from_numpy(weights / 2), persistent=False)
-        side = np.geomspace(1e-6, MAX_WEIGHT, PANELS)
+        # geometric panels: G may change near 0 and far out, and a rule of 16 nodes is exact on each
+        side = np.geomspace(1e-6, MAX_WEIGHT, PANEL_COUNT)
         edges = np.concatenate([[0.0], side]) if form == "even" else _line(criterion)
         self.register_buffer("edges", torch.from_numpy(edges), persistent=False)
         if criterion(self.edges).shape != self.edges.shape:
@@ -91,6 +94,7 @@ class Designed(AbstractParameterization):
     def _u(self, w: Tensor) -> Tensor:
         wide = w.double()
         x = wide.abs() if self.form == "even" else wide
+        # beyond the last edge u is held: f then has slope 0 and stays stable
         x = x.clamp(float(self.edges[0]), float(self.edges[-1]))
         panel = (torch.searchsorted(self.edges, x.detach().contiguous(), right=True) - 1).clamp(0, len(self.edges) - 2)
         if self.form == "even":
@@ -109,6 +113,7 @@ class Designed(AbstractParameterization):
 
     def _derivative(self, w: Tensor) -> Tensor:
         x = w.double().abs() if self.form == "even" else w.double()
+        # f = -1/u: f' = u'/u^2, with u' = G up to the sign of the half line
         sign = torch.sign(w.double()) if self.form == "even" else -torch.ones_like(x)
         return (sign * self._criterion(x) / self._u(w) ** 2).to(w.dtype)
 
@@ -118,10 +123,11 @@ class Designed(AbstractParameterization):
         return G if self.time == "continuous" else torch.where(self._u(w) >= 1, G, super()._scale(w)).to(w.dtype)
 
     def _inverse(self, lam: Tensor) -> Tensor:
+        # u of that eigenvalue; u is monotone in w, so that bisection finds it
         target = -1 / lam.detach().double() if self.time == "continuous" else 1 / (1 - lam.detach().double())
         low = torch.full_like(target, float(self.edges[0]))
         high = torch.full_like(target, float(self.edges[-1]))
-        for _ in range(BISECTIONS):
+        for _ in range(BISECTION_STEPS):
             middle = (low + high) / 2
             above = self._u(middle) > target
             go_left = above if self.form == "even" else ~above
@@ -138,7 +144,7 @@ def design_parameterization(
     criterion: str | Callable[[Tensor], Tensor],
     *,
     time: Time = "continuous",
-    form: Form = "even",
+    form: ScaleForm = "even",
     L: float | None = None,
     b: float | None = None,
 ) -> Designed:
@@ -189,7 +195,7 @@ def design_parameterization(
 
 def _line(criterion: Callable[[Tensor], Tensor]) -> np.ndarray:
     """Edges on the whole line: a G as steep as e^-w grows tenfold within 2.3, one as slow as 1/w^2 ends at 1e15."""
-    line = np.concatenate([np.arange(-700.0, 50.0), np.geomspace(50.0, 1e15, PANELS)])
+    line = np.concatenate([np.arange(-700.0, 50.0), np.geomspace(50.0, 1e15, PANEL_COUNT)])
     values = criterion(torch.from_numpy(line)).numpy()
     finite = np.isfinite(values)
     # to the left G may overflow; from there on the weight is held

@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from holdfast.errors import ArgumentError
 from holdfast.laws import AbstractLaw
 from holdfast.memory._subject import first_output
-from holdfast.stability._verdict import LEVEL, StabilityVerdict, assess_stability
+from holdfast.stability._verdict import HARMLESS_SHARE, StabilityVerdict, assess_stability
 from holdfast.stability.perturbation import Metric, PerturbationCurve, perturbation_error
 from holdfast.stability.perturbation._curve import Censored, stability_radius
 from holdfast.stability.perturbation._options import as_search
 
-SINGLE = 0  # the width under which the curve of a single model stands
+SINGLE_WIDTH = 0  # the width under which the curve of a single model stands
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class StabilityStudy:
         """Unstable or no approximation; or, for one model, not finite within the radii or broken at the smallest of them."""
         if self.verdict is not None:
             return self.verdict.verdict in ("unstable", "no approximation")
-        return self.censored == "at most" or not bool(np.isfinite(self.curves[SINGLE].errors).all())
+        return self.censored == "at most" or not bool(np.isfinite(self.curves[SINGLE_WIDTH].errors).all())
 
     def conclusion(self) -> list[str]:
         """The verdict, or the radius of a single model, in words."""
@@ -60,7 +60,7 @@ class StabilityStudy:
         lines = [
             f"radius {sign} {self.radius:.3g}: weights may change by so much before outputs are off by {self.level:.3g}"
         ]
-        curve = self.curves[SINGLE]
+        curve = self.curves[SINGLE_WIDTH]
         if curve.at_zero > self.level / 2:
             lines.append(
                 f"no approximation: without perturbation the error is {curve.at_zero:.3g}, more than half of that level"
@@ -75,7 +75,7 @@ class StabilityStudy:
         return {
             "target": self.target,
             "curves": {str(width): curve.as_dict() for width, curve in self.curves.items()},
-            "verdict": None if self.verdict is None else self.verdict.as_dict(),
+            "verdict": None if self.verdict is None else self.verdict.to_dict(),
             "radius": self.radius,
             "censored": self.censored,
             "level": self.level,
@@ -99,7 +99,7 @@ def study_stability(
     *,
     law: AbstractLaw | None = None,
     shape: tuple[int, int, int] = (32, 100, 1),
-    level: float = LEVEL,
+    level: float = HARMLESS_SHARE,
     progress: Callable[[str, int, int], None] | None = None,
     **options: Any,
 ) -> StabilityStudy:
@@ -122,17 +122,17 @@ def study_stability(
         raise ArgumentError(f"shape must be (batch, length, input_size), each at least 1; got {shape}")
     search, metric = as_search(options.pop("search", "random"), options.pop("draws", None)), options.get("metric")
     time_first = isinstance(metric, Metric) and metric.layout == "time_first"
-    family = dict(model) if isinstance(model, Mapping) else {SINGLE: model}
+    family = dict(model) if isinstance(model, Mapping) else {SINGLE_WIDTH: model}
     curves: dict[int, PerturbationCurve] = {}
     for width, module in family.items():
         x, y = _data(module, law, shape, search.seed, time_first=time_first)
-        label = "perturbing" if width == SINGLE else f"width {width}"
+        label = "perturbing" if width == SINGLE_WIDTH else f"width {width}"
         told = search if progress is None else replace(search, progress=partial(progress, label))
         curves[width] = perturbation_error(module, x, y, radii, search=told, **options)
     described = "the model's own outputs" if law is None else f"a linear functional with kernel {law.name}"
     if isinstance(model, Mapping):
         return StabilityStudy(described, curves, assess_stability(curves, level=level))
-    curve = curves[SINGLE]
+    curve = curves[SINGLE_WIDTH]
     assert curve.target_norm is not None
     highest = level * curve.target_norm
     radius = stability_radius(curve, highest)
@@ -148,12 +148,14 @@ def _data(
     dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.get_default_dtype())
     x = torch.randn(*shape, generator=generator, dtype=torch.float64)
     given = x.transpose(0, 1).contiguous().to(dtype) if time_first else x.to(dtype)
+    # targets are the outputs of the model as it is used: dropout off
     training = module.training
     with torch.no_grad():
         y = first_output(module.eval()(given)).clone()
     module.train(training)
     if law is None:
         return given, y
+    # in float64 and then rounded once: the target is not to carry the error of its own making
     wanted = _functional(law, x.mean(-1)).to(dtype).unsqueeze(-1)
     wanted = wanted.transpose(0, 1) if time_first else wanted
     return given, wanted.expand_as(y).contiguous()
@@ -163,5 +165,6 @@ def _functional(law: AbstractLaw, x: Float[Tensor, "batch time"]) -> Float[Tenso
     """y_t = sum_k x_{t-k} int_k^{k+1} rho: what a held input adds over each step, exact where rho changes within one."""
     steps = x.shape[1]
     k = torch.arange(steps, dtype=torch.float64)
+    # twice as long, or the end would wrap around to the start
     signal = torch.fft.rfft(x, 2 * steps) * torch.fft.rfft(law.integral(k, k + 1), 2 * steps)
     return torch.fft.irfft(signal, 2 * steps)[:, :steps]

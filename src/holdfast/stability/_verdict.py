@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal, TypeVar
+from dataclasses import dataclass
+from typing import ClassVar, Literal, TypeVar
 
 import numpy as np
 from jaxtyping import Float64
@@ -20,7 +20,7 @@ from holdfast.stability.perturbation._curve import Censored, Crossing, crossings
 Verdict = Literal["stable", "unstable", "inconclusive", "no approximation"]
 Width = TypeVar("Width", int, float)
 
-LEVEL = 0.25  # of the target's norm: an error this large is a model that no longer does its work
+HARMLESS_SHARE = 0.25  # of the target's norm: an error this large is a model that no longer does its work
 MIN_WIDTHS = 4  # widths for a slope whose interval has two degrees of freedom
 
 
@@ -91,22 +91,12 @@ class StabilityVerdict(Record):
             "verdict", f"Radius by width, {self.summary()}.", [Panel(f"Verdict: {self.verdict}", *axes, layers)]
         )
 
-    def as_dict(self) -> dict[str, Any]:
-        """Everything as plain numbers and lists, for JSON; what is not finite becomes None."""
-        plain = {name: getattr(self, name) for name in ("verdict", "confidence", "level", "explanation")}
-        for name in ("widths", "radii", "upper", "centres", "levels"):
-            plain[name] = [_finite(v) for v in getattr(self, name).tolist()]
-        plain |= {name: list(getattr(self, name)) for name in ("censored", "approximates", "held")}
-        plain["slope"], plain["interval"] = _finite(self.slope), [_finite(v) for v in self.interval]
-        plain["crossings"] = [asdict(c) for c in self.crossings]
-        return plain
-
 
 @checked
 def assess_stability(
     curves: Mapping[Width, PerturbationCurve],
     target_norm: float | None = None,
-    level: float = LEVEL,
+    level: float = HARMLESS_SHARE,
     *,
     tolerance: float = 0.2,
     confidence: float = 0.95,
@@ -139,6 +129,7 @@ def assess_stability(
     known = [stability_radius(curve, highest) for curve, highest in zip(ordered, levels.tolist(), strict=True)]
     radii, upper = np.array([radius.value for radius in known]), np.array([radius.upper for radius in known])
     censored: tuple[Censored, ...] = tuple(radius.censored for radius in known)
+    # half of the level: above it the radius would measure the fit and not its stability
     close = centres <= levels / 2
     held = _held([curve.held_by_horizon for curve in ordered])
     slope, interval = math.nan, (math.nan, math.nan)
@@ -148,6 +139,7 @@ def assess_stability(
         slope, interval = slope_of(widths[close], radii[close], confidence, upper[close])
         sides = _open_sides(widths[close], [kind for kind, kept in zip(censored, close, strict=True) if kept])
         verdict, why = _judge(slope, interval, sides, tolerance, held=widths[close & held])
+    # said whatever the verdict is: a reader should see which widths it rests on
     remarks: list[str] = _remarks(widths, level * centres / levels, close, censored)
     return StabilityVerdict(
         verdict=verdict,
@@ -206,6 +198,7 @@ def _held(horizons: list[float | None]) -> np.ndarray:
 
 def _open_sides(widths: np.ndarray, censored: list[Censored]) -> dict[Verdict, str]:
     """What to test, for each verdict that the censored radii could turn over if they were known."""
+    # radii of widths above the mean pull the slope up as they grow, those below pull it down
     wide = np.log(widths) > np.log(widths).mean()
     larger, smaller = (np.array([kind == name for kind in censored]) for name in ("at least", "at most"))
     sides: dict[Verdict, str] = {}
@@ -233,6 +226,7 @@ def _judge(
             "inconclusive",
             f"radii outside of the tested ones could turn the slope; test {sides[verdict]} ones ({numbers})",
         )
+    # a fixed horizon holds the slowest rate, and with it the radius, whatever f is
     if verdict == "stable" and len(held):
         return "inconclusive", (
             f"the horizon of the fit holds the slowest rate of m = {_listed(held)}, and a fixed horizon makes every "
@@ -257,7 +251,3 @@ def _remarks(widths: np.ndarray, shares: np.ndarray, close: np.ndarray, censored
 
 def _listed(widths: np.ndarray) -> str:
     return ", ".join(f"{m:g}" for m in widths)
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

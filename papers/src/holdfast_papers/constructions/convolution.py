@@ -13,7 +13,7 @@ import torch
 from holdfast._arguments import checked, positive
 from holdfast.approximate._fit import Method, fit_exponential_sum
 from holdfast.approximate._sums import ExponentialSum
-from holdfast.approximate._target import Kernel
+from holdfast.approximate._target import KernelLike
 from holdfast.errors import ArgumentError, HoldfastError, ShapeError
 from holdfast.laws import AbstractLaw
 from holdfast.parameterizations import AbstractParameterization
@@ -25,7 +25,7 @@ _ORDERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 @checked
 def convolution(
-    rho: Kernel,
+    rho: KernelLike,
     length: int | None = None,
     *,
     tolerance: float = 1e-2,
@@ -82,7 +82,7 @@ def convolution(
     )
 
 
-def _samples(rho: Kernel, length: int | None, dt: float) -> np.ndarray:
+def _samples(rho: KernelLike, length: int | None, dt: float) -> np.ndarray:
     if not (math.isfinite(dt) and dt > 0):
         raise ArgumentError(f"dt must be a finite number above 0, got {dt!r}")
     if callable(rho) or isinstance(rho, AbstractLaw):

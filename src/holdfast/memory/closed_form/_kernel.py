@@ -21,10 +21,10 @@ from holdfast._types import Time
 from holdfast.errors import ArgumentError, ShapeError
 from holdfast.kernels.s4d.discretize import Discretization, discretize, phi
 from holdfast.memory._curve import MemoryCurve
+from holdfast.nn.system import RealOrComplex
 
-LONGEST = 1 << 26  # steps: a recurrence is run over all of them
-Weights = Float[Tensor, "..."] | Complex[Tensor, "..."]
-Times = Sequence[float] | Sequence[int] | range | np.ndarray | Tensor
+MAX_RUN_STEPS = 1 << 26  # steps: a recurrence is run over all of them
+GivenTimes = Sequence[float] | Sequence[int] | range | np.ndarray | Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,10 +82,10 @@ class Kernel:
 
 @checked
 def diagonal(
-    eigenvalues: Weights,
-    B: Weights,
-    C: Weights,
-    times: Times,
+    eigenvalues: RealOrComplex,
+    B: RealOrComplex,
+    C: RealOrComplex,
+    times: GivenTimes,
     *,
     time: Time = "continuous",
     D: Float[Tensor, "outputs inputs"] | None = None,
@@ -110,6 +110,7 @@ def diagonal(
     if time == "continuous":
         modes = torch.exp(t.unsqueeze(-1) * lam)
         if step is not None:
+            # the mean of e^{lam s} over [t, t + step] is e^{lam t} (e^{lam step} - 1) / (lam step)
             modes = modes * phi(step * lam.unsqueeze(0))
     else:
         if step is not None:
@@ -124,7 +125,7 @@ def dense(
     W: Float[Tensor, "n n"],
     U: Float[Tensor, "n ..."],
     c: Float[Tensor, "... n"],
-    times: Times,
+    times: GivenTimes,
     *,
     time: Time = "continuous",
     D: Float[Tensor, "outputs inputs"] | None = None,
@@ -154,6 +155,7 @@ def dense(
         parts = [torch.linalg.matrix_exp(part.view(-1, 1, 1) * w) for part in t.split(max(1, (1 << 22) // w.numel()))]
         rho = out @ torch.cat(parts) @ u
     else:
+        # state by state: C W^k U by powers of W would cost n^3 a step
         powers, state = [], u
         for _ in range(int(t.max()) + 1):
             powers.append(out @ state)
@@ -164,12 +166,12 @@ def dense(
 
 @checked
 def two_layer(
-    lam1: Weights,
-    lam2: Weights,
-    C: Weights,
-    U1: Weights,
-    U2: Weights,
-    times: Times,
+    lam1: RealOrComplex,
+    lam2: RealOrComplex,
+    C: RealOrComplex,
+    U1: RealOrComplex,
+    U2: RealOrComplex,
+    times: GivenTimes,
     *,
     time: Time = "continuous",
 ) -> Kernel:
@@ -202,6 +204,7 @@ def two_layer(
     first, second = _alike(first, second)
     a, b = torch.broadcast_tensors(first.unsqueeze(1), second.unsqueeze(0))
     if time == "continuous":
+        # the slower rate outside: what is left inside decays, and exp cannot overflow
         swap = b.real > a.real if a.is_complex() else b > a
         slow, fast = torch.where(swap, b, a), torch.where(swap, a, b)
         s = t.view(-1, 1, 1)
@@ -210,6 +213,7 @@ def two_layer(
     else:
         sums, power = [torch.ones_like(a)], torch.ones_like(a)
         for _ in range(int(t.max())):
+            # sum over p + q = k of a^p b^q by s_k = a s_{k-1} + b^k: no difference of near numbers
             power = power * b
             sums.append(a * sums[-1] + power)
         pairs = torch.stack(sums)[t.to(torch.int64)]
@@ -220,9 +224,9 @@ def two_layer(
 @checked
 def s4d(
     dt: Float[Tensor, " features"],
-    lam: Weights,
-    C: Weights,
-    times: Times,
+    lam: RealOrComplex,
+    C: RealOrComplex,
+    times: GivenTimes,
     *,
     D: Float[Tensor, " features"] | None = None,
     discretization: Discretization = "zoh",
@@ -249,10 +253,11 @@ def s4d(
         )
     if D is not None and len(D) != len(rates):
         raise ShapeError(f"D must have one number for each of the {len(rates)} features, came {tuple(D.shape)}")
-    a, b = discretize(steps, rates, discretization)
+    a, b = discretize(steps.unsqueeze(-1), rates, discretization)
     t = _times(times, "discrete")
     k = t.to(torch.int64).view(-1, 1, 1)
     kernel = torch.einsum("thn,hn->th", *_alike(a**k, c * b))
+    # one mode stands for a conjugate pair
     kernel = 2 * kernel.real if kernel.is_complex() else kernel
     direct = None if D is None else torch.diag(_wide(D))
     return Kernel(t, _with_direct(torch.diag_embed(kernel), t, direct), a.flatten(), "discrete")
@@ -260,10 +265,10 @@ def s4d(
 
 @checked
 def lru(
-    lam: Weights,
-    B: Weights,
-    C: Weights,
-    times: Times,
+    lam: RealOrComplex,
+    B: RealOrComplex,
+    C: RealOrComplex,
+    times: GivenTimes,
     *,
     gamma: Float[Tensor, " modes"] | None = None,
     D: Float[Tensor, " outputs"] | Float[Tensor, "outputs inputs"] | None = None,
@@ -340,7 +345,7 @@ def _with_direct(rho: Tensor, t: Tensor, D: Tensor | None) -> Tensor:
     return rho + (t == 0).view(-1, 1, 1) * _wide(D)
 
 
-def _times(times: Times, kind: Time) -> Float64[Tensor, " times"]:
+def _times(times: GivenTimes, kind: Time) -> Float64[Tensor, " times"]:
     # a list of floats would become float32 in torch
     t = (
         times.detach().cpu().double()
@@ -349,8 +354,8 @@ def _times(times: Times, kind: Time) -> Float64[Tensor, " times"]:
     )
     if t.ndim != 1 or len(t) == 0 or not bool(((t >= 0) & torch.isfinite(t)).all()):
         raise ArgumentError("times must be a list of finite numbers that are not negative, at least one")
-    if kind == "discrete" and float(t.max()) > LONGEST:
-        raise ArgumentError(f"times must be at most {LONGEST} steps in discrete time, came {float(t.max()):g}")
+    if kind == "discrete" and float(t.max()) > MAX_RUN_STEPS:
+        raise ArgumentError(f"times must be at most {MAX_RUN_STEPS} steps in discrete time, came {float(t.max()):g}")
     if kind == "discrete" and bool((t != t.round()).any()):
         raise ArgumentError("in discrete time the times are whole numbers of steps")
     return t

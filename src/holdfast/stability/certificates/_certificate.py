@@ -13,6 +13,7 @@ from jaxtyping import Complex
 from torch import Tensor, nn
 
 from holdfast._arguments import checked
+from holdfast._codec import plain
 from holdfast._record import Record
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, listed, unknown_name
@@ -24,7 +25,7 @@ from holdfast.nn._recurrent_weight import Structure
 from holdfast.nn._views.rest import Equilibria, Equilibrium, find_equilibria
 from holdfast.nn._views.stated import stated_view
 from holdfast.nn.activations import MAX_SLOPES
-from holdfast.nn.precision import HALF, widened
+from holdfast.nn.precision import HALF_DTYPES, widened
 from holdfast.stability.certificates._lyapunov import (
     Growth,
     Lyapunov,
@@ -34,12 +35,12 @@ from holdfast.stability.certificates._lyapunov import (
     as_matrix,
 )
 from holdfast.stability.certificates._memory_bound import MemoryBound, memory_bound, weight_bound
-from holdfast.stability.certificates._scope import Contracting, EulerStep, Scope, remarks, scope_of
-from holdfast.stability.certificates._selective_steps import MEANING, SelectiveSteps, watch_steps
+from holdfast.stability.certificates._scope import CertificateScope, ContractionBound, EulerStep, remarks, scope_of
+from holdfast.stability.certificates._selective_steps import SELECTIVE_NOTE, SelectiveSteps, watch_steps
 
-Status = Literal["stable", "marginal", "unstable"]
-LIMIT = 2048  # rows of a dense matrix; eigenvalues of 2048 take about 20 s on two cores
-ROUNDING = 1e-12  # a margin this small, as a share of the largest eigenvalue, is the boundary itself
+CertificateStatus = Literal["stable", "marginal", "unstable"]
+MAX_ROWS = 2048  # rows of a dense matrix; eigenvalues of 2048 take about 20 s on two cores
+BOUNDARY_SHARE = 1e-12  # a margin this small, as a share of the largest eigenvalue, is the boundary itself
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -75,13 +76,13 @@ class Certificate(Record):
     """
 
     _parts: ClassVar[tuple[type, ...]] = (
-        Lyapunov, Growth, EulerStep, Equilibrium, MemoryBound, Contracting, SelectiveSteps,
+        Lyapunov, Growth, EulerStep, Equilibrium, MemoryBound, ContractionBound, SelectiveSteps,
     )  # fmt: skip
 
     path: str
     kind: str
     time: Time
-    status: Status
+    status: CertificateStatus
     eigenvalues: Complex[np.ndarray, " n"]
     spectral: float
     numerical: float
@@ -96,8 +97,8 @@ class Certificate(Record):
     weight_bound: float | None = None
     notes: tuple[str, ...] = ()
     parts: tuple[Certificate, ...] = ()
-    scope: Scope = "global"
-    contracting: Contracting | None = None
+    scope: CertificateScope = "global"
+    contracting: ContractionBound | None = None
     selective: SelectiveSteps | None = None
 
     @property
@@ -130,32 +131,32 @@ class Certificate(Record):
 
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers for JSON; eigenvalues as [re, im]."""
-        plain: dict[str, Any] = {
+        shown: dict[str, Any] = {
             n: getattr(self, n) for n in ("path", "kind", "time", "status", "scope", "spectral", "numerical")
         }
-        plain |= {"margin": self.margin, "continuous_margin": self.continuous_margin}
-        plain |= {"time_constant": self.time_constant, "departure": self.departure, "notes": list(self.notes)}
-        plain["eigenvalues"] = [[float(v.real), float(v.imag)] for v in self.eigenvalues]
+        shown |= {"margin": self.margin, "continuous_margin": self.continuous_margin}
+        shown |= {"time_constant": self.time_constant, "departure": self.departure, "notes": self.notes}
+        shown["eigenvalues"] = self.eigenvalues
         if self.lyapunov is not None:
             named = ("norm", "paper_bound", "condition", "applies", "reason")
-            plain["lyapunov"] = {n: getattr(self.lyapunov, n) for n in named}
+            shown["lyapunov"] = {n: getattr(self.lyapunov, n) for n in named}
         if self.growth is not None:
-            plain["growth"] = {n: getattr(self.growth, n) for n in ("bound", "rate", "measured", "time")}
+            shown["growth"] = {n: getattr(self.growth, n) for n in ("bound", "rate", "measured", "time")}
         if self.euler is not None:
-            plain["euler"] = {n: getattr(self.euler, n) for n in ("dt", "radius", "largest_dt", "stable")}
+            shown["euler"] = {n: getattr(self.euler, n) for n in ("dt", "radius", "largest_dt", "stable")}
         if self.contracting is not None:
-            plain["contracting"] = {n: getattr(self.contracting, n) for n in ("factor", "gain")}
+            shown["contracting"] = {n: getattr(self.contracting, n) for n in ("factor", "gain")}
         if self.selective is not None:
-            plain["selective"] = {n: getattr(self.selective, n) for n in ("factor", "smallest", "largest", "steps")}
-        plain["equilibria"] = [
+            shown["selective"] = {n: getattr(self.selective, n) for n in ("factor", "smallest", "largest", "steps")}
+        shown["equilibria"] = [
             {"margin": e.margin, "stable": e.stable, "reached": e.reached, "largest": float(np.abs(e.state).max())}
             for e in self.equilibria
         ]
         if self.memory is not None:
-            plain["memory_bound"] = {n: getattr(self.memory, n) for n in ("constant", "rate", "weight_norm", "ratio")}
-        plain["weight_bound"] = self.weight_bound
-        plain["parts"] = [part.as_dict() for part in self.parts]
-        return _json(plain)
+            shown["memory_bound"] = {n: getattr(self.memory, n) for n in ("constant", "rate", "weight_norm", "ratio")}
+        shown["weight_bound"] = self.weight_bound
+        shown["parts"] = [part.as_dict() for part in self.parts]
+        return plain(shown, exact=False)
 
 
 @checked
@@ -169,7 +170,7 @@ def certify(
     horizon: int = 200,
     target: AbstractLaw | None = None,
     starts: int = 16,
-    limit: int = LIMIT,
+    limit: int = MAX_ROWS,
     seed: int = 0,
 ) -> Certificate:
     """What the recurrent weights promise: spectrum, margin, Lyapunov solution, transient growth, decay, memory.
@@ -223,7 +224,7 @@ def certify(
 
 def _at_least_float32(module: nn.Module, inputs: Tensor | None) -> tuple[nn.Module, Tensor | None]:
     """As they are, or in float32 where weights have 16 bits: spectra and equilibria have no such arithmetic."""
-    if not any(p.dtype in HALF for p in module.parameters()):
+    if not any(p.dtype in HALF_DTYPES for p in module.parameters()):
         return module, inputs
     return copy.deepcopy(module).float(), None if inputs is None else widened(inputs)
 
@@ -255,6 +256,8 @@ def _views(
         if (layer := _layer_at(module, weight)) is not None:
             module = layer
         else:
+            # a recurrence that is known by itself needs nobody's word; `structure` says that the caller means something
+            # else
             known = [view for view in recurrences(module) if view.path == weight and time in (None, view.time)]
             return tuple(known) if known and structure is None else (stated_view(module, weight, time, structure),)
     if time is not None or structure is not None:
@@ -283,6 +286,7 @@ def _seen(
 ) -> dict[str, SelectiveSteps]:
     if weight is not None:
         raise ArgumentError("inputs= go through the whole model; leave weight out")
+    # steps of all recurrences in one run, since they feed each other
     seen = watch_steps(module, views, inputs)
     if not seen:
         raise ArgumentError(
@@ -297,7 +301,7 @@ def _with_steps(part: Certificate, view: RecurrenceView, seen: dict[str, Selecti
     if not view.selective:
         return part
     steps = seen.get(view.owner)
-    notes = (*part.notes, MEANING, *(() if steps is None else (steps.words(),)))
+    notes = (*part.notes, SELECTIVE_NOTE, *(() if steps is None else (steps.words(),)))
     return replace(part, notes=notes, selective=steps)
 
 
@@ -309,6 +313,7 @@ def _certificate(view: RecurrenceView, horizon: int, target: AbstractLaw | None,
     analysis = _analyse(view, equilibria, options.limit)
     euler = None if view.euler is None else _euler(analysis.eigenvalues, view.euler)
     status = _status(analysis, euler)
+    # the bound of StableSSM needs beta0 > 0
     memory, needed = _memory(view, horizon, target) if status == "stable" else (None, None)
     return Certificate(
         path=view.path,
@@ -335,6 +340,7 @@ def _certificate(view: RecurrenceView, horizon: int, target: AbstractLaw | None,
 
 def _step_margin(view: RecurrenceView, analysis: MatrixAnalysis, euler: EulerStep | None) -> float:
     """That of the view; where it is one of the eigenvalues at hand, they are not computed again."""
+    # the margin of one step is 1 - radius then, which is at hand
     if view.time == "discrete" and (view.nonlinear or view.matrix() is not None):
         return analysis.margin
     return 1 - euler.radius if view.nonlinear and euler is not None else view.margin()
@@ -370,6 +376,7 @@ def _equilibria(view: RecurrenceView, options: Options) -> Equilibria:
 
 def _analyse(view: RecurrenceView, equilibria: Equilibria | None, limit: int) -> MatrixAnalysis:
     if equilibria is not None:
+        # the first is the one that the state reaches from 0; Jacobians of a float32 step are rounded as such
         return analyse_matrix(equilibria.jacobians[0], view.time, torch.finfo(torch.float32).eps)
     W = view.matrix()
     if W is None:
@@ -391,13 +398,15 @@ def _euler(eigenvalues: np.ndarray, dt: float) -> EulerStep:
     radius = float(np.abs(1 + dt * eigenvalues).max())
     size = np.abs(eigenvalues) ** 2
     with np.errstate(divide="ignore", invalid="ignore"):
+        # an eigenvalue on the right is unstable at every step: no dt is small enough
         limits = np.where(eigenvalues.real < 0, -2 * eigenvalues.real / size, 0.0)
     return EulerStep(dt, radius, float(limits.min()))
 
 
-def _status(analysis: MatrixAnalysis, euler: EulerStep | None) -> Status:
+def _status(analysis: MatrixAnalysis, euler: EulerStep | None) -> CertificateStatus:
     scale = max(1.0, float(np.abs(analysis.eigenvalues).max()))
-    if abs(analysis.margin) <= ROUNDING * scale:
+    # eigenvalues of size |lam| are known to a rounding of |lam|, however small the margin is
+    if abs(analysis.margin) <= BOUNDARY_SHARE * scale:
         return "marginal"
     if analysis.margin < 0 or (euler is not None and not euler.stable):
         return "unstable"
@@ -405,16 +414,8 @@ def _status(analysis: MatrixAnalysis, euler: EulerStep | None) -> Status:
 
 
 def _rank(part: Certificate) -> int:
+    # the status before the margin: a recurrence without an equilibrium is unstable and has none
     return {"unstable": 0, "marginal": 1, "stable": 2}[part.status]
-
-
-def _json(value: Any) -> Any:
-    """NaN and infinities have no JSON: None."""
-    if isinstance(value, dict):
-        return {key: _json(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_json(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def spectrum(eigenvalues: np.ndarray, time: Time, words: str) -> Figure:

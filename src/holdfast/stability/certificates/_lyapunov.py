@@ -13,10 +13,12 @@ from torch import Tensor
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, ShapeError
 
-ROUNDINGS = 100  # W counts as normal while |WW' - W'W| / |W|^2 is below so many roundings of the dtype it was stored in
-DEFECTIVE = 1e8  # eigenvector condition from which eigenvalues have fewer than half their digits
+NORMALITY_ROUNDINGS = (
+    100  # W counts as normal while |WW' - W'W| / |W|^2 is below so many roundings of the dtype it was stored in
+)
+DEFECTIVE_CONDITION = 1e8  # eigenvector condition from which eigenvalues have fewer than half their digits
 FIRST_TIME = 0.05  # |W| t at which |e^{Wt}| is first looked at
-DOUBLINGS = 60
+TIME_DOUBLINGS = 60
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +99,7 @@ def analyse_diagonal(lam: Tensor, time: Time) -> MatrixAnalysis:
         raise ArgumentError(f"{int((~np.isfinite(values)).sum())} of {len(values)} eigenvalues are not finite")
     spectral = float(values.real.max() if time == "continuous" else np.abs(values).max())
     margin = -spectral if time == "continuous" else 1 - spectral
+    # diag(lam) has P = diag(1 / (-2 Re lam)) or 1 / (1 - |lam|^2): no equation to solve
     lyapunov, growth = None, None
     if margin > 0:
         norm = _normal_norm(spectral, time)
@@ -117,12 +120,14 @@ def analyse_matrix(W: Float64[np.ndarray, "n n"], time: Time, eps: float) -> Mat
         spectral, numerical = float(np.abs(values).max()), float(np.linalg.norm(W, 2))
         margin = 1 - spectral
     size = float(np.linalg.norm(W))
+    # Frobenius norm less eigenvalues (Henrici): the strictly upper part of the Schur form
     off = max(size**2 - float((np.abs(values) ** 2).sum()), 0.0)
     departure = math.sqrt(off) / size if size else 0.0
     commutator = float(np.linalg.norm(W @ W.T - W.T @ W)) / size**2 if size else 0.0
     singular = np.linalg.svd(vectors, compute_uv=False)
+    # the condition of V bounds how far a perturbation of W moves an eigenvalue (Bauer-Fike)
     condition = float(singular[0] / singular[-1]) if singular[-1] > 0 else math.inf
-    lyapunov = _solve(W, time, spectral, commutator <= ROUNDINGS * eps, departure) if margin > 0 else None
+    lyapunov = _solve(W, time, spectral, commutator <= NORMALITY_ROUNDINGS * eps, departure) if margin > 0 else None
     growth = _growth(W, time, lyapunov) if lyapunov is not None else None
     return MatrixAnalysis(values.astype(complex), spectral, numerical, margin, departure, condition, lyapunov, growth)
 
@@ -132,6 +137,7 @@ def _solve(W: np.ndarray, time: Time, spectral: float, normal: bool, departure: 
 
     eye = np.eye(len(W))
     P = solve_continuous_lyapunov(W.T, -eye) if time == "continuous" else solve_discrete_lyapunov(W.T, eye)
+    # symmetric up to rounding: the solver does not know that it is
     sizes = np.linalg.eigvalsh((P + P.T) / 2)
     if not np.isfinite(sizes).all() or sizes[0] <= 0:
         return None  # so near to the boundary that the equation cannot be solved in float64
@@ -159,6 +165,7 @@ def _growth(W: np.ndarray, time: Time, lyapunov: Lyapunov) -> Growth:
         return Growth(bound, rate, *_largest_power(W, 1.0))
     from scipy.linalg import expm
 
+    # |W| t = 0.05: e^{Wt} is then within 5% of I, so that no hump lies before the first look
     unit = FIRST_TIME / float(np.linalg.norm(W, 2))
     return Growth(bound, rate, *_largest_power(expm(W * unit), unit))
 
@@ -171,11 +178,12 @@ def _largest_power(step: np.ndarray, unit: float) -> tuple[float, float]:
     """
     best, when = 1.0, 0.0
     power, stride, k = step, step, 1
-    for doubling in range(DOUBLINGS):
+    for doubling in range(TIME_DOUBLINGS):
         for _ in range(16 if doubling == 0 else 8):
             norm = float(np.linalg.norm(power, 2))
             if norm > best:
                 best, when = norm, k * unit
+            # submultiplicative: from here on all norms stay below the largest so far
             if norm < 1 or not math.isfinite(norm):
                 return best, when
             power, k = power @ stride, k + 2**doubling

@@ -80,6 +80,7 @@ def memory_bound(layer: AbstractRecurrent, horizon: int = 200) -> MemoryBound:
 
 
 def _ratio(curve: MemoryCurve, constant: float, rate: float) -> float:
+    # values near the floor are rounding in part, and would decide the ratio
     floor = np.zeros_like(curve.values) if curve.floor is None else 10 * curve.floor
     bound = constant * np.exp(-rate * curve.time)
     seen = curve.values > floor
@@ -107,5 +108,6 @@ def weight_bound(rate: float, horizon: float, memory: float, *, inputs: int = 1,
         )
     if memory == 0:
         return 0.0
+    # in logs, since e^{rate T} overflows at rate T = 710
     exponent = (rate * horizon + math.log(memory / ((inputs + 1) * lipschitz))) / 2
     return math.exp(exponent) if exponent < 700 else math.inf

@@ -16,15 +16,15 @@ from holdfast.nn import RecurrenceView
 from holdfast.nn._views.rest import Equilibria
 from holdfast.nn._views.view import MemoryWeight
 from holdfast.parameterizations import Contraction, EulerContraction
-from holdfast.parameterizations._factors import contractive
-from holdfast.stability.certificates._lyapunov import DEFECTIVE, MatrixAnalysis
+from holdfast.parameterizations._factors import contractive_factor
+from holdfast.stability.certificates._lyapunov import DEFECTIVE_CONDITION, MatrixAnalysis
 
-Scope = Literal["global", "local", "stated"]
-LOCAL = "local: the numbers hold for small deviations from the equilibrium; "
-GATED = LOCAL + "gates bound the state, but it may have other places of rest"
+CertificateScope = Literal["global", "local", "stated"]
+LOCAL_NOTE = "local: the numbers hold for small deviations from the equilibrium; "
+GATED_NOTE = LOCAL_NOTE + "gates bound the state, but it may have other places of rest"
 
 
-def scope_of(view: RecurrenceView) -> tuple[Scope, tuple[str, ...], Contracting | None]:
+def scope_of(view: RecurrenceView) -> tuple[CertificateScope, tuple[str, ...], ContractionBound | None]:
     """Scope and notes of a recurrence, and by what a nonlinear one contracts."""
     if view.stated:
         return "stated", view.remarks, None
@@ -32,14 +32,15 @@ def scope_of(view: RecurrenceView) -> tuple[Scope, tuple[str, ...], Contracting 
         return *_of_linear(view), None
     if view.elementwise:
         return _of_matrix(view)
-    return "local", view.remarks or (GATED,), None
+    return "local", view.remarks or (GATED_NOTE,), None
 
 
-def _of_linear(view: RecurrenceView) -> tuple[Scope, tuple[str, ...]]:
+def _of_linear(view: RecurrenceView) -> tuple[CertificateScope, tuple[str, ...]]:
     network = view.network()
     if network is None or network.activation == "linear":
         return "global", view.remarks
     W = network.W.detach()
+    # a diagonal W couples no units: each comes to rest by itself
     if W.ndim == 1 or (bool(torch.isfinite(W).all()) and settles(W, network.dt)):
         return "global", (
             f"global: on a constant input every state comes to rest, at Euler steps up to dt = {network.dt:g}; on a changing "
@@ -56,12 +57,13 @@ def _of_linear(view: RecurrenceView) -> tuple[Scope, tuple[str, ...]]:
     )
 
 
-def _of_matrix(view: RecurrenceView) -> tuple[Scope, tuple[str, ...], Contracting | None]:
+def _of_matrix(view: RecurrenceView) -> tuple[CertificateScope, tuple[str, ...], ContractionBound | None]:
     """h+ = sigma(W h + ...) with tanh or ReLU: global where W contracts."""
     contracting = contraction_of(view.weights[0])
     if contracting is None:
         note = (
-            LOCAL + "no scaling was found in which W has a numerical radius below 1, so that units which saturate or "
+            LOCAL_NOTE
+            + "no scaling was found in which W has a numerical radius below 1, so that units which saturate or "
             "switch off may make far states grow: stabilize(model, allow_change=True) takes a W that has one"
         )
         return "local", (note,), None
@@ -73,7 +75,7 @@ def _of_matrix(view: RecurrenceView) -> tuple[Scope, tuple[str, ...], Contractin
 
 
 @dataclass(frozen=True)
-class Contracting:
+class ContractionBound:
     """Two states that see the same inputs come nearer by `factor` at each step, in a norm that is the form's own.
 
     From rest |h|_2 <= gain sup |drive|_2, drive = W_ih x + b, at all times and for all inputs.
@@ -83,12 +85,13 @@ class Contracting:
     gain: float
 
 
-def contraction_of(weight: MemoryWeight) -> Contracting | None:
+def contraction_of(weight: MemoryWeight) -> ContractionBound | None:
     """That of h+ = sigma(W h + ...); of its own free weights where it was stabilised, else of W if the form holds it."""
     W = weight.value.cpu().double()
     form, free = Contraction(), None
     if parametrize.is_parametrized(weight.module, weight.name):
         stack = weight.module.parametrizations[weight.name]  # type: ignore[index]
+        # its own free weights prove more than a search for others would: the inverse may miss a W near the boundary
         if isinstance(stack[0], Contraction):
             free = tuple(getattr(stack, f"original{i}").detach().cpu() for i in range(3))
     try:
@@ -97,14 +100,15 @@ def contraction_of(weight: MemoryWeight) -> Contracting | None:
         return None
 
 
-def _measured(form: Contraction, free: tuple[Tensor, ...]) -> Contracting:
-    factor = float(torch.linalg.matrix_norm(contractive(free[0].double()), 2))
+def _measured(form: Contraction, free: tuple[Tensor, ...]) -> ContractionBound:
+    factor = float(torch.linalg.matrix_norm(contractive_factor(free[0].double()), 2))
+    # |h| in the 2-norm from h'Hh, whose smallest eigenvalue is the worst direction
     H = form.metric(*free)
     largest = float(form.scales(*free).max())
     smallest = float(torch.linalg.eigvalsh(H)[0])
     # |D v|^2 (1 + A) <= 2 |D v|^2
     gain = math.sqrt(2 / smallest) * largest / (1 - factor) if smallest > 0 and factor < 1 else math.inf
-    return Contracting(factor, gain)
+    return ContractionBound(factor, gain)
 
 
 def settles(W: Tensor, dt: float) -> bool:
@@ -138,7 +142,7 @@ def remarks(analysis: MatrixAnalysis, euler: EulerStep | None, equilibria: Equil
             f"the generator is stable but Euler's step dt = {euler.dt:g} is not: |1 + dt lam| reaches {euler.radius:.4g}; "
             f"take dt below {euler.largest_dt:.4g}"
         )
-    if analysis.eigenvector_condition > DEFECTIVE:
+    if analysis.eigenvector_condition > DEFECTIVE_CONDITION:
         notes.append(
             f"the matrix is defective or nearly so (eigenvector condition {analysis.eigenvector_condition:.1e}): its "
             "eigenvalues, and the margin, are known to few digits only"
@@ -158,6 +162,7 @@ def _equilibrium_notes(equilibria: Equilibria) -> list[str]:
     stable = sum(point.stable for point in points)
     if points[0].stable and stable < len(points):
         first = points[0].state
+        # the nearest unstable one is on the border of what comes back
         near = min((p for p in points if not p.stable), key=lambda p: float(np.linalg.norm(p.state - first)))
         notes.append(
             f"{len(points) - stable} unstable equilibria beside it, the nearest at distance "

@@ -11,15 +11,14 @@ from torch import Tensor, nn
 
 from holdfast.errors import ArgumentError
 from holdfast.kernels.selective.watch import watching
+from holdfast.memory._subject import INPUT_ERRORS
 from holdfast.nn import RecurrenceView
 from holdfast.nn.acceleration import accelerate, mixers_of
 
-MEANING = (
+SELECTIVE_NOTE = (
     "selective: a step multiplies the state by exp(dt A), and dt >= 0 comes from the input. Stable means that no input "
     "makes a factor larger than 1, since A < 0; how near to 1 it comes, and so how long the state lasts, is up to the input"
 )
-# what models raise on an input that they do not take
-_MISTAKES = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)
 
 
 @dataclass(frozen=True)
@@ -59,6 +58,7 @@ class SelectiveSteps:
 
 def watch_steps(model: nn.Module, views: tuple[RecurrenceView, ...], inputs: Tensor) -> dict[str, SelectiveSteps]:
     """Runs the model once and returns what each selective recurrence of these showed, by the path of its module."""
+    # mixers may be nested: the innermost that is running took the step
     running: list[str] = []
     seen: dict[str, SelectiveSteps] = {}
 
@@ -80,7 +80,7 @@ def watch_steps(model: nn.Module, views: tuple[RecurrenceView, ...], inputs: Ten
     try:
         with torch.no_grad(), watching(watcher):
             model(inputs)
-    except _MISTAKES as error:
+    except INPUT_ERRORS as error:
         raise ArgumentError(f"the model failed on inputs of shape {tuple(inputs.shape)}: {error}") from error
     finally:
         if changed is not None:
@@ -91,8 +91,10 @@ def watch_steps(model: nn.Module, views: tuple[RecurrenceView, ...], inputs: Ten
 
 
 def _steps(delta: Tensor, A: Tensor) -> SelectiveSteps:
+    # A < 0: the largest is the slowest state of each channel
     slowest = A.amax(-1) if A.ndim == 2 else A
     low, high = delta.flatten(0, -2).aminmax(dim=0)
+    # the shortest step keeps most of a decaying state, the longest most of a growing one
     exponent = torch.where(slowest < 0, low * slowest, high * slowest)
     return SelectiveSteps(
         math.exp(float(exponent.max())), float(low.min()), float(high.max()), delta.shape[0] * delta.shape[1]

@@ -22,9 +22,9 @@ from holdfast.nn._views.view import MemoryWeight
 from holdfast.nn.precision import widened
 from holdfast.parameterizations import AbstractParameterization
 
-Norm = Literal["spectral", "frobenius", "max-abs"]
+BallNorm = Literal["spectral", "frobenius", "max-abs"]
 Region = Literal["ball", "sphere"]
-Scope = str | Sequence[str]
+WeightScope = str | Sequence[str]
 NORMS = ("spectral", "frobenius", "max-abs")
 
 
@@ -50,6 +50,7 @@ class AbstractBall(ABC):
 
         Directions are those of normal numbers, so that no entry and no singular direction is preferred.
         """
+        # float64 on the CPU whatever the model: the same seed gives the same draws in every dtype and on every device
         wide = torch.complex128 if like.is_complex() else torch.float64
         delta = torch.randn((draws, *like.shape), generator=generator, dtype=wide)
         unit = delta / _column(_not_zero(self.norm(delta)), delta)
@@ -72,6 +73,7 @@ class Spectral(AbstractBall):
         return torch.linalg.eigvalsh(wide @ wide.mH)[:, -1].clamp(min=0).sqrt()
 
     def project(self, delta: Tensor, radius: Float[Tensor, " draws"]) -> Tensor:
+        # cutting singular values is the projection in the Frobenius norm onto the spectral ball
         u, s, vh = torch.linalg.svd(_matrices(delta), full_matrices=False)
         return (u * torch.minimum(s, radius.unsqueeze(-1)).unsqueeze(-2) @ vh).reshape(delta.shape)
 
@@ -109,19 +111,21 @@ class MaxAbs(AbstractBall):
         return delta.abs().flatten(1).amax(-1) if delta[0].numel() else delta.new_zeros(len(delta)).abs()
 
     def project(self, delta: Tensor, radius: Float[Tensor, " draws"]) -> Tensor:
+        # entry by entry, with the phase of a complex one kept
         return torch.sgn(delta) * torch.minimum(delta.abs(), _column(radius, delta))
 
     def steepest(self, gradient: Tensor) -> Tensor:
         return torch.sgn(gradient)
 
     def draw(self, like: Tensor, draws: int, generator: torch.Generator, where: Region) -> Tensor:
+        # uniform numbers fill the cube of real weights; of complex ones each entry has a disk instead
         if like.is_complex():
             return super().draw(like, draws, generator, where)
         delta = 2 * torch.rand((draws, *like.shape), generator=generator, dtype=torch.float64) - 1
         return delta if where == "ball" else delta / _column(_not_zero(self.norm(delta)), delta)
 
 
-def ball_of(norm: Norm, shape: torch.Size, *, diagonal: bool) -> AbstractBall:
+def ball_of(norm: BallNorm, shape: torch.Size, *, diagonal: bool) -> AbstractBall:
     """The ball of a weight: "spectral" is the 2-norm for a vector and max-abs for the vector of a diagonal recurrence.
 
     "Inverse Approximation Theory", Def. 3.4, and "StableSSM", Def. 2.4: |theta| = max(|W|_2, |U|_2, |b|_2, |c|_2).
@@ -133,6 +137,7 @@ def ball_of(norm: Norm, shape: torch.Size, *, diagonal: bool) -> AbstractBall:
     if norm != "spectral":
         raise unknown_name("norm", norm, NORMS)
     rows = shape[0] if shape else 1
+    # a vector, or a matrix with one row or column: its one singular value is the 2-norm, which needs no SVD
     return Euclidean() if min(rows, math.prod(shape[1:])) <= 1 else Spectral()
 
 
@@ -146,13 +151,14 @@ class PerturbedWeight:
     modes: AbstractParameterization | None = None
 
 
-def select_weights(model: nn.Module, scope: Scope, norm: Norm) -> list[PerturbedWeight]:
+def select_weights(model: nn.Module, scope: WeightScope, norm: BallNorm) -> list[PerturbedWeight]:
     """The weights in `scope` ("all", "recurrent", or names and prefixes), each with the ball of `norm`."""
     if norm not in NORMS:
         raise unknown_name("norm", norm, NORMS)
     every = {name: p for name, p in model.named_parameters() if p.is_floating_point() or p.is_complex()}
     if not every:
         raise ArgumentError(f"{type(model).__name__} has no weights to perturb")
+    # by the free weights: what training moves is perturbed, before the parameterization
     recurrent = {path: weight for view in recurrences(model) for weight in view.weights for path in weight.free}
     weights = []
     for name in _names(every, recurrent, scope):
@@ -163,7 +169,7 @@ def select_weights(model: nn.Module, scope: Scope, norm: Norm) -> list[Perturbed
     return weights
 
 
-def _names(every: dict[str, nn.Parameter], recurrent: dict[str, MemoryWeight], scope: Scope) -> list[str]:
+def _names(every: dict[str, nn.Parameter], recurrent: dict[str, MemoryWeight], scope: WeightScope) -> list[str]:
     if scope == "all":
         return list(every)
     if scope == "recurrent":
@@ -177,6 +183,7 @@ def _names(every: dict[str, nn.Parameter], recurrent: dict[str, MemoryWeight], s
     wanted = [scope] if isinstance(scope, str) else list(scope)
     if not wanted:
         raise ArgumentError("scope is empty: expected 'all', 'recurrent' or names of weights")
+    # a misspelt name would silently perturb nothing
     for prefix in wanted:
         if not any(belongs(name, prefix) for name in every):
             raise unknown_name("weight", prefix, ["all", "recurrent", *every])

@@ -13,6 +13,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from holdfast._arguments import checked_fields
+from holdfast._codec import plain
 from holdfast._readers import describe
 from holdfast._record import Record
 from holdfast.errors import ArgumentError, ShapeError
@@ -117,17 +118,9 @@ class PerturbationCurve(Record):
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain numbers and lists, for JSON; infinite errors become None."""
-        plain: dict[str, Any] = {
-            name: getattr(self, name) for name in ("metric", "norm", "ball", "search", "method", "reason")
-        }
-        plain |= {"scope": list(self.scope), "running_maximum": self.running_maximum}
-        for name in ("centre", "target_norm", "held_by_horizon"):
-            value = getattr(self, name)
-            plain[name] = value if value is None or math.isfinite(value) else None
-        plain["radii"] = self.radii.tolist()
-        plain["errors"] = [e if math.isfinite(e) else None for e in self.errors.tolist()]
-        plain["upper"] = None if self.upper is None else [e if math.isfinite(e) else None for e in self.upper.tolist()]
-        return plain
+        names = ("metric", "norm", "ball", "search", "method", "reason", "scope", "running_maximum", "centre")
+        numbers = ("target_norm", "held_by_horizon", "radii", "errors", "upper")
+        return plain({name: getattr(self, name) for name in (*names, *numbers)}, exact=False)
 
 
 def as_radii(radii: Sequence[float] | np.ndarray | Tensor) -> np.ndarray:
@@ -176,12 +169,14 @@ class Radius:
 
 def stability_radius(curve: PerturbationCurve, level: float) -> Radius:
     """The radius of one curve, interpolated in log beta between finite errors."""
+    # the first crossing, even where a lower bound falls below the level again: the sup cannot
     above = np.flatnonzero(curve.errors > level)
     if len(above) == 0:
         return Radius(float(curve.radii[-1]), math.inf, "at least")
     first = int(above[0])
     high, after = float(curve.radii[first]), float(curve.errors[first])
     low = float(curve.radii[first - 1]) if first else 0.0
+    # log beta has no place for 0: nothing is known between 0 and the first radius
     if low <= 0:
         return Radius(high, high, "at most")
     if not math.isfinite(after):
@@ -204,6 +199,7 @@ def slope_of(
 
     x, y = np.log(widths), np.log(radii)
     x = x - x.mean()
+    # the slope is leverage @ y: what each radius can move it by
     leverage = x / (x @ x)
     slope = float(leverage @ (y - y.mean()))
     rest, free = y - y.mean() - slope * x, len(x) - 2
@@ -221,6 +217,7 @@ def crossings_of(widths: np.ndarray, curves: list[PerturbationCurve]) -> list[Cr
         shared, i, j = np.intersect1d(a.radii, b.radii, return_indices=True)
         with np.errstate(invalid="ignore"):
             gap = b.errors[j] - a.errors[i]
+        # a change of sign of the gap between two tested radii; equal errors at one of them are no crossing
         for k in range(len(shared) - 1):
             if not (math.isfinite(gap[k]) and gap[k] < 0 < gap[k + 1]) and not gap[k] > 0 > gap[k + 1]:
                 continue

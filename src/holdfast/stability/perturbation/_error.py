@@ -13,30 +13,38 @@ from holdfast._arguments import as_generator, checked
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.memory import ModelError
 from holdfast.memory._checks import refuse_unrepeatable
-from holdfast.memory._subject import MISTAKES, tolerance_of
+from holdfast.memory._subject import INPUT_ERRORS, tolerance_of
 from holdfast.memory.preserve import undisturbed
 from holdfast.nn import AbstractRecurrent
 from holdfast.nn._views.cells import Unrolled, cell_of
-from holdfast.nn.precision import HALF
-from holdfast.stability.perturbation._balls import Norm, select_weights
+from holdfast.nn.precision import HALF_DTYPES
+from holdfast.stability.perturbation._balls import BallNorm, select_weights
 from holdfast.stability.perturbation._curve import PerturbationCurve, as_radii
 from holdfast.stability.perturbation._evaluate import (
     AbstractEvaluator,
     Data,
-    Loop,
+    LoopEvaluator,
     MetricName,
     Stacked,
-    Vmap,
+    VmapEvaluator,
     check_targets,
     get_metric,
     run_once,
 )
 from holdfast.stability.perturbation._folded import Folded, FoldedRNN, OneByOne
 from holdfast.stability.perturbation._impulse import Impulse
-from holdfast.stability.perturbation._options import Ball, Method, Metric, Search, SearchName, SearchProblem, as_search
+from holdfast.stability.perturbation._options import (
+    Ball,
+    EvaluationName,
+    Metric,
+    Search,
+    SearchName,
+    SearchProblem,
+    as_search,
+)
 from holdfast.stability.perturbation._search import centre_error, run_search
 
-METHODS = ("auto", "impulse", "folded", "kernel", "vmap", "loop")
+EVALUATION_NAMES = ("auto", "impulse", "folded", "kernel", "vmap", "loop")
 # batch times state up to which steps of all draws together beat fused runs one by one; at 8192 they take 3 to 6 times
 # as long, since torch's own gates are fused and stay in the cache
 MAX_SMALL_STATE = 256
@@ -50,7 +58,7 @@ def perturbation_error(
     radii: Sequence[float] | np.ndarray | Tensor,
     *,
     metric: MetricName | Metric = "sup",
-    norm: Norm | Ball = "spectral",
+    norm: BallNorm | Ball = "spectral",
     draws: int | None = None,
     search: SearchName | Search = "random",
 ) -> PerturbationCurve:
@@ -111,7 +119,7 @@ def first_run(model: nn.Module, inputs: Tensor) -> Tensor:
     """The model's output; ModelError where it does not take the inputs, or gives another output the second time."""
     try:
         y, again = (run_once(model, {}, inputs).clone() for _ in range(2))
-    except MISTAKES as error:
+    except INPUT_ERRORS as error:
         raise ModelError(
             f"the model failed on the inputs, {inputs.dtype} of shape {tuple(inputs.shape)}: "
             f"{type(error).__name__}: {error}"
@@ -145,7 +153,7 @@ class UnrolledVmap(AbstractEvaluator):
 
     def __init__(self, module: Unrolled, data: Data, limit: float) -> None:
         super().__init__(limit)
-        self.inner = Vmap(module, data, limit)
+        self.inner = VmapEvaluator(module, data, limit)
         # all weights of one row of the recurrent matrices: gates times layers times directions
         self.width = sum(p.shape[0] for p in module.parameters() if p.ndim == 2)
 
@@ -159,35 +167,40 @@ class UnrolledVmap(AbstractEvaluator):
 
 
 def choose(
-    model: nn.Module, data: Data, weights: Mapping[str, Tensor], method: Method, limit: float
+    model: nn.Module, data: Data, weights: Mapping[str, Tensor], method: EvaluationName, limit: float
 ) -> tuple[AbstractEvaluator, str]:
     """The evaluator and why it was chosen; "auto" takes the fastest that reproduces the model's own error."""
-    if method not in METHODS:
-        raise unknown_name("evaluation", method, METHODS)
-    loop = Loop(model, data, limit)
+    if method not in EVALUATION_NAMES:
+        raise unknown_name("evaluation", method, EVALUATION_NAMES)
+    # the loop is right for every module: the others are checked against it
+    loop = LoopEvaluator(model, data, limit)
     if method == "loop":
         return loop, "asked for"
-    found = _candidate(model, data, limit, method)
-    if isinstance(found, str):
+    candidate = _candidate(model, data, limit, method)
+    if isinstance(candidate, str):
         if method != "auto":
-            raise ArgumentError(f"evaluation={method!r} does not fit this model: {found}; use evaluation='auto'")
-        return loop, found
-    evaluator, reason = found
+            raise ArgumentError(f"evaluation={method!r} does not fit this model: {candidate}; use evaluation='auto'")
+        return loop, candidate
+    evaluator, reason = candidate
     fault = _fault(evaluator, loop, weights)
     if fault and method != "auto":
         raise ArgumentError(f"evaluation={method!r} does not work for this model: {fault}; use evaluation='auto'")
+    # "auto" may go back to the loop, and says so; a way that was asked for by name may not
     return (loop, f"{evaluator.how} {fault}") if fault else (evaluator, reason)
 
 
-def _candidate(model: nn.Module, data: Data, limit: float, method: Method) -> tuple[AbstractEvaluator, str] | str:
+def _candidate(
+    model: nn.Module, data: Data, limit: float, method: EvaluationName
+) -> tuple[AbstractEvaluator, str] | str:
     """The evaluator of that method and what it does; for "auto" the fastest that is known for such a model, or a reason."""
     name = type(model).__name__
+    # hooks see the module run: a closed form would leave them out
     plain = not (model._forward_hooks or model._forward_pre_hooks)
     known = plain and data.inputs.ndim == 3 and data.targets.ndim == 3 and data.inputs.is_floating_point()
     if known and not data.time_first and isinstance(model, AbstractRecurrent):
-        found = _of_layer(model, data, limit, method)
-        if found is not None:
-            return found
+        fastest = _of_layer(model, data, limit, method)
+        if fastest is not None:
+            return fastest
     if method in ("impulse", "folded"):
         return f"{name} with inputs of shape {tuple(data.inputs.shape)} has no {method} form"
     if known and isinstance(model, nn.RNNBase):
@@ -196,13 +209,13 @@ def _candidate(model: nn.Module, data: Data, limit: float, method: Method) -> tu
         return f"{name} is not a torch.nn.RNN"
     if any(isinstance(m, nn.RNNBase) or getattr(m, "fused", False) for m in model.modules()):
         return "the model holds recurrent layers whose fused kernels have no batching rule"
-    return Vmap(model, data, limit), "vectorised over draws"
+    return VmapEvaluator(model, data, limit), "vectorised over draws"
 
 
 def _of_layer(
-    model: AbstractRecurrent, data: Data, limit: float, method: Method
+    model: AbstractRecurrent, data: Data, limit: float, method: EvaluationName
 ) -> tuple[AbstractEvaluator, str] | None:
-    if model.backward_layer is not None or next(model.parameters()).dtype in HALF:
+    if model.backward_layer is not None or next(model.parameters()).dtype in HALF_DTYPES:
         return None  # of both directions, or of 16 bits, there is no such form
     name = type(model).__name__
     with torch.no_grad():
@@ -219,10 +232,13 @@ def _of_layer(
     return None
 
 
-def _of_torch(model: nn.RNNBase, data: Data, limit: float, method: Method) -> tuple[AbstractEvaluator, str] | str:
+def _of_torch(
+    model: nn.RNNBase, data: Data, limit: float, method: EvaluationName
+) -> tuple[AbstractEvaluator, str] | str:
     name = f"torch.nn.{type(model).__name__}"
     if cell_of(model) is None:
         return f"{name} with projections has no form that is vectorised"
+    # small states leave the processor idle step by step; many draws at once fill it
     small = _is_small(data, model.hidden_size)
     if isinstance(model, nn.RNN) and (method == "kernel" or (method == "auto" and not small)):
         return OneByOne(model, data, limit), f"{name} by our own kernel, one run for each perturbation"
@@ -238,12 +254,12 @@ def _is_small(data: Data, state: int) -> bool:
     return batch * state <= MAX_SMALL_STATE
 
 
-def _fault(evaluator: AbstractEvaluator, loop: Loop, weights: Mapping[str, Tensor]) -> str:
+def _fault(evaluator: AbstractEvaluator, loop: LoopEvaluator, weights: Mapping[str, Tensor]) -> str:
     """Empty where the evaluator's error at a slightly moved centre is that of the model itself."""
     # not the centre itself: with the model's own outputs as targets its error is rounding alone
     moved = {name: (w * (1 + 1e-3) + 1e-4).unsqueeze(0) for name, w in weights.items()}
     try:
-        found = evaluator.errors(moved)
+        errors = evaluator.errors(moved)
     except (RuntimeError, NotImplementedError, ValueError) as error:
         return f"failed: {str(error).splitlines()[0][:120]}"
     expected = loop.errors(moved)
@@ -254,6 +270,6 @@ def _fault(evaluator: AbstractEvaluator, loop: Loop, weights: Mapping[str, Tenso
     # sums over the state and over time in another order: a few hundred roundings of outputs of that size
     allowed = 1e3 * eps * max(scale, size, size**2)
     if not torch.isfinite(expected).all():
-        return "" if torch.equal(torch.isfinite(found), torch.isfinite(expected)) else "differs from the model"
-    difference = float((found - expected).abs().max())
+        return "" if torch.equal(torch.isfinite(errors), torch.isfinite(expected)) else "differs from the model"
+    difference = float((errors - expected).abs().max())
     return "" if difference <= allowed else f"differs from the model's own error by {difference:.2g}"

@@ -129,6 +129,7 @@ class Data:
 
     def error(self, outputs: Tensor) -> Errors:
         """outputs - targets of each draw, (draws, *shape of the targets), as (draws, batch, time, outputs)."""
+        # metrics read (draws, batch, time, outputs); a model may give fewer axes
         error = outputs - self.targets
         if self.time_first and error.ndim > 2:
             error = error.transpose(1, 2)
@@ -176,23 +177,26 @@ class AbstractEvaluator(ABC):
         for part in self._parts(stacked, self.bytes_with_gradient):
             with torch.enable_grad():
                 leaves = {name: value.detach().requires_grad_() for name, value in part.items()}
-                found = self._errors(leaves)
-                finite = torch.where(torch.isfinite(found), found, torch.zeros_like(found))
+                part_errors = self._errors(leaves)
+                # a diverged draw has a NaN gradient, and would give it to all others of the sum
+                finite = torch.where(torch.isfinite(part_errors), part_errors, torch.zeros_like(part_errors))
                 grads = torch.autograd.grad(finite.sum(), list(leaves.values()), allow_unused=True)
-            errors.append(found.detach())
+            errors.append(part_errors.detach())
+            # a weight that the output does not depend on has no gradient
             filled = [torch.zeros_like(w) if g is None else g for g, w in zip(grads, leaves.values(), strict=True)]
             gradients.append([torch.nan_to_num(g, nan=0.0, posinf=0.0, neginf=0.0) for g in filled])
         joined = {name: torch.cat([g[i] for g in gradients]) for i, name in enumerate(stacked)}
         return _infinite(torch.cat(errors).double()), joined
 
     def _parts(self, stacked: Stacked, each: float) -> list[dict[str, Tensor]]:
+        # at least one draw, even where it alone is above the limit
         size = max(1, int(self.limit // max(each, 1.0)))
         split = {name: value.split(size) for name, value in stacked.items()}
         count = len(next(iter(split.values())))
         return [{name: pieces[i] for name, pieces in split.items()} for i in range(count)]
 
 
-class Vmap(AbstractEvaluator):
+class VmapEvaluator(AbstractEvaluator):
     """One vectorised call of the module for many draws (torch.func.vmap)."""
 
     how = "vmap"
@@ -211,7 +215,7 @@ class Vmap(AbstractEvaluator):
         return self.data.metric.of(self.data.error(run(dict(stacked))))
 
 
-class Loop(AbstractEvaluator):
+class LoopEvaluator(AbstractEvaluator):
     """One call of the module for each perturbation."""
 
     how = "loop"

@@ -41,6 +41,7 @@ class Folded(AbstractEvaluator):
         self.system = System(layer)
         self.squashed = system.activation == "tanh"
         self.activation = torch.sigmoid if self.squashed else ACTIVATIONS[system.activation]
+        # the scan gives a fresh tensor, so that an elementwise function may overwrite it
         self.in_place = system.activation in ("tanh", "sigmoid")
         self.data = data
         batch, steps, _ = data.inputs.shape
@@ -57,6 +58,7 @@ class Folded(AbstractEvaluator):
 
     def _errors(self, stacked: Stacked) -> Float[Tensor, " draws"]:
         factor, B, b, C, _ = (w.squeeze(1) for w in stack_systems(self.system, stacked, self.data.inputs.dtype))
+        # small parts stay in the cache; with gradients everything is kept anyway
         size = len(factor) if factor.requires_grad else max(1, int(min(PART_BYTES, self.limit) // self.states))
         parts = zip(factor.split(size), B.split(size), b.split(size), C.split(size), strict=True)
         return torch.cat([self._of_systems(*part) for part in parts])
@@ -68,10 +70,12 @@ class Folded(AbstractEvaluator):
         U, b = scale * B.flatten(0, 1), scale * b.flatten()
         # one feature is an outer product, in half the time of a matrix product and a sum
         v = torch.addcmul(b, x, U[:, 0]) if U.shape[1] == 1 else functional.linear(x, U, b)
+        # a diagonal recurrence does not mix channels: draws are further channels of one scan
         h, _ = scan(factor.flatten(), v, v.new_zeros(len(x), draws * n))
         activated = torch.sigmoid_(h) if self.in_place and not h.requires_grad else self.activation(h)
         outputs = _read_out(activated.unflatten(-1, (draws, n)), C)
         if self.squashed:
+            # C tanh(h) = 2 C sigmoid(2h) - C 1
             outputs = 2 * outputs - C.sum(-1).reshape(draws, 1, 1, -1)
         return self.data.metric.of(self.data.error(outputs))
 
@@ -121,6 +125,7 @@ class FoldedRNN(AbstractEvaluator):
     def _errors(self, stacked: Stacked) -> Float[Tensor, " draws"]:
         x = self.data.inputs
         W, U, b, C = stack_systems(self.network, stacked, x.dtype)
+        # the inputs of all steps at once: what is left for the loop is one product a step
         drive = torch.einsum("bti,pni->ptbn", x, U) + b[:, None, None]
         h = torch.zeros_like(drive[:, 0])
         states = []
@@ -160,6 +165,7 @@ class OneByOne(AbstractEvaluator):
         for layer in range(module.num_layers):
             ways = []
             for end in (f"_l{layer}", f"_l{layer}_reverse")[: 1 + module.bidirectional]:
+                # torch keeps two biases that only ever act as their sum
                 b = weights["bias_ih" + end] + weights["bias_hh" + end] if module.bias else None
                 w, u = weights["weight_hh" + end], weights["weight_ih" + end]
                 ways.append(rnn(x, w, u, b, activation=activation, reverse=end.endswith("reverse"))[0])

@@ -22,7 +22,7 @@ MAX_FFT_OUTPUTS = 24  # up to so many outputs (draws times features) a convoluti
 FIRST_RANK = 24
 MAX_TOEPLITZ_STEPS = 512  # steps up to which a convolution is a product with a Toeplitz matrix, beyond it an FFT
 # numbers of one block of outputs: 2 MB in float32 stays in the cache between the product and its reduction
-BLOCK = 1 << 19
+BLOCK_NUMBERS = 1 << 19
 
 
 class Impulse(AbstractEvaluator):
@@ -36,6 +36,7 @@ class Impulse(AbstractEvaluator):
         self.data = data
         self.groups = system.groups
         batch, self.steps, _ = data.inputs.shape
+        # a relative metric scales each sequence: inputs, bias and targets alike, as the system is linear
         ones = data.inputs.new_ones(batch) if data.weight is None else data.weight.to(data.inputs)
         self.ones = ones.reshape(-1, 1, 1)
         self.inputs = data.inputs * self.ones
@@ -53,15 +54,18 @@ class Impulse(AbstractEvaluator):
 
     def _errors(self, stacked: Stacked) -> Float[Tensor, " draws"]:
         responses = kernels(self.system, stacked, self.steps)
+        # the basis needs a QR of all kernels, which pays for many draws only
         few = responses.shape[1] * responses.shape[3] <= MAX_FFT_OUTPUTS
         if few or responses.requires_grad:
             return self._by_convolution(responses)
+        # one diverged draw would spoil the common basis: it is taken out and its error is infinite
         finite = torch.isfinite(responses).flatten(2).all(-1).all(0)
         kept = torch.where(finite.reshape(1, -1, 1, 1, 1), responses, responses.new_zeros(()))
         errors = self._by_product(kept).double()
         return torch.where(finite, errors, torch.full_like(errors, torch.inf))
 
     def _by_convolution(self, responses: Tensor) -> Float[Tensor, " draws"]:
+        # twice as long: a circular convolution would wrap the end around to the start
         size = 2 * self.steps
         spectrum = torch.fft.rfft(self._grouped_inputs().double(), size, dim=2)
         response = torch.fft.rfft(responses, size, dim=2)
@@ -82,6 +86,7 @@ class Impulse(AbstractEvaluator):
         for g in range(self.groups):
             # (draws outputs, time inputs)
             matrix = responses[g].permute(0, 2, 1, 3).reshape(draws * outputs, -1)
+            # a group at a time: channels of an S4D layer do not mix, and their kernels span other directions
             coefficients, basis = _low_rank(matrix, torch.finfo(self.inputs.dtype).eps)
             features = self._convolve(self.inputs[..., g * each : (g + 1) * each], basis.unflatten(1, (self.steps, -1)))
             targets = self.targets[..., g * outputs : (g + 1) * outputs].permute(2, 1, 0)
@@ -113,15 +118,17 @@ class Impulse(AbstractEvaluator):
     ) -> Partial:
         """The metric of coefficients @ features - targets, the targets entering as further features."""
         outputs = len(targets)
+        # one product gives outputs minus targets, without a pass over the outputs for the subtraction
         left = torch.cat([coefficients, -torch.eye(outputs, dtype=torch.float64).repeat(draws, 1)], dim=1)
         right = torch.cat([features, targets])
+        # squares add up to the Gram matrix of the features, whose size does not depend on the draws
         if isinstance(self.data.metric, MeanSquare):
             return _sum_of_squares(left, right.flatten(1).double(), draws)
         left = left.to(right)
         if isinstance(self.data.metric, Sup):
             return _largest(left, right.flatten(1), draws)
         joined: Partial | None = None
-        for block in right.split(max(1, BLOCK // (right.shape[1] * len(left))), dim=2):
+        for block in right.split(max(1, BLOCK_NUMBERS // (right.shape[1] * len(left))), dim=2):
             error = (left @ block.flatten(1)).reshape(draws, outputs, *block.shape[1:])
             part = self.data.metric.partial(error.permute(0, 3, 2, 1))
             joined = part if joined is None else self.data.metric.join(joined, part)
@@ -145,6 +152,7 @@ def _low_rank(matrix: Float[Tensor, "columns rows"], eps: float) -> tuple[Tensor
     unit = matrix / scale
     rank = FIRST_RANK
     while rank < min(matrix.shape):
+        # no power iterations: singular values of sums of exponentials fall geometrically
         Q = torch.linalg.qr((_probe(rank, len(matrix)) @ unit).mT).Q
         R = unit @ Q
         if float(torch.addmm(unit, R, Q.mT, alpha=-1).abs().max()) <= 2 * eps:
@@ -159,8 +167,9 @@ def _low_rank(matrix: Float[Tensor, "columns rows"], eps: float) -> tuple[Tensor
 
 def _largest(left: Float[Tensor, "columns rank"], right: Float[Tensor, "rank rows"], draws: int) -> Partial:
     """max |left @ right| over rows and the columns of each draw."""
-    size = max(1, BLOCK // len(left))
+    size = max(1, BLOCK_NUMBERS // len(left))
     best = left.new_zeros(len(left))
+    # one buffer for all blocks, which stays in the cache
     buffer = left.new_empty(len(left) * min(size, right.shape[1]))
     for block in right.split(size, dim=1):
         out = buffer[: len(left) * block.shape[1]].view(len(left), -1)

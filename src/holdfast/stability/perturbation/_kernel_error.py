@@ -21,7 +21,7 @@ from holdfast._arguments import as_generator, checked
 from holdfast.errors import ArgumentError
 from holdfast.laws import AbstractLaw
 from holdfast.parameterizations import AbstractParameterization, fit_constants, get
-from holdfast.stability.perturbation._balls import Norm, PerturbedWeight, ball_of
+from holdfast.stability.perturbation._balls import BallNorm, PerturbedWeight, ball_of
 from holdfast.stability.perturbation._curve import PerturbationCurve, as_radii
 from holdfast.stability.perturbation._evaluate import AbstractEvaluator, Stacked
 from holdfast.stability.perturbation._options import Search, SearchName, SearchProblem, as_search
@@ -30,7 +30,7 @@ from holdfast.stability.perturbation._search import centre_error, run_search
 KernelScope = Literal["recurrent", "all", "coefficients"]
 SCOPES: dict[str, tuple[str, ...]] = {"recurrent": ("w",), "all": ("w", "c"), "coefficients": ("c",)}
 POINTS_PER_DECADE = 60  # grid points: neighbours differ by 4%
-NODES = 8  # of the Gauss-Legendre rule on a panel
+PANEL_NODES = 8  # of the Gauss-Legendre rule on a panel
 
 
 @runtime_checkable
@@ -49,7 +49,7 @@ class KernelDistance(AbstractEvaluator):
 
     how = "closed form"
 
-    def __init__(self, f: AbstractParameterization, w: Tensor, c: Tensor, target: Target, limit: float) -> None:
+    def __init__(self, f: AbstractParameterization, w: Tensor, c: Tensor, target: KernelTarget, limit: float) -> None:
         super().__init__(limit)
         self.f, self.w, self.c, self.target = f, w, c, target
 
@@ -72,7 +72,7 @@ def kernel_perturbation_error(
     *,
     parameterization: str | AbstractParameterization = "direct",
     scope: KernelScope = "recurrent",
-    norm: Norm = "spectral",
+    norm: BallNorm = "spectral",
     search: SearchName | Search = "modes",
     horizon: float | None = None,
 ) -> PerturbationCurve:
@@ -107,6 +107,7 @@ def kernel_perturbation_error(
         search = replace(search, method="adversarial")
     rates, coefficients = read_sum(sum)
     lam = torch.from_numpy(-rates)
+    # a rate outside the range of f has no w: the constants move, as `stabilize` does
     f = fit_constants(get(parameterization, time="continuous"), lam)
     values = {"w": f.inverse(lam), "c": torch.from_numpy(coefficients)}
     target = target_of(rho, rates, horizon)
@@ -187,7 +188,7 @@ def read_sum(sum: Sum) -> tuple[np.ndarray, np.ndarray]:
 
 
 @dataclass(frozen=True, eq=False)
-class Target:
+class KernelTarget:
     """rho on the grid with its signed tail anywhere."""
 
     grid: Float64[Tensor, " times"]
@@ -197,7 +198,7 @@ class Target:
 
 def target_of(
     rho: AbstractLaw | Callable[[Tensor], Tensor], rates: Float64[np.ndarray, " modes"], horizon: float | None
-) -> Target:
+) -> KernelTarget:
     """A law with its exact tail, or a function of tensors of times, integrated up to `horizon` and taken as 0 after."""
     if isinstance(rho, AbstractLaw):
         if horizon is not None:
@@ -207,16 +208,17 @@ def target_of(
                 f"{rho.name} has no finite L1 norm, so that every error is infinite; choose another rho"
             )
         grid = _grid(rates, rho)
-        return Target(grid, rho(grid), rho.tail)
+        return KernelTarget(grid, rho(grid), rho.tail)
     if horizon is None or not horizon > 0:
         raise ArgumentError("a rho given as a function needs horizon=: up to which time it is to be integrated")
     grid = _grid(rates, rho)
     values = torch.where(grid <= horizon, rho(grid), grid.new_zeros(()))
-    return Target(grid, values, _numeric_tail(rho, horizon))
+    return KernelTarget(grid, values, _numeric_tail(rho, horizon))
 
 
 def _grid(rates: np.ndarray, rho: object) -> Float64[Tensor, " times"]:
     """0, then geometric from a thousandth of the fastest time constant to 1e6 times the slowest."""
+    # a law changes over times of order 1: the grid covers these and the modes
     low, high = 1e-3 / max(float(rates.max()), 1.0), 1e6 / min(float(rates.min()), 1.0)
     points: list[np.ndarray] = [np.zeros(1), np.geomspace(low, high, int(POINTS_PER_DECADE * math.log10(high / low)))]
     frequency = getattr(rho, "frequency", None)
@@ -225,6 +227,7 @@ def _grid(rates: np.ndarray, rho: object) -> Float64[Tensor, " times"]:
         points.append(np.arange(0.0, 40 / rho.rate, math.pi / (16 * frequency)))  # type: ignore[attr-defined]
     support = getattr(rho, "support", None)
     if support is not None:
+        # both sides of the jump, or it would be spread over a panel
         points.append(np.array([support * (1 - 1e-12), support]))
     return torch.from_numpy(np.unique(np.concatenate(points)))
 
@@ -232,7 +235,7 @@ def _grid(rates: np.ndarray, rho: object) -> Float64[Tensor, " times"]:
 def _numeric_tail(rho: Callable[[Tensor], Tensor], horizon: float) -> Callable[[Tensor], Tensor]:
     """The integral of rho over [t, horizon] by Gauss-Legendre on geometric panels."""
     edges = torch.from_numpy(np.concatenate([[0.0], np.geomspace(1e-6 * min(1.0, horizon), horizon, 1500)]))
-    x, weight = (torch.from_numpy(a) for a in np.polynomial.legendre.leggauss(NODES))
+    x, weight = (torch.from_numpy(a) for a in np.polynomial.legendre.leggauss(PANEL_NODES))
 
     def integral(start: Tensor, stop: Tensor) -> Tensor:
         half = (stop - start) / 2
@@ -251,16 +254,19 @@ def _numeric_tail(rho: Callable[[Tensor], Tensor], horizon: float) -> Callable[[
 
 
 def l1_distance(
-    target: Target, lam: Float64[Tensor, "draws modes"], c: Float64[Tensor, "draws modes"]
+    target: KernelTarget, lam: Float64[Tensor, "draws modes"], c: Float64[Tensor, "draws modes"]
 ) -> Float64[Tensor, " draws"]:
     """The distance of each sum; inf where a mode with a weight does not decay. Differentiable in lam and c."""
+    # a mode without a weight adds nothing, growing or not
     stable = ((lam < 0) | (c == 0)).all(-1)
+    # a place to compute at: the value is dropped, and no NaN gets into the gradient
     safe = torch.where(lam < 0, lam, torch.full_like(lam, -1.0))
     total = _stable_distance(target, safe, c)
     return torch.where(stable, total, torch.full_like(total, math.inf))
 
 
-def _stable_distance(target: Target, lam: Tensor, c: Tensor) -> Tensor:
+def _stable_distance(target: KernelTarget, lam: Tensor, c: Tensor) -> Tensor:
+    # the zeros need no gradient: the integrand is 0 there, so that moving them changes nothing to first order
     with torch.no_grad():
         difference = target.values - torch.einsum("pm,pmt->pt", c, torch.exp(lam.unsqueeze(-1) * target.grid))
         positive = difference >= 0

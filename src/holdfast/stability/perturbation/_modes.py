@@ -15,7 +15,7 @@ Ends = dict[str, tuple[Tensor, Tensor, Tensor]]
 MAX_CORNER_MODES = 10  # up to 1024 corners: all are tried
 MAX_GRID_MODES = 3  # up to 9^3 points inside: a grid of them
 GRID_POINTS = 9
-SAMPLES = 64  # corners, and as many points inside, where these are too many
+SAMPLED_POINTS = 64  # corners, and as many points inside, where these are too many
 # of its error that an interval may still promise inside, by the slope at its end, for an end to count as the sup
 RELATIVE_TOLERANCE = 1e-7
 MIN_STEP = 1e-4  # of a radius: the last step of the search inside, whose square is what it leaves
@@ -33,8 +33,10 @@ def search_modes(problem: SearchProblem, start: Worst, steps: int) -> Worst:
     """
     modal = modal_weights(problem)
     keeper = Keeper.after(start)
+    # fixed: the box is sampled the same way at each radius and in each call
     generator = torch.Generator().manual_seed(0)
     for i, beta in enumerate(problem.radii):
+        # ends move with beta, so that nothing but the best point is carried from one radius to the next
         ends = {w.name: _ends(w, float(beta)) for w in modal}
         _offer_box(problem, keeper, i, ends, generator)
         for _ in range(steps):
@@ -67,8 +69,10 @@ def _ends(weight: PerturbedWeight, beta: float) -> tuple[Tensor, Tensor, Tensor]
     """
     assert weight.modes is not None
     w = weight.value
+    # as near to w = 0 as the ball allows
     zero = (-w).clamp(-beta, beta)
     tries = torch.stack([torch.full_like(w, -beta), torch.full_like(w, beta), zero])
+    # by the margin and not by f: in discrete time a mode may be slow at -1 as well as at 1
     margin = weight.modes.margin(w.unsqueeze(0) + tries)
     slow = tries.gather(0, margin.argmin(0, keepdim=True)).squeeze(0)
     fast = tries.gather(0, margin.argmax(0, keepdim=True)).squeeze(0)
@@ -97,6 +101,7 @@ def _slowest_apart(slow: Tensor, fast: Tensor, order: Tensor) -> Tensor:
     rank[order] = torch.arange(len(order), device=order.device)
     count = torch.arange(len(order) + 1, device=order.device)
     slowest = (rank.unsqueeze(0) < count.unsqueeze(1)).reshape(-1, *slow.shape)
+    # errors of one sign have their sup here: time constants all up, or all down
     return torch.cat([torch.where(slowest, slow, fast), torch.where(slowest, slow, 0.0 * slow)])
 
 
@@ -105,11 +110,12 @@ def _shares(modes: int, generator: torch.Generator) -> Tensor:
     if modes <= MAX_GRID_MODES:
         axis = torch.linspace(0, 1, GRID_POINTS, dtype=torch.float64)
         return torch.tensor(list(itertools.product(axis.tolist(), repeat=modes)), dtype=torch.float64)
-    inside = torch.rand(SAMPLES, modes, generator=generator, dtype=torch.float64)
+    # a grid grows like 9^modes: beyond three random points stand for it
+    inside = torch.rand(SAMPLED_POINTS, modes, generator=generator, dtype=torch.float64)
     if modes <= MAX_CORNER_MODES:
         corners = torch.tensor(list(itertools.product((0.0, 1.0), repeat=modes)), dtype=torch.float64)
     else:
-        corners = torch.randint(0, 2, (SAMPLES, modes), generator=generator).double()
+        corners = torch.randint(0, 2, (SAMPLED_POINTS, modes), generator=generator).double()
     return torch.cat([corners, inside])
 
 
@@ -117,9 +123,11 @@ def _follow_inside(problem: SearchProblem, keeper: Keeper, i: int, ends: Ends, b
     """Steps along single modes, up and down, halved when none helps; nothing where every slope points out of the box."""
     if not _points_inside(problem, keeper, i, ends, beta):
         return
+    # a quarter of the radius, halved to 1e-4: the error of a smooth maximum is then 1e-8 of its curvature
     step = beta / 4
     while step > MIN_STEP * beta:
         better = False
+        # one layer after another: all modes of one at once are a batch of 2n runs
         for name in ends:
             now = keeper.best[name][i]
             n = now.numel()
@@ -138,6 +146,7 @@ def _points_inside(problem: SearchProblem, keeper: Keeper, i: int, ends: Ends, b
         return False  # nothing is larger than what is not finite
     for name in ends:
         slope, at = gradients[name][0], deltas[name][0]
+        # the slope times the way that is left bounds to first order what the inside may add
         room = torch.where(slope > 0, beta - at, beta + at).clamp(min=0)
         if float((slope.abs() * room).max()) > RELATIVE_TOLERANCE * float(errors.max()):
             return True
@@ -152,6 +161,7 @@ def _offer_with_rest(problem: SearchProblem, keeper: Keeper, i: int, modal: Delt
     deltas = {**modal, **{name: d.unsqueeze(0).expand(rows, *d.shape) for name, d in rest.items()}}
     keeper.offer(problem.errors(deltas), deltas, [i])
     if rest:
+        # the other weights at their centre too: where the ascent left them may be worse for these modes
         still = {**modal, **{name: torch.zeros_like(d) for name, d in deltas.items() if name in rest}}
         keeper.offer(problem.errors(still), still, [i])
 
@@ -163,6 +173,7 @@ def _ascend_rest(problem: SearchProblem, keeper: Keeper, i: int, ends: Ends, bet
         return False
     deltas = {w.name: keeper.best[w.name][i].unsqueeze(0) for w in problem.weights}
     _, gradients = problem.evaluator.errors_and_gradients(problem.moved(deltas))
+    # the far point and not a step: an error that is convex in them has its maximum on the boundary
     for w in others:
         deltas[w.name] = beta * w.ball.steepest(gradients[w.name].to(deltas[w.name]))
     return keeper.offer(problem.errors(deltas), deltas, [i])
@@ -181,6 +192,7 @@ def _flip(problem: SearchProblem, keeper: Keeper, i: int, ends: Ends) -> bool:
         errors = problem.errors(deltas)
         better = keeper.offer(errors, deltas, [i]) or better
         rank = torch.empty(n, dtype=torch.long, device=now.device)
+        # flips that help alone mostly help together; trying all subsets would cost 2^n runs
         rank[errors.argsort(descending=True)] = torch.arange(n, device=now.device)
         together = rank.unsqueeze(0) <= torch.arange(n, device=now.device).unsqueeze(1)
         deltas[name] = torch.where(together.reshape(n, *now.shape), other, now)

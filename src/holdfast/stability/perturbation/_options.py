@@ -13,13 +13,13 @@ from torch import Tensor
 
 from holdfast._arguments import checked_fields
 from holdfast.errors import ArgumentError
-from holdfast.stability.perturbation._balls import Norm, PerturbedWeight, Region, Scope
+from holdfast.stability.perturbation._balls import BallNorm, PerturbedWeight, Region, WeightScope
 from holdfast.stability.perturbation._evaluate import MAX_BYTES, AbstractEvaluator, MetricName
 
-Method = Literal["auto", "impulse", "folded", "kernel", "vmap", "loop"]
+EvaluationName = Literal["auto", "impulse", "folded", "kernel", "vmap", "loop"]
 SearchName = Literal["random", "adversarial", "modes"]
 Progress = Callable[[int, int], None]
-RESTARTS, STEPS, DRAWS = 3, 20, 30
+DEFAULT_RESTARTS, DEFAULT_STEPS, DEFAULT_DRAWS = 3, 20, 30
 Deltas = dict[str, Tensor]
 
 
@@ -34,8 +34,8 @@ class Ball:
         scope: weights that move: "all", "recurrent", or names (or prefixes of names) of weights.
     """
 
-    norm: Norm = "spectral"
-    scope: Scope = "all"
+    norm: BallNorm = "spectral"
+    scope: WeightScope = "all"
 
 
 @checked_fields
@@ -86,12 +86,12 @@ class Search:
     """
 
     method: SearchName = "random"
-    draws: int = DRAWS
+    draws: int = DEFAULT_DRAWS
     restarts: int | None = None
     steps: int | None = None
     where: Region = "ball"
     running_maximum: bool = False
-    evaluation: Method = "auto"
+    evaluation: EvaluationName = "auto"
     memory_limit: float = MAX_BYTES
     seed: int | torch.Generator = 0
     progress: Progress | None = None
@@ -112,18 +112,18 @@ class Search:
     @property
     def starts(self) -> int:
         """The restarts as a number."""
-        return RESTARTS if self.restarts is None else self.restarts
+        return DEFAULT_RESTARTS if self.restarts is None else self.restarts
 
     @property
     def ascent_steps(self) -> int:
         """The steps as a number."""
-        return STEPS if self.steps is None else self.steps
+        return DEFAULT_STEPS if self.steps is None else self.steps
 
 
 def as_search(search: SearchName | Search, draws: int | None = None) -> Search:
     """The options of a search by name with that many draws; a `Search` has its own."""
     if isinstance(search, str):
-        return Search(search, draws=DRAWS if draws is None else draws)
+        return Search(search, draws=DEFAULT_DRAWS if draws is None else draws)
     if draws is not None:
         raise ArgumentError(f"{draws=} beside a Search that has its own draws={search.draws}: say it there")
     return search
@@ -181,6 +181,7 @@ class Keeper:
 
     def offer(self, errors: Tensor, deltas: Deltas, at: Sequence[int]) -> bool:
         """Candidates of the radii `at`, the same number for each; whether one was better."""
+        # one copy to the host for all radii, not one a comparison
         table = errors.cpu().reshape(len(at), -1)
         top, where = table.max(1)
         better = False
@@ -194,4 +195,5 @@ class Keeper:
 
     def nested(self) -> Worst:
         """What was found in a smaller ball carried over to the larger ones."""
+        # balls are nested: the sup cannot fall with the radius
         return Worst(np.maximum.accumulate(self.errors.numpy()), self.draws, self.best)

@@ -13,7 +13,9 @@ from holdfast.stability.perturbation._evaluate import AbstractEvaluator
 from holdfast.stability.perturbation._modes import modal_weights, search_modes
 from holdfast.stability.perturbation._options import Deltas, Keeper, Search, SearchProblem, Worst
 
-MAX_BLOCK = 1 << 22  # numbers of one block of random directions, 32 MB in float64; a draw of more is a block of its own
+MAX_BLOCK_NUMBERS = (
+    1 << 22
+)  # numbers of one block of random directions, 32 MB in float64; a draw of more is a block of its own
 
 
 def run_search(problem: SearchProblem, search: Search, centre: float, generator: torch.Generator) -> Worst:
@@ -40,17 +42,19 @@ def random_search(problem: SearchProblem, search: Search, centre: float, generat
 
     The centre is one of the candidates: no error is below E(0).
     """
+    # a random search gives errors alone: which draw gave them matters to an ascent that starts there
     draws, keep = search.draws, search.method != "random"
     radii = torch.from_numpy(problem.radii)
     numbers = sum(w.value.numel() for w in problem.weights)
     # of the weights' size alone: the draws are the same whatever the memory limit is
-    block = max(1, min(draws, MAX_BLOCK // max(1, numbers)))
+    block = max(1, min(draws, MAX_BLOCK_NUMBERS // max(1, numbers)))
     # perturbations, perturbed weights and their copies, in the weights' dtype
     together = int(problem.evaluator.limit // (4.0 * sum(w.value.nbytes for w in problem.weights)))
     keeper = Keeper.at_centre(problem, centre)
     columns = []
     for first in range(0, draws, block):
         count = min(block, draws - first)
+        # drawn once in the unit ball and scaled: E(beta) then differs between radii by beta alone
         unit = {w.name: w.ball.draw(w.value, count, generator, search.where).to(w.value) for w in problem.weights}
         rows = []
         for part in torch.arange(len(radii)).split(max(1, together // count)):
@@ -62,6 +66,7 @@ def random_search(problem: SearchProblem, search: Search, centre: float, generat
                 problem.progress(first + count * (int(part[-1]) + 1) // len(radii), draws)
         columns.append(torch.cat(rows))
     errors = torch.cat(columns, dim=1)
+    # the centre lies in every ball
     largest = errors.amax(1).clamp(min=centre)
     largest = largest.cummax(0).values if search.running_maximum else largest
     return Worst(largest.numpy(), errors.numpy(), keeper.best)
@@ -78,12 +83,14 @@ def adversarial_search(problem: SearchProblem, start: Worst, search: Search, gen
     radii = torch.from_numpy(problem.radii).to(problem.weights[0].value.device)
     steps = search.ascent_steps
     deltas = _starts(problem, start, radii, search.starts, generator)
+    # ascents at all radii run in one batch: the evaluator is fastest with many draws
     radius = radii.repeat_interleave(len(next(iter(deltas.values()))) // len(radii))
     keeper = Keeper.after(start)
     every = range(len(radii))
     for i in range(steps):
         errors, gradients = problem.evaluator.errors_and_gradients(problem.moved(deltas))
         keeper.offer(errors, deltas, every)
+        # long steps first, as errors have many local maxima inside a ball; short ones settle on a boundary
         length = radius * max(2 * (1 - i / steps), 0.1)
         for w in problem.weights:
             way = w.ball.steepest(gradients[w.name].to(deltas[w.name]))
@@ -102,6 +109,7 @@ def _starts(problem: SearchProblem, start: Worst, radii: Tensor, restarts: int, 
     deltas = {}
     for w in problem.weights:
         up = w.ball.steepest(gradients[w.name])
+        # signs of the gradient at the centre say nothing of far points: all entries up and down are tried as well
         ones = w.ball.steepest(torch.ones_like(centre[w.name]))
         far = [up, -up, ones, -ones, w.ball.draw(w.value, restarts, generator, "sphere").to(w.value)]
         others = _scaled(torch.cat(far), radii).unflatten(0, (len(radii), 4 + restarts))

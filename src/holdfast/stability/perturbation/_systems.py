@@ -51,7 +51,9 @@ def kernels(system: System, weights: Mapping[str, Tensor], steps: int) -> Kernel
 
     `weights` are (draws, *shape) by the layer's own names.
     """
+    # float64: powers of a factor near 1 lose a digit for every tenfold of steps
     factor, B, b, C, D = stack_systems(system, weights, torch.float64)
+    # the bias as one more input that is 1 at all times
     B = torch.cat([B, b.unsqueeze(-1)], dim=-1)
     response = _dense(factor, B, C, steps) if factor.ndim == 4 else _diagonal(factor, B, C, steps)
     direct = torch.cat([D, torch.zeros_like(D[..., :1])], dim=-1).unsqueeze(2)

@@ -18,7 +18,7 @@ from holdfast.nn._views.decay_view import DecayView, shaped
 from holdfast.nn._views.view import StepSource
 from holdfast.nn.acceleration import kind_of
 
-SELECTIVE = (
+SELECTIVE_NOTE = (
     "A = -exp(A_log) is negative by construction, before and after: another parameterization changes the gradients of A, "
     "not whether the model can diverge. NaN in such a model come from its step sizes (softplus of dt_proj) and the "
     "learning rate: lower it, clip gradients, keep dt_proj and A in float32"
@@ -64,7 +64,7 @@ class MambaView(DecayView):
             return functional.softplus(bias.detach().to(module.A_log.dtype))
 
         super().__init__(path, module, "A_log", "log_negative", step_size)
-        self.by_construction = SELECTIVE
+        self.by_construction = SELECTIVE_NOTE
         self.selective = kind_of(module) is not None
         limited = isinstance(getattr(module, "time_step_limit", None), (tuple, list))
         bias, weight = ("dt_proj.bias", "dt_proj.weight") if first else ("dt_bias", None)

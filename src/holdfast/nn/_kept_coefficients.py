@@ -16,7 +16,7 @@ from holdfast.kernels.arguments import pointer
 from holdfast.kernels.autograd import PLAIN
 
 Kept = TypeVar("Kept")
-MOST = 8  # entries of one layer: step sizes that take turns share them, one that changes all the time fills no memory
+MAX_ENTRIES = 8  # of one layer: step sizes that take turns share them, one that changes all the time fills no memory
 
 
 @functools.cache
@@ -25,7 +25,7 @@ def _same_bytes() -> Any:
     return library.function("holdfast_same", [address, address, address, ctypes.c_int64], ctypes.c_int)
 
 
-class Witness:
+class Snapshot:
     """The numbers and the settings that coefficients are made of, to tell later whether they are still the same.
 
     Contents are compared, not version counters: those miss a change through `.data`. That is one call in C for all
@@ -45,13 +45,12 @@ class Witness:
 
     def holds(self, sources: Sequence[Tensor]) -> bool:
         """True where every setting, and dtype, shape, layout and numbers of every tensor are as they were."""
-        for found, size, values in self._settings:
-            if len(found) != size or not all(map(operator.is_, found.values(), values)):
+        for holder, size, values in self._settings:
+            if len(holder) != size or not all(map(operator.is_, holder.values(), values)):
                 return False
         tensors = (*sources, *self._buffers) if self._buffers else sources
-        if not all(
-            type(t) in PLAIN and not t._is_zerotensor() for t in tensors
-        ):  # a subclass may have no memory to compare
+        # a subclass may have no memory to compare
+        if not all(type(t) in PLAIN and not t._is_zerotensor() for t in tensors):
             return False
         places = [(pointer(t), t.nbytes, t.stride()) for t in tensors]
         before, arguments = self._prepared
@@ -95,16 +94,16 @@ class Keeping(nn.Module):
             return kept[key][1]
         if torch.is_grad_enabled() or watched:
             return make()
-        found = kept.get(key)
-        if found is not None and found[0].holds(sources):
-            return found[1]
+        entry = kept.get(key)
+        if entry is not None and entry[0].holds(sources):
+            return entry[1]
         # copied before make() and compared after it: another thread may change the weights meanwhile
-        witness = Witness(self, sources)
+        snapshot = Snapshot(self, sources)
         value = make()
-        if witness.holds(sources):
-            if len(kept) >= MOST:
+        if snapshot.holds(sources):
+            if len(kept) >= MAX_ENTRIES:
                 kept.clear()
-            kept[key] = (witness, value)
+            kept[key] = (snapshot, value)
         return value
 
     def _forget(self) -> None:
