@@ -21,18 +21,8 @@ def discretize(lam: Tensor, dt: Tensor | float, method: DiscretizationRule) -> t
     dt/(1 - lam dt/2).
     """
     if method == "euler":
-<<<<<<< HEAD
-        return 1 + z, torch.ones_like(lam) * dt
-    # for |z| < 1e-8 the quotient is still exact to rounding, as expm1 has no cancellation, but its gradient is the
-    # difference of two numbers of size 1/z, which overflow: below 1e-18 both are those of 1 + z/2
-    small = z.abs() < 1e-18
-    safe = torch.where(small, torch.ones_like(z), z)
-    gain = torch.where(small, 1 + z / 2, torch.expm1(safe) / safe) * dt
-    return torch.exp(z), gain
-=======
         return 1 + lam * dt, torch.ones_like(lam) * dt
     return discretize_modes(dt, lam, method)
->>>>>>> main
 
 
 def step_margins(lam: Tensor, dt: Tensor | float, method: DiscretizationRule) -> Tensor:

@@ -23,14 +23,9 @@ from holdfast.nn._call_arguments import Lengths, StepSize, as_lengths, as_step_s
 from holdfast.nn._export_loop import by_steps
 from holdfast.nn._kept_coefficients import Keeping
 from holdfast.nn.described import Described
-<<<<<<< HEAD
-from holdfast.nn.kept import Keeping
-from holdfast.nn.precision import HALF, state_dtype, widened, widened_twin, without_autocast
+from holdfast.nn.precision import HALF_DTYPES, state_dtype, widened, widened_twin, without_autocast
 from holdfast.parameterizations import AbstractParameterization
 from holdfast.parameterizations._saved import held_by, other_form
-=======
-from holdfast.nn.precision import HALF_DTYPES, state_dtype, widened, widened_twin, without_autocast
->>>>>>> main
 
 
 class AbstractRecurrent(Keeping, Described):

@@ -34,7 +34,6 @@ from holdfast.nn.base import AbstractRecurrent, zero_after
 from holdfast.nn.precision import HALF_DTYPES, widened, widened_twin
 from holdfast.nn.system import LinearSystem, single_system
 from holdfast.parameterizations import AbstractParameterization
-from holdfast.parameterizations._base import exp_limit
 
 Initialization = Literal["lin", "inv", "legs", "real"]
 
@@ -112,10 +111,6 @@ class S4D(AbstractRecurrent):
         pair = () if self.frequency is None else (2,)
         return (self.features, self.modes, *pair)
 
-    def _steps(self) -> Tensor:
-        """Step sizes (features,): finite for every log_dt, since the gradient of an infinite one is NaN."""
-        return torch.exp(self.log_dt.clamp(max=exp_limit(self.log_dt.dtype)))
-
     def eigenvalues(self) -> Tensor:
         real, imaginary = self._parts()
         return real if imaginary is None else torch.complex(real, imaginary)
@@ -125,7 +120,7 @@ class S4D(AbstractRecurrent):
         real = own_values(self.parameterization, self.w)
         return real, None if self.frequency is None else widened(self.frequency).clamp(-MAX_RATE, MAX_RATE)
 
-    def _own_dt(self) -> Float[Tensor, " features"]:
+    def _steps(self) -> Float[Tensor, " features"]:
         """The features' own steps, as they are computed with."""
         return torch.exp(widened(self.log_dt).clamp(math.log(MIN_DT), math.log(MAX_DT)))
 
@@ -157,12 +152,8 @@ class S4D(AbstractRecurrent):
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: float | None, reverse: bool, *,
         return_state: bool,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-<<<<<<< HEAD
-        step = self._own_dt() if dt is None else self._own_dt() * dt
-        real, imaginary = self._parts()
-=======
         step = self._steps() if dt is None else self._steps() * dt
->>>>>>> main
+        real, imaginary = self._parts()
         c_re, c_im = (self.C, None) if self.frequency is None else self.C.unbind(-1)
         return s4d(
             x, step, real, imaginary, c_re, c_im, self.D, state,
@@ -201,47 +192,29 @@ class S4D(AbstractRecurrent):
 
     @torch.no_grad()
     def _factor_pairs(self, scale: Tensor | float) -> tuple[Tensor, Tensor]:
-<<<<<<< HEAD
         real, imaginary = self._parts()
         assert imaginary is not None
-        return discretize_pairs(real, imaginary, self._own_dt().unsqueeze(-1) * scale, self.discretization)
+        return discretize_pairs(real, imaginary, self._steps().unsqueeze(-1) * scale, self.discretization)
 
     def _factors(self, scale: Tensor | float) -> tuple[Tensor, Tensor]:
         """Factor and input gain of one step, (..., features, modes)."""
-        return discretize(self.eigenvalues(), self._own_dt().unsqueeze(-1) * scale, self.discretization)
+        return discretize(self.eigenvalues(), self._steps().unsqueeze(-1) * scale, self.discretization)
 
     def _fixed_factors(self, scale: float) -> tuple[Tensor, Tensor]:
         """The same for every step; in float64, as `forward` has it: float32 loses a phase beyond 1e4 radians a step."""
-        lam, step = self.eigenvalues(), (self._own_dt() * scale).double().unsqueeze(-1)
+        lam, step = self.eigenvalues(), (self._steps() * scale).double().unsqueeze(-1)
         wide = lam.to(torch.complex128 if lam.is_complex() else torch.float64)
         factor, gain = discretize(wide, step, self.discretization)
         return factor.to(lam.dtype), gain.to(lam.dtype)
 
     def step_size(self) -> Tensor | None:
-        return self._own_dt().unsqueeze(-1) if self.discretization == "zoh" else None
-=======
-        assert self.frequency is not None
-        step = self._steps().unsqueeze(-1) * scale
-        return discretize_pairs(self.parameterization(self.w), self.frequency, step, self.discretization)
-
-    def _factors(self, scale: Tensor | float) -> tuple[Tensor, Tensor]:
-        """Factor and input gain of one step, (..., features, modes)."""
-        step = self._steps().unsqueeze(-1) * scale
-        return discretize(self.eigenvalues(), step, self.discretization)
-
-    def step_size(self) -> Tensor | None:
         return self._steps().unsqueeze(-1) if self.discretization == "zoh" else None
->>>>>>> main
 
     @torch.no_grad()
     def step_margin(self) -> float:
         if self.w.dtype in HALF_DTYPES:
             return widened_twin(self).step_margin()
-<<<<<<< HEAD
-        return float(step_margins(self.eigenvalues(), self._own_dt().unsqueeze(-1), self.discretization).min())
-=======
         return float(step_margins(self.eigenvalues(), self._steps().unsqueeze(-1), self.discretization).min())
->>>>>>> main
 
     def choices(self) -> dict[str, Any]:
         kind = "real" if self.frequency is None else "lin"

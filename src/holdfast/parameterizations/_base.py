@@ -65,21 +65,12 @@ class Named(nn.Module):
 def decoded(state: Any) -> dict[str, Any]:
     """Name, time and constants as they were saved."""
     try:
-<<<<<<< HEAD
-        saved = json.loads(bytes(state.cpu().tolist()))
-    except (AttributeError, TypeError, ValueError):
-        saved = None
-    if not isinstance(saved, dict):
-        raise ArgumentError("the name of a parameterization in the state dict cannot be read; was it converted or cut?")
-    return saved
-=======
         description = json.loads(bytes(state.cpu().tolist()))
     except (AttributeError, TypeError, ValueError):
         description = None
     if not isinstance(description, dict):
         raise ArgumentError("the name of a parameterization in the state dict cannot be read; was it converted or cut?")
     return description
->>>>>>> main
 
 
 @dataclass(frozen=True)

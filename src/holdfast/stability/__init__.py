@@ -1,23 +1,13 @@
 """Whether memory survives perturbation: error curves and verdict, certificates, gradient scales, stable weights.
 
-<<<<<<< HEAD
 `perturbation/` moves the weights and measures, `_verdict.py` judges a family of such curves by their radii, `_study.py`
 does both for a model at hand. `certificates/` reads promises off the weights. All of them read a model's recurrences from
 `holdfast.recurrences`. `stabilize.py` changes parameterizations (`_refusals.py`: what is refused first; `_plans.py`: how one
 weight is changed; `_checkpoints.py`: how the result is saved and loaded). `_bounds.py` has what StableSSM proves of errors
 and gradients and the gradient scale of a parameterization, `_design.py` makes one to a wanted scale, `monitor/` watches
-gradients in training. `exponents.py` tells how fast nearby states part, `_bits.py` how many bits the recurrent weights
+gradients in training. `exponents.py` tells how fast nearby states part, `_reach.py` how fast a memory can be learned,
+`_bits.py` how many bits the recurrent weights
 need, `_activation_class.py` which activations "Inverse Approximation Theory" is about.
-=======
-`perturbation/` moves the weights and measures, `_verdict.py` judges a family of such curves by their radii,
-`_study.py` does both for a model at hand. `certificates/` reads promises off the weights. All of them read a model's
-recurrences from `holdfast.recurrences`. `stabilize.py` changes parameterizations (`plans.py`: how one weight is
-changed; `saving.py`: how the result is saved). `_bounds.py` has what StableSSM proves of errors and gradients and the
-gradient scale of a parameterization, `_design.py` makes one to a wanted scale, `monitor/` watches gradients in
-training. `exponents.py` tells how fast nearby states part, `_reach.py` how fast a memory can be learned, `_bits.py`
-how many bits the recurrent weights need, `_activation_class.py` which activations "Inverse Approximation Theory" is
-about.
->>>>>>> main
 """
 
 from holdfast.stability._activation_class import ActivationClass, classify_activation
@@ -70,12 +60,9 @@ __all__ = [
     "lyapunov_spectrum",
     "memory_bound",
     "perturbation_error",
-<<<<<<< HEAD
     "plain_state_dict",
-=======
     "reach",
     "recurrent_rate",
->>>>>>> main
     "stabilize",
     "study_stability",
     "weight_bound",
