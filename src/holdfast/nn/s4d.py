@@ -200,13 +200,6 @@ class S4D(AbstractRecurrent):
         """Factor and input gain of one step, (..., features, modes)."""
         return discretize(self.eigenvalues(), self._steps().unsqueeze(-1) * scale, self.discretization)
 
-    def _fixed_factors(self, scale: float) -> tuple[Tensor, Tensor]:
-        """The same for every step; in float64, as `forward` has it: float32 loses a phase beyond 1e4 radians a step."""
-        lam, step = self.eigenvalues(), (self._steps() * scale).double().unsqueeze(-1)
-        wide = lam.to(torch.complex128 if lam.is_complex() else torch.float64)
-        factor, gain = discretize(wide, step, self.discretization)
-        return factor.to(lam.dtype), gain.to(lam.dtype)
-
     def step_size(self) -> Tensor | None:
         return self._steps().unsqueeze(-1) if self.discretization == "zoh" else None
 
@@ -243,7 +236,7 @@ class S4D(AbstractRecurrent):
         else:
             sources = (self.w, self.log_dt) if self.frequency is None else (self.w, self.log_dt, self.frequency)
             scale = 1.0 if dt is None else dt
-            factor, gain = self._keep(dt, sources, lambda: self._fixed_factors(scale))
+            factor, gain = self._keep(dt, sources, lambda: self._factors(scale))
         y, after = s4d_step(x, state, factor, gain, self.C, self.D)
         return mixed(y, self.E), after
 
