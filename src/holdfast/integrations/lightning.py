@@ -14,7 +14,7 @@ try:
     from lightning.pytorch import Callback
 except ImportError:
     try:
-        from pytorch_lightning import Callback  # type: ignore[assignment]
+        from pytorch_lightning import Callback
     except ImportError as error:
         raise BackendError("lightning is not installed; get it by: pip install lightning") from error
 
