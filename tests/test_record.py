@@ -215,7 +215,7 @@ def test_the_page_of_a_diagnosis_is_not_loaded_and_a_wrong_ending_makes_no_folde
     page = results["Diagnosis"].save(tmp_path / "report.html")
     with pytest.raises(ArgumentError, match=r"is a page to look at; load the file that save\('....json'\) writes"):
         holdfast.Diagnosis.load(page)
-    with pytest.raises(ArgumentError, match=r"\.html or \.json, came '\.txt'"):
+    with pytest.raises(ArgumentError, match=r"\.html or \.json, got '\.txt'"):
         results["Diagnosis"].save(tmp_path / "new" / "report.txt")
     assert not (tmp_path / "new").exists()
 

@@ -110,7 +110,7 @@ works = check_build
 @pytest.mark.parametrize(
     ("change", "error", "text"),
     [
-        ({1: torch.zeros(3, 16)}, ShapeError, r"x of shape \(2, 16\) \(y's\), came \(3, 16\)"),
+        ({1: torch.zeros(3, 16)}, ShapeError, r"x of shape \(2, 16\) \(y's\), got \(3, 16\)"),
         ({2: torch.zeros(16, 16)}, ShapeError, r"weight of shape \(32, 16\)"),
         ({3: torch.zeros(16)}, ShapeError, r"bias of shape \(32,\)"),
         ({3: torch.zeros(32, device="meta")}, ArgumentError, "one device"),

@@ -69,7 +69,7 @@ def test_a_language_model_in_half_precision_steps_as_it_runs():
 def test_s4d_without_a_tensor_that_it_needs_is_refused(missing):
     given = list(S4D)
     given[missing] = None
-    with pytest.raises(DtypeError, match=r"expected (dt|lam_re|c_re) to be a torch.Tensor, came NoneType"):
+    with pytest.raises(DtypeError, match=r"expected (dt|lam_re|c_re) to be a torch.Tensor, got NoneType"):
         s4d(*given)
 
 

@@ -120,7 +120,7 @@ print(library.status())
 @native
 def test_triad_refuses_what_it_cannot_read():
     x = torch.rand(8)
-    with pytest.raises(ShapeError, match=r"expected x contiguous float32 of shape \(8,\), came torch.float32 \(4,\)"):
+    with pytest.raises(ShapeError, match=r"expected x contiguous float32 of shape \(8,\), got torch.float32 \(4,\)"):
         stream.triad(x, x[:4], x, 1.0)
     with pytest.raises(ShapeError, match=r"torch\.float64"):
         stream.triad(x, x.double(), x, 1.0)

@@ -288,17 +288,17 @@ def check_build():
 
 GOOD = problem(2, 5, 3)[0]
 MISTAKES = [
-    ({0: torch.rand(5, 3)}, {}, ShapeError, r"u of shape \(batch time inputs\), came \(5, 3\)"),
+    ({0: torch.rand(5, 3)}, {}, ShapeError, r"u of shape \(batch time inputs\), got \(5, 3\)"),
     ({0: torch.zeros(2, 5, 3, dtype=torch.int64)}, {}, DtypeError, "u in one of float32"),
     ({1: torch.rand(3, 1)}, {}, ShapeError, r"lam_re of shape \(states\)"),
-    ({2: torch.rand(4)}, {}, ShapeError, r"lam_im of shape \(3,\) \(lam_re's\), came \(4,\)"),
-    ({2: None}, {}, ShapeError, r"b of shape \(3, 3\) \(N = 3 states, real without lam_im, by u's features\), came"),
+    ({2: torch.rand(4)}, {}, ShapeError, r"lam_im of shape \(3,\) \(lam_re's\), got \(4,\)"),
+    ({2: None}, {}, ShapeError, r"b of shape \(3, 3\) \(N = 3 states, real without lam_im, by u's features\), got"),
     ({3: torch.rand(3, 3)}, {}, ShapeError, "2N numbers for N = 3 complex states, real parts first"),
     ({4: torch.rand(3, 3)}, {}, ShapeError, r"c of shape \(outputs, 6\)"),
-    ({4: torch.rand(4, 6), 5: torch.rand(4)}, {}, ShapeError, "outputs must equal inputs, came 4.*3 inputs"),
+    ({4: torch.rand(4, 6), 5: torch.rand(4)}, {}, ShapeError, "outputs must equal inputs, got 4.*3 inputs"),
     ({5: torch.rand(2)}, {}, ShapeError, r"d of shape \(3,\)"),
     ({6: torch.rand(2, 3)}, {}, ShapeError, r"h0 of shape \(2, 6\)"),
-    ({6: "zero"}, {}, DtypeError, "h0 to be a torch.Tensor, came str 'zero'"),
+    ({6: "zero"}, {}, DtypeError, "h0 to be a torch.Tensor, got str 'zero'"),
     ({3: torch.rand(6, 3, device="meta")}, {}, ArgumentError, "one device.*b on meta"),
     ({}, {"lengths": torch.tensor([1, 9])}, ArgumentError, "0 <= lengths <= 5"),
     ({}, {"backend": "cuda"}, UnknownNameError, "unknown backend of lru 'cuda'"),

@@ -268,16 +268,16 @@ def test_the_op_itself_refuses_what_the_c_side_could_not_read():
     x, w, u, b, h0 = problem(2, 3, 4, 5)
     options = (None, None, "tanh", None, False, "native", False)
     with pytest.raises(
-        ShapeError, match=r"shape \(5, 4\).*came a float64 tensor of shape \(4, 5\) on cpu; call holdfast.kernels.rnn"
+        ShapeError, match=r"shape \(5, 4\).*got a float64 tensor of shape \(4, 5\) on cpu; call holdfast.kernels.rnn"
     ):
         torch.ops.holdfast.rnn_forward(x, w, u.T, b, h0, *options)
-    with pytest.raises(DtypeError, match=r"came a float32 tensor"):
+    with pytest.raises(DtypeError, match=r"got a float32 tensor"):
         torch.ops.holdfast.rnn_forward(x, w, u, b.float(), h0, *options)
     h, _, y = torch.ops.holdfast.rnn_forward(x, w, u, b, h0, *options)
     settings = ("tanh", None, False, "native", [True] * 6)
-    with pytest.raises(ShapeError, match=r"shape \(2, 3, 5\).*came a float64 tensor of shape \(2, 2, 5\)"):
+    with pytest.raises(ShapeError, match=r"shape \(2, 3, 5\).*got a float64 tensor of shape \(2, 2, 5\)"):
         torch.ops.holdfast.rnn_backward(x, w, u, h0, None, None, h, y, h[:, :2], None, *settings)
-    with pytest.raises(ArgumentError, match=r"came values from 1 to 4"):
+    with pytest.raises(ArgumentError, match=r"got values from 1 to 4"):
         torch.ops.holdfast.rnn_backward(x, w, u, h0, None, torch.tensor([1, 4]), h, y, h, None, *settings)
 
 
@@ -391,7 +391,7 @@ def test_compiles_as_one_graph(backend, dt):
     found = outputs_and_gradients(lambda *leaves, dt: compiled(*leaves, dt, lengths, backend), tensors, dt=dt)
     assert_agree(found, expected, FLOAT64)
     if backend == "auto":
-        with pytest.raises(ArgumentError, match=r"came values from 3 to 12"):
+        with pytest.raises(ArgumentError, match=r"got values from 3 to 12"):
             compiled(*tensors, dt, torch.tensor([12, 3, 3, 7]), backend)
 
 
@@ -491,7 +491,7 @@ def test_choose_says_what_auto_takes_and_why():
     assert reason
     assert choose("meta") == ("chunked", "the native kernels run on the cpu, and the tensors are on meta")
     assert choose("cpu", "reference") == ("reference", "asked for")
-    with pytest.raises(BackendError, match=r"runs on the cpu, came tensors on cuda.*backend='chunked'"):
+    with pytest.raises(BackendError, match=r"runs on the cpu, got tensors on cuda.*backend='chunked'"):
         choose("cuda", "native")
 
 
@@ -508,29 +508,29 @@ GOOD = dict(zip(("x", "w", "u", "b", "h0"), problem(2, 3, 4, 5, dtype=torch.floa
 @pytest.mark.parametrize(
     ("changes", "kind", "message"),
     [
-        ({"x": torch.zeros(2, 3)}, ShapeError, r"expected x of shape \(batch time features\), came \(2, 3\)"),
-        ({"x": torch.zeros(2, 3, 4, dtype=torch.int64)}, DtypeError, r"expected x in one of float32.*came a int64"),
-        ({"x": [1.0]}, DtypeError, r"expected x to be a torch.Tensor, came list"),
-        ({"w": torch.zeros(5, 4)}, ShapeError, r"expected w of shape \(state, state\), or \(state,\).*came \(5, 4\)"),
-        ({"w": torch.zeros(())}, ShapeError, r"expected w of shape .*came \(\)"),
-        ({"w": GOOD["w"].double()}, DtypeError, r"expected w in one of float32, came a float64"),
-        ({"w": None}, DtypeError, r"expected w to be a torch.Tensor, came NoneType"),
+        ({"x": torch.zeros(2, 3)}, ShapeError, r"expected x of shape \(batch time features\), got \(2, 3\)"),
+        ({"x": torch.zeros(2, 3, 4, dtype=torch.int64)}, DtypeError, r"expected x in one of float32.*got a int64"),
+        ({"x": [1.0]}, DtypeError, r"expected x to be a torch.Tensor, got list"),
+        ({"w": torch.zeros(5, 4)}, ShapeError, r"expected w of shape \(state, state\), or \(state,\).*got \(5, 4\)"),
+        ({"w": torch.zeros(())}, ShapeError, r"expected w of shape .*got \(\)"),
+        ({"w": GOOD["w"].double()}, DtypeError, r"expected w in one of float32, got a float64"),
+        ({"w": None}, DtypeError, r"expected w to be a torch.Tensor, got NoneType"),
         ({"w": GOOD["w"].to_sparse()}, DtypeError, r"expected w to be dense.*to_dense"),
-        ({"u": torch.zeros(5, 3)}, ShapeError, r"expected u of shape \(5, 4\).*came \(5, 3\)"),
-        ({"b": torch.zeros(4)}, ShapeError, r"expected b of shape \(5,\).*came \(4,\)"),
-        ({"h0": torch.zeros(5)}, ShapeError, r"expected h0 of shape \(2, 5\).*came \(5,\)"),
+        ({"u": torch.zeros(5, 3)}, ShapeError, r"expected u of shape \(5, 4\).*got \(5, 3\)"),
+        ({"b": torch.zeros(4)}, ShapeError, r"expected b of shape \(5,\).*got \(4,\)"),
+        ({"h0": torch.zeros(5)}, ShapeError, r"expected h0 of shape \(2, 5\).*got \(5,\)"),
         ({"h0": GOOD["h0"].to("meta")}, ArgumentError, r"expected all tensors on one device.*h0 on meta"),
-        ({"dt": torch.zeros(2)}, ShapeError, r"expected dt of shape \(2, 3\).*came \(2,\)"),
-        ({"dt": float("inf")}, ArgumentError, r"expected a finite dt, came inf"),
-        ({"dt": "0.1"}, DtypeError, r"expected dt to be None, a number or a \(batch, time\) tensor, came str"),
-        ({"dt": True}, DtypeError, r"expected dt to be None, a number .*came bool"),
+        ({"dt": torch.zeros(2)}, ShapeError, r"expected dt of shape \(2, 3\).*got \(2,\)"),
+        ({"dt": float("inf")}, ArgumentError, r"expected a finite dt, got inf"),
+        ({"dt": "0.1"}, DtypeError, r"expected dt to be None, a number or a \(batch, time\) tensor, got str"),
+        ({"dt": True}, DtypeError, r"expected dt to be None, a number .*got bool"),
         ({"activation": "softsign"}, UnknownNameError, r"unknown activation of rnn 'softsign'.*Known:.*tanh"),
         ({"activation": None}, UnknownNameError, r"unknown activation of rnn None"),
-        ({"lengths": torch.tensor([1, 4])}, ArgumentError, r"expected 0 <= lengths <= 3.*came values from 1 to 4"),
-        ({"lengths": torch.tensor([-1, 3])}, ArgumentError, r"came values from -1 to 3"),
+        ({"lengths": torch.tensor([1, 4])}, ArgumentError, r"expected 0 <= lengths <= 3.*got values from 1 to 4"),
+        ({"lengths": torch.tensor([-1, 3])}, ArgumentError, r"got values from -1 to 3"),
         ({"lengths": torch.tensor([1.0, 3.0])}, DtypeError, r"expected lengths in one of int64"),
         ({"lengths": torch.tensor([1, 2, 3])}, ShapeError, r"expected lengths of shape \(2,\)"),
-        ({"reverse": 1}, ArgumentError, r"expected reverse to be True or False, came int 1"),
+        ({"reverse": 1}, ArgumentError, r"expected reverse to be True or False, got int 1"),
         ({"backend": "cuda"}, UnknownNameError, r"unknown backend of rnn 'cuda'.*Known:"),
     ],
 )  # fmt: skip

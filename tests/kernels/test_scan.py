@@ -336,14 +336,14 @@ def check_build():
 
 B = torch.zeros(2, 5, 3)
 MISTAKES = [
-    ((torch.rand(4), B), {}, ShapeError, r"broadcasts to b's \(2, 5, 3\), came \(4,\)"),
-    ((torch.rand(3), torch.rand(3)), {}, ShapeError, r"\(\*batch, time, channels\), came \(3,\)"),
+    ((torch.rand(4), B), {}, ShapeError, r"broadcasts to b's \(2, 5, 3\), got \(4,\)"),
+    ((torch.rand(3), torch.rand(3)), {}, ShapeError, r"\(\*batch, time, channels\), got \(3,\)"),
     ((torch.rand(3), B, torch.rand(2, 4)), {}, ShapeError, r"h0 of shape \(2, 3\)"),
-    ((torch.ones(3, dtype=torch.int64), B), {}, DtypeError, "a in one of float32.*came a int64 tensor"),
-    ((torch.rand(3), [1.0]), {}, DtypeError, "b to be a torch.Tensor, came list"),
+    ((torch.ones(3, dtype=torch.int64), B), {}, DtypeError, "a in one of float32.*got a int64 tensor"),
+    ((torch.rand(3), [1.0]), {}, DtypeError, "b to be a torch.Tensor, got list"),
     ((torch.rand(3), B.to_sparse()), {}, DtypeError, "to_dense"),
     ((torch.rand(3), B, torch.zeros(2, 3, dtype=torch.float64)), {}, DtypeError, "h0 in torch.float32 or below"),
-    ((torch.rand(3, device="meta"), B), {}, ArgumentError, "one device, came a on meta, b on cpu"),
+    ((torch.rand(3, device="meta"), B), {}, ArgumentError, "one device, got a on meta, b on cpu"),
     ((torch.rand(3), B), {"lengths": torch.tensor([5, 6])}, ArgumentError, "0 <= lengths <= 5.*from 5 to 6"),
     ((torch.rand(3), B), {"lengths": torch.tensor([-1, 5])}, ArgumentError, "from -1 to 5"),
     ((torch.rand(3), B), {"lengths": torch.tensor([5])}, ShapeError, r"lengths of shape \(2,\)"),

@@ -120,7 +120,7 @@ def test_a_box_ends_at_its_support():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: laws.Exponential(-1.0), "rate must be a finite number above 0, came -1.0"),
+        (lambda: laws.Exponential(-1.0), "rate must be a finite number above 0, got -1.0"),
         (lambda: laws.PowerLaw(math.nan), "exponent must be"),
         (lambda: laws.ExponentialMixture((1.0,), (1.0, 2.0)), "one coefficient for each rate"),
         (lambda: laws.ExponentialMixture((), ()), "at least one"),

@@ -112,7 +112,7 @@ def test_losses_gradients_and_generations_stay_as_they_are(family):
 
 def test_packed_sequences_are_refused_and_not_mixed(models):
     _, fast, _ = models
-    with pytest.raises(ArgumentError, match="does not keep packed sequences apart, came seq_idx"):
+    with pytest.raises(ArgumentError, match="does not keep packed sequences apart, got seq_idx"):
         fast.backbone.layers[0].mixer(torch.zeros(1, 5, 16), seq_idx=torch.zeros(1, 5, dtype=torch.int32))
 
 
@@ -153,7 +153,7 @@ def test_what_is_left_is_named_with_its_reason(models):
     done = holdfast.accelerate(build("Mamba2", hidden_act="gelu", num_hidden_layers=1))
     assert done.replaced == ()
     assert done.left == (("backbone.layers.0.mixer", "its activation is gelu, and the kernel has silu"),)
-    with pytest.raises(ArgumentError, match="came Linear without"):
+    with pytest.raises(ArgumentError, match="got Linear without"):
         holdfast.accelerate(torch.nn.Linear(2, 2))
 
 

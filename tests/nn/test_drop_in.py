@@ -124,7 +124,7 @@ def test_what_only_torch_has_is_refused_by_name():
     with pytest.raises(ArgumentError, match=r"no nonlinearity: layer says which recurrence"):
         stack(nonlinearity="relu")
     zeros = torch.zeros(2, 2, 4, dtype=torch.float64)
-    with pytest.raises(ShapeError, match=r"shape \(batch, 8\).*initial_state\(batch\).*came \(2, 2, 4\); \(h_0, c_0\)"):
+    with pytest.raises(ShapeError, match=r"shape \(batch, 8\).*initial_state\(batch\).*got \(2, 2, 4\); \(h_0, c_0\)"):
         stack()(inputs(2, 5, 3), (zeros, zeros))
     with pytest.raises(ArgumentError, match="a bidirectional RecurrentStack needs the whole sequence"):
         stack(bidirectional=True).stepper()
@@ -132,7 +132,7 @@ def test_what_only_torch_has_is_refused_by_name():
 
 def test_what_does_not_fit_is_said():
     module = stack()
-    with pytest.raises(ArgumentError, match=r"expected a tuple of 2 states.*came 1 of them"):
+    with pytest.raises(ArgumentError, match=r"expected a tuple of 2 states.*got 1 of them"):
         module(inputs(2, 5, 3), module.initial_state(2)[:1])
-    with pytest.raises(ShapeError, match="or a PackedSequence, came"):
+    with pytest.raises(ShapeError, match="or a PackedSequence, got"):
         module(inputs(3))

@@ -330,19 +330,19 @@ class TestMistakes:
             layer(x[0])
         with pytest.raises(DtypeError, match=r"x is torch\.float64 and the weights are torch\.float32; convert one"):
             layer(x.double())
-        with pytest.raises(DtypeError, match="real floating-point tensor, came a int64 tensor"):
+        with pytest.raises(DtypeError, match="real floating-point tensor, got a int64 tensor"):
             layer(x.long())
         with pytest.raises(
-            ShapeError, match=r"a state of shape \(2, 4\) for x of \(2, 5, 3\), came a float32 tensor of shape \(1, 4\)"
+            ShapeError, match=r"a state of shape \(2, 4\) for x of \(2, 5, 3\), got a float32 tensor of shape \(1, 4\)"
         ):
             layer(x, torch.zeros(1, 4))
-        with pytest.raises(DtypeError, match=r"a state in torch\.float32 for x in torch\.float32, came torch\.float64"):
+        with pytest.raises(DtypeError, match=r"a state in torch\.float32 for x in torch\.float32, got torch\.float64"):
             layer(x, torch.zeros(2, 4, dtype=torch.float64))
         with pytest.raises(ArgumentError, match="0 <= lengths <= 5"):
             layer(x, lengths=torch.tensor([6, 2]))
-        with pytest.raises(ArgumentError, match=r"dt as a finite number >= 0 or a tensor, came float -0\.1"):
+        with pytest.raises(ArgumentError, match=r"dt as a finite number >= 0 or a tensor, got float -0\.1"):
             layer(x, dt=-0.1)
-        with pytest.raises(ArgumentError, match="step sizes dt >= 0, came a smallest of -1"):
+        with pytest.raises(ArgumentError, match="step sizes dt >= 0, got a smallest of -1"):
             layer(x, dt=-torch.ones(2, 5))
         with pytest.raises(ShapeError, match=r"dt as a number or a real tensor of shape \(2, 5\)"):
             layer(x, dt=torch.ones(2, 4))
@@ -354,7 +354,7 @@ class TestMistakes:
     def test_wrong_choices_are_refused(self):
         with pytest.raises(ArgumentError, match="features must be a whole number above 0, got 0"):
             LRU(0, 4)
-        with pytest.raises(ArgumentError, match="state_size must be even, came 3"):
+        with pytest.raises(ArgumentError, match="state_size must be even, got 3"):
             S4D(2, 3)
         with pytest.raises(UnknownNameError, match=r"unknown initialization 'line'. Did you mean 'lin'"):
             S4D(2, 4, initialization="line")
@@ -366,9 +366,7 @@ class TestMistakes:
             LRU(2, 4, r_min=0.9, r_max=0.5)
         with pytest.raises(UnknownNameError, match="parameterization of a dense weight 'complet'"):
             ContinuousRNN(2, 4, parameterization="complet")
-        with pytest.raises(
-            ShapeError, match=r"dense recurrent weight W \(`initial`\) of shape \(4, 4\), came \(3, 3\)"
-        ):
+        with pytest.raises(ShapeError, match=r"dense recurrent weight W \(`initial`\) of shape \(4, 4\), got \(3, 3\)"):
             LinearRNN(2, 4, W=torch.eye(3))
 
 

@@ -147,10 +147,10 @@ def test_a_block_is_built_again_from_its_choices(block):
 
 
 def test_heads_that_do_not_fit_are_refused():
-    with pytest.raises(ArgumentError, match=r"head_size to divide the 8 inner channels.*came head_size=3, groups=1"):
+    with pytest.raises(ArgumentError, match=r"head_size to divide the 8 inner channels.*got head_size=3, groups=1"):
         Mamba2(4, 3, head_size=3)
 
 
 def test_another_module_is_refused_with_what_it_lacks():
-    with pytest.raises(ArgumentError, match=r"expected transformers' MambaMixer.*came Linear without in_proj, conv1d"):
+    with pytest.raises(ArgumentError, match=r"expected transformers' MambaMixer.*got Linear without in_proj, conv1d"):
         Mamba.from_transformers(torch.nn.Linear(2, 2))

@@ -102,7 +102,7 @@ def test_wrong_choices_are_refused():
         SequenceModel(3, 8, layer=lambda width: LRU(width, 6), r_min=0.5)
     with pytest.raises(ArgumentError, match="tanh alone"):
         SequenceModel(3, 8, block="naive", dropout=0.1)
-    with pytest.raises(ShapeError, match="one entry for each of the 2 blocks, came 1"):
+    with pytest.raises(ShapeError, match="one entry for each of the 2 blocks, got 1"):
         model()(sequence(), (None,))
     with pytest.raises(ShapeError, match="at least one time step"):
         SequenceClassifier(3, 5, 8, depth=1)(torch.zeros(2, 0, 3))

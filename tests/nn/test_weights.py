@@ -51,7 +51,7 @@ def test_the_linear_system_of_a_layer_with_other_outputs_is_its_impulse_response
 
 
 def test_a_block_with_a_residual_refuses_a_mixer_of_other_outputs():
-    with pytest.raises(ArgumentError, match="as many outputs as features, came 3 features and 5 outputs"):
+    with pytest.raises(ArgumentError, match="as many outputs as features, got 3 features and 5 outputs"):
         GatedBlock(LRU(3, 4, out_features=5))
 
 

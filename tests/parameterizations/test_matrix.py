@@ -149,9 +149,9 @@ def test_unusable_matrices_are_refused_with_their_eigenvalues():
         Hurwitz().right_inverse(0.5 * eye)
     with pytest.raises(RangeError, match=r"modulus < 1; 3 of 3 have not: 1\.5"):
         Schur().right_inverse(-1.5 * eye)
-    with pytest.raises(ShapeError, match=r"square matrix \(n, n\), came shape \(2, 3\)"):
+    with pytest.raises(ShapeError, match=r"square matrix \(n, n\), got shape \(2, 3\)"):
         Schur().right_inverse(torch.zeros(2, 3))
-    with pytest.raises(DtypeError, match=r"real floating-point tensor, came torch\.int64"):
+    with pytest.raises(DtypeError, match=r"real floating-point tensor, got torch\.int64"):
         Schur().right_inverse(torch.zeros(2, 2, dtype=torch.int64))
     with pytest.raises(RangeError, match="not finite"):
         Schur().right_inverse(eye * float("nan"))

@@ -247,7 +247,7 @@ def test_wrong_names_types_and_constants_are_refused():
         parameterizations.get("best", time="discrete", b=0.4)
     with pytest.raises(ArgumentError, match="finite a > 0 and b > 0"):
         parameterizations.get("best", b=0.0)
-    with pytest.raises(DtypeError, match=r"real floating-point tensor, came a tensor of torch\.int64"):
+    with pytest.raises(DtypeError, match=r"real floating-point tensor, got a tensor of torch\.int64"):
         parameterizations.get("exp")(torch.arange(3))
     with pytest.raises(ArgumentError, match="beta must be"):
         parameterizations.get("exp").modulus(-1.0)

@@ -193,7 +193,7 @@ def test_verdict_is_plain_json():
 @pytest.mark.parametrize(
     ("curves", "how", "text"),
     [
-        ({}, {}, "came none"),
+        ({}, {}, "got none"),
         (family(0.0, norm=None), {}, "give target_norm="),
         (family(0.0), {"target_norm": 0.0}, "above 0"),
         (family(0.0), {"target_norm": math.inf}, "finite"),

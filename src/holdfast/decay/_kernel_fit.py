@@ -124,10 +124,10 @@ def fit_kernel(
     if method not in ("best", *OFFERED_METHODS):
         raise unknown_name("method", method, ("best", *OFFERED_METHODS))
     if not tolerance > 0:
-        raise ArgumentError(f"tolerance must be above 0, came {tolerance}")
+        raise ArgumentError(f"tolerance must be above 0, got {tolerance}")
     wanted = sorted(set(orders))
     if not wanted or wanted[0] < 1:
-        raise ArgumentError(f"orders must be whole numbers above 0, at least one; came {list(orders)}")
+        raise ArgumentError(f"orders must be whole numbers above 0, at least one; got {list(orders)}")
     sums: dict[int, ExponentialSum] = {}
     notes: list[str] = []
     for done, order in enumerate(wanted):

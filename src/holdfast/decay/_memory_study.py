@@ -197,12 +197,12 @@ def uniform_memory(curves: Sequence[MemoryCurve]) -> MemoryCurve:
         curves: one for each model, at the same times.
     """
     if not curves:
-        raise ArgumentError("curves: needs at least one memory curve, came none")
+        raise ArgumentError("curves: needs at least one memory curve, got none")
     first = curves[0]
     for curve in curves:
         if curve.time.shape != first.time.shape or not np.array_equal(curve.time, first.time):
             raise ShapeError(
-                f"curves: all must be measured at the same times, came {len(first.time)} up to {first.time[-1]:g} and "
+                f"curves: all must be measured at the same times, got {len(first.time)} up to {first.time[-1]:g} and "
                 f"{len(curve.time)} up to {curve.time[-1]:g}"
             )
     floors = [curve.floor for curve in curves if curve.floor is not None]

@@ -89,7 +89,7 @@ class DecayFit(Record):
             fraction: between 0 and 1.
         """
         if not 0 < fraction < 1:
-            raise ArgumentError(f"fraction must lie between 0 and 1, came {fraction}")
+            raise ArgumentError(f"fraction must lie between 0 and 1, got {fraction}")
         if self.law == "zero":
             return float(self.time[0])
         if not np.isfinite(self.envelope).all():

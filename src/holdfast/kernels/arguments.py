@@ -33,7 +33,7 @@ def verify(function: str, like: Tensor, *expected: Expected, dtypes: Sequence[to
             pointer(value)
         if value.shape != shape:
             raise ShapeError(
-                f"{function}: expected a tensor of shape {tuple(shape)}, which goes with the others, came "
+                f"{function}: expected a tensor of shape {tuple(shape)}, which goes with the others, got "
                 f"{checks.describe(value)}; call holdfast.kernels.{function}"
             )
         if value.dtype is not dtype or not value.is_cpu:
@@ -47,7 +47,7 @@ def present(function: str, *needed: Tensor | None) -> None:
     """Refuses None: torch's operators let it through also where their schema asks for a tensor."""
     if any(value is None for value in needed):
         raise DtypeError(
-            f"{function}: expected tensors, came None in the place of one; call holdfast.kernels.{function}"
+            f"{function}: expected tensors, got None in the place of one; call holdfast.kernels.{function}"
         )
 
 
@@ -61,7 +61,7 @@ def sizes(function: str, name: str, value: Tensor, dims: str) -> tuple[int, ...]
 def flags(function: str, name: str, value: Sequence[bool], count: int) -> None:
     """Refuses a list of choices that has not one for each of `count` gradients."""
     if len(value) != count:
-        raise ArgumentError(f"{function}: expected {count} entries in {name}, came {len(value)}")
+        raise ArgumentError(f"{function}: expected {count} entries in {name}, got {len(value)}")
 
 
 def dense(value: Maybe) -> Maybe:

@@ -28,9 +28,9 @@ MAX_BYTES = 2**62  # products of sizes and strides below this cannot wrap around
 def tensor(function: str, name: str, value: object, dtypes: Sequence[torch.dtype]) -> Tensor:
     """Refuses what is not a dense tensor of one of `dtypes`; returns the value, now known to be a tensor."""
     if not isinstance(value, Tensor):
-        raise DtypeError(f"{function}: expected {name} to be a torch.Tensor, came {describe(value)}")
+        raise DtypeError(f"{function}: expected {name} to be a torch.Tensor, got {describe(value)}")
     if value.layout is not torch.strided:
-        raise DtypeError(f"{function}: expected {name} to be dense, came {value.layout}; call {name}.to_dense()")
+        raise DtypeError(f"{function}: expected {name} to be dense, got {value.layout}; call {name}.to_dense()")
     if value.is_nested:
         raise DtypeError(
             f"{function}: expected {name} to be dense, got a nested tensor; call {name}.to_padded_tensor(0) and give lengths"
@@ -38,7 +38,7 @@ def tensor(function: str, name: str, value: object, dtypes: Sequence[torch.dtype
     local(function, name, value)
     if value.dtype not in dtypes:
         names = ", ".join(str(d).removeprefix("torch.") for d in dtypes)
-        raise DtypeError(f"{function}: expected {name} in one of {names}, came {describe(value)}; convert it")
+        raise DtypeError(f"{function}: expected {name} in one of {names}, got {describe(value)}; convert it")
     return value
 
 
@@ -55,13 +55,13 @@ def local(function: str, name: str, value: Tensor) -> None:
 def shape(function: str, name: str, value: Tensor, expected: Sequence[int], why: str) -> None:
     """Refuses a tensor whose shape is not `expected`; `why` says where that shape comes from."""
     if tuple(value.shape) != tuple(expected):
-        raise ShapeError(f"{function}: expected {name} of shape {tuple(expected)} ({why}), came {tuple(value.shape)}")
+        raise ShapeError(f"{function}: expected {name} of shape {tuple(expected)} ({why}), got {tuple(value.shape)}")
 
 
 def ndim(function: str, name: str, value: Tensor, dims: str) -> None:
     """Refuses a tensor that has not as many dimensions as `dims` has words ("batch time features")."""
     if value.ndim != len(dims.split()):
-        raise ShapeError(f"{function}: expected {name} of shape ({dims}), came {tuple(value.shape)}")
+        raise ShapeError(f"{function}: expected {name} of shape ({dims}), got {tuple(value.shape)}")
 
 
 def same_device(function: str, **tensors: Tensor | None) -> None:
@@ -69,16 +69,16 @@ def same_device(function: str, **tensors: Tensor | None) -> None:
     devices = [t.device for t in tensors.values() if t is not None]
     if any(device != devices[0] for device in devices):
         present = {name: t.device for name, t in tensors.items() if t is not None}
-        came = ", ".join(f"{name} on {device}" for name, device in present.items())
-        raise ArgumentError(f"{function}: expected all tensors on one device, came {came}; move them with .to(device)")
+        got = ", ".join(f"{name} on {device}" for name, device in present.items())
+        raise ArgumentError(f"{function}: expected all tensors on one device, got {got}; move them with .to(device)")
 
 
 def same_dtype(function: str, **tensors: Tensor | None) -> None:
     """Refuses tensors of different dtypes; None is passed over."""
     present = {name: t.dtype for name, t in tensors.items() if t is not None}
     if len(set(present.values())) > 1:
-        came = ", ".join(f"{name} {str(dtype).removeprefix('torch.')}" for name, dtype in present.items())
-        raise DtypeError(f"{function}: expected all tensors in one dtype, came {came}; convert them with .to(dtype)")
+        got = ", ".join(f"{name} {str(dtype).removeprefix('torch.')}" for name, dtype in present.items())
+        raise DtypeError(f"{function}: expected all tensors in one dtype, got {got}; convert them with .to(dtype)")
 
 
 def addressable(function: str, name: str, sizes: Sequence[int], itemsize: int) -> None:
@@ -99,13 +99,13 @@ def lengths(
     ends: Int64[Tensor, "*batch"] = tensor(function, "lengths", value, (torch.int64,))
     shape(function, "lengths", ends, batch, "one length for each row of the batch")
     if ends.device != device:
-        raise ArgumentError(f"{function}: expected lengths on {device}, came {ends.device}; move it with .to(device)")
+        raise ArgumentError(f"{function}: expected lengths on {device}, got {ends.device}; move it with .to(device)")
     if backend == "native" or not readable(ends) or ends.numel() == 0:
         return
     low, high = (int(x) for x in ends.aminmax())
     if low < 0 or high > time:
         raise ArgumentError(
-            f"{function}: expected 0 <= lengths <= {time} (the time steps), came values from {low} to {high};"
+            f"{function}: expected 0 <= lengths <= {time} (the time steps), got values from {low} to {high};"
             " clamp them, or pad the time dimension"
         )
 
@@ -118,7 +118,7 @@ def finite(function: str, **tensors: Tensor | None) -> None:
         bad = value.numel() - int(torch.isfinite(value).sum())
         if bad:
             raise ArgumentError(
-                f"{function}: expected finite values, came {name} with {bad} of {value.numel()} not finite; "
+                f"{function}: expected finite values, got {name} with {bad} of {value.numel()} not finite; "
                 "find where they arise, e.g. with torch.autograd.set_detect_anomaly(True)"
             )
 
@@ -127,7 +127,7 @@ def flags(function: str, **values: object) -> None:
     """Refuses anything that is not True or False."""
     for name, value in values.items():
         if not isinstance(value, bool):
-            raise ArgumentError(f"{function}: expected {name} to be True or False, came {describe(value)}")
+            raise ArgumentError(f"{function}: expected {name} to be True or False, got {describe(value)}")
 
 
 def backend(function: str, value: object, known: Sequence[str] = BACKENDS) -> None:

@@ -116,7 +116,7 @@ def _check_sequences(function: str, sequences: Mapping[str, Tensor]) -> Tensor:
     for name, x in sequences.items():
         if not isinstance(x, Tensor) or x.ndim < 2 or (like is not None and x.shape[:2] != like.shape[:2]):
             wanted = "batch, time" if like is None else ", ".join(map(str, like.shape[:2]))
-            raise ShapeError(f"{function}: expected {name} of shape ({wanted}, ...), came {checks.describe(x)}")
+            raise ShapeError(f"{function}: expected {name} of shape ({wanted}, ...), got {checks.describe(x)}")
         _check_dense(function, name, x)
         like = x if like is None else like
     assert like is not None
@@ -126,16 +126,16 @@ def _check_sequences(function: str, sequences: Mapping[str, Tensor]) -> Tensor:
 def _check_state(function: str, state: Tensor, count: int, like: Tensor) -> None:
     if not isinstance(state, Tensor) or state.ndim == 0 or len(state) != count:
         raise ShapeError(
-            f"{function}: expected {count} initial states, one for each sequence, came {checks.describe(state)}"
+            f"{function}: expected {count} initial states, one for each sequence, got {checks.describe(state)}"
         )
     _check_dense(function, "the initial states", state)
     if state.device != like.device:
-        raise ArgumentError(f"{function}: expected initial states on {like.device}, came {state.device}; move them")
+        raise ArgumentError(f"{function}: expected initial states on {like.device}, got {state.device}; move them")
 
 
 def _check_dense(function: str, name: str, x: Tensor) -> None:
     if x.layout is not torch.strided:
-        raise DtypeError(f"{function}: expected {name} to be dense, came {x.layout}; call .to_dense() before")
+        raise DtypeError(f"{function}: expected {name} to be dense, got {x.layout}; call .to_dense() before")
 
 
 def _marks(function: str, resets: Tensor, like: Tensor) -> Tensor:
@@ -148,11 +148,11 @@ def _marks(function: str, resets: Tensor, like: Tensor) -> Tensor:
 def _readable(function: str, name: str, value: Tensor, like: Tensor) -> None:
     if value.device != like.device:
         raise ArgumentError(
-            f"{function}: expected {name} on {like.device}, came {value.device}; move it with .to(device)"
+            f"{function}: expected {name} on {like.device}, got {value.device}; move it with .to(device)"
         )
     if not checks.readable(value):
         raise ArgumentError(
-            f"{function}: expected {name} with values that can be read, came a tensor without (traced, mapped by vmap or "
+            f"{function}: expected {name} with values that can be read, got a tensor without (traced, mapped by vmap or "
             "on the meta device); leave it out there"
         )
 
@@ -177,20 +177,20 @@ def packed_bounds(function: str, cu_seqlens: object, like: Tensor) -> Tensor:
     bounds = checks.tensor(function, "cu_seqlens", cu_seqlens, (torch.int64, torch.int32))
     if like.shape[0] != 1:
         raise ShapeError(
-            f"{function}: expected a batch of 1 with cu_seqlens, all sequences one after another, came a batch of "
+            f"{function}: expected a batch of 1 with cu_seqlens, all sequences one after another, got a batch of "
             f"{like.shape[0]}; use lengths or resets there"
         )
     if bounds.ndim != 1 or len(bounds) == 0:
         raise ShapeError(
             f"{function}: expected cu_seqlens of shape (sequences + 1,), from 0 to the time steps, "
-            f"came {tuple(bounds.shape)}"
+            f"got {tuple(bounds.shape)}"
         )
     _readable(function, "cu_seqlens", bounds, like)
     first, last, least = int(bounds[0]), int(bounds[-1]), int(bounds.diff().min()) if len(bounds) > 1 else 0
     if first != 0 or last != like.shape[1] or least < 0:
         wrong = f"a step of {least}" if least < 0 else f"{first} to {last}"
         raise ArgumentError(
-            f"{function}: expected cu_seqlens that never falls, from 0 to {like.shape[1]} (the time steps), came {wrong}; "
+            f"{function}: expected cu_seqlens that never falls, from 0 to {like.shape[1]} (the time steps), got {wrong}; "
             "it is the running sum of the sequences' lengths, with 0 before"
         )
     return bounds.long()

@@ -18,7 +18,7 @@ def triad(out: Float[Tensor, " n"], x: Float[Tensor, " n"], y: Float[Tensor, " n
         if tensor.shape != out.shape or not tensor.is_contiguous() or tensor.dtype != torch.float32:
             raise ShapeError(
                 f"triad: expected {name} contiguous float32 of shape {tuple(out.shape)}, "
-                f"came {tensor.dtype} {tuple(tensor.shape)}, contiguous={tensor.is_contiguous()}"
+                f"got {tensor.dtype} {tuple(tensor.shape)}, contiguous={tensor.is_contiguous()}"
             )
     pointer = ctypes.c_void_p
     run = library.function("holdfast_triad", [pointer, pointer, pointer, ctypes.c_float, ctypes.c_int64, ctypes.c_int])

@@ -33,7 +33,7 @@ def check_positive(**values: float) -> None:
     """Refuses a constant that is not a finite number above 0."""
     for name, value in values.items():
         if not (math.isfinite(value) and value > 0):
-            raise ArgumentError(f"{name} must be a finite number above 0, came {value!r}")
+            raise ArgumentError(f"{name} must be a finite number above 0, got {value!r}")
 
 
 @dataclass(frozen=True)

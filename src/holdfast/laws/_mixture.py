@@ -35,12 +35,12 @@ class ExponentialMixture(AbstractLaw):
         if len(self.rates) != len(self.coefficients) or not self.rates:
             raise ArgumentError(
                 "a mixture needs one coefficient for each rate and at least one: "
-                f"came {len(self.rates)} rates, {len(self.coefficients)} coefficients"
+                f"got {len(self.rates)} rates, {len(self.coefficients)} coefficients"
             )
         for rate in self.rates:
             check_positive(rates=rate)
         if not all(map(math.isfinite, self.coefficients)):
-            raise ArgumentError(f"coefficients must be finite, came {self.coefficients}")
+            raise ArgumentError(f"coefficients must be finite, got {self.coefficients}")
 
     @property
     def name(self) -> str:

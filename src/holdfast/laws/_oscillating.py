@@ -33,7 +33,7 @@ class OscillatingExponential(AbstractLaw):
     def __post_init__(self) -> None:
         check_positive(rate=self.rate, frequency=self.frequency)
         if not math.isfinite(self.phase):
-            raise ArgumentError(f"phase must be finite, came {self.phase!r}")
+            raise ArgumentError(f"phase must be finite, got {self.phase!r}")
 
     @property
     def name(self) -> str:

@@ -33,9 +33,9 @@ class ReciprocalSum(AbstractLaw):
 
     def __post_init__(self) -> None:
         if self.power not in (1, 2):
-            raise ArgumentError(f"power must be 1 or 2 (the two sums of App. C), came {self.power!r}")
+            raise ArgumentError(f"power must be 1 or 2 (the two sums of App. C), got {self.power!r}")
         if self.terms is not None and not (isinstance(self.terms, int) and self.terms >= 1):
-            raise ArgumentError(f"terms must be a whole number above 0, or None for infinity, came {self.terms!r}")
+            raise ArgumentError(f"terms must be a whole number above 0, or None for infinity, got {self.terms!r}")
 
     @property
     def name(self) -> str:

@@ -143,7 +143,7 @@ def _series(series: Tensor | int, generator: torch.Generator) -> Tensor:
     if isinstance(series, int):
         return (2 * torch.rand(series, generator=generator, dtype=torch.float64) - 1) * INPUT_BOUND
     if series.ndim != 1 or not bool(torch.isfinite(series).all()):
-        raise ShapeError(f"series must be finite numbers, one a step, came shape {tuple(series.shape)}")
+        raise ShapeError(f"series must be finite numbers, one a step, got shape {tuple(series.shape)}")
     return series.detach().double().cpu()
 
 

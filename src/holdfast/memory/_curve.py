@@ -85,7 +85,7 @@ class MemoryCurve(Record):
                 object.__setattr__(self, name, np.array(_plain(value), dtype=np.float64))
         if self.time.ndim != 1 or self.time.shape != self.values.shape or len(self.time) == 0:
             raise ShapeError(
-                f"a curve needs as many times as values, at least one of each; came {self.time.shape=} and "
+                f"a curve needs as many times as values, at least one of each; got {self.time.shape=} and "
                 f"{self.values.shape=}"
             )
         if not (np.isfinite(self.time).all() and (np.diff(self.time) > 0).all()):

@@ -101,7 +101,7 @@ def check_properties(
         seed: number or torch.Generator for the random inputs.
     """
     if horizon < 16:
-        raise ArgumentError(f"horizon must be at least 16 steps, came {horizon}")
+        raise ArgumentError(f"horizon must be at least 16 steps, got {horizon}")
     generator = as_generator(seed)
     run = run or Run()
     with run.undisturbed(model), torch.no_grad():

@@ -42,7 +42,7 @@ class ReceptiveField(Record):
             share: between 0 and 1.
         """
         if not 0 < share <= 1:
-            raise ArgumentError(f"share must lie in (0, 1], came {share}")
+            raise ArgumentError(f"share must lie in (0, 1], got {share}")
         total = float(self.influence.sum())
         order = np.argsort(np.abs(self.offsets), kind="stable")
         held = np.cumsum(self.influence[order])

@@ -78,7 +78,7 @@ def repeat(item: Item, copies: int, separator: str = " ") -> Any:
 def _counts(lengths: int | Iterable[int]) -> list[int]:
     counts = list(range(1, lengths + 1)) if isinstance(lengths, int) else [int(n) for n in lengths]
     if len(counts) < 2 or counts[0] < 0 or any(b <= a for a, b in itertools.pairwise(counts)):
-        raise ArgumentError(f"lengths must be a number from 2 on, or at least two that increase; came {counts[:5]}")
+        raise ArgumentError(f"lengths must be a number from 2 on, or at least two that increase; got {counts[:5]}")
     return counts
 
 
@@ -91,7 +91,7 @@ def _scores(score: Callable[..., Any], inputs: list[Any], batched: bool) -> list
     try:
         value = torch.as_tensor(out).detach().cpu().double()
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ArgumentError(f"score must give numbers for an input, came {describe(out)}") from error
+        raise ArgumentError(f"score must give numbers for an input, got {describe(out)}") from error
     rows = value.reshape(len(inputs), -1) if batched else value.reshape(1, -1)
     return list(rows)
 

@@ -53,7 +53,7 @@ class Subject:
         self.dtype = dtype or (weight.dtype if weight is not None else torch.get_default_dtype())
         self.device = torch.device(device or (weight.device if weight is not None else "cpu"))
         if not self.dtype.is_floating_point:
-            raise ArgumentError(f"dtype must be a floating type, came {self.dtype}")
+            raise ArgumentError(f"dtype must be a floating type, got {self.dtype}")
         # a model may say how many steps it can take, as the transformers adapter does for position embeddings
         self.longest: int | None = getattr(self.model, "longest_input", None)
         self.eps = torch.finfo(self.dtype).eps  # relative rounding; `prepare` raises it where the model rounds inside

@@ -24,7 +24,7 @@ StepSize = float | Float[Tensor, " time"] | Float[Tensor, "batch time"]
 def check_input(name: str, x: Tensor, dims: tuple[str, ...], features: int, weight: Tensor) -> None:
     """Refuses inputs of another shape, dtype or device than the layer `name` with this weight takes."""
     if not isinstance(x, Tensor) or not x.is_floating_point() or x.is_nested or x.layout is not torch.strided:
-        raise DtypeError(f"{name}: expected x to be a dense real floating-point tensor, came {checks.describe(x)}")
+        raise DtypeError(f"{name}: expected x to be a dense real floating-point tensor, got {checks.describe(x)}")
     if not torch.compiler.is_compiling() and is_fake(x) and not is_fake(weight):
         raise ArgumentError(f"{name}: x is a fake tensor and the weights are not; make the layer in the same mode")
     if x.ndim != len(dims) or x.shape[-1] != features:
@@ -41,11 +41,11 @@ def check_input(name: str, x: Tensor, dims: tuple[str, ...], features: int, weig
 def check_state(name: str, x: Tensor, state: Tensor, expected: tuple[int, ...]) -> None:
     """Refuses a state of another shape or dtype than the inputs need."""
     if not isinstance(state, Tensor) or state.is_nested or tuple(state.shape) != expected:
-        came = checks.describe(state)
-        raise ShapeError(f"{name}: expected a state of shape {expected} for x of {tuple(x.shape)}, came {came}")
+        got = checks.describe(state)
+        raise ShapeError(f"{name}: expected a state of shape {expected} for x of {tuple(x.shape)}, got {got}")
     if state.dtype != state_dtype(x.dtype):
         wanted = state_dtype(x.dtype)
-        raise DtypeError(f"{name}: expected a state in {wanted} for x in {x.dtype}, came {state.dtype}")
+        raise DtypeError(f"{name}: expected a state in {wanted} for x in {x.dtype}, got {state.dtype}")
 
 
 def as_step_size(name: str, x: Tensor, dt: StepSize | None, time: Time) -> Tensor | float | None:
@@ -62,13 +62,13 @@ def as_step_size(name: str, x: Tensor, dt: StepSize | None, time: Time) -> Tenso
         ):
             raise ShapeError(
                 f"{name}: expected dt as a number or a real tensor of shape {tuple(x.shape[:-1])}, "
-                f"came {checks.describe(dt)}"
+                f"got {checks.describe(dt)}"
             )
         if checks.readable(dt) and bool((~(dt >= 0)).any()):
-            raise ArgumentError(f"{name}: expected step sizes dt >= 0, came a smallest of {float(dt.min())}")
+            raise ArgumentError(f"{name}: expected step sizes dt >= 0, got a smallest of {float(dt.min())}")
         return dt.to(state_dtype(x.dtype)).expand(x.shape[:-1])
     if not isinstance(dt, Real) or isinstance(dt, bool) or not 0 <= dt < math.inf:
-        raise ArgumentError(f"{name}: expected dt as a finite number >= 0 or a tensor, came {checks.describe(dt)}")
+        raise ArgumentError(f"{name}: expected dt as a finite number >= 0 or a tensor, got {checks.describe(dt)}")
     return float(dt)
 
 
@@ -81,5 +81,5 @@ def as_lengths(lengths: Lengths | None, like: Tensor) -> Tensor | None:
     if not isinstance(lengths, (list, tuple)):
         return lengths  # type: ignore[return-value]
     if not all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in lengths):
-        raise ArgumentError(f"lengths must be whole numbers, one for each sequence, came {checks.describe(lengths)}")
+        raise ArgumentError(f"lengths must be whole numbers, one for each sequence, got {checks.describe(lengths)}")
     return torch.tensor([int(n) for n in lengths], dtype=torch.int64, device=like.device)

@@ -99,15 +99,15 @@ def input_steps(raw: Tensor, bias: Tensor, dt: Tensor | float | None) -> Tensor:
 def check_step_range(dt_min: float, dt_max: float) -> None:
     """Refuses a range of step sizes that is empty or reaches 0 or infinity."""
     if not 0 < dt_min <= dt_max < math.inf:
-        raise ArgumentError(f"expected 0 < dt_min <= dt_max, both finite, came dt_min={dt_min!r}, dt_max={dt_max!r}")
+        raise ArgumentError(f"expected 0 < dt_min <= dt_max, both finite, got dt_min={dt_min!r}, dt_max={dt_max!r}")
 
 
 def as_eigenvalues(given: Tensor, shape: tuple[int, ...], *, real: bool, layer: str) -> Tensor:
     """Checks eigenvalues that a user gave: shape, and real where the layer's are."""
     if tuple(given.shape) != shape:
-        raise ShapeError(f"{layer}: expected eigenvalues of shape {shape}, came {tuple(given.shape)}")
+        raise ShapeError(f"{layer}: expected eigenvalues of shape {shape}, got {tuple(given.shape)}")
     if real and given.is_complex():
         if bool((given.imag != 0).any()):
-            raise ArgumentError(f"{layer} has real eigenvalues; came some with an imaginary part")
+            raise ArgumentError(f"{layer} has real eigenvalues; got some with an imaginary part")
         given = given.real
     return given.detach()

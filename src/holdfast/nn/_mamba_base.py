@@ -88,13 +88,13 @@ class AbstractMamba(AbstractRecurrent):
         absent = [name for name in dict.fromkeys(names) if not hasattr(mixer, name)]
         if absent:
             raise ArgumentError(
-                f"{cls.__name__}: expected transformers' {cls.mixer_class} (model.backbone.layers[i].mixer), came "
+                f"{cls.__name__}: expected transformers' {cls.mixer_class} (model.backbone.layers[i].mixer), got "
                 f"{type(mixer).__name__} without {', '.join(absent)}"
             )
         activation = getattr(mixer, "activation", "silu")
         if activation not in ("silu", "swish"):
             raise ArgumentError(
-                f"{cls.__name__}: expected the activation silu, came {activation!r}; other ones have no kernel here"
+                f"{cls.__name__}: expected the activation silu, got {activation!r}; other ones have no kernel here"
             )
 
     def eigenvalues(self) -> Tensor:
@@ -130,5 +130,5 @@ class AbstractMamba(AbstractRecurrent):
 def whole_expansion(name: str, inner: int, features: int) -> int:
     """How many inner channels there are for each feature, a whole number."""
     if inner % features:
-        raise ArgumentError(f"{name}: expected inner channels in whole multiples of {features} features, came {inner}")
+        raise ArgumentError(f"{name}: expected inner channels in whole multiples of {features} features, got {inner}")
     return inner // features

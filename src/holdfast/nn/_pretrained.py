@@ -67,9 +67,7 @@ class Pretrained(nn.Module):
         from safetensors.torch import load_file
 
         if not isinstance(source, str | Path):
-            raise ArgumentError(
-                f"from_pretrained: source must be a folder or the name of a repository, came {source!r}"
-            )
+            raise ArgumentError(f"from_pretrained: source must be a folder or the name of a repository, got {source!r}")
         folder = Path(source) if Path(source).is_dir() else _downloaded(str(source), revision)
         arguments = cls._read_config(folder / CONFIG)
         try:

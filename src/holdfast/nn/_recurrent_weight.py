@@ -66,7 +66,7 @@ class RecurrentWeight(nn.Module):
         expected = (size, size) if structure == "dense" else (size,)
         if tuple(W.shape) != expected:
             raise ShapeError(
-                f"expected a {structure} recurrent weight W (`initial`) of shape {expected}, came {tuple(W.shape)}"
+                f"expected a {structure} recurrent weight W (`initial`) of shape {expected}, got {tuple(W.shape)}"
             )
         home = torch.get_default_device()
         with torch.device("cpu"):  # numbers are needed also where the layer is built on the meta device

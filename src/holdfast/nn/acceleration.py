@@ -74,7 +74,7 @@ def accelerate(model: nn.Module) -> Acceleration:
     if not known:
         raise ArgumentError(
             f"accelerate: expected a model with transformers' MambaMixer or a relative of it in it "
-            f"({', '.join(FAMILIES)}), came {type(model).__name__} without; own blocks can be built with "
+            f"({', '.join(FAMILIES)}), got {type(model).__name__} without; own blocks can be built with "
             "holdfast.nn.Mamba"
         )
     from holdfast.nn import _mixer_classes as mixers

@@ -99,7 +99,7 @@ class AbstractRecurrent(Keeping, Described):
             device: device of the state; None is that of the weights.
         """
         if batch < 0:
-            raise ArgumentError(f"batch must not be negative, came {batch}")
+            raise ArgumentError(f"batch must not be negative, got {batch}")
         weight = self._weight()
         kind = dtype or state_dtype(weight.dtype)
         directions = (2,) if self.backward_layer is not None else ()

@@ -239,6 +239,6 @@ class HyenaBlock(nn.Module):
 def _check_mixer(name: str, mixer: AbstractRecurrent) -> None:
     if mixer.out_features != mixer.features:
         raise ArgumentError(
-            f"{name}: expected a mixer with as many outputs as features, came {mixer.features} features and "
+            f"{name}: expected a mixer with as many outputs as features, got {mixer.features} features and "
             f"{mixer.out_features} outputs; leave out_features out"
         )

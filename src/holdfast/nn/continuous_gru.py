@@ -51,7 +51,7 @@ class ContinuousGRU(AbstractRecurrent):
         choices: dict[str, Any] = dict(dt=dt, bias=bias, out_features=out_features)
         super().__init__(features, state_size, bidirectional=bidirectional, **choices)
         if not dt > 0:
-            raise ArgumentError(f"dt must be above 0, came {dt!r}")
+            raise ArgumentError(f"dt must be above 0, got {dt!r}")
         self.dt = float(dt)
         self.W = uniform(3 * state_size, features, fan_in=state_size)
         self.U = uniform(3 * state_size, state_size, fan_in=state_size)

@@ -73,7 +73,7 @@ class ContinuousRNN(AbstractRecurrent):
         if activation not in ACTIVATIONS:
             raise unknown_name("activation", activation, ACTIVATIONS)
         if not dt > 0:
-            raise ArgumentError(f"dt must be above 0, came {dt!r}")
+            raise ArgumentError(f"dt must be above 0, got {dt!r}")
         self.activation: Activation = activation
         self.dt = float(dt)
         self.recurrence = RecurrentWeight(state_size, structure, parameterization, "continuous", W, self.dt)

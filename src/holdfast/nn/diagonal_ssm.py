@@ -73,7 +73,7 @@ class DiagonalSSM(AbstractRecurrent):
         if activation not in READ_OUT_ACTIVATIONS:
             raise unknown_name("activation", activation, READ_OUT_ACTIVATIONS)
         if not 0 < dt < math.inf:
-            raise ArgumentError(f"dt must be a finite number above 0, came {dt!r}")
+            raise ArgumentError(f"dt must be a finite number above 0, got {dt!r}")
         if time == "discrete" and (dt != 1.0 or discretization != "zoh"):
             raise ArgumentError("in discrete time there is nothing to discretise; leave dt and discretization out")
         self.time = time

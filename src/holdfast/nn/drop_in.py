@@ -100,7 +100,7 @@ class RecurrentStack(nn.Module):
         if not isinstance(input, Tensor) or input.ndim not in (2, 3):
             raise ShapeError(
                 f"RecurrentStack: expected (time, batch, features), (batch, time, features) with batch_first, or a "
-                f"PackedSequence, came {checks.describe(input)}"
+                f"PackedSequence, got {checks.describe(input)}"
             )
         if input.ndim == 2:
             y, after = self._through(input.unsqueeze(0), tuple(s if s is None else s.unsqueeze(0) for s in states))
@@ -145,17 +145,17 @@ class RecurrentStack(nn.Module):
         if states is None:
             return (None,) * count
         if not isinstance(states, (tuple, list)) or len(states) != count:
-            came = f"{len(states)} of them" if isinstance(states, (tuple, list)) else checks.describe(states)
+            got = f"{len(states)} of them" if isinstance(states, (tuple, list)) else checks.describe(states)
             raise ArgumentError(
                 f"RecurrentStack: expected a tuple of {count} states, one for each layer and direction, as an earlier "
-                f"call returned it or initial_state(batch) makes it, came {came}"
+                f"call returned it or initial_state(batch) makes it, got {got}"
             )
         for layer, given in zip(self.layers, states, strict=True):
             shape: tuple[int, ...] = layer.state_shape  # type: ignore[assignment]
             if isinstance(given, Tensor) and tuple(given.shape[-len(shape) :]) != shape:
                 raise ShapeError(
                     f"RecurrentStack: expected states of shape (batch, {', '.join(map(str, shape))}), as an earlier call "
-                    f"returned them or initial_state(batch) makes them, came {tuple(given.shape)}; (h_0, c_0) of an LSTM "
+                    f"returned them or initial_state(batch) makes them, got {tuple(given.shape)}; (h_0, c_0) of an LSTM "
                     "is none"
                 )
         return tuple(states)
@@ -207,7 +207,7 @@ def _build(layer: Any, inputs: int, outputs: int, state_size: int, options: dict
     if isinstance(layer, str):
         return named_layer(layer)(inputs, state_size, out_features=outputs, **options)
     if options:
-        raise ArgumentError(f"a layer given as a function takes no options, came {sorted(options)}")
+        raise ArgumentError(f"a layer given as a function takes no options, got {sorted(options)}")
     try:
         made = layer(inputs, outputs)
     except Exception as error:
@@ -216,6 +216,6 @@ def _build(layer: Any, inputs: int, outputs: int, state_size: int, options: dict
         ) from error
     if not isinstance(made, AbstractRecurrent) or (made.features, made.out_features) != (inputs, outputs):
         raise ArgumentError(
-            f"layer must return a layer of holdfast with {inputs} inputs and {outputs} outputs, came {made}"
+            f"layer must return a layer of holdfast with {inputs} inputs and {outputs} outputs, got {made}"
         )
     return made

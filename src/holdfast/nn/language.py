@@ -111,7 +111,7 @@ class LanguageModel(AbstractStack, Pretrained):
         kinds = (torch.int64, torch.int32)
         if not isinstance(tokens, Tensor) or tokens.dtype not in kinds or tokens.ndim != len(dims) or tokens.is_sparse:
             raise DtypeError(
-                f"LanguageModel: expected tokens as an int64 tensor ({', '.join(dims)}), came {checks.describe(tokens)}"
+                f"LanguageModel: expected tokens as an int64 tensor ({', '.join(dims)}), got {checks.describe(tokens)}"
             )
         if tokens.device != self.embedding.weight.device:
             raise ArgumentError(f"tokens are on {tokens.device} and the weights are not; move tokens or the model")
@@ -120,7 +120,7 @@ class LanguageModel(AbstractStack, Pretrained):
         except IndexError:
             known = self.embedding.num_embeddings
             raise ArgumentError(
-                f"tokens must be 0 to {known - 1}, came {int(tokens.min())} to {int(tokens.max())}"
+                f"tokens must be 0 to {known - 1}, got {int(tokens.min())} to {int(tokens.max())}"
             ) from None
 
     def _scores(self, h: Tensor) -> Tensor:

@@ -74,7 +74,7 @@ class LinearRNN(AbstractRecurrent):
         if time == "discrete" and (dt != 1.0 or discretization != "zoh"):
             raise ArgumentError("in discrete time there is nothing to discretise; leave dt and discretization out")
         if not dt > 0:
-            raise ArgumentError(f"dt must be above 0, came {dt!r}")
+            raise ArgumentError(f"dt must be above 0, got {dt!r}")
         self.time = time
         self.dt = float(dt)
         self.discretization: RateDiscretization = discretization

@@ -67,9 +67,9 @@ class LRU(AbstractRecurrent):
         )  # fmt: skip
         super().__init__(features, state_size, bidirectional=bidirectional, **choices)
         if not 0 <= r_min < r_max <= 1:
-            raise ArgumentError(f"the ring needs 0 <= r_min < r_max <= 1, came r_min={r_min!r}, r_max={r_max!r}")
+            raise ArgumentError(f"the ring needs 0 <= r_min < r_max <= 1, got r_min={r_min!r}, r_max={r_max!r}")
         if not math.isfinite(max_phase):
-            raise ArgumentError(f"max_phase must be finite, came {max_phase!r}")
+            raise ArgumentError(f"max_phase must be finite, got {max_phase!r}")
         start = starting_values(eigenvalues, lambda: ring(state_size, r_min, r_max, max_phase))
         lam = as_eigenvalues(start, (state_size,), real=False, layer="LRU")
         modulus = lam.abs()

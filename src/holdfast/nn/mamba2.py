@@ -91,7 +91,7 @@ class Mamba2(AbstractMamba):
         if self.heads * head_size != self.inner or self.heads % groups:
             raise ArgumentError(
                 f"Mamba2: expected head_size to divide the {self.inner} inner channels (expand * features) and groups to "
-                f"divide the heads, came head_size={head_size}, groups={groups}"
+                f"divide the heads, got head_size={head_size}, groups={groups}"
             )
         self.channels = self.inner + 2 * groups * state_size
         lam = starting_values(None, lambda: initial_modes("real", self.heads))
@@ -108,7 +108,7 @@ class Mamba2(AbstractMamba):
     def _sizes_of(cls, mixer: Any) -> tuple[int, int, dict[str, Any]]:
         low, high = getattr(mixer, "time_step_limit", (0.0, float("inf")))
         if low > 0 or high < float("inf"):
-            raise ArgumentError(f"Mamba2: expected step sizes without limits, came time_step_limit {(low, high)}")
+            raise ArgumentError(f"Mamba2: expected step sizes without limits, got time_step_limit {(low, high)}")
         features, inner = mixer.in_proj.in_features, mixer.norm.weight.shape[0]
         return features, mixer.ssm_state_size, {
             "expand": whole_expansion("Mamba2", inner, features), "head_size": inner // mixer.A_log.shape[0],

@@ -112,7 +112,7 @@ def _refuse_packed(kwargs: dict[str, Any]) -> None:
     given = [name for name in ("cu_seqlens", "seq_idx") if kwargs.get(name) is not None]
     if given:
         raise ArgumentError(
-            f"an accelerated mixer does not keep packed sequences apart, came {given[0]}; pad them, or build the model "
+            f"an accelerated mixer does not keep packed sequences apart, got {given[0]}; pad them, or build the model "
             "of holdfast.nn.Mamba, which takes cu_seqlens"
         )
 

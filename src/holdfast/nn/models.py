@@ -183,7 +183,7 @@ class SequenceClassifier(Pretrained):
         """
         _check_input(self.model, x, ("batch", "time", "features"))
         if x.shape[1] == 0:
-            raise ShapeError(f"a classifier needs at least one time step, came x of shape {tuple(x.shape)}")
+            raise ShapeError(f"a classifier needs at least one time step, got x of shape {tuple(x.shape)}")
         lengths = as_lengths(lengths, x)
         how = {"lengths": lengths, "dt": dt, "resets": resets, "cu_seqlens": cu_seqlens}
         h, _ = self.model.hidden(x, **how, return_state=False)
@@ -216,7 +216,7 @@ def _pool_packed(h: Tensor, cu_seqlens: Tensor, how: str) -> Tensor:
     counts = bounds.diff()
     if bool((counts == 0).any()):
         raise ArgumentError(
-            f"a classifier needs at least one time step of each sequence, came cu_seqlens with {int((counts == 0).sum())} "
+            f"a classifier needs at least one time step of each sequence, got cu_seqlens with {int((counts == 0).sum())} "
             "empty ones; leave them out"
         )
     if how == "last":

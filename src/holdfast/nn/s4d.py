@@ -90,7 +90,7 @@ class S4D(AbstractRecurrent):
         )  # fmt: skip
         super().__init__(features, state_size, bidirectional=bidirectional, **choices)
         if initialization != "real" and state_size % 2:
-            raise ArgumentError(f"complex modes come in pairs: state_size must be even, came {state_size}")
+            raise ArgumentError(f"complex modes come in pairs: state_size must be even, got {state_size}")
         check_step_range(dt_min, dt_max)
         self.discretization: Literal["zoh", "bilinear"] = discretization
         self.modes = state_size if initialization == "real" else state_size // 2

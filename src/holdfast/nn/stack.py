@@ -63,13 +63,13 @@ def build_layer(layer: LayerChoice, width: int, state_size: int, options: Mappin
     if isinstance(layer, str):
         return named_layer(layer)(width, state_size, **options)
     if options:
-        raise ArgumentError(f"a layer given as a function takes no options, came {sorted(options)}")
+        raise ArgumentError(f"a layer given as a function takes no options, got {sorted(options)}")
     try:
         made = layer(width)
     except Exception as error:
         raise ArgumentError(f"layer must be a function from the width to a layer; it failed: {error}") from error
     if not isinstance(made, AbstractRecurrent):
-        raise ArgumentError(f"layer must return a layer of holdfast for a width, came {checks.describe(made)}")
+        raise ArgumentError(f"layer must return a layer of holdfast for a width, got {checks.describe(made)}")
     return made
 
 
@@ -106,6 +106,6 @@ def _states(blocks: nn.ModuleList, state: tuple[Any, ...] | None) -> tuple[Any, 
     if state is None:
         return (None,) * len(blocks)
     if not isinstance(state, (tuple, list)) or len(state) != len(blocks):
-        came = len(state) if isinstance(state, (tuple, list)) else checks.describe(state)
-        raise ShapeError(f"expected a state with one entry for each of the {len(blocks)} blocks, came {came}")
+        got = len(state) if isinstance(state, (tuple, list)) else checks.describe(state)
+        raise ShapeError(f"expected a state with one entry for each of the {len(blocks)} blocks, got {got}")
     return tuple(state)

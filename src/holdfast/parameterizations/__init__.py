@@ -116,11 +116,11 @@ def get_matrix(
         raise ArgumentError(f"the {form} form has no scalar parameterization; leave it out, or use form='normal'")
     if form == "contraction" and time == "continuous":
         if set(constants) != {"dt"}:
-            raise ArgumentError(f"the contraction form in continuous time needs dt=, the Euler step; came {constants}")
+            raise ArgumentError(f"the contraction form in continuous time needs dt=, the Euler step; got {constants}")
         return EulerContraction(**constants)
     if form in ("complete", "contraction"):
         if constants:
-            raise ArgumentError(f"the {form} form in {time} time has no constants; came {sorted(constants)}")
+            raise ArgumentError(f"the {form} form in {time} time has no constants; got {sorted(constants)}")
         return Contraction() if form == "contraction" else Hurwitz() if time == "continuous" else Schur()
     if form == "normal":
         return Normal(get(parameterization, time=time, **constants))

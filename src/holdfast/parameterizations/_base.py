@@ -44,11 +44,11 @@ class Named(nn.Module):
     def set_extra_state(self, state: Any) -> None:
         """Takes the constants over where the name is the same; raises otherwise."""
         saved = decoded(state)
-        came, here = (saved.get("name"), saved.get("time")), (self._identity(), self.time)
+        got, here = (saved.get("name"), saved.get("time")), (self._identity(), self.time)
         constants = saved.get("constants")
-        if came != here or not isinstance(constants, dict) or set(constants) != set(self.constants()):
+        if got != here or not isinstance(constants, dict) or set(constants) != set(self.constants()):
             raise ArgumentError(
-                f"the state dict holds free weights of the parameterization {came[0]!r} ({came[1]} time); this model has "
+                f"the state dict holds free weights of the parameterization {got[0]!r} ({got[1]} time); this model has "
                 f"{here[0]!r} ({here[1]} time), where they mean other eigenvalues. Build the layer with the saved "
                 "parameterization, or call stabilize(...) as it was called before saving, or undo() it before saving."
             )
@@ -190,7 +190,7 @@ class AbstractParameterization(Named, ABC):
         if form == "corrected":
             return self._scale(w)
         if form != "printed":
-            raise ArgumentError(f"form must be 'corrected' or 'printed', came {form!r}")
+            raise ArgumentError(f"form must be 'corrected' or 'printed', got {form!r}")
         return self._printed_scale(w)
 
     @checked
@@ -201,7 +201,7 @@ class AbstractParameterization(Named, ABC):
         not a stable reparameterization.
         """
         if not (math.isfinite(beta) and beta >= 0):
-            raise ArgumentError(f"beta must be a finite number >= 0, came {beta!r}")
+            raise ArgumentError(f"beta must be a finite number >= 0, got {beta!r}")
         return 0.0 if beta == 0 else float(self._modulus(float(beta)))
 
     def __repr__(self) -> str:
@@ -211,8 +211,8 @@ class AbstractParameterization(Named, ABC):
 
 def _floating(x: Tensor, name: str) -> Tensor:
     if not isinstance(x, Tensor) or not x.is_floating_point():
-        came = f"a tensor of {x.dtype}" if isinstance(x, Tensor) else type(x).__name__
-        raise DtypeError(f"{name} must be a real floating-point tensor, came {came}; convert it first")
+        got = f"a tensor of {x.dtype}" if isinstance(x, Tensor) else type(x).__name__
+        raise DtypeError(f"{name} must be a real floating-point tensor, got {got}; convert it first")
     if x.is_nested or x.layout is not torch.strided:
         kind = "a nested tensor" if x.is_nested else f"layout {x.layout}"
         raise ArgumentError(f"{name} must be a dense tensor, got {kind}; call .to_dense() or pad it")

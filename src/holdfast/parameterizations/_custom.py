@@ -44,7 +44,7 @@ class Custom(AbstractParameterization):
     ) -> None:
         super().__init__()
         if time not in ("continuous", "discrete"):
-            raise ArgumentError(f"time must be 'continuous' or 'discrete', came {time!r}")
+            raise ArgumentError(f"time must be 'continuous' or 'discrete', got {time!r}")
         self.time = time
         self._f = f
         self._given_inverse = inverse

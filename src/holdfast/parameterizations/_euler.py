@@ -36,7 +36,7 @@ class EulerContraction(AbstractMatrixParameterization):
         super().__init__()
         self.dt = float(dt)
         if not (math.isfinite(self.dt) and self.dt > 0):
-            raise ArgumentError(f"dt must be a finite number above 0, came {dt!r}")
+            raise ArgumentError(f"dt must be a finite number above 0, got {dt!r}")
 
     def _check_constants(self, constants: dict[str, Any]) -> None:
         super()._check_constants(constants)

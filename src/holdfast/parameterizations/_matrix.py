@@ -115,10 +115,10 @@ def spectral_margin(W: Float[Tensor, "n n"], time: Time) -> float:
 def check_square(W: Tensor) -> None:
     """Raises for anything that is not a finite real square matrix."""
     if not isinstance(W, Tensor) or not W.is_floating_point():
-        came = W.dtype if isinstance(W, Tensor) else type(W).__name__
-        raise DtypeError(f"W must be a real floating-point tensor, came {came}")
+        got = W.dtype if isinstance(W, Tensor) else type(W).__name__
+        raise DtypeError(f"W must be a real floating-point tensor, got {got}")
     if W.ndim != 2 or W.shape[0] != W.shape[1]:
-        raise ShapeError(f"W must be a square matrix (n, n), came shape {tuple(W.shape)}")
+        raise ShapeError(f"W must be a square matrix (n, n), got shape {tuple(W.shape)}")
     if not bool(torch.isfinite(W).all()):
         raise RangeError("W has entries that are not finite")
 

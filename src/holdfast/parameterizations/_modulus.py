@@ -56,7 +56,7 @@ def numerical_modulus(f: Callable[[Tensor], Tensor], time: Time, beta: float, *,
         span: largest |w| that is searched.
     """
     if not MIN_WEIGHT < span < math.inf or not 0 <= beta < math.inf:
-        raise ArgumentError(f"needs a finite span above {MIN_WEIGHT:g} and beta from 0 on, came {span=}, {beta=}")
+        raise ArgumentError(f"needs a finite span above {MIN_WEIGHT:g} and beta from 0 on, got {span=}, {beta=}")
     side = torch.logspace(math.log10(MIN_WEIGHT), math.log10(span), int(400 * math.log10(span / MIN_WEIGHT)))
     grid = torch.cat([-side.flip(0), torch.zeros(1), side]).double()
     domain = _resolved(f, grid, time)
@@ -87,7 +87,7 @@ def _resolved(f: Callable[[Tensor], Tensor], grid: Tensor, time: Time) -> tuple[
     except Exception as error:  # the caller's own function
         raise ArgumentError(f"f failed on a tensor of shape {tuple(grid.shape)}: {error}") from error
     if not isinstance(lam, Tensor) or lam.shape != grid.shape:
-        raise ArgumentError(f"f must map a tensor to one of the same shape, came {type(lam).__name__} for {grid.shape}")
+        raise ArgumentError(f"f must map a tensor to one of the same shape, got {type(lam).__name__} for {grid.shape}")
     margin = -lam if time == "continuous" else 1 - lam.abs()
     blurred, fading = _BLURRED_MARGINS[time]
     inside = torch.nonzero((margin < 0) | (margin >= blurred)).flatten()

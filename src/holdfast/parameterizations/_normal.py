@@ -36,7 +36,7 @@ class Normal(AbstractMatrixParameterization):
         super().__init__()
         if not isinstance(parameterization, AbstractParameterization):
             raise ArgumentError(
-                f"Normal needs a scalar parameterization, such as get('exp'); came {type(parameterization).__name__}"
+                f"Normal needs a scalar parameterization, such as get('exp'); got {type(parameterization).__name__}"
             )
         self.scalar = parameterization
         self.register_buffer("basis", torch.empty(0, 0))

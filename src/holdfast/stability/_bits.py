@@ -134,9 +134,9 @@ def bit_budget(
 def _tried(bits: Sequence[int], level: float) -> list[int]:
     tried = list(bits)
     if not tried or min(tried) < 2 or max(tried) > 52 or sorted(set(tried)) != tried:
-        raise ArgumentError(f"bits must be increasing numbers from 2 to 52, came {tried}")
+        raise ArgumentError(f"bits must be increasing numbers from 2 to 52, got {tried}")
     if not 0 < level < math.inf:
-        raise ArgumentError(f"level must be above 0, came {level}")
+        raise ArgumentError(f"level must be above 0, got {level}")
     return tried
 
 

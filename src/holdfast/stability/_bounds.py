@@ -38,7 +38,7 @@ def kernel_error_bound(
         centre: E(0), the L1 error of the sum that nothing has moved.
     """
     if not centre >= 0:
-        raise ArgumentError(f"centre is E(0), a number from 0 on, came {centre!r}")
+        raise ArgumentError(f"centre is E(0), a number from 0 on, got {centre!r}")
     rates, coefficients = read_sum(sum)
     f = fit_constants(get(parameterization, time="continuous"), torch.from_numpy(-rates))
     mass = float(np.abs(coefficients / rates).sum())
@@ -101,7 +101,7 @@ def gradient_scale(
             raise TypeError("no numbers")
         numbers = torch.as_tensor(np.asarray(w, dtype=np.float64))
     except (TypeError, ValueError) as error:
-        raise ArgumentError(f"w must be numbers (a float, an array or a tensor), came {w!r}") from error
+        raise ArgumentError(f"w must be numbers (a float, an array or a tensor), got {w!r}") from error
     scale = f.gradient_scale(numbers, form=form)
     if isinstance(w, np.ndarray) or scale.ndim:
         return scale.numpy()  # type: ignore[return-value]  # a list is not among what the annotation promises

@@ -172,7 +172,7 @@ def design_parameterization(
             raise unknown_name("criterion", criterion, ("L|w|",))
         slope = 2.0 if L is None else float(L)
         if not (math.isfinite(slope) and slope > 0):
-            raise ArgumentError(f"L must be a finite number above 0, came {L!r}")
+            raise ArgumentError(f"L must be a finite number above 0, got {L!r}")
         function: Callable[[Tensor], Tensor] = lambda w: slope * w.abs()  # noqa: E731
         name = f"{slope:g}|w|"
     elif L is not None:
@@ -189,7 +189,7 @@ def design_parameterization(
         raise ArgumentError("b is 1/|f| at w = 0 of the even form; the decreasing form has no constant")
     start = (0.5 if time == "continuous" else 1.0) if b is None else float(b)
     if not (math.isfinite(start) and start >= (0.0 if time == "continuous" else 1.0) and start > 0):
-        raise ArgumentError(f"b must be above 0, and at least 1 in discrete time so that f stays in [0, 1); came {b!r}")
+        raise ArgumentError(f"b must be above 0, and at least 1 in discrete time so that f stays in [0, 1); got {b!r}")
     return Designed(function, time=time, form=form, b=start, name=name)
 
 

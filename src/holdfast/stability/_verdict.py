@@ -169,10 +169,10 @@ def _too_few(close: np.ndarray, level: float) -> tuple[Verdict, str]:
 
 def _ordered(curves: Mapping[Width, PerturbationCurve]) -> tuple[np.ndarray, list[PerturbationCurve]]:
     if not curves:
-        raise ArgumentError(f"a verdict needs the curves of at least {MIN_WIDTHS} widths, came none")
+        raise ArgumentError(f"a verdict needs the curves of at least {MIN_WIDTHS} widths, got none")
     widths = np.array(sorted(curves), dtype=np.float64)
     if not (widths > 0).all():
-        raise ArgumentError(f"widths must be above 0, came {widths.tolist()}")
+        raise ArgumentError(f"widths must be above 0, got {widths.tolist()}")
     ordered = [curves[m] for m in sorted(curves)]
     if not all(curve.radii[-1] > 0 for curve in ordered):
         raise ArgumentError("every curve needs a radius above 0")
@@ -187,7 +187,7 @@ def _norm(curve: PerturbationCurve, given: float | None) -> float:
             "error of a model whose output is 0"
         )
     if not (math.isfinite(norm) and norm > 0):
-        raise ArgumentError(f"target_norm, the norm of the target, must be finite and above 0; came {norm!r}")
+        raise ArgumentError(f"target_norm, the norm of the target, must be finite and above 0; got {norm!r}")
     return float(norm)
 
 

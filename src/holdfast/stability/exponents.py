@@ -144,7 +144,7 @@ def lyapunov_spectrum(
         own = subject.advance(x[:, :1].contiguous())[1]
         if state is not None and not are_alike(state, own):
             raise ArgumentError(
-                f"state must be what the model itself returns for {len(x)} rows, in shapes and dtypes; came {describe(state)}"
+                f"state must be what the model itself returns for {len(x)} rows, in shapes and dtypes; got {describe(state)}"
             )
         # half of what is left out lets the state settle, the other half lets Q turn into place
         begin = discard // 2
@@ -157,13 +157,13 @@ def lyapunov_spectrum(
 def _check(x: Tensor, discard: int, count: int | None, dt: float) -> None:
     positive(count=count)
     if x.ndim != 3 or x.shape[0] < 1:
-        raise ShapeError(f"inputs must be (batch, time, features) with at least one row, came {tuple(x.shape)}")
+        raise ShapeError(f"inputs must be (batch, time, features) with at least one row, got {tuple(x.shape)}")
     if discard < 0 or x.shape[1] < discard + 2 * BLOCKS:
         raise ArgumentError(
-            f"inputs need at least {2 * BLOCKS} steps beyond the first discard >= 0; came {x.shape[1]} steps, {discard=}"
+            f"inputs need at least {2 * BLOCKS} steps beyond the first discard >= 0; got {x.shape[1]} steps, {discard=}"
         )
     if not 0 < dt < math.inf:
-        raise ArgumentError(f"dt must be above 0, came {dt}")
+        raise ArgumentError(f"dt must be above 0, got {dt}")
 
 
 def _jacobians(subject: Subject, x: Tensor, state: Any) -> Iterator[Float[Tensor, "rows n n"]]:

@@ -137,12 +137,12 @@ def _carry_out(model: nn.Module, plans: list[Plan], notes: list[str]) -> Stabili
 
 def _check(model: object, parameterization: object, names: object, time: object) -> None:
     if not isinstance(model, nn.Module):
-        raise ArgumentError(f"model must be an nn.Module, came {model!r}; a class is called first: nn.RNN(1, 8)")
+        raise ArgumentError(f"model must be an nn.Module, got {model!r}; a class is called first: nn.RNN(1, 8)")
     if not isinstance(parameterization, AbstractParameterization):
         known = tuple(dict.fromkeys((*known_names("continuous"), *known_names("discrete"))))
         if parameterization not in known:
             raise unknown_name("parameterization", parameterization, known)
     if names is not None and (isinstance(names, str) or not all(isinstance(n, str) for n in names)):  # type: ignore[attr-defined]
-        raise ArgumentError(f"names must be a list of paths such as ['layer.weight'], came {names!r}")
+        raise ArgumentError(f"names must be a list of paths such as ['layer.weight'], got {names!r}")
     if time not in (None, "continuous", "discrete"):
         raise unknown_name("kind of time", time, ("continuous", "discrete"))

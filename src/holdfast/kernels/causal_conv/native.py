@@ -30,7 +30,7 @@ def _verify(
     batch, time, channels = sizes("causal_conv", "x", x, "batch time channels")
     _, taps = sizes("causal_conv", "weight", weight, "channels taps")
     if taps == 0:
-        raise ShapeError(f"causal_conv: expected at least one tap, came weight of shape {tuple(weight.shape)}")
+        raise ShapeError(f"causal_conv: expected at least one tap, got weight of shape {tuple(weight.shape)}")
     shapes = ((weight, (channels, taps)), (bias, (channels,)), (state, (batch, channels, taps - 1)))
     verify("causal_conv", x, *shapes)
     if lengths is not None:

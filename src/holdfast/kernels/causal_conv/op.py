@@ -116,7 +116,7 @@ def causal_conv(
     taps = weight.shape[1]
     checks.shape("causal_conv", "weight", weight, (channels, taps), "x's channels by taps")
     if taps == 0:
-        raise ShapeError(f"causal_conv: expected at least one tap, came weight of shape {tuple(weight.shape)}")
+        raise ShapeError(f"causal_conv: expected at least one tap, got weight of shape {tuple(weight.shape)}")
     if bias is not None:
         checks.shape("causal_conv", "bias", bias, (channels,), "x's channels")
     if state is not None:

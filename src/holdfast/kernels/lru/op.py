@@ -113,7 +113,7 @@ def _check(u: object, lam_re: object, lam_im: object, b: object, c: object, d: o
     checks.shape("lru", "b", b, (planar, u.shape[2]), f"{width}, by u's features")
     c = checks.tensor("lru", "c", c, _DTYPES)
     if c.ndim != 2 or c.shape[1] != planar:
-        raise ShapeError(f"lru: expected c of shape (outputs, {planar}) ({width}), came {tuple(c.shape)}")
+        raise ShapeError(f"lru: expected c of shape (outputs, {planar}) ({width}), got {tuple(c.shape)}")
     checks.addressable("lru", "the states", (*u.shape[:2], planar), 8)
     checks.addressable("lru", "the outputs", (*u.shape[:2], c.shape[0]), 8)
     if d is not None:
@@ -121,7 +121,7 @@ def _check(u: object, lam_re: object, lam_im: object, b: object, c: object, d: o
         checks.shape("lru", "d", d, (c.shape[0],), "one for each output")
         if c.shape[0] != u.shape[2]:
             raise ShapeError(
-                f"lru: with d, u_t goes to y_t elementwise, so outputs must equal inputs, came {c.shape[0]} "
+                f"lru: with d, u_t goes to y_t elementwise, so outputs must equal inputs, got {c.shape[0]} "
                 f"outputs (c) and {u.shape[2]} inputs (u); leave d out, or change c"
             )
     if h0 is not None:

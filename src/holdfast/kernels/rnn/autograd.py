@@ -56,9 +56,7 @@ def choose(device: torch.device | str = "cpu", backend: str = "auto") -> tuple[s
     state = library.status()
     if backend == "native":
         if kind != "cpu":
-            raise BackendError(
-                f"rnn: the native backend runs on the cpu, came tensors on {kind}; use backend='chunked'"
-            )
+            raise BackendError(f"rnn: the native backend runs on the cpu, got tensors on {kind}; use backend='chunked'")
         if not state.available:
             raise BackendError(f"rnn: the native kernels are {state.reason}")
     if backend != "auto":
@@ -89,7 +87,7 @@ def _verify(x: Tensor, w: Tensor, u: Tensor, lengths: Tensor | None) -> tuple[in
     present("rnn", w, u)
     batch, time, features = sizes("rnn", "x", x, "batch time features")
     if w.ndim not in (1, 2):
-        raise ShapeError(f"rnn: expected w of shape (state, state) or (state,), came {tuple(w.shape)}")
+        raise ShapeError(f"rnn: expected w of shape (state, state) or (state,), got {tuple(w.shape)}")
     state = w.shape[0]
     verify("rnn", x, (w, (state,) * w.ndim), (u, (state, features)))
     if lengths is not None:
@@ -233,7 +231,7 @@ class _RnnGradient(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:
         raise HoldfastError(
-            "rnn: expected a first derivative, came a second one (double backward), which only the plain loop has; "
+            "rnn: expected a first derivative, got a second one (double backward), which only the plain loop has; "
             "call rnn(..., backend='reference')"
         )
 

@@ -123,9 +123,7 @@ def _check(
 
 def _check_shapes(x: Tensor, w: Tensor, u: Tensor, b: Tensor | None, h0: Tensor | None) -> None:
     if w.ndim not in (1, 2) or (w.ndim == 2 and w.shape[0] != w.shape[1]):
-        raise ShapeError(
-            f"rnn: expected w of shape (state, state), or (state,) for a diagonal W, came {tuple(w.shape)}"
-        )
+        raise ShapeError(f"rnn: expected w of shape (state, state), or (state,) for a diagonal W, got {tuple(w.shape)}")
     batch, time, features = x.shape
     state = w.shape[0]
     checks.shape("rnn", "u", u, (state, features), f"(state, features) for w {tuple(w.shape)}, x {tuple(x.shape)}")
@@ -143,6 +141,6 @@ def _check_dt(x: Tensor, dt: object, dtypes: tuple[torch.dtype, ...]) -> None:
         checks.tensor("rnn", "dt", dt, dtypes)
         checks.shape("rnn", "dt", dt, x.shape[:2], "(batch, time), or give one number")
     elif dt is not None and (isinstance(dt, bool) or not isinstance(dt, int | float)):
-        raise DtypeError(f"rnn: expected dt to be None, a number or a (batch, time) tensor, came {checks.describe(dt)}")
+        raise DtypeError(f"rnn: expected dt to be None, a number or a (batch, time) tensor, got {checks.describe(dt)}")
     elif dt is not None and not abs(dt) <= sys.float_info.max:
-        raise ArgumentError(f"rnn: expected a finite dt, came {dt!r}")
+        raise ArgumentError(f"rnn: expected a finite dt, got {dt!r}")

@@ -77,7 +77,7 @@ def choose(
         raise unknown_name("algorithm of s4d", algorithm, ALGORITHMS)
     if backend in ("reference", "chunked"):
         if algorithm != "auto":
-            raise ArgumentError(f"s4d: algorithm={algorithm!r} is for the native backend, came backend={backend!r}")
+            raise ArgumentError(f"s4d: algorithm={algorithm!r} is for the native backend, got backend={backend!r}")
         return Choice(backend, "", "asked for by name")
     kind = torch.device(device).type
     missing = library.missing() if kind in ("cpu", "meta") else f"for the CPU, and the tensors are on {kind}"

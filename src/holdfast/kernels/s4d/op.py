@@ -100,10 +100,10 @@ def _check_shapes(
     checks.shape("s4d", "dt", dt, (features,), "u's features")
     checks.shape("s4d", "lam_re", lam_re, (features, modes), "u's features by modes")
     if modes == 0:
-        raise ShapeError(f"s4d: expected at least one mode, came lam_re of shape {tuple(lam_re.shape)}")
+        raise ShapeError(f"s4d: expected at least one mode, got lam_re of shape {tuple(lam_re.shape)}")
     if (lam_im is None) != (c_im is None):
         given, missing = ("c_im", "lam_im") if lam_im is None else ("lam_im", "c_im")
-        raise ArgumentError(f"s4d: came {given} without {missing}; give both (complex modes) or neither (real ones)")
+        raise ArgumentError(f"s4d: got {given} without {missing}; give both (complex modes) or neither (real ones)")
     for name, value in (("lam_im", lam_im), ("c_re", c_re), ("c_im", c_im)):
         if value is not None:
             checks.shape("s4d", name, value, lam_re.shape, "lam_re's")
@@ -126,7 +126,7 @@ def _check_dtypes(dtype: torch.dtype, **tensors: object) -> None:
         if checks.tensor("s4d", name, value, _DTYPES).dtype not in allowed:
             raise DtypeError(
                 f"s4d: expected {name} in {dtype}, the precision that u is computed in, "
-                f"came {checks.describe(value)}; convert {name}, or u"
+                f"got {checks.describe(value)}; convert {name}, or u"
             )
 
 

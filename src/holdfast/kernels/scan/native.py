@@ -48,7 +48,7 @@ def _verify(a: Tensor, b: Tensor, lengths: Tensor | None, *others: tuple[Tensor 
     present("scan", a)
     rows, time, channels = b.shape
     if a.ndim != 3 or a.shape[0] not in (1, rows) or a.shape[1] not in (1, time):
-        raise ShapeError(f"scan: expected a of (1 or {rows}, 1 or {time}, {channels}), came {tuple(a.shape)}")
+        raise ShapeError(f"scan: expected a of (1 or {rows}, 1 or {time}, {channels}), got {tuple(a.shape)}")
     verify("scan", b, (a, (*a.shape[:2], channels)), *others, dtypes=(*checks.REAL, *checks.COMPLEX))
     if lengths is not None:
         checks.lengths("scan", lengths, (rows,), time, b.device)

@@ -135,13 +135,13 @@ def _check(a: object, b: object, h0: object, check_finite: bool) -> None:
     a = checks.tensor("scan", "a", a, _DTYPES)
     b = checks.tensor("scan", "b", b, _DTYPES)
     if b.ndim < 2:
-        raise ShapeError(f"scan: expected b of shape (*batch, time, channels), came {tuple(b.shape)}")
+        raise ShapeError(f"scan: expected b of shape (*batch, time, channels), got {tuple(b.shape)}")
     checks.addressable("scan", "b", b.shape, 16)
     fits = a.ndim <= b.ndim and all(x in (1, y) for x, y in zip(reversed(a.shape), reversed(b.shape), strict=False))
     if not fits:
         raise ShapeError(
             f"scan: expected a of shape ({b.shape[-1]},) (constant in time) or of one that broadcasts to b's "
-            f"{tuple(b.shape)}, came {tuple(a.shape)}"
+            f"{tuple(b.shape)}, got {tuple(a.shape)}"
         )
     if h0 is not None:
         h0 = checks.tensor("scan", "h0", h0, _DTYPES)
@@ -149,7 +149,7 @@ def _check(a: object, b: object, h0: object, check_finite: bool) -> None:
         dtype = _state_dtype(a, b)
         if torch.promote_types(h0.dtype, dtype) != dtype:
             raise DtypeError(
-                f"scan: expected h0 in {dtype} or below (a is {a.dtype}, b is {b.dtype}), came {h0.dtype}; "
+                f"scan: expected h0 in {dtype} or below (a is {a.dtype}, b is {b.dtype}), got {h0.dtype}; "
                 "convert h0, or a or b"
             )
     checks.same_device("scan", a=a, b=b, h0=h0)

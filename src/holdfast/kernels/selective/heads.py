@@ -114,7 +114,7 @@ def _check(
     batch, time, heads, width = u.shape
     groups, state = B.shape[2:]
     if groups == 0 or heads % groups:
-        raise ShapeError(f"{name}: expected groups that divide {heads} heads, came {groups} groups (B)")
+        raise ShapeError(f"{name}: expected groups that divide {heads} heads, got {groups} groups (B)")
     checks.shape(name, "B", B, (batch, time, groups, state), "u's batch and time, groups, states")
     expected = {
         "dt": (u.shape[:3], "u's without the width"), "A": ((heads,), "u's heads"), "C": (B.shape, "B's"),

@@ -49,7 +49,7 @@ def _verify(
     groups = sizes("selective", "B", B, "batch time groups state")[2]
     if state == 0 or groups == 0 or channels % groups:
         raise ShapeError(
-            f"selective: expected at least one state and channels in whole groups, came {state} states and "
+            f"selective: expected at least one state and channels in whole groups, got {state} states and "
             f"{channels} channels in {groups} groups"
         )
     weights = (batch, time, groups, state)
@@ -60,7 +60,7 @@ def _verify(
     if lengths is not None:
         checks.lengths("selective", lengths, (batch,), time, u.device)
     if resets is not None and (resets.dtype != torch.bool or resets.device != u.device):
-        raise DtypeError(f"selective: expected resets in bool on {u.device}, came {checks.describe(resets)}")
+        raise DtypeError(f"selective: expected resets in bool on {u.device}, got {checks.describe(resets)}")
     if resets is not None:
         pointer(resets)
         checks.shape("selective", "resets", resets, (batch, time), "one for each step")

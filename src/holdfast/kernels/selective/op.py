@@ -85,15 +85,15 @@ def _check_shapes(u: Tensor, A: Tensor, B: Tensor, **others: Tensor | None) -> N
     state = A.shape[1]
     checks.shape("selective", "A", A, (channels, state), "u's channels by states")
     if state == 0:
-        raise ShapeError(f"selective: expected at least one state, came A of shape {tuple(A.shape)}")
+        raise ShapeError(f"selective: expected at least one state, got A of shape {tuple(A.shape)}")
     if B.ndim not in (3, 4):
         raise ShapeError(
             f"selective: expected B of shape {(batch, time, state)}, or (batch, time, groups, state), "
-            f"came {tuple(B.shape)}"
+            f"got {tuple(B.shape)}"
         )
     groups = tuple(B.shape[2:-1])
     if groups and (groups[0] == 0 or channels % groups[0]):
-        raise ShapeError(f"selective: expected groups that divide {channels} channels, came {groups[0]} groups (B)")
+        raise ShapeError(f"selective: expected groups that divide {channels} channels, got {groups[0]} groups (B)")
     checks.shape("selective", "B", B, (batch, time, *groups, state), "u's batch and time, groups, A's states")
     expected = {
         "dt": (u.shape, "u's"), "C": (B.shape, "B's"), "D": ((channels,), "u's channels"), "z": (u.shape, "u's"),
@@ -120,7 +120,7 @@ def _check_steps(dt: Tensor, dt_bias: Tensor | None) -> None:
     smallest = float((dt if dt_bias is None else dt + dt_bias).detach().min())
     if smallest < 0:
         raise ArgumentError(
-            f"selective: expected step sizes dt + dt_bias >= 0, came a smallest of {smallest}; give dt_softplus=True, "
+            f"selective: expected step sizes dt + dt_bias >= 0, got a smallest of {smallest}; give dt_softplus=True, "
             "or make them positive before"
         )
 

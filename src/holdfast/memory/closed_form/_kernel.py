@@ -57,7 +57,7 @@ class Kernel:
             return torch.linalg.vector_norm(self.rho.abs().sum(-1), norm, dim=-1)
         inputs = self.rho.shape[2]
         if inputs > 12:
-            raise ArgumentError(f"norm={norm:g} needs all sign vectors: at most 12 inputs, came {inputs}; use norm=inf")
+            raise ArgumentError(f"norm={norm:g} needs all sign vectors: at most 12 inputs, got {inputs}; use norm=inf")
         # x and -x give the same size: the first sign is fixed
         signs = torch.tensor([(1.0, *rest) for rest in itertools.product((1.0, -1.0), repeat=inputs - 1)]).double()
         return torch.linalg.vector_norm(self.rho @ signs.T, norm, dim=1).amax(-1)
@@ -144,7 +144,7 @@ def dense(
     """
     w, u, out = _wide(W), _wide(_columns(U)), _wide(_rows(c))
     if w.shape[0] != w.shape[1] or w.numel() == 0:
-        raise ShapeError(f"W must be square, came {tuple(w.shape)}")
+        raise ShapeError(f"W must be square, got {tuple(w.shape)}")
     _check_modes("W", len(w), u, out, names=("U", "c"))
     if not bool(torch.isfinite(w).all()):
         raise ArgumentError("W must be finite")
@@ -196,10 +196,10 @@ def two_layer(
     if c.ndim != 2 or c.shape[1] != len(first) or u2.ndim != 2 or len(u2) != len(second):
         raise ShapeError(
             f"C must be (outputs, {len(first)}) by lam1 and U2 ({len(second)}, inputs) by lam2; "
-            f"came C of {tuple(c.shape)} and U2 of {tuple(u2.shape)}"
+            f"got C of {tuple(c.shape)} and U2 of {tuple(u2.shape)}"
         )
     if u1.shape != (len(first), len(second)):
-        raise ShapeError(f"U1 must be ({len(first)}, {len(second)}), lam1 by lam2; came {tuple(u1.shape)}")
+        raise ShapeError(f"U1 must be ({len(first)}, {len(second)}), lam1 by lam2; got {tuple(u1.shape)}")
     t = _times(times, time)
     first, second = _alike(first, second)
     a, b = torch.broadcast_tensors(first.unsqueeze(1), second.unsqueeze(0))
@@ -248,11 +248,11 @@ def s4d(
     rates, c, steps = _wide(lam), _wide(C), _wide(dt)
     if rates.ndim != 2 or c.shape != rates.shape or len(steps) != len(rates) or rates.numel() == 0:
         raise ShapeError(
-            f"lam and C must be (features, modes) and dt (features,); came lam of {tuple(rates.shape)}, "
+            f"lam and C must be (features, modes) and dt (features,); got lam of {tuple(rates.shape)}, "
             f"C of {tuple(c.shape)}, dt of {tuple(steps.shape)}"
         )
     if D is not None and len(D) != len(rates):
-        raise ShapeError(f"D must have one number for each of the {len(rates)} features, came {tuple(D.shape)}")
+        raise ShapeError(f"D must have one number for each of the {len(rates)} features, got {tuple(D.shape)}")
     a, b = discretize(steps.unsqueeze(-1), rates, discretization)
     t = _times(times, "discrete")
     k = t.to(torch.int64).view(-1, 1, 1)
@@ -290,7 +290,7 @@ def lru(
     if gamma is not None:
         if len(gamma) != modes:
             raise ShapeError(
-                f"gamma must have one number for each of the {modes} modes of lam, came {tuple(gamma.shape)}"
+                f"gamma must have one number for each of the {modes} modes of lam, got {tuple(gamma.shape)}"
             )
         b = gamma.unsqueeze(-1) * b
     direct = torch.diag(D) if D is not None and D.ndim == 1 else D
@@ -299,7 +299,7 @@ def lru(
 
 def _vector(name: str, w: Tensor) -> Tensor:
     if w.ndim != 1 or len(w) == 0:
-        raise ShapeError(f"{name} must be a row of numbers, at least one, came {tuple(w.shape)}")
+        raise ShapeError(f"{name} must be a row of numbers, at least one, got {tuple(w.shape)}")
     return _wide(w)
 
 
@@ -307,7 +307,7 @@ def _check_modes(name: str, modes: int, b: Tensor, c: Tensor, names: tuple[str, 
     if b.ndim != 2 or len(b) != modes or c.ndim != 2 or c.shape[1] != modes:
         raise ShapeError(
             f"{name} has {modes} modes: expected {names[0]} ({modes}, inputs) and {names[1]} (outputs, {modes}), "
-            f"came {tuple(b.shape)} and {tuple(c.shape)}"
+            f"got {tuple(b.shape)} and {tuple(c.shape)}"
         )
 
 
@@ -341,7 +341,7 @@ def _with_direct(rho: Tensor, t: Tensor, D: Tensor | None) -> Tensor:
     if D is None:
         return rho
     if D.shape != rho.shape[1:]:
-        raise ShapeError(f"D must be {tuple(rho.shape[1:])}, outputs by inputs, came {tuple(D.shape)}")
+        raise ShapeError(f"D must be {tuple(rho.shape[1:])}, outputs by inputs, got {tuple(D.shape)}")
     return rho + (t == 0).view(-1, 1, 1) * _wide(D)
 
 
@@ -355,7 +355,7 @@ def _times(times: GivenTimes, kind: Time) -> Float64[Tensor, " times"]:
     if t.ndim != 1 or len(t) == 0 or not bool(((t >= 0) & torch.isfinite(t)).all()):
         raise ArgumentError("times must be a list of finite numbers that are not negative, at least one")
     if kind == "discrete" and float(t.max()) > MAX_RUN_STEPS:
-        raise ArgumentError(f"times must be at most {MAX_RUN_STEPS} steps in discrete time, came {float(t.max()):g}")
+        raise ArgumentError(f"times must be at most {MAX_RUN_STEPS} steps in discrete time, got {float(t.max()):g}")
     if kind == "discrete" and bool((t != t.round()).any()):
         raise ArgumentError("in discrete time the times are whole numbers of steps")
     return t

@@ -28,7 +28,7 @@ def of_layer(layer: torch.nn.Module, horizon: int) -> Kernel:
         horizon: last step; the kernel has horizon + 1 times.
     """
     if horizon < 0:
-        raise ArgumentError(f"horizon must not be negative, came {horizon}")
+        raise ArgumentError(f"horizon must not be negative, got {horizon}")
     system = _wide_system(layer)
     name = type(layer).__name__
     if system is None:

@@ -32,7 +32,7 @@ def recurrences(model: nn.Module) -> tuple[RecurrenceView, ...]:
         model: any module; it is left as it was. Views read its weights as they are when they are asked.
     """
     if not isinstance(model, nn.Module):
-        raise ArgumentError(f"model must be an nn.Module, came {model!r}; a class is called first: nn.RNN(1, 8)")
+        raise ArgumentError(f"model must be an nn.Module, got {model!r}; a class is called first: nn.RNN(1, 8)")
     views: list[RecurrenceView] = []
     inside: set[nn.Module] = set()  # of what was described by its step as a whole
     for path, module in model.named_modules():

@@ -202,13 +202,13 @@ def certify(
         seed: of these states.
     """
     if not isinstance(module, nn.Module):
-        raise ArgumentError(f"module must be an nn.Module, came {module!r}; a class is called first: nn.RNN(1, 8)")
+        raise ArgumentError(f"module must be an nn.Module, got {module!r}; a class is called first: nn.RNN(1, 8)")
     if time not in (None, "continuous", "discrete"):
         raise unknown_name("kind of time", time, ("continuous", "discrete"))
     if structure not in (None, "dense", "diagonal"):
         raise unknown_name("structure", structure, ("dense", "diagonal"))
     if horizon < 1 or starts < 1 or limit < 1:
-        raise ArgumentError(f"needs horizon, starts, limit >= 1; came {horizon=}, {starts=}, {limit=}")
+        raise ArgumentError(f"needs horizon, starts, limit >= 1; got {horizon=}, {starts=}, {limit=}")
     module, inputs = _at_least_float32(module, inputs)
     with undisturbed(module):
         views = _views(module, weight, time, structure)

@@ -78,7 +78,7 @@ class MatrixAnalysis:
 def as_matrix(W: Tensor, name: str, limit: int) -> Float64[np.ndarray, "n n"]:
     """W in float64; raises for what is not a finite square matrix of at most `limit` rows."""
     if W.ndim != 2 or W.shape[0] != W.shape[1] or len(W) == 0:
-        raise ShapeError(f"{name} must be a square matrix, came shape {tuple(W.shape)}")
+        raise ShapeError(f"{name} must be a square matrix, got shape {tuple(W.shape)}")
     if len(W) > limit:
         raise ArgumentError(
             f"{name} is {len(W)} x {len(W)}; eigenvalues and Lyapunov solution take minutes above {limit} rows. "

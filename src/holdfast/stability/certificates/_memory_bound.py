@@ -61,7 +61,7 @@ def memory_bound(layer: AbstractRecurrent, horizon: int = 200) -> MemoryBound:
     model = layer.state_space_model()
     if model is None:
         raise ArgumentError(
-            f"the theorem is about real diagonal models in exact time, came {type(layer).__name__}; "
+            f"the theorem is about real diagonal models in exact time, got {type(layer).__name__}; "
             "build a diagonal layer with discretization='zoh'"
         )
     lam = model.lam.detach().double()
@@ -103,7 +103,7 @@ def weight_bound(rate: float, horizon: float, memory: float, *, inputs: int = 1,
     """
     if not (rate >= 0 and horizon >= 0 and memory >= 0 and inputs >= 1 and 0 < lipschitz < math.inf):
         raise ArgumentError(
-            f"needs rate, horizon, memory >= 0, inputs >= 1, a finite lipschitz > 0; came {rate=}, {horizon=}, {memory=}, "
+            f"needs rate, horizon, memory >= 0, inputs >= 1, a finite lipschitz > 0; got {rate=}, {horizon=}, {memory=}, "
             f"{inputs=}, {lipschitz=}"
         )
     if memory == 0:

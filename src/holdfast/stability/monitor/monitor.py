@@ -98,7 +98,7 @@ class GradientMonitor:
         if every < 1 or lookahead < 0 or not 0 <= share <= 1:
             raise ArgumentError(f"needs every >= 1, lookahead >= 0, 0 <= share <= 1; {every=}, {lookahead=}, {share=}")
         if not all(0 <= q <= 1 for q in quantiles):
-            raise ArgumentError(f"quantiles lie in [0, 1], came {tuple(quantiles)}")
+            raise ArgumentError(f"quantiles lie in [0, 1], got {tuple(quantiles)}")
         self.watched = _watched(model, names)
         self.every, self.lookahead, self.share, self.writer = every, lookahead, share, writer
         self.levels = tuple(float(q) for q in quantiles)

@@ -72,10 +72,10 @@ class PerturbationCurve(Record):
                 object.__setattr__(self, name, np.where(np.isfinite(array), array, np.inf))
         if self.errors.shape != self.radii.shape:
             raise ShapeError(
-                f"a curve needs one error for each radius; came {self.errors.shape=} and {self.radii.shape=}"
+                f"a curve needs one error for each radius; got {self.errors.shape=} and {self.radii.shape=}"
             )
         if (self.errors < 0).any():
-            raise ArgumentError(f"errors are sizes and not negative, came {float(self.errors.min())}")
+            raise ArgumentError(f"errors are sizes and not negative, got {float(self.errors.min())}")
 
     @property
     def at_zero(self) -> float:
@@ -128,13 +128,13 @@ def as_radii(radii: Sequence[float] | np.ndarray | Tensor) -> np.ndarray:
     try:
         betas = _array(radii)
     except (TypeError, ValueError) as error:
-        raise ArgumentError(f"radii must be real numbers, came {describe(radii)}") from error
+        raise ArgumentError(f"radii must be real numbers, got {describe(radii)}") from error
     if betas.ndim != 1 or len(betas) == 0:
-        raise ShapeError(f"radii must be a list of numbers, at least one; came shape {betas.shape}")
+        raise ShapeError(f"radii must be a list of numbers, at least one; got shape {betas.shape}")
     if not np.isfinite(betas).all() or (betas < 0).any():
-        raise ArgumentError(f"radii must be finite and not negative, came {betas.tolist()}")
+        raise ArgumentError(f"radii must be finite and not negative, got {betas.tolist()}")
     if (np.diff(betas) <= 0).any():
-        raise ArgumentError(f"radii must increase; sort them first: came {betas.tolist()}")
+        raise ArgumentError(f"radii must increase; sort them first: got {betas.tolist()}")
     return betas
 
 

@@ -173,7 +173,7 @@ def read_sum(sum: Sum) -> tuple[np.ndarray, np.ndarray]:
         rates, coefficients = np.asarray(sum.rates), np.asarray(sum.coefficients)
     except AttributeError:
         raise ArgumentError(
-            f"expected a sum with rates and coefficients, such as ExponentialSum; came {type(sum).__name__}"
+            f"expected a sum with rates and coefficients, such as ExponentialSum; got {type(sum).__name__}"
         ) from None
     if np.iscomplexobj(rates) or np.iscomplexobj(coefficients):
         if np.abs(np.imag(rates)).max() > 0 or np.abs(np.imag(coefficients)).max() > 0:
@@ -183,7 +183,7 @@ def read_sum(sum: Sum) -> tuple[np.ndarray, np.ndarray]:
     if rates.ndim != 1 or rates.shape != coefficients.shape or len(rates) == 0:
         raise ArgumentError(f"expected one coefficient a rate, at least one; {rates.shape=}, {coefficients.shape=}")
     if not (np.isfinite(rates).all() and (rates > 0).all() and np.isfinite(coefficients).all()):
-        raise ArgumentError(f"expected finite rates above 0 and finite coefficients; came {rates}, {coefficients}")
+        raise ArgumentError(f"expected finite rates above 0 and finite coefficients; got {rates}, {coefficients}")
     return rates, coefficients
 
 
