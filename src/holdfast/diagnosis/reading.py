@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from holdfast.diagnosis.adapters import Around, BeforePooling, Fresh, Plain, ThroughEmbedding, Turned
+from holdfast.diagnosis.adapters import Around, BatchFirst, BeforePooling, Fresh, Plain, ThroughEmbedding
 from holdfast.errors import ArgumentError
 from holdfast.memory import ModelError, huggingface
 from holdfast.memory.checks import prepare
@@ -98,7 +98,7 @@ def _taking(model: nn.Module, input_size: int | None, seed: int) -> Reading:
             accelerate(model)
         return _by_tokens(huggingface.FromEmbeddings(model), tokens, seed, "model.")
     if isinstance(model, nn.RNNBase) and not model.batch_first:
-        turned = Turned(model)
+        turned = BatchFirst(model)
         words = f"{model.input_size} real inputs"
         return Reading(turned, model.input_size, words, prefix="inner.").note("read with time in the first dimension")
     size = input_size or known_size(model) or _first_size(model)

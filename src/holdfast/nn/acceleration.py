@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import nn
 from holdfast.errors import ArgumentError, BackendError
 
 TESTED_VERSION = "5.22"  # the version of transformers that the tests run with
+ALREADY = "it is accelerated already"
 CLASS_PREFIX = "Accelerated"  # of the class of a changed mixer
 # each mixer, and the part of transformers.models that it comes from
 FAMILIES = {
@@ -66,6 +68,7 @@ def accelerate(model: nn.Module) -> Acceleration:
         model: a model with one of these mixers in it, such as MambaForCausalLM.
 
     Returns what was replaced and what was left, with the reason, and how to undo it: `accelerate(model).restore()`.
+    Where nothing could be replaced it warns.
     Tested with transformers 5.22; a version whose mixers call other functions is refused.
     """
     if importlib.util.find_spec("transformers") is None:
@@ -86,6 +89,9 @@ def accelerate(model: nn.Module) -> Acceleration:
     for module in changed.values():
         module.__class__ = getattr(mixers, CLASS_PREFIX + str(kind_of(module)))
     left = tuple((name, reason) for name, reason in reasons.items() if reason is not None)
+    if not changed and any(reason != ALREADY for _, reason in left):
+        name, reason = next((name, reason) for name, reason in left if reason != ALREADY)
+        warnings.warn(f"accelerate replaced nothing: {name or 'the model'}: {reason}", stacklevel=2)
     return Acceleration(tuple(changed), left, tuple(changed.values()))
 
 
@@ -105,10 +111,10 @@ def _reason_to_leave(module: Any) -> str | None:
 
     kind = str(kind_of(module))
     if any(base.__name__ == CLASS_PREFIX + kind for base in type(module).__mro__):
-        return "it is accelerated already"
+        return ALREADY
     plain = mixers.own_mixer(kind)
     if hasattr(module, "parametrizations"):
-        return "its weights are parametrized; accelerate it before that, as before stabilize"
+        return "its weights are parametrized; call accelerate first and stabilize after it"
     if type(module) is not plain:
         return f"it is another {kind} than transformers'"
     activation = getattr(module, "activation", None)
