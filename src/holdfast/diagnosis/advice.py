@@ -54,7 +54,7 @@ def advise(evidence: Evidence, trials: Trials) -> tuple[list[Advice], list[str]]
     dropped: list[str] = []
     for candidate in [*_longer_memory(evidence, trials), *candidates(evidence)]:
         try:
-            trial = trials.attempt(candidate.call, candidate.stage)
+            trial = trials.attempt(candidate.call, candidate.stage, candidate.rate)
         except FAILURES as error:
             dropped.append(f"{candidate.call}: {(str(error).strip().splitlines() or [type(error).__name__])[0]}")
             continue

@@ -13,7 +13,7 @@ from torch import nn
 from holdfast.diagnosis.forgetting import Forgetting, ahead_of
 from holdfast.diagnosis.learning import Learning
 from holdfast.diagnosis.remedies import Wiped, another_layer, place, smaller_steps
-from holdfast.diagnosis.trial import Stage
+from holdfast.diagnosis.trial import MAX_RATE, Stage
 from holdfast.diagnosis.weights import Edge, Survival
 from holdfast.errors import HoldfastError, RangeError
 from holdfast.nn import recurrences
@@ -38,6 +38,8 @@ class Candidate:
     effect: str
     purpose: Purpose
     stage: Stage = "change"
+    # of Adam in the trial; None is that of the unchanged copy, which a layer that starts anew has no use for
+    rate: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +113,7 @@ def _swap(evidence: Evidence) -> Iterator[Candidate]:
     if call is not None:
         have = ahead_of(evidence.memory)
         number = "" if have is None or math.isinf(have) else f"; the present one remembers {have:.0f} steps"
-        yield Candidate("another layer learns it better", f"S4D, linear in time{number}", *call, "loss")
+        yield Candidate("another layer learns it better", f"S4D, linear in time{number}", *call, "loss", rate=MAX_RATE)
 
 
 def _crossing(evidence: Evidence) -> Iterator[Candidate]:

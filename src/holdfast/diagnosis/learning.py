@@ -18,7 +18,7 @@ from holdfast.nn._views.groups import parameter_groups
 
 RATES = (1e-4, 3.2e-4, 1e-3, 3.2e-3, 1e-2, 3.2e-2, 0.1, 0.32, 1.0)
 RUN_STEPS = 20  # of Adam at one rate
-LOSS_BOUND = 2.0  # times the first loss: no step may go beyond
+LOSS_BOUND = 2.0  # times the first held-out loss: no batch may go beyond
 END_BOUND = (
     1.05  # times the first held-out loss: a trained model begins at its lowest, and a batch of it moves it a little
 )
@@ -85,7 +85,7 @@ def look_at_learning(reading: Reading, model: nn.Module, samples: Samples) -> Le
     before = _gradient(copied, samples, *shorter)
     after = _gradient(copied, samples, x, y)
     ratio = {name: _ratio(weights) for name, weights in _groups(copied).items() if weights}
-    run = _Runs(model, samples, x, y)
+    run = _Runs(model, samples)
     safe, best = run.largest(KINDS)
     held_down = safe is None or safe <= LOW_RATE  # only then is it worth the time to ask which weights do that
     safe_of = {name: run.largest((name,))[0] for name in ratio} if held_down else {}
@@ -102,12 +102,10 @@ def look_at_learning(reading: Reading, model: nn.Module, samples: Samples) -> Le
 
 @dataclass(frozen=True, eq=False)
 class _Runs:
-    """Short runs of training on one batch, judged on held-out sequences too."""
+    """Short runs of training, judged on held-out sequences."""
 
     model: nn.Module
     samples: Samples
-    x: Tensor
-    y: Tensor
 
     def largest(self, moving: tuple[str, ...]) -> tuple[float | None, float]:
         """The largest of RATES up to which all are stable, from the usual one up or down; and the lowest end on the way."""
@@ -137,18 +135,16 @@ class _Runs:
         return None
 
     def end(self, rates: dict[str, float]) -> float:
-        """The last held-out loss over the first; inf where one on the way was more than twice the first."""
+        """The last held-out loss over the first; inf where that of a batch on the way was more than twice as high."""
         trained = copy.deepcopy(self.model).eval()  # dropout off: the same loss is compared
         groups = _groups(trained)
         optimizer = torch.optim.Adam([{"params": groups[name], "lr": rate} for name, rate in rates.items()])
-        start, first = self.samples.error(trained), math.nan
+        start, generator = self.samples.error(trained), torch.Generator().manual_seed(0)
         with torch.enable_grad():
             for _ in range(RUN_STEPS):
                 trained.zero_grad(set_to_none=True)
-                loss = self.samples.loss(trained, self.x, self.y)
-                value = float(loss.detach())
-                first = value if math.isnan(first) else first
-                if not value <= LOSS_BOUND * first:
+                loss = self.samples.loss(trained, *self.samples.random_batch(generator))
+                if not float(loss.detach()) <= LOSS_BOUND * start:
                     return math.inf
                 loss.backward()
                 optimizer.step()

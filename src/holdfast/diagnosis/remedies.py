@@ -195,8 +195,11 @@ def another_layer(model: nn.Module) -> tuple[str, str] | None:
 
 
 def _stack_call(rnn: nn.RNNBase) -> str:
-    options = {"num_layers": (rnn.num_layers, 1), "dropout": (rnn.dropout, 0.0)}
+    """One layer more than before: the first has a filter for each input feature, the second for each of the outputs."""
+    options = {"num_layers": (rnn.num_layers + 1, 1), "dropout": (rnn.dropout, 0.0)}
     options |= {"bidirectional": (rnn.bidirectional, False), "batch_first": (rnn.batch_first, False)}
+    if rnn.hidden_size % 2:  # states of S4D come in pairs
+        options["state_size"] = (rnn.hidden_size + 1, rnn.hidden_size)
     said = "".join(f", {name}={value}" for name, (value, usual) in options.items() if value != usual)
     return f'holdfast.nn.RecurrentStack(\n    {rnn.input_size}, {rnn.hidden_size}{said}, layer="s4d"\n)'
 

@@ -18,7 +18,7 @@ from holdfast.memory.subject import MISTAKES, first_output
 
 Unit = Literal["mean squared error", "cross entropy"]
 HELD_OUT = 0.25  # share of the sequences on which errors are told
-MAX_HELD_ROWS = 64
+MAX_HELD_ROWS = 256
 MAX_PIECE_STEPS = 512  # longer sequences with a target at each step are cut
 MIN_ROWS = 4  # fewer sequences are cut, so that some can be held out
 PIECES = 16  # of each of them
@@ -64,6 +64,16 @@ class Samples:
     def held_out(self) -> tuple[Tensor, Tensor]:
         """Those that errors are told of."""
         return self.inputs[-self.held :], self.targets[-self.held :]
+
+    def random_batch(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Some of the sequences that are trained on.
+
+        Args:
+            generator: on the CPU, so that every copy gets the same ones.
+        """
+        x, y = self.training
+        rows = torch.randperm(len(x), generator=generator)[: self.batch].to(x.device)
+        return x[rows], y[rows]
 
     @property
     def once(self) -> bool:

@@ -58,7 +58,8 @@ class Trial:
         unchanged: the copy as the model is.
         changed: the copy after the call.
         steps: of Adam.
-        rate: its learning rate.
+        rate: learning rate of the unchanged copy.
+        changed_rate: that of the changed one.
         task: what was learned, in words.
     """
 
@@ -66,11 +67,12 @@ class Trial:
     changed: Outcome
     steps: int
     rate: float
+    changed_rate: float
     task: str
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, for JSON."""
-        same = {"steps": self.steps, "rate": self.rate, "task": self.task}
+        same = {"steps": self.steps, "rate": self.rate, "changed_rate": self.changed_rate, "task": self.task}
         return {"unchanged": self.unchanged.to_dict(), "changed": self.changed.to_dict(), **same}
 
 
@@ -122,23 +124,25 @@ class Trials:
             self._unchanged = Outcome(loss, self.memory, self.margin)
         return self._unchanged
 
-    def attempt(self, call: str, stage: Stage = "change") -> Trial:
+    def attempt(self, call: str, stage: Stage = "change", rate: float | None = None) -> Trial:
         """Runs the call and trains; raises one of FAILURES where the call or the changed copy does not run.
 
         Args:
             call: the very text that is printed.
             stage: when it is to be run.
+            rate: learning rate of the changed copy; None is that of the unchanged one.
         """
+        rate = self.rate if rate is None else rate
         unchanged = self.unchanged
         model = self.copied()
         memory, margin = self.memory, self.margin
         if stage == "change":
             model = execute(call, model)["model"]
             memory, margin = self.measured(model)
-        loss = None if self.samples is None else self._loss(model, call, stage)
+        loss = None if self.samples is None else self._loss(model, call, stage, rate)
         assert unchanged is not None
         words = "" if self.samples is None else self.samples.words
-        return Trial(unchanged, Outcome(loss, memory, margin), self.steps, self.rate, words)
+        return Trial(unchanged, Outcome(loss, memory, margin), self.steps, self.rate, rate, words)
 
     def measured(self, model: nn.Module) -> tuple[float | None, float | None]:
         """Memory and margin of a changed copy."""
@@ -151,11 +155,11 @@ class Trials:
         except FAILURES:
             return None
 
-    def _loss(self, model: nn.Module, call: str, stage: Stage) -> float:
+    def _loss(self, model: nn.Module, call: str, stage: Stage, rate: float) -> float:
         trained, inner = self._trainable(model)
         if stage == "optimizer":
             return self._trained(trained, execute(call, inner)["optimizer"])
-        optimizer = torch.optim.Adam(_moving(trained), lr=self.rate)
+        optimizer = torch.optim.Adam(_moving(trained), lr=rate)
         before_step = (lambda: execute(call, inner)) if stage == "step" else None
         return self._trained(trained, optimizer, before_step)
 
@@ -210,14 +214,12 @@ def train(
         seconds: of CPU time after which ArgumentError is raised.
     """
     generator = torch.Generator().manual_seed(seed)
-    x, y = samples.training
     model.train()
     start = time.process_time()
     with torch.enable_grad():
         for _ in range(steps):
-            rows = torch.randperm(len(x), generator=generator)[: samples.batch].to(x.device)
             model.zero_grad(set_to_none=True)
-            loss = samples.loss(model, x[rows], y[rows])
+            loss = samples.loss(model, *samples.random_batch(generator))
             if not math.isfinite(float(loss.detach())):
                 return
             loss.backward()

@@ -12,7 +12,7 @@ from holdfast.diagnosis.forgetting import Cause, Forgetting, ahead_of, why_they_
 from holdfast.diagnosis.learning import RATES, STABLE_MEANS
 from holdfast.diagnosis.remedies import LOG100
 from holdfast.diagnosis.task import LITTLE, TaskMemory
-from holdfast.diagnosis.trial import Outcome, Trial
+from holdfast.diagnosis.trial import Trial
 from holdfast.diagnosis.weights import MOVED, LongRun, Tolerance, lasting_of
 from holdfast.stability import Certificate
 
@@ -223,7 +223,7 @@ def advice(report: Diagnosis) -> list[str]:
         said.append(f"{k}. {one.trouble}: {one.number}")
         said += [f"{INDENT}{line}" for line in (*one.call.splitlines(), one.effect)]
         if one.trial is not None:
-            said.append(f"{INDENT}tried: {_tried(one.trial.unchanged, one.trial.changed)}")
+            said.append(f"{INDENT}tried: {_tried(one.trial)}")
     return said
 
 
@@ -236,10 +236,12 @@ def _tried_how(trial: Trial) -> str:
     )
 
 
-def _tried(before: Outcome, after: Outcome) -> str:
+def _tried(trial: Trial) -> str:
+    before, after = trial.unchanged, trial.changed
     said = []
     if before.loss is not None and after.loss is not None:
-        said.append(f"held-out loss {before.loss:.3g} -> {after.loss:.3g}")
+        rate = "" if trial.changed_rate == trial.rate else f" (at learning rate {trial.changed_rate:.2g})"
+        said.append(f"held-out loss {before.loss:.3g} -> {after.loss:.3g}{rate}")
     if before.memory is not None or after.memory is not None:
         said.append(f"memory {_steps(before.memory)} -> {_steps(after.memory)} steps")
     if before.margin is not None and after.margin is not None:
