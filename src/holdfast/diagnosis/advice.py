@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.diagnosis.candidates import Candidate, Evidence, Purpose, candidates
@@ -14,7 +14,7 @@ from holdfast.diagnosis.trial import FAILURES, Trial, Trials, execute
 from holdfast.diagnosis.weights import lasting_of
 
 NOMINAL_STEPS = 100  # that a short memory is made for where nobody asked
-MAX_AIMS = 6  # calls for a longer memory that are tried until one reaches what was asked for
+MAX_AIMS = 8  # calls for a longer memory that are tried until one reaches what was asked for
 MIN_GAIN = 1.1  # times the memory: less is not longer
 LOSS_TOLERANCE = 0.02  # relative: two runs that differ by less are alike
 
@@ -107,7 +107,7 @@ def _longer_memory(evidence: Evidence, trials: Trials) -> Iterator[Candidate]:
     trouble = (
         "it forgets before the task is over" if asked else f"short memory, if your task reaches back {wanted} steps"
     )
-    aim, best, longest = float(wanted), None, 0.0
+    aim, best, longest, too_far = float(wanted), None, 0.0, math.inf
     for _ in range(MAX_AIMS):
         calls = list(longer_memory(evidence.model, have, math.ceil(aim)))
         if not calls:
@@ -120,8 +120,12 @@ def _longer_memory(evidence: Evidence, trials: Trials) -> Iterator[Candidate]:
         stable = margin is None or margin > 0
         if memory is not None and stable and memory > longest:
             best, longest = Candidate(trouble, number, call, effect, "memory"), memory
-        if memory is None or memory >= wanted or not stable:
+        if memory is None or (memory >= wanted and stable):
             break
-        aim *= min(max(1.1 * wanted / max(memory, 1.0), 1.1), 4.0)
+        # units that feed each other last longer than one alone, up to where they no longer settle: between the two
+        step = min(max(1.1 * wanted / max(memory, 1.0), 1.05), 4.0) if stable else 1.0
+        too_far, aim = (too_far, aim * step) if stable else (aim, 0.85 * aim)
+        aim = min(aim, 0.95 * too_far)
     if best is not None:
-        yield best
+        short = "" if longest >= wanted else f"; {wanted} steps are not reached this way"
+        yield replace(best, effect=f"{best.effect}{short}")

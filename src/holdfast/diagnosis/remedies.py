@@ -77,6 +77,9 @@ def _call(where: str, view: RecurrenceView, have: float, wanted: int, slowest: f
         return _gate(where, view, slowest)
     if view.elementwise:
         return _matrix(where, view, slowest)
+    # slower modes at the same dt: a smaller dt would also lower what a step of input adds, and D would drown it
+    if hasattr(view.module, "set_eigenvalues_"):
+        return _layer(where, view, have, wanted)
     if view.steps is not None and view.steps.bias is not None:
         return _shift(f"{where}.{view.steps.bias}.data", have, wanted)
     if isinstance(view.module, AbstractRecurrent):
