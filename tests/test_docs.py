@@ -63,7 +63,20 @@ def test_a_package_maps_files_that_it_has_and_a_large_one_all_of_them(folder):
         assert there <= named, there - named
 
 
-FAMILIES = {"holdfast", "holdfast_papers", "nn", "families", "laws", "cli", "cases", "peers", "iat", "ssm", "stable", "linrec"}
+FAMILIES = {
+    "holdfast",
+    "holdfast_papers",
+    "nn",
+    "families",
+    "laws",
+    "cli",
+    "cases",
+    "peers",
+    "iat",
+    "ssm",
+    "stable",
+    "linrec",
+}
 
 
 def test_each_way_to_extend_is_shown_in_under_60_lines():

@@ -16,7 +16,7 @@ from holdfast.diagnosis.advice import Advice, advise
 from holdfast.diagnosis.candidates import Evidence
 from holdfast.diagnosis.forgetting import ahead_of, measure_memory
 from holdfast.diagnosis.learning import RATES, look_at_learning, signs_of_training
-from holdfast.diagnosis.reading import Reading, read_model
+from holdfast.diagnosis.reading import Reading, on_our_kernels, read_model
 from holdfast.diagnosis.result import Diagnosis
 from holdfast.diagnosis.samples import Samples, data_samples, runnable, stand_in_samples, task_form
 from holdfast.diagnosis.task import TaskMemory, look_at_task
@@ -25,7 +25,6 @@ from holdfast.diagnosis.weights import look_at_edge, look_at_survival
 from holdfast.errors import ArgumentError, HoldfastError
 from holdfast.memory.preserve import modules_of, random_states_kept, undisturbed
 from holdfast.memory.subject import MISTAKES
-from holdfast.nn.acceleration import accelerate, mixers_of
 
 Part = TypeVar("Part")
 LENGTH = 64  # steps of the sequences on which weights are changed
@@ -160,10 +159,7 @@ class _Examination:
         """What is run on the samples."""
         if not samples.given or not isinstance(self.model, nn.Module):
             return reading.model
-        copied = copy.deepcopy(self.model)
-        if mixers_of(copied):
-            accelerate(copied)
-        return runnable(copied)
+        return runnable(on_our_kernels(copy.deepcopy(self.model)))
 
     def _task(self, samples: Samples | None) -> TaskMemory:
         assert self.data is not None

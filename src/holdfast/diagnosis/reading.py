@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -94,8 +95,7 @@ def _taking(model: nn.Module, input_size: int | None, seed: int) -> Reading:
             "it has an encoder and a decoder, which read two sequences; give one of them: model.get_encoder()"
         )
     if (tokens := huggingface.token_table(model)) is not None:
-        if mixers_of(model):
-            accelerate(model)
+        on_our_kernels(model)
         return _by_tokens(huggingface.FromEmbeddings(model), tokens, seed, "model.")
     if isinstance(model, nn.RNNBase) and not model.batch_first:
         turned = BatchFirst(model)
@@ -110,6 +110,19 @@ def _taking(model: nn.Module, input_size: int | None, seed: int) -> Reading:
             return _by_tokens(through, table, seed, "inner.")
     inputs = "1 real input" if (size or 1) == 1 else f"{size} real inputs"
     return Reading(model, size or 1, inputs)
+
+
+def on_our_kernels(model: nn.Module) -> nn.Module:
+    """The model, accelerated in place where it has mixers that are known; without a word where they stay as they are.
+
+    Args:
+        model: a copy of the user's.
+    """
+    if mixers_of(model):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            accelerate(model)
+    return model
 
 
 def _by_tokens(inner: nn.Module, table: nn.Embedding, seed: int, prefix: str) -> Reading:

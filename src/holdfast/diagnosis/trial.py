@@ -14,12 +14,11 @@ import torch
 from torch import nn
 
 from holdfast.diagnosis.forgetting import impulse_memory
-from holdfast.diagnosis.reading import Reading, read_model
+from holdfast.diagnosis.reading import Reading, on_our_kernels, read_model
 from holdfast.diagnosis.samples import Samples, runnable
 from holdfast.diagnosis.weights import look_at_edge, plain
 from holdfast.errors import ArgumentError, HoldfastError
 from holdfast.memory.subject import MISTAKES
-from holdfast.nn.acceleration import accelerate, mixers_of
 
 # what a call is: a change of the model, the making of an optimizer, or something done before each step of it
 Stage = Literal["change", "optimizer", "step"]
@@ -36,7 +35,8 @@ class Outcome:
     """What became of a copy.
 
     Args:
-        loss: on held-out sequences after training; inf where it diverged, None where there was nothing to train on.
+        loss: on held-out sequences, the lower of before and after training; inf where neither is finite, None where there
+            was nothing to train on.
         memory: steps until 1% of an input is left, before training; inf where it does not fade.
         margin: of the recurrence nearest to instability, before training.
     """
@@ -105,10 +105,7 @@ class Trials:
 
     def copied(self) -> nn.Module:
         """A copy of the model, on our kernels where those know it."""
-        copied = copy.deepcopy(self.model)
-        if mixers_of(copied):
-            accelerate(copied)
-        return copied
+        return on_our_kernels(copy.deepcopy(self.model))
 
     @property
     def unchanged(self) -> Outcome:
@@ -176,9 +173,12 @@ class Trials:
         self, model: nn.Module, optimizer: torch.optim.Optimizer, before_step: Callable[[], Any] | None = None
     ) -> float:
         assert self.samples is not None
+        start = self.samples.error(
+            model
+        )  # of a trained model often the lowest: training on is no improvement by itself
         train(model, self.samples, optimizer, self.steps, self.seed, before_step, SLOWER * self._seconds)
-        error = self.samples.error(model)
-        return error if math.isfinite(error) else math.inf
+        errors = [error for error in (start, self.samples.error(model)) if math.isfinite(error)]
+        return min(errors, default=math.inf)
 
 
 def execute(call: str, model: nn.Module) -> dict[str, Any]:
