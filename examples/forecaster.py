@@ -65,8 +65,7 @@ def train(model, rate):
 # %%
 # Trained, and beside it the value of a week ago.
 torch.manual_seed(0)
-model = Forecaster()
-print(f"test error of the LSTM: {train(model, 3e-3):.3f}")
+print(f"test error of the LSTM: {train(model := Forecaster(), 3e-3):.3f}")
 print(f"test error of the value a week ago: {float((test_x[:, -WEEK : AHEAD - WEEK, 0] - test_y).square().mean()):.3f}")
 report = holdfast.diagnose(model, data=(x, y), name="forecaster")
 print(report)

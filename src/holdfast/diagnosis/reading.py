@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +18,7 @@ from holdfast.memory.curve import NotCausalError, NotRepeatableError
 from holdfast.memory.preserve import undisturbed
 from holdfast.memory.subject import MISTAKES, Subject
 from holdfast.nn._views.step_function import known_size
-from holdfast.nn.acceleration import accelerate, mixers_of
+from holdfast.nn.acceleration import accelerate_quietly, mixers_of
 
 SWAPS, FEW = 12, 4  # tokens that the one at rest is exchanged for, and those of a large model
 LARGE = 2e7  # weights from which on a model is large: a step of it takes a core several milliseconds
@@ -113,15 +112,13 @@ def _taking(model: nn.Module, input_size: int | None, seed: int) -> Reading:
 
 
 def on_our_kernels(model: nn.Module) -> nn.Module:
-    """The model, accelerated in place where it has mixers that are known; without a word where they stay as they are.
+    """The model, accelerated in place where it has mixers that are known.
 
     Args:
         model: a copy of the user's.
     """
     if mixers_of(model):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            accelerate(model)
+        accelerate_quietly(model)
     return model
 
 

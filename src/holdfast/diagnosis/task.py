@@ -63,7 +63,7 @@ class TaskMemory:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, for JSON."""
-        plain = {"steps": self.steps, "explained": self.explained, "lags": self.lags}
+        plain: dict[str, Any] = {"steps": self.steps, "explained": self.explained, "lags": self.lags}
         plain |= {"products": self.products, "tells": self.tells}
         plain |= {"error": self.error, "model_error": self.model_error, "unit": self.unit}
         return {**plain, "fit": self.fit.as_dict(), "kernel": self.curve.as_dict()}

@@ -71,6 +71,16 @@ def accelerate(model: nn.Module) -> Acceleration:
     Where nothing could be replaced it warns.
     Tested with transformers 5.22; a version whose mixers call other functions is refused.
     """
+    done = accelerate_quietly(model)
+    reasons = [(name, reason) for name, reason in done.left if reason != ALREADY]
+    if not done.replaced and reasons:
+        name, reason = reasons[0]
+        warnings.warn(f"accelerate replaced nothing: {name or 'the model'}: {reason}", stacklevel=2)
+    return done
+
+
+def accelerate_quietly(model: nn.Module) -> Acceleration:
+    """`accelerate` for a measurement, which goes on where nothing is replaced."""
     if importlib.util.find_spec("transformers") is None:
         raise BackendError("accelerate: transformers is not installed; pip install 'holdfast[hf]'")
     known = mixers_of(model)
@@ -89,9 +99,6 @@ def accelerate(model: nn.Module) -> Acceleration:
     for module in changed.values():
         module.__class__ = getattr(mixers, CLASS_PREFIX + str(kind_of(module)))
     left = tuple((name, reason) for name, reason in reasons.items() if reason is not None)
-    if not changed and any(reason != ALREADY for _, reason in left):
-        name, reason = next((name, reason) for name, reason in left if reason != ALREADY)
-        warnings.warn(f"accelerate replaced nothing: {name or 'the model'}: {reason}", stacklevel=2)
     return Acceleration(tuple(changed), left, tuple(changed.values()))
 
 
