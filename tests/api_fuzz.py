@@ -16,13 +16,17 @@ import resource
 import signal
 import sys
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.testing._internal.two_tensor import TwoTensor
 
 import holdfast
+import holdfast_papers
 from holdfast import (
     approximate,
     data,
@@ -37,6 +41,13 @@ from holdfast import (
 from holdfast import nn as layers
 from holdfast.memory import huggingface
 from holdfast_papers import constructions, experiments, reconstruct
+
+FOREIGN_DEVICE_SHARE = 0.05  # of the calls that run with another default device than that of their tensors
+
+
+class Marked(torch.Tensor):
+    """A tensor with memory, of a class that nobody knows."""
+
 
 LAYERS = ("LRU", "S4D", "DiagonalSSM", "LinearRNN", "ContinuousRNN", "ContinuousGRU", "SelectiveSSM")
 SECONDS = 10  # of processor time, so that a busy machine is no hang
@@ -85,23 +96,17 @@ def _functions():
     exp = laws.Exponential(0.5)
     modules = {
         holdfast: {
-            "bit_budget": lambda: {"model": nn.RNN(1, 2, batch_first=True), "inputs": _x(1, 8, 1), "bits": [2, 4], "draws": 2},
             "assess_stability": lambda: {"curves": {m: _errors(m) for m in (2, 4, 8, 16)}, "target_norm": 1.0},
             "certify": lambda: {"module": layers.LRU(1, 4), "horizon": 20},
             "check_properties": lambda: {"model": nn.GRU(1, 2, batch_first=True), "horizon": 16},
-            "design_parameterization": lambda: {"criterion": "L|w|"},
             "fit_decay": lambda: {"curve": _curve(), "eigenvalues": torch.tensor([0.5, 0.2])},
             "fit_exponential_sum": lambda: {"rho": exp, "order": 2, "horizon": 100.0},
             "gradient_scale": lambda: {"parameterization": "exp", "w": torch.ones(3), "time": "continuous"},
             "kernel_perturbation_error": lambda: {
                 "sum": holdfast.ExponentialSum([1.0, 2.0], [0.5, 0.5]), "rho": exp, "radii": [0.01, 0.1], "draws": 2,
             },
-            "lyapunov_spectrum": lambda: {
-                "model": nn.GRU(1, 2, batch_first=True), "inputs": _x(1, 24, 1), "discard": 4, "count": 2,
-            },
-            "memory_capacity": lambda: {"model": nn.GRU(1, 2, batch_first=True), "longest": 5, "length": 60},
             "memory_function": lambda: {"model": nn.GRU(1, 2, batch_first=True), "horizon": 16},
-            "receptive_field": lambda: {"model": nn.GRU(1, 2, batch_first=True), "horizon": 16},
+            "recurrences": lambda: {"model": nn.GRU(1, 2)},
             "parameter_groups": lambda: {"model": layers.LRU(1, 4), "lr": 0.1},
             "perturbation_error": _perturbation,
             "repeated_input_memory": lambda: {"score": lambda ids: float(len(ids)), "item": [1, 2], "lengths": 4},
@@ -110,7 +115,6 @@ def _functions():
             "MemoryCurve": lambda: {"time": [0.0, 1.0], "values": [1.0, 0.5]},
             "ExponentialSum": lambda: {"rates": [1.0, 2.0], "coefficients": [0.5, 0.5]},
             "PerturbationCurve": lambda: {"radii": [0.01, 0.1], "errors": [0.1, 0.2]},
-            "Claim": lambda: {"name": "a", "statement": "b", "status": "met"},
         },
         layers: {name: _layer(name) for name in
                  ("LRU", "S4D", "DiagonalSSM", "LinearRNN", "ContinuousRNN", "ContinuousGRU", "SelectiveSSM")}
@@ -154,7 +158,26 @@ def _functions():
                       "TokenScore": lambda: {"model": nn.Linear(1, 1)}},
         decay: {"asymptotic_law": lambda: {"eigenvalues": torch.tensor([0.5, 0.2])}, "envelope": lambda: {"curve": _curve()},
                 "stack_rate": lambda: {"model": layers.LRU(1, 3)}, "uniform_memory": lambda: {"curves": [_curve(), _curve()]}},
+        memory: {
+            "memory_capacity": lambda: {"model": nn.GRU(1, 2, batch_first=True), "longest": 5, "series": 60},
+            "receptive_field": lambda: {"model": nn.GRU(1, 2, batch_first=True), "horizon": 16},
+            "InputSearch": dict,
+            "Probe": dict,
+            "Readout": dict,
+            "Run": dict,
+        },
+        holdfast_papers: {
+            "Claim": lambda: {"name": "a", "statement": "b", "status": "met"},
+        },
         stability: {
+            "Ball": dict,
+            "Metric": dict,
+            "Search": dict,
+            "bit_budget": lambda: {"model": nn.RNN(1, 2, batch_first=True), "inputs": _x(1, 8, 1), "bits": [2, 4], "draws": 2},
+            "design_parameterization": lambda: {"criterion": "L|w|"},
+            "lyapunov_spectrum": lambda: {
+                "model": nn.GRU(1, 2, batch_first=True), "inputs": _x(1, 24, 1), "discard": 4, "count": 2,
+            },
             "classify_activation": lambda: {"sigma": torch.tanh},
             "gradient_bound": lambda: {
                 "coefficients": torch.ones(2).double(), "weights": -torch.ones(2).double(), "parameterization": "exp",
@@ -276,6 +299,10 @@ ODD = {
     "module": lambda: nn.Linear(1, 1), "meta module": lambda: nn.Linear(1, 1, device="meta"), "lazy": lambda: nn.LazyLinear(2),
     "dtype": lambda: torch.float32, "dtype name": lambda: "float32", "generator": torch.Generator,
     "path": lambda: Path("/nowhere"),
+    "two tensors": lambda: TwoTensor(torch.ones(1, 5, 2), torch.ones(1, 5, 2)),
+    "fake": lambda: FakeTensorMode().from_tensor(torch.ones(1, 5, 2)),
+    "nested tensor": lambda: torch.nested.nested_tensor([torch.ones(2, 2), torch.ones(3, 2)]),
+    "subclass": lambda: nn.Parameter(torch.ones(1, 5, 2)).as_subclass(Marked),
 }  # fmt: skip
 
 
@@ -318,12 +345,14 @@ def names_it(error, odd):
 
 
 def _descriptions(value):
-    words = [repr(value)[:40], type(value).__name__] if len(repr(value)) > 2 else []
+    text = _shown(value)
+    words = [text[:40], type(value).__name__] if len(text) > 2 else []
     words += ["''"] if isinstance(value, str) and not value else []
     words += [str(value)] if isinstance(value, Path) else []
     words += [value.__name__] if isinstance(value, type) else []
     if isinstance(value, torch.Tensor):
-        words += [str(value.dtype).removeprefix("torch."), str(tuple(value.shape)), "meta"]
+        words += [str(value.dtype).removeprefix("torch."), "meta", "nested"]
+        words += [] if value.is_nested else [str(tuple(value.shape))]
     return words
 
 
@@ -334,14 +363,26 @@ def call(number, known):
     function, how = known[name]
     arguments = how()
     odd = replaced(rng, function, arguments)
-    said = f"{number}: {name}({', '.join(f'{k}={v!r:.60}' for k, v in odd.items())})"
+    foreign = rng.random() < FOREIGN_DEVICE_SHARE
+    shown = ", ".join(f"{k}={_shown(v)}" for k, v in odd.items())
+    said = f"{number}: {name}({shown}){' on meta by default' if foreign else ''}"
     try:
-        function(**(arguments | odd))
+        with torch.device("meta") if foreign else nullcontext():
+            function(**(arguments | odd))
     except (holdfast.HoldfastError, TypeError, ValueError) as error:
-        return None if names_it(error, odd) else f"{said}: not named: {type(error).__name__}: {str(error)[:200]}"
+        # under a foreign default device an error of ours may be about that
+        named = names_it(error, odd) or (foreign and isinstance(error, holdfast.HoldfastError))
+        return None if named else f"{said}: not named: {type(error).__name__}: {str(error)[:200]}"
     except BaseException as error:
         return f"{said}: {type(error).__name__}: {str(error)[:200]}"
     return None
+
+
+def _shown(value):
+    try:
+        return f"{value!r:.60}"
+    except Exception:  # a tensor that cannot print itself
+        return type(value).__name__
 
 
 class HungError(BaseException):

@@ -66,15 +66,15 @@ def test_near_kinds_are_taken(name, given, taken):
 @pytest.mark.parametrize(
     ("name", "given", "error", "text"),
     [
-        ("lam", "abc", ArgumentError, "lam must be a real tensor or a complex tensor or None, came str 'abc'"),
+        ("lam", "abc", ArgumentError, "lam must be a real tensor or a complex tensor or None, got str 'abc'"),
         ("lam", torch.zeros(2, device="meta"), DtypeError, "holds no numbers"),
         ("lam", torch.zeros(2, 2), ShapeError, r"lam .*expected the dimensions \(modes\)"),
         ("time", "continuos", UnknownNameError, "unknown time 'continuos'. Did you mean 'continuous'"),
         ("time", None, ArgumentError, "time must be one of"),
-        ("count", 1.5, ArgumentError, "count must be a whole number, came float 1.5"),
-        ("count", True, ArgumentError, "count must be a whole number, came bool True"),
+        ("count", 1.5, ArgumentError, "count must be a whole number, got float 1.5"),
+        ("count", True, ArgumentError, "count must be a whole number, got bool True"),
         ("count", 10**18, ArgumentError, "count .*nothing that large"),
-        ("size", float("nan"), ArgumentError, "size must be a number, came float nan"),
+        ("size", float("nan"), ArgumentError, "size must be a number, got float nan"),
         ("sizes", "12", ArgumentError, "sizes must be several"),
         ("sizes", [1.0, None], ArgumentError, "one of them is NoneType"),
         ("dtype", "flaot32", ArgumentError, "dtype must be a dtype such as torch.float32"),
@@ -138,3 +138,17 @@ def test_arrays_and_lists_are_data_too():
         memory_function(layer, horizon=10, search=InputSearch(candidates=[[1.0]]), run=Run(dtype="float32")).tried == 1
     )
     assert LRU(1, 2, eigenvalues=[0.5, 0.2j]).eigenvalues().detach().abs().tolist() == pytest.approx([0.5, 0.2])
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_a_nested_tensor_is_refused_with_what_to_call(layout):
+    nested = torch.nested.nested_tensor([torch.ones(2, 1), torch.ones(3, 1)], layout=layout)
+
+    @checked
+    def takes(x: Float[torch.Tensor, "batch time"], several: Sequence[float] = ()) -> None: ...
+
+    with pytest.raises(HoldfastError, match=r"a nested float32 tensor.*to_padded_tensor"):
+        takes(nested)
+    with pytest.raises(HoldfastError, match="a nested float32 tensor"):
+        takes(torch.ones(1, 1), nested)

@@ -18,7 +18,7 @@ LEVELS = {
     "_factories": 0.1,
     "_files": 0.2,
     "_manifest": 0.3,
-    "_arrays": 0.4,
+    "_arrays": 0.3,
     "_readers": 0.1,
     "_arguments": 0.2,
     "_codec": 0.2,
@@ -44,7 +44,9 @@ LEVELS = {
 # the second distribution: its files may import all of the library, and its own lower levels
 PAPERS_LEVELS = {
     "papers": 0,
-    "results": 0,
+    "_manifest": 0,
+    "pages": 0,
+    "results": 0.1,
     "constructions": 1,
     "reconstruct": 1,
     "experiments": 2,

@@ -203,7 +203,7 @@ def test_a_path_that_cannot_be_is_refused_by_what_is_there(results, tmp_path):
     file = curve.save(tmp_path / "curve.json")
     with pytest.raises(ArgumentError, match=r"must lie in a folder, and .*curve\.json is none"):
         curve.save(file / "inside.json")
-    with pytest.raises(ArgumentError, match=r"path must be text or a pathlib\.Path, came int 3"):
+    with pytest.raises(ArgumentError, match=r"path must be text or a pathlib\.Path, got int 3"):
         curve.save(3)
     with pytest.raises(ArgumentError, match=r"is a folder; name a file in it"):
         holdfast.MemoryCurve.load(tmp_path)

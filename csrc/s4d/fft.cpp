@@ -41,6 +41,12 @@ int64_t fft_backward(const Call &call) {
   });
 }
 
+// As scan_saved.
+template <typename T>
+int64_t fft_saved(const Call &call) {
+  return Layout<T>(shape_of(call)).blocks * FftLayer<T>::kernel_rows(call.time) * lanes<T>;
+}
+
 // The table of twiddles is itself the workspace: it depends on `time` alone, so the caller keeps it.
 template <typename T>
 int64_t twiddles(const Call &call) {
@@ -56,6 +62,7 @@ int64_t twiddles(const Call &call) {
 HOLDFAST_EXPORT int64_t holdfast_s4d_kernel_steps() { return 2 * kStride; }
 HOLDFAST_KERNEL(s4d_fft_forward, fft_forward)
 HOLDFAST_KERNEL(s4d_fft_backward, fft_backward)
+HOLDFAST_KERNEL(s4d_fft_saved, fft_saved)
 HOLDFAST_KERNEL(s4d_twiddles, twiddles)
 
 }  // namespace holdfast::s4d

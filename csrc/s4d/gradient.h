@@ -60,14 +60,14 @@ void finish(const Shape &shape, const Layout<T> &layout, const Weights<T> &weigh
   const Gather<T> gather{layout, sums, slots, layout.blocks * size};
   for (int64_t f = begin; f < end; ++f) {
     const int64_t base = f / layout.width * size, lane = f % layout.width;
-    const double dt = static_cast<double>(weights.dt[f]);
+    const double dt = exact(weights.dt[f]);
     double of_dt = 0;
     for (int64_t mode = 0; mode < shape.modes; ++mode) {
       const int64_t n = f * shape.modes + mode, at = base + mode * Sums<T>::kEntries * 2 * lanes<T>;
       const Mode m = weights.modes[n];
       const Complex of_a = gather.pair(at, lane), of_c = weights.gain() * gather.pair(at + 2 * lanes<T>, lane);
       const Complex of_b = driven ? of_c * weights.c(n) : gather.pair(at + 4 * lanes<T>, lane) / m.b;
-      const ModeGradient g = discretize_backward(dt, weights.lam(n), weights.bilinear, m, of_a, of_b);
+      const ModeGradient g = discretize_backward(dt, weights.lam(n), weights.bilinear, bounds_of<T>, m, of_a, of_b);
       const Complex of_output = of_c * m.b;
       of_dt += g.dt;
       out.lam_re[n] = static_cast<T>(g.lam_re);

@@ -2,6 +2,9 @@
 // float32 turns a mode's phase by up to 6e-8 a step, which is 8e-3 after 131072 steps.
 #pragma once
 
+#include <cstring>
+#include <limits>
+
 #include "common/math.h"
 
 namespace holdfast::s4d {
@@ -30,26 +33,68 @@ inline Complex exp_minus_one(Complex w) {
   return {grown * std::cos(w.im) - 2 * half * half, (grown + 1) * std::sin(w.im)};
 }
 
-inline Mode discretize(double dt, Complex lam, bool bilinear) {
-  const Complex w = dt * lam;
+// A float in double, also one below the normal numbers, which the conversion takes for 0 while denormals are flushed:
+// dt = e^-90 with lam = -1e38 is half a time constant.
+inline double exact(float x) {
+  int32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  if ((bits & 0x7f800000) != 0) return static_cast<double>(x);
+  const double magnitude = (bits & 0x7fffff) * 0x1p-149;
+  return bits < 0 ? -magnitude : magnitude;
+}
+inline double exact(double x) { return x; }
+
+// 0 e^w for w = infinity would be NaN, as would the sine of an infinite phase; NaN itself stays.
+inline Complex bounded(Complex w) {
+  constexpr double largest = std::numeric_limits<double>::max();
+  const auto bound = [](double x) { return x > largest ? largest : x < -largest ? -largest : x; };
+  return {bound(w.re), bound(w.im)};
+}
+
+// Steps and gains that the elements of a kernel can stand for.
+struct Bounds {
+  // exp(log_dt) overflows in float32 at log_dt = 89: past the largest number a decaying mode no longer changes.
+  double largest_step;
+  // The kernels carry h / b, which has to stay a number of the tensors for |h| up to 1e14 (float32) or 1e127; a smaller
+  // |b| moves a state by less than this a step.
+  double smallest_gain;
+};
+template <typename T>
+constexpr Bounds bounds_of = {static_cast<double>(std::numeric_limits<T>::max()), sizeof(T) == 4 ? 0x1p-80 : 0x1p-600};
+
+// (e^w - 1) / lam = dt phi(w) for |w| >= kSeries, where the quotient keeps its digits; by lam, since w may be infinite.
+inline Mode exact_step(Complex w, Complex lam) {
+  Complex grown = exp_minus_one(w);
+  const Complex a{std::exp(w.re) * std::cos(w.im), grown.im};
+  // e^w - 1 vanishes at w = 2 pi i k, and with it b; below 1e-15 it is rounding
+  if (magnitude(grown) < 1e-15) grown = {1e-15, 0};
+  return {a, grown / lam};
+}
+
+inline Mode trapezoidal_step(double dt, Complex w, Complex lam) {
+  if (magnitude(w) > 1) {  // both sides of each fraction times 2 / dt: neither overflows with w
+    const Complex r{2 / dt, 0}, s = Complex{1, 0} / (r - lam);
+    return {(r + lam) * s, 2.0 * s};
+  }
+  const Complex s = Complex{1, 0} / Complex{1 - w.re / 2, -w.im / 2};
+  return {Complex{1 + w.re / 2, w.im / 2} * s, dt * s};
+}
+
+inline Mode discretize(double dt, Complex lam, bool bilinear, Bounds bounds) {
+  if (dt > bounds.largest_step) dt = bounds.largest_step;
+  const Complex w = bounded(dt * lam);
   Mode mode;
   if (bilinear) {
-    const Complex s = Complex{1, 0} / Complex{1 - w.re / 2, -w.im / 2};
-    mode.a = Complex{1 + w.re / 2, w.im / 2} * s;
-    mode.b = dt * s;
-    return mode;
-  }
-  const Complex grown = exp_minus_one(w);
-  mode.a = {std::exp(w.re) * std::cos(w.im), grown.im};
-  Complex phi, slope;
-  if (magnitude(w) < kSeries) {
+    mode = trapezoidal_step(dt, w, lam);
+  } else if (magnitude(w) < kSeries) {
+    Complex phi, slope;
     phi_series(w, phi, slope);
+    mode.a = {std::exp(w.re) * std::cos(w.im), exp_minus_one(w).im};
+    mode.b = dt * phi;
   } else {
-    phi = grown / w;
+    mode = exact_step(w, lam);
   }
-  mode.b = dt * phi;
-  // The kernels divide states by b, which vanishes at w = 2 pi i k: this floor is below double's rounding of dt.
-  if (magnitude(mode.b) < 1e-15 * dt) mode.b = {1e-15 * dt, 0};
+  if (magnitude(mode.b) < bounds.smallest_gain) mode.b = {bounds.smallest_gain, 0};
   return mode;
 }
 
@@ -58,18 +103,22 @@ struct ModeGradient {
 };
 
 // From the derivatives with respect to a and b (d loss = Re(ga da + gb db)) to those of dt and lam.
-inline ModeGradient discretize_backward(double dt, Complex lam, bool bilinear, Mode mode, Complex ga, Complex gb) {
-  const Complex w = dt * lam;
-  Complex ratio = (1 / dt) * mode.b, gw;  // b / dt: phi(w), or 1 / (1 - w / 2)
+inline ModeGradient discretize_backward(double dt, Complex lam, bool bilinear, Bounds bounds, Mode mode, Complex ga,
+                                        Complex gb) {
+  if (dt > bounds.largest_step) dt = bounds.largest_step;
+  const Complex w = bounded(dt * lam);
+  Complex phi, slope, ratio, gw;  // ratio: b / dt, which is phi(w), or 1 / (1 - w / 2)
+  const bool near = !bilinear && magnitude(w) < kSeries;
+  if (near) phi_series(w, phi, slope);
+  if (magnitude(mode.b) > bounds.smallest_gain) {
+    ratio = (1 / dt) * mode.b;
+  } else {  // b was raised to the smallest gain
+    ratio = bilinear ? Complex{1, 0} / Complex{1 - w.re / 2, -w.im / 2} : near ? phi : exp_minus_one(w) / w;
+  }
   if (bilinear) {
     gw = (ga + (dt / 2) * gb) * ratio * ratio;
   } else {
-    Complex phi, slope;
-    if (magnitude(w) < kSeries) {
-      phi_series(w, phi, slope);
-    } else {
-      slope = (mode.a - ratio) / w;
-    }
+    if (!near) slope = (mode.a - ratio) / w;
     gw = ga * mode.a + dt * gb * slope;
   }
   return {(gw * lam + gb * ratio).re, dt * gw.re, -dt * gw.im};

@@ -42,11 +42,18 @@ int64_t scan_backward(const Call &call) {
   });
 }
 
+// Numbers of `saved`. Python allocates it by a formula of its own, which torch.compile can trace; a test compares them.
+template <typename T>
+int64_t scan_saved(const Call &call) {
+  return ScanPlan<T>(shape_of(call), call.initial != 0, call.threads).checkpoints(call.states);
+}
+
 }  // namespace
 
 HOLDFAST_EXPORT const char *holdfast_s4d_fields() { return HOLDFAST_S4D_FIELDS(HOLDFAST_FIELD_TEXT); }
 HOLDFAST_EXPORT int64_t holdfast_s4d_tile_steps() { return kTile; }
 HOLDFAST_KERNEL(s4d_scan_forward, scan_forward)
 HOLDFAST_KERNEL(s4d_scan_backward, scan_backward)
+HOLDFAST_KERNEL(s4d_scan_saved, scan_saved)
 
 }  // namespace holdfast::s4d

@@ -17,7 +17,7 @@ struct Weights {
   Mode *modes;  // (features, modes)
 
   Complex lam(int64_t i) const {
-    return {static_cast<double>(lam_re[i]), lam_im ? static_cast<double>(lam_im[i]) : 0.0};
+    return {exact(lam_re[i]), lam_im ? exact(lam_im[i]) : 0.0};
   }
   // y = Re(gain C h): conjugate pairs of complex modes count twice
   double gain() const { return lam_im ? 2 : 1; }
@@ -27,9 +27,9 @@ struct Weights {
 template <typename T>
 void discretize(const Shape &shape, const Weights<T> &weights, int64_t begin, int64_t end) {
   for (int64_t f = begin; f < end; ++f) {
-    const double dt = static_cast<double>(weights.dt[f]);
+    const double dt = exact(weights.dt[f]);
     for (int64_t n = f * shape.modes; n < (f + 1) * shape.modes; ++n) {
-      weights.modes[n] = discretize(dt, weights.lam(n), weights.bilinear);
+      weights.modes[n] = discretize(dt, weights.lam(n), weights.bilinear, bounds_of<T>);
     }
   }
 }

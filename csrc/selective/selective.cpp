@@ -46,10 +46,18 @@ int64_t backward(const Call &call) {
   });
 }
 
+// Numbers of `checkpoints`, which Python allocates by a formula of its own; a test compares them.
+template <typename T>
+int64_t saved(const Call &call) {
+  const Problem<T> p = problem_of<T>(call);
+  return p.rows * p.tiles() * p.states * p.channels;
+}
+
 }  // namespace
 
 HOLDFAST_EXPORT int64_t holdfast_selective_tile_steps() { return kTileSteps; }
 HOLDFAST_KERNEL(selective_forward, forward)
 HOLDFAST_KERNEL(selective_backward, backward)
+HOLDFAST_KERNEL(selective_saved, saved)
 
 }  // namespace holdfast::selective

@@ -14,9 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from holdfast._manifest import seal, unseal
+from holdfast._manifest import seal
 from holdfast._provenance import Provenance
 from holdfast.errors import ArgumentError, DamagedResultError
+from holdfast_papers._manifest import unseal
 from holdfast_papers.results import Claim, Result, config_hash, verify, write_atomically
 
 
@@ -150,7 +151,7 @@ def test_config_hash_depends_on_content_and_not_on_order():
 def test_what_cannot_be_saved_is_refused(result, tmp_path):
     with pytest.raises(ArgumentError, match="holds Python objects"):
         Result("x", {}, {"a": np.array([object()])}, [], result.provenance).save(tmp_path)
-    with pytest.raises(ArgumentError, match="came function"):
+    with pytest.raises(ArgumentError, match="got function"):
         Result("x", {"f": config_hash}, {}, [], result.provenance).save(tmp_path)
     with pytest.raises(ArgumentError, match=r"unknown status 'maybe'.*met, not met, undecided"):
         Claim("x", "y", "maybe")
@@ -295,8 +296,8 @@ def test_an_array_whose_header_lies_is_damage_and_costs_no_memory(result, tmp_pa
 
 
 def test_an_archive_that_unpacks_to_more_than_the_limit_is_refused_before_unpacking(result, tmp_path, monkeypatch):
-    monkeypatch.setattr("holdfast._arrays.MOST_BYTES", 1_000_000)
-    with pytest.raises(ArgumentError, match="at most 1,000,000 bytes of arrays, came 16,000,000"):
+    monkeypatch.setattr("holdfast._arrays.MAX_BYTES", 1_000_000)
+    with pytest.raises(ArgumentError, match="at most 1,000,000 bytes of arrays, got 16,000,000"):
         replace(result, arrays={"big": np.zeros(2_000_000)}).save(tmp_path / "unit")
     content = io.BytesIO()
     np.save(content, np.zeros(2_000_000))

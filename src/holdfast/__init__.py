@@ -20,6 +20,7 @@ from holdfast.stability import (
     gradient_scale,
     kernel_perturbation_error,
     perturbation_error,
+    recurrent_rate,
     stabilize,
 )
 
@@ -55,6 +56,7 @@ __all__ = [
     "parameter_groups",
     "parameterizations",
     "perturbation_error",
+    "recurrent_rate",
     "recurrences",
     "repeated_input_memory",
     "stability",

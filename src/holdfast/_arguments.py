@@ -24,6 +24,7 @@ from holdfast.errors import ArgumentError, DtypeError, ShapeError, unknown_name
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_SEQUENCES = (collections.abc.Sequence, collections.abc.Iterable, list, tuple)
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
@@ -33,8 +34,8 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.cache
     def readers() -> dict[str, tuple[Reader, ...]]:
-        found = {name: _annotation(p, function) for name, p in signature.parameters.items() if name != "self"}
-        made = {name: _readers_of(annotation) for name, annotation in found.items()}
+        annotations = {name: _annotation(p, function) for name, p in signature.parameters.items() if name != "self"}
+        made = {name: _readers_of(annotation) for name, annotation in annotations.items()}
         return {
             name: tuple(_special(r, signature.parameters[name]) for r in some) for name, some in made.items() if some
         }
@@ -67,6 +68,19 @@ def checked_fields(kind: type[R]) -> type[R]:
     return kind
 
 
+def annotations_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """What each argument of a function or class is annotated with; Any where that cannot be told."""
+    made = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
+    return {name: _annotation(p, made) for name, p in inspect.signature(function).parameters.items()}
+
+
+def takes_sequence(annotation: Any) -> bool:
+    """Whether a list can be a value of an argument with this annotation."""
+    union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+    parts = typing.get_args(annotation) if union else (annotation,)
+    return any((typing.get_origin(part) or part) in _SEQUENCES for part in parts)
+
+
 def as_generator(seed: int | torch.Generator) -> torch.Generator:
     """The generator itself, or a new one with that seed."""
     if isinstance(seed, torch.Generator):
@@ -78,7 +92,14 @@ def positive(**sizes: int | None) -> None:
     """Refuses sizes below 1; None is passed over."""
     for name, size in sizes.items():
         if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
-            raise ArgumentError(f"{name} must be a whole number above 0, came {size!r}")
+            raise ArgumentError(f"{name} must be a whole number above 0, got {size!r}")
+
+
+def probability(**values: float) -> None:
+    """Refuses numbers outside [0, 1]."""
+    for name, value in values.items():
+        if not 0 <= value <= 1:
+            raise ArgumentError(f"{name} must be a probability from 0 to 1, got {value!r}")
 
 
 def _read(label: str, name: str, value: Any, readers: tuple[Reader, ...]) -> Any:
@@ -97,7 +118,7 @@ def _read(label: str, name: str, value: Any, readers: tuple[Reader, ...]) -> Any
     kind = DtypeError if isinstance(value, (torch.Tensor, np.ndarray)) else ArgumentError
     if any(isinstance(reason, WrongShape) for reason in reasons):
         kind = ShapeError
-    raise kind(f"{label}: {name} must be {wanted}, came {_readers.describe(value)}{reason}")
+    raise kind(f"{label}: {name} must be {wanted}, got {_readers.describe(value)}{reason}")
 
 
 def _special(reader: Reader, parameter: inspect.Parameter) -> Reader:
@@ -110,13 +131,14 @@ def _special(reader: Reader, parameter: inspect.Parameter) -> Reader:
 
 
 def _annotation(parameter: inspect.Parameter, function: Callable[..., Any]) -> Any:
-    found = parameter.annotation
-    if not isinstance(found, str):
-        return found
+    annotation = parameter.annotation
+    if not isinstance(annotation, str):
+        return annotation
     try:
-        return eval(found, getattr(inspect.unwrap(function), "__globals__", {}))  # our own annotations
-    except NameError:
-        return Any  # imported for type checkers only
+        # our own annotations, or those of a factory whose file was run already
+        return eval(annotation, getattr(inspect.unwrap(function), "__globals__", {}))
+    except Exception:  # imported for type checkers only, or no expression at all
+        return Any
 
 
 def _readers_of(annotation: Any) -> tuple[Reader, ...]:
@@ -141,7 +163,7 @@ def _reader(annotation: Any, origin: Any) -> Reader | None:
         return _readers.array(annotation.array_type, annotation.dtypes, annotation.dim_str)
     if origin is collections.abc.Callable:
         return _readers.callable_reader()
-    if origin in (collections.abc.Sequence, collections.abc.Iterable, list, tuple):
+    if origin in _SEQUENCES:
         inner = [part for part in typing.get_args(annotation) if part is not ...]
         if origin is tuple and ... not in typing.get_args(annotation):
             return _readers.instance(tuple)

@@ -1,4 +1,4 @@
-"""Named arrays as the bytes of an .npz file, and back: nothing is unpickled, and no header is believed about a size."""
+"""Named arrays as the bytes of an .npz file, and back: nothing is unpickled, and sizes in headers are not trusted."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ import numpy as np
 
 from holdfast._files import damage
 from holdfast.errors import ArgumentError, DamagedResultError
-from holdfast.figures import ARRAYS
 
-MOST_BYTES = 2 << 30  # of all arrays of a result, unpacked; a thousand times what the papers' experiments keep
-MOST_HEADER = 10_000  # characters; numpy's own limit for a header that it parses
-LONGEST_NAME = 200
+MAX_BYTES = 2 << 30  # of all arrays of a result, unpacked; a thousand times what the papers' experiments keep
+MAX_HEADER = 10_000  # characters; numpy's own limit for a header that it parses
+MAX_NAME = 200
 KINDS = "biufcmMSU"
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
@@ -24,7 +23,7 @@ _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.r
 def check_arrays(arrays: Mapping[str, np.ndarray]) -> None:
     """Refuses what cannot be saved and read back under its own name."""
     if not isinstance(arrays, Mapping):
-        raise ArgumentError(f"arrays come as a dict of name and array, came {type(arrays).__name__}")
+        raise ArgumentError(f"arrays come as a dict of name and array, got {type(arrays).__name__}")
     for name, array in arrays.items():
         _check_name(name)
         dtype = np.asarray(array).dtype
@@ -37,8 +36,8 @@ def check_arrays(arrays: Mapping[str, np.ndarray]) -> None:
 def pack_arrays(arrays: Mapping[str, np.ndarray]) -> bytes:
     """The bytes of an .npz; equal arrays give equal bytes, since no times are stamped."""
     size = sum(np.asarray(array).nbytes for array in arrays.values())
-    if size > MOST_BYTES:
-        raise ArgumentError(f"a result holds at most {MOST_BYTES:,} bytes of arrays, came {size:,}; keep fewer numbers")
+    if size > MAX_BYTES:
+        raise ArgumentError(f"a result holds at most {MAX_BYTES:,} bytes of arrays, got {size:,}; keep fewer numbers")
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, array in arrays.items():
@@ -52,8 +51,8 @@ def unpack_arrays(content: bytes, path: Path, advice: str = "") -> dict[str, np.
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = archive.infolist()
         size = sum(member.file_size for member in members)
-        if size > MOST_BYTES:
-            what = f"it unpacks to {size} bytes instead of at most {MOST_BYTES}"
+        if size > MAX_BYTES:
+            what = f"it unpacks to {size} bytes instead of at most {MAX_BYTES}"
             raise DamagedResultError(damage(path, what, advice))
         return {member.filename.removesuffix(".npy"): _member(archive, member, path, advice) for member in members}
 
@@ -64,21 +63,17 @@ def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path, advic
     read_header = _HEADERS.get(np.lib.format.read_magic(raw))
     if read_header is None:
         raise DamagedResultError(damage(path, f"{member.filename} has an unknown header", advice))
-    shape, _, dtype = read_header(raw, max_header_size=MOST_HEADER)
+    shape, _, dtype = read_header(raw, max_header_size=MAX_HEADER)
     there = member.file_size - raw.tell()
     if dtype.hasobject or math.prod(shape) * dtype.itemsize != there:
         what = f"{member.filename} says {shape} of {dtype} and holds {there} bytes"
         raise DamagedResultError(damage(path, what, advice))
     raw.seek(0)
-    return np.lib.format.read_array(raw, allow_pickle=False, max_header_size=MOST_HEADER)
+    return np.lib.format.read_array(raw, allow_pickle=False, max_header_size=MAX_HEADER)
 
 
 def _check_name(name: object) -> None:
-    if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= LONGEST_NAME or "\\" in name:
+    if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= MAX_NAME or "\\" in name:
         raise ArgumentError(
-            f"an array's name is text of 1 to {LONGEST_NAME} printable characters without '\\', came {name!r}"
-        )
-    if name.startswith(ARRAYS):
-        raise ArgumentError(
-            f"array {name!r}: names that begin with {ARRAYS!r} are those of a figure's numbers; rename it"
+            f"an array's name is text of 1 to {MAX_NAME} printable characters without '\\', got {name!r}"
         )

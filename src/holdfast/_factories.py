@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 import traceback
 from pathlib import Path
@@ -19,7 +20,7 @@ def load_factory(spec: str) -> Any:
     """What `module:factory` or `file.py:factory` names, not called."""
     where, _ = split_spec(spec)
     if where == "hf":
-        raise ArgumentError(f"expected FILE.py:NAME or package:NAME, came {spec!r}, which names no model of yours")
+        raise ArgumentError(f"expected FILE.py:NAME or package:NAME, got {spec!r}, which names no model of yours")
     # the last colon, so that a Windows drive letter or a folder with a colon stays part of the file
     where, _, name = spec.rpartition(":")
     return getattr_or_explain(_import(where), name)
@@ -31,7 +32,7 @@ def split_spec(spec: str) -> tuple[str, str]:
     if not separator or not where or not name:
         example = f"{where}:NAME, where NAME is in that file" if where.endswith(".py") else "my_models.py:lstm"
         raise ArgumentError(
-            f"MODEL must be FILE.py:NAME, package:NAME or hf:NAME-OR-FOLDER, came {spec!r}; write {example}"
+            f"MODEL must be FILE.py:NAME, package:NAME or hf:NAME-OR-FOLDER, got {spec!r}; write {example}"
         )
     return where, name
 
@@ -49,7 +50,7 @@ def _import(where: str) -> ModuleType:
 
 
 def _import_file(path: Path) -> ModuleType:
-    if not path.is_file():
+    if not os.path.isfile(path):  # unlike Path.is_file, False for a name that is too long
         raise ArgumentError(f"there is no file {path}")
     # the file's own imports find its neighbours, as when it is run
     sys.path.insert(0, str(path.parent))

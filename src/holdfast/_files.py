@@ -61,15 +61,15 @@ def read_regular(path: Path, most: int, advice: str = "") -> bytes:
 
 
 def damage(path: Path, what: str, advice: str = "") -> str:
-    """The text of the error for a saved file that cannot be trusted; without `advice`, it is one of a unit's result."""
-    told = advice or f"Delete the folder {path.parent} and run the unit again."
-    return f"{path} is damaged or half-written: {what}. {told}"
+    """The text of the error for a saved file that cannot be trusted; `advice` is a sentence on what to do."""
+    return f"{path} is damaged or half-written: {what}" + (f". {advice}" if advice else "")
 
 
 def _why(path: Path, error: OSError) -> str:
     if isinstance(error, FileNotFoundError):
         return "the file is not there"
-    return "it is a symbolic link, which is not followed" if path.is_symlink() else os.strerror(error.errno or 0)
+    # not Path.is_symlink, which raises where the folder may not be entered
+    return "it is a symbolic link, which is not followed" if os.path.islink(path) else os.strerror(error.errno or 0)
 
 
 def _kind(mode: int) -> str:

@@ -1,24 +1,18 @@
-"""Manifests, sealed by a checksum and never believed about a path: that of a saved result, and those of others."""
+"""Manifests: JSON sealed by a checksum, and the files that they list."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast._files import damage, read_regular, temporary_for
-from holdfast.errors import ArgumentError, DamagedResultError
+from holdfast._files import damage, read_regular
+from holdfast.errors import DamagedResultError
 
-MANIFEST = "result.json"
-FORMAT = "holdfast result 1"
-MOST_MANIFEST = 64 << 20  # bytes; those of the papers' experiments have up to 50,000
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # of an experiment: folders and files are called by it
-_FILES = {"arrays": re.compile(r"arrays-[0-9a-f]{12}\.npz"), "log": re.compile(r"log-[0-9a-f]{12}\.jsonl")}
-
-# result.json is valid JSON whose first member is the checksum of all bytes after it
+MAX_BYTES = 64 << 20  # of a manifest; those of the papers' experiments have up to 50,000
+# a manifest is valid JSON whose first member is the checksum of all bytes after it
 _HEAD = b'{"sha256": "'
 _NECK = b'",\n'
 
@@ -29,7 +23,7 @@ def seal(body: Mapping[str, Any]) -> bytes:
     return _HEAD + hashlib.sha256(rest).hexdigest().encode() + _NECK + rest + b"\n"
 
 
-def open_seal(path: Path, format: str, advice: str = "", most: int = MOST_MANIFEST) -> dict[str, Any]:
+def open_seal(path: Path, format: str, advice: str = "", most: int = MAX_BYTES) -> dict[str, Any]:
     """What a file of at most `most` bytes written by `seal` says, checksum and format checked; `advice` is for errors."""
     raw = read_regular(path, most, advice)
     if not raw.startswith(_HEAD):
@@ -48,46 +42,7 @@ def open_seal(path: Path, format: str, advice: str = "", most: int = MOST_MANIFE
     return body
 
 
-def unseal(path: Path) -> dict[str, Any]:
-    """What result.json says, once its checksum and every name in it were checked."""
-    body = open_seal(path, FORMAT)
-    try:
-        _check_manifest(body)
-    except (ArgumentError, AttributeError, KeyError, TypeError) as error:
-        raise DamagedResultError(damage(path, str(error))) from None
-    return body
-
-
-def _check_manifest(body: Mapping[str, Any]) -> None:
-    """Refuses a manifest whose names would be paths, whoever sealed it."""
-    check_experiment(body["experiment"])
-    if not {"arrays"} <= body["files"].keys() <= _FILES.keys():
-        raise ArgumentError(f"a result has files {' and '.join(_FILES)}, came {[*body['files']]}")
-    for kind, entry in body["files"].items():
-        if not _FILES[kind].fullmatch(entry["file"]):
-            raise ArgumentError(f"the file of its {kind} is called {entry['file']!r}")
-        if type(entry["bytes"]) is not int or not isinstance(entry["sha256"], str):
-            raise ArgumentError(f"size and checksum of {entry['file']} are no number and text")
-
-
-def check_experiment(name: object) -> None:
-    """Refuses a name that no folder or file should be called by."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ArgumentError(
-            "an experiment is called by up to 100 letters, digits, '-', '_' and '.', beginning with a letter or digit; "
-            f"came {name!r}"
-        )
-
-
-def listed_files(folder: Path) -> set[str]:
-    """The files that the result in `folder` is made of; none where there is no result that can be trusted."""
-    try:
-        return {entry["file"] for entry in unseal(folder / MANIFEST)["files"].values()}
-    except DamagedResultError:
-        return set()
-
-
-def verified(folder: Path, entry: Mapping[str, Any], manifest: str = MANIFEST, advice: str = "") -> bytes:
+def verified(folder: Path, entry: Mapping[str, Any], manifest: str, advice: str = "") -> bytes:
     """The content of one of the files that a manifest lists, if it is what was written."""
     path = folder / entry["file"]
     content = read_regular(path, entry["bytes"], advice)
@@ -96,9 +51,3 @@ def verified(folder: Path, entry: Mapping[str, Any], manifest: str = MANIFEST, a
     if hashlib.sha256(content).hexdigest() != entry["sha256"]:
         raise DamagedResultError(damage(path, f"its checksum is not the one written in {manifest}", advice))
     return content
-
-
-def is_leftover(name: str) -> bool:
-    """Whether a file of that name was left in a result's folder by a writer that was killed."""
-    meant = temporary_for(name)
-    return meant is not None and (meant == MANIFEST or any(p.fullmatch(meant) for p in _FILES.values()))

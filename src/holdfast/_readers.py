@@ -13,7 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-LARGEST = 2**40  # whole numbers are sizes, counts and horizons: beyond this nothing fits into a machine
+from holdfast._types import holds_numbers
+
+MAX_WHOLE = 2**40  # whole numbers are sizes, counts and horizons: beyond this nothing fits into a machine
 
 
 class Refused(Exception):
@@ -34,7 +36,9 @@ class Reader:
 
 
 def describe(value: object) -> str:
-    """What came: dtype, shape and device of a tensor or array, else type and value."""
+    """What was given: dtype, shape and device of a tensor or array, else type and value."""
+    if isinstance(value, Tensor) and value.is_nested:
+        return f"a nested {_name(value.dtype)} tensor on {value.device}"
     if isinstance(value, Tensor):
         return f"a {_name(value.dtype)} tensor of shape {tuple(value.shape)} on {value.device}"
     if isinstance(value, np.ndarray):
@@ -59,7 +63,7 @@ def _bool(value: Any, exactly: bool) -> bool:
 
 def _whole(value: Any, exactly: bool) -> int:
     if isinstance(value, numbers.Integral) and not isinstance(value, bool):
-        if abs(int(value)) >= LARGEST:
+        if abs(int(value)) >= MAX_WHOLE:
             raise Refused("nothing that large fits into a machine")
         return int(value)
     raise Refused
@@ -101,9 +105,9 @@ def _text(value: Any, exactly: bool) -> str:
 
 
 def _dtype(value: Any, exactly: bool) -> torch.dtype:
-    found = getattr(torch, value.removeprefix("torch."), None) if isinstance(value, str) else value
-    if isinstance(found, torch.dtype):
-        return found
+    dtype = getattr(torch, value.removeprefix("torch."), None) if isinstance(value, str) else value
+    if isinstance(dtype, torch.dtype):
+        return dtype
     raise Refused
 
 
@@ -129,6 +133,8 @@ def array(kind: type, dtypes: Any, dims: str = "...") -> Reader:
     what = "array" if kind is np.ndarray else "tensor"
 
     def read(value: Any, exactly: bool) -> Any:
+        if isinstance(value, Tensor) and value.is_nested:
+            raise Refused("it is nested; call torch.nested.to_padded_tensor")
         if not exactly:
             value = _converted(value, known)
         if exactly and kind is np.ndarray:
@@ -141,8 +147,8 @@ def array(kind: type, dtypes: Any, dims: str = "...") -> Reader:
             return _shaped(value, dims)
         if not isinstance(value, Tensor) or (known and _name(value.dtype) not in known):
             raise Refused
-        if value.is_meta:
-            raise Refused("on the meta device it holds no numbers")
+        if not holds_numbers(value):
+            raise Refused("it holds no numbers: on the meta device, fake, or a wrapper around other tensors")
         if value.layout is not torch.strided:
             raise Refused(f"it is {value.layout}; call .to_dense()")
         if kind is np.ndarray:
@@ -164,8 +170,8 @@ def _of(known: Sequence[str]) -> str:
     if not known:
         return ""
     kinds = {"complex": "complex ", "float": "real ", "int": "whole-number "}
-    found = [word for prefix, word in kinds.items() if any(name.startswith(prefix) for name in known)]
-    return found[0] if len(found) == 1 else ""
+    matching = [word for prefix, word in kinds.items() if any(name.startswith(prefix) for name in known)]
+    return matching[0] if len(matching) == 1 else ""
 
 
 def _converted(value: Any, known: Sequence[str]) -> Any:
@@ -224,7 +230,7 @@ def several(elements: Sequence[Reader], element: Callable[[Any], Any]) -> Reader
 def _listed(value: Tensor | np.ndarray, exactly: bool) -> list[Any]:
     if exactly:
         raise Refused
-    if value.ndim != 1 or (isinstance(value, Tensor) and value.is_meta):
+    if (isinstance(value, Tensor) and (value.is_nested or value.is_meta)) or value.ndim != 1:
         raise Refused("one dimension is needed")
     return value.tolist()
 

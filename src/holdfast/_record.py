@@ -6,9 +6,9 @@ A result class is a frozen dataclass (`repr=False`) of `Record` that says three 
 - `figure()`: a `holdfast.figures.Figure`, data that say what is drawn;
 - `_parts`: the dataclasses that its fields hold, which are then all that a file may build.
 
-From these come `plot(ax)`, a short `repr`, `_repr_html_` for notebooks, and `save(path)` / `load(path)`: one file of JSON
-whose first member is the checksum of the rest, with the arrays as an .npz inside. It is put in place by one rename,
-nothing in it is unpickled, and sizes are checked before anything is unpacked.
+From these come `plot(ax)`, `to_dict()`, a short `repr`, `_repr_html_` for notebooks, and `save(path)` / `load(path)`: one
+file of JSON whose first member is the checksum of the rest, with the arrays as an .npz inside. It is put in place by
+one rename, nothing in it is unpickled, and sizes are checked before anything is unpacked.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import os
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from holdfast._arrays import MOST_BYTES, check_arrays, pack_arrays, unpack_arrays
-from holdfast._codec import Arrays, decode, encode
+from holdfast._arrays import MAX_BYTES, check_arrays, pack_arrays, unpack_arrays
+from holdfast._codec import Arrays, decode, encode, plain
 from holdfast._drawing import panels
 from holdfast._files import damage, write_atomically
 from holdfast._manifest import open_seal, seal
@@ -44,6 +44,11 @@ class Record:
     def figure(self) -> Figure:
         """What `plot` draws, as data."""
         raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every field as JSON's own types: arrays as lists, complex numbers as pairs, infinity and NaN as None."""
+        fields: dict[str, Any] = plain(self, exact=False)
+        return fields
 
     def plot(self, ax: Any = None) -> Any:
         """Draws it by matplotlib and gives back the axes.
@@ -88,10 +93,10 @@ class Record:
         """
         file = _readable_file(path, cls.__name__)
         # a link of the user's own is followed, unlike one inside a store of results
-        body = open_seal(file.resolve(), FORMAT, ADVICE, most=MOST_BYTES)
+        body = open_seal(file.resolve(), FORMAT, ADVICE, most=MAX_BYTES)
         try:
-            (found,) = body["record"]
-            if found == cls.__name__:
+            (kind,) = body["record"]
+            if kind == cls.__name__:
                 arrays = unpack_arrays(base64.b64decode(body["arrays"], validate=True), file, ADVICE)
                 made: Self = decode(body["record"], arrays, {kind.__name__: kind for kind in (cls, *cls._parts)})
                 return made
@@ -101,32 +106,33 @@ class Record:
         except Exception as error:
             what = f"it holds no {cls.__name__} of this version ({type(error).__name__}: {str(error)[:200]})"
             raise DamagedResultError(damage(file, what, ADVICE)) from error
-        raise ArgumentError(f"path must name a saved {cls.__name__}, and {file} holds a {found}; use {found}.load")
+        raise ArgumentError(f"path must name a saved {cls.__name__}, and {file} holds a {kind}; use {kind}.load")
 
 
 def writable_file(path: str | os.PathLike[str]) -> Path:
     """The path of a file to write, its folder made; ArgumentError where no file can be there."""
     file = as_path(path)
-    if file.is_dir():
+    if os.path.isdir(file):
         raise ArgumentError(f"path must name a file, and {file} is a folder; say {file / 'result.json'}")
     try:
         file.resolve().parent.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise ArgumentError(f"path must lie in a folder, and {file.parent} is none and cannot be made one") from None
+    except OSError as error:
+        why = f"{file.parent} is none and cannot be made one ({error.strerror})"
+        raise ArgumentError(f"path must lie in a folder, and {why}") from None
     return file
 
 
 def _readable_file(path: str | os.PathLike[str], kind: str) -> Path:
     file = as_path(path)
-    if not file.exists():
+    if not os.path.exists(file):
         raise DamagedResultError(f"{file} is not there, so no {kind} can be loaded; name a file that save() wrote")
-    if file.is_dir():
+    if os.path.isdir(file):
         raise ArgumentError(f"path must name the file of a saved {kind}, and {file} is a folder; name a file in it")
     return file
 
 
 def as_path(path: object) -> Path:
-    """A path that came as text or a path; ArgumentError for anything else."""
+    """A path that got as text or a path; ArgumentError for anything else."""
     if not isinstance(path, (str, os.PathLike)):
-        raise ArgumentError(f"path must be text or a pathlib.Path, came {describe(path)}")
+        raise ArgumentError(f"path must be text or a pathlib.Path, got {describe(path)}")
     return Path(path)

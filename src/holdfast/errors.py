@@ -13,7 +13,7 @@ class HoldfastError(Exception):
 
 
 class ArgumentError(HoldfastError, ValueError):
-    """An argument has a wrong value; the text says what was expected, what came and what to do."""
+    """An argument has a wrong value; the text says what was expected, what got and what to do."""
 
 
 class ShapeError(ArgumentError):

@@ -1,15 +1,14 @@
-"""Figures and tables as data: what is drawn, not how. One spec serves the page (plotly) and the static files (matplotlib).
+"""Figures as data: what is drawn, not how. One spec serves `plot()` and files (matplotlib) and the papers' page (plotly).
 
-A Figure holds panels, a panel holds layers (Line, Points, Bars, Heatmap, Rule), a layer holds its numbers. Saved, the
-numbers go into the result's arrays and the spec keeps their names, so that every point of a figure can be found in a file.
+A Figure holds panels, a panel holds layers (Line, Points, Bars, Heatmap, Rule), a layer holds its numbers.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import numpy as np
@@ -17,9 +16,7 @@ import numpy as np
 from holdfast.errors import ArgumentError, ShapeError
 
 Dash = Literal["solid", "dash", "dot"]
-Cell = float | int | str | bool | None
 Numbers = Any  # a list or array of real numbers; a layer holds it as an array
-ARRAYS = "figure."  # what the names of a figure's arrays begin with
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,7 @@ class _Curve(Layer):
                 object.__setattr__(self, name, _numbers(getattr(self, name)))
         shapes = {name: a.shape for name, a in self.arrays().items()}
         if self.x.ndim != 1 or len(set(shapes.values())) != 1:
-            raise ShapeError(f"{self.label!r}: x, y, low and high must be lists of one length, came {shapes}")
+            raise ShapeError(f"{self.label!r}: x, y, low and high must be lists of one length, got {shapes}")
         if (self.low is None) != (self.high is None):
             raise ArgumentError(f"{self.label!r}: a band needs both low and high")
 
@@ -93,7 +90,7 @@ class Bars(Layer):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, _numbers(getattr(self, name)))
         if any(a.shape != (len(self.names),) for a in self.arrays().values()):
-            raise ShapeError(f"{self.label!r}: one number a name is needed, {len(self.names)} names came")
+            raise ShapeError(f"{self.label!r}: one number a name is needed, {len(self.names)} names")
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,9 +108,7 @@ class Heatmap(Layer):
         for name in ("x", "y", "z"):
             object.__setattr__(self, name, _numbers(getattr(self, name)))
         if self.z.shape != (*self.y.shape, *self.x.shape):
-            raise ShapeError(
-                f"{self.label!r}: z must be (y, x), came {self.z.shape=}, {self.y.shape=}, {self.x.shape=}"
-            )
+            raise ShapeError(f"{self.label!r}: z must be (y, x), got {self.z.shape=}, {self.y.shape=}, {self.x.shape=}")
 
     @classmethod
     def picture(cls, label: str, pixels: Numbers) -> Heatmap:
@@ -138,9 +133,6 @@ class Rule(Layer):
     def finite(self) -> bool:
         """Whether it can be drawn."""
         return math.isfinite(self.y if self.x is None else self.x)  # type: ignore[arg-type]
-
-
-KINDS: dict[str, type[Layer]] = {c.__name__.lower(): c for c in (Line, Points, Bars, Heatmap, Rule)}
 
 
 @dataclass(frozen=True)
@@ -168,107 +160,11 @@ class Figure:
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9-]+", self.name):
-            raise ArgumentError(f"a figure's name has small letters, digits and '-', came {self.name!r}")
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of numbers and text under column heads."""
-
-    name: str
-    caption: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
-
-    def __post_init__(self) -> None:
-        for row in self.rows:
-            if len(row) != len(self.columns):
-                raise ShapeError(f"table {self.name!r} has {len(self.columns)} columns; a row has {len(row)}: {row}")
-
-
-@dataclass(frozen=True)
-class Page:
-    """What the report shows of a result: where it belongs, what was computed, figures, tables, notes."""
-
-    paper: str
-    where: str
-    title: str
-    summary: str
-    preset: str
-    figures: Sequence[Figure] = ()
-    tables: Sequence[Table] = ()
-    notes: Sequence[str] = field(default_factory=tuple)
-
-
-def pack(page: Page) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The page as plain values with names in place of arrays, and the arrays; equal arrays are kept once."""
-    arrays: dict[str, np.ndarray] = {}
-    seen: dict[tuple[Any, ...], str] = {}
-
-    def keep(name: str, array: np.ndarray) -> dict[str, str]:
-        key = (array.dtype.str, array.shape, array.tobytes())
-        if key not in seen:
-            seen[key] = name
-            arrays[name] = array
-        return {"array": seen[key]}
-
-    plain = {f.name: getattr(page, f.name) for f in fields(page) if f.name not in ("figures", "tables", "notes")}
-    plain["figures"] = [_pack_figure(figure, keep) for figure in page.figures]
-    plain["tables"] = [
-        {"name": t.name, "caption": t.caption, "columns": list(t.columns), "rows": [list(r) for r in t.rows]}
-        for t in page.tables
-    ]
-    plain["notes"] = list(page.notes)
-    return plain, arrays
-
-
-def unpack(plain: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Page:
-    """The page back from what `pack` gave."""
-    values = dict(plain)
-    values["figures"] = [_unpack_figure(figure, arrays) for figure in plain["figures"]]
-    values["tables"] = [Table(**table) for table in plain["tables"]]
-    return Page(**values)
-
-
-def _pack_figure(figure: Figure, keep: Any) -> dict[str, Any]:
-    panels = []
-    for p, panel in enumerate(figure.panels):
-        layers = []
-        for k, layer in enumerate(panel.layers):
-            label = re.sub(r"[^A-Za-z0-9_=+-]+", "-", str(getattr(layer, "label", ""))).strip("-")
-            stem = f"{ARRAYS}{figure.name}.{p}.{k}-{label}"
-            packed: dict[str, Any] = {"kind": type(layer).__name__.lower()}
-            for f in fields(layer):  # type: ignore[arg-type]
-                value = getattr(layer, f.name)
-                packed[f.name] = keep(f"{stem}.{f.name}", value) if isinstance(value, np.ndarray) else value
-            layers.append(packed)
-        axes = {n: {f.name: getattr(a, f.name) for f in fields(a)} for n, a in (("x", panel.x), ("y", panel.y))}
-        panels.append({"title": panel.title, **axes, "layers": layers, "equal": panel.equal})
-    return {"name": figure.name, "caption": figure.caption, "panels": panels, "columns": figure.columns}
-
-
-def _unpack_figure(plain: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Figure:
-    panels = []
-    for panel in plain["panels"]:
-        layers = [
-            KINDS[layer["kind"]](**{k: _find(v, arrays) for k, v in layer.items() if k != "kind"})
-            for layer in panel["layers"]
-        ]
-        axes = {n: Axis(**{**panel[n], "limits": _pair(panel[n]["limits"])}) for n in ("x", "y")}
-        panels.append(Panel(panel["title"], axes["x"], axes["y"], layers, panel["equal"]))
-    return Figure(plain["name"], plain["caption"], panels, plain["columns"])
-
-
-def _find(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    return arrays[value["array"]] if isinstance(value, Mapping) and set(value) == {"array"} else value
-
-
-def _pair(limits: Sequence[float] | None) -> tuple[float, float] | None:
-    return None if limits is None else (float(limits[0]), float(limits[1]))
+            raise ArgumentError(f"a figure's name has small letters, digits and '-', got {self.name!r}")
 
 
 def _numbers(values: Any) -> np.ndarray:
     array = np.asarray(values)
     if array.dtype.kind not in "fiub":
-        raise ArgumentError(f"a figure is drawn from real numbers, came {array.dtype}; take abs, real or imag first")
+        raise ArgumentError(f"a figure is drawn from real numbers, got {array.dtype}; take abs, real or imag first")
     return array

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from holdfast import laws
-from holdfast.approximate import METHODS, convergence, fit_exponential_sum, linear
+from holdfast.approximate import METHODS, convergence, fit_exponential_sum
+from holdfast.approximate import _linear as linear
 from holdfast.errors import ArgumentError, DtypeError, ShapeError, UnknownNameError
 
 MIXTURE = laws.ExponentialMixture((0.1, 1.0, 4.0), (0.5, 0.3, 0.2))

@@ -7,8 +7,8 @@ import pytest
 
 from holdfast import laws
 from holdfast.approximate import fit_exponential_sum
-from holdfast.approximate.minimax import best_sums, posed
-from holdfast.approximate.target import as_target
+from holdfast.approximate._minimax import best_sums, posed
+from holdfast.approximate._target import as_target
 from holdfast.errors import ArgumentError
 
 # Best errors for 1/x on [1, R] by k exponentials: W. Hackbusch's tables (www.mis.mpg.de/scicomp/EXP_SUM/1_x, described in

@@ -168,9 +168,9 @@ def test_json_form_is_plain_and_repr_is_one_line():
     import json
 
     found = fit_exponential_sum(laws.PowerLaw(1.5), 3)
-    plain = json.loads(json.dumps(found.as_dict()))
+    plain = json.loads(json.dumps(found.to_dict()))
     assert plain["order"] == 3 and plain["rates"] == found.rates.tolist()
-    assert json.loads(json.dumps(COMPLEX.as_dict()))["rates"][0] == [0.1, 0.7]
+    assert json.loads(json.dumps(COMPLEX.to_dict()))["rates"][0] == [0.1, 0.7]
     assert "\n" not in repr(found) and "nonnegative" in repr(found)
 
 

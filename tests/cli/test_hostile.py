@@ -43,7 +43,7 @@ def command(monkeypatch, capsys):
 def test_an_empty_file_name_is_refused(arguments):
     done = CliRunner().invoke(app, [*arguments, ""])
     assert done.exit_code == 2
-    assert "expected a file, came an empty text" in done.output.replace("\n", " ")
+    assert "expected a file, got an empty text" in done.output.replace("\n", " ")
 
 
 def test_doctor_shows_markup_and_terminal_codes_in_a_path_as_text(command, tmp_path):

@@ -8,7 +8,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from holdfast.cli.app import _shown, app
-from holdfast.cli.screen import WIDTH, folded, say, screen
+from holdfast.cli.screen import WIDTH, folded, print_table, say, screen
 from holdfast.errors import ArgumentError
 
 MODELS = """
@@ -56,6 +56,18 @@ def test_every_line_fits_the_screen(folder, monkeypatch, columns, arguments):
     done = CliRunner().invoke(app, list(arguments))
     assert done.stdout, done.exception
     assert max(map(len, done.stdout.splitlines())) <= (columns or WIDTH)
+
+
+def test_a_table_that_is_too_wide_is_printed_row_by_row_and_whole():
+    heads, rows = ("row", "against", ">ratio"), (("raw scan " * 9, "a peer " * 9, "1.25"),)
+    narrow = Console(width=80, file=io.StringIO())
+    print_table(narrow, heads, rows)
+    lines = narrow.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "ratio: 1.25" in " ".join(lines)
+    wide = Console(width=200, file=io.StringIO())
+    print_table(wide, heads, rows)
+    assert [line.split()[0] for line in wide.file.getvalue().splitlines() if line] == ["row", "raw"]
 
 
 def test_sentences_are_folded_between_words_and_paths_stay_whole():

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from small_sets import SENTENCES, cifar_records, write_imdb, write_mnist
 
-from holdfast.data import text
-from holdfast.data.download import DataFile
+from holdfast.data import _text as text
+from holdfast.data._download import DataFile
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import struct
 
 import numpy as np
 
-from holdfast.data.download import DataFile
-from holdfast.data.mnist import FILES
+from holdfast.data._download import DataFile
+from holdfast.data._mnist import FILES
 
 SENTENCES = ["a fine film .", "dull , and too long", "it's good", "bad bad bad"]
 

@@ -53,7 +53,7 @@ NAN[2, 1, 0] = float("nan")
         ({"train": (X, [0, 1])}, "4 inputs need as many targets"),
         ({"train": (X,)}, "must be .inputs, targets. or"),
         ({"train": (X, [0, -1, 1, 0])}, "targets must be 0 to"),
-        ({"train": (X, [0, 1, 5, 0]), "classes": 3}, "targets must be 0 to 2, came 0 to 5; .*classes=6"),
+        ({"train": (X, [0, 1, 5, 0]), "classes": 3}, "targets must be 0 to 2, got 0 to 5; .*classes=6"),
         ({"train": (NAN, [0, 1, 1, 0])}, r"train: inputs\[2, 1, 0\] is nan"),
         ({"train": (X, [0.0, float("inf"), 1, 2])}, r"targets\[1\] is inf"),
         ({"train": (X.double() * 1e300 + 1e300, [0, 1, 1, 0])}, "is inf, beyond what float32 holds"),
@@ -65,10 +65,10 @@ NAN[2, 1, 0] = float("nan")
         ({"train": (X, torch.zeros(4, 3))}, r"\(samples, 3, features\) for values at each step"),
         ({"train": (X, [0, 1, 1, 0]), "kind": "regress"}, "regress needs real targets"),
         ({"train": (X, [0.5, 1, 1, 0]), "kind": "classify"}, "classify needs whole-number targets"),
-        ({"train": (X, [0, 1, 1, 0], [1, 2, 3, 4])}, "lengths must be 1 to 3, came 1 to 4"),
+        ({"train": (X, [0, 1, 1, 0], [1, 2, 3, 4])}, "lengths must be 1 to 3, got 1 to 4"),
         ({"train": (X, [0, 1, 1, 0], [1, 2])}, "lengths must be 4 whole numbers"),
         ({"train": (X, ["a", "b", "c", "d"])}, "must be a tensor, an array or nested lists of numbers"),
-        ({"train": (X.to(torch.complex64), [0, 1, 1, 0])}, "real or whole numbers, came torch.complex64"),
+        ({"train": (X.to(torch.complex64), [0, 1, 1, 0])}, "real or whole numbers, got torch.complex64"),
     ],
 )
 def test_arrays_that_are_no_task_are_refused_by_name(options, words):

@@ -12,10 +12,10 @@ from dataclasses import replace
 import pytest
 
 from holdfast.data import MissingDataError, load_task
-from holdfast.data import archive as archives
-from holdfast.data.archive import Archive, find_files
-from holdfast.data.download import DataFile, read_file
-from holdfast.data.wikitext import ARCHIVES
+from holdfast.data import _archive as archives
+from holdfast.data._archive import Archive, find_files
+from holdfast.data._download import DataFile, read_file
+from holdfast.data._wikitext import ARCHIVES
 from holdfast.errors import DamagedResultError
 
 CONTENT = bytes(range(256)) * 600
@@ -106,7 +106,7 @@ def test_no_room_to_write_is_said_and_no_other_mirror_is_asked(server, file, fol
     def full(self, data):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("holdfast.data.fetch.io.FileIO", type("Full", (io.FileIO,), {"write": full}))
+    monkeypatch.setattr("holdfast.data._fetch.io.FileIO", type("Full", (io.FileIO,), {"write": full}))
     with pytest.raises(MissingDataError, match=r"cannot be written \(No space left on device\)"):
         read(folder, replace(file, mirrors=(server.address, server.address)))
     assert len(server.asked) == 1
@@ -224,3 +224,48 @@ def test_a_whole_set_comes_from_its_archive(server, monkeypatch):
     archive = offered(server, zip_of(words), "wikitext-2-v1.zip", top="wikitext-2", wanted=r"wiki\.\w+\.tokens")
     monkeypatch.setitem(ARCHIVES, "wikitext-2", archive)
     assert load_task("wikitext-2", length=4).size("train") == 6
+
+
+class Odd(Handler):
+    """Answers with headers of its own."""
+
+    def do_GET(self):
+        self.send_response(self.server.status)
+        for name, value in self.server.odd.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(CONTENT)
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "whole"),
+    [
+        (200, {"Content-Length": "abc"}, True),
+        (200, {"Content-Length": "-5"}, True),
+        (200, {"Content-Length": "1e6"}, True),
+        (302, {"Location": "http://[::"}, False),
+        (302, {"Location": "http://xn--\u00e9.example/"}, False),
+        (302, {"Location": "ftp://127.0.0.1:1/x"}, False),
+        (206, {"Content-Range": "bytes abc"}, True),
+    ],
+)
+def test_odd_headers_are_no_traceback(server, file, folder, status, headers, whole):
+    server.RequestHandlerClass, server.status, server.odd = Odd, status, headers
+    if whole:
+        assert read(folder, file) == CONTENT
+    else:
+        with pytest.raises(MissingDataError, match=r"no mirror gave some\.txt"):
+            read(folder, file)
+
+
+def test_a_mirror_that_sends_too_slowly_is_given_up_with_its_limit(server, file, folder, monkeypatch):
+    clock = iter(range(0, 10**9, 30))
+    monkeypatch.setattr("holdfast.data._fetch.time.monotonic", lambda: next(clock))  # 30 seconds pass between two reads
+    monkeypatch.setattr("holdfast.data._fetch.CHUNK_BYTES", 1000)
+    with pytest.raises(MissingDataError, match=r"bytes arrived within the limit of 75 seconds for up to 153,600"):
+        read(folder, file)
+    assert 0 < (folder / ".some.txt.part").stat().st_size < len(CONTENT)
+    monkeypatch.undo()
+    monkeypatch.setenv("HOLDFAST_DATA", str(folder.parent))
+    assert read(folder, file) == CONTENT  # from where it stopped
+    assert server.asked[-1] is not None

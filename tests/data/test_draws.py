@@ -5,7 +5,7 @@ import math
 import numpy as np
 import torch
 
-from holdfast.data import draws
+from holdfast.data import _draws as draws
 
 INDICES = torch.arange(400)
 

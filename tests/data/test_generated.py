@@ -7,7 +7,7 @@ import torch
 
 from holdfast import laws, nn
 from holdfast.data import load_task
-from holdfast.data.lotka_volterra import START
+from holdfast.data._lotka_volterra import START
 from holdfast.errors import ArgumentError, ShapeError
 
 

@@ -10,9 +10,9 @@ import torch
 from small_sets import cifar_records, idx, images
 
 from holdfast.data import MissingDataError, load_task
-from holdfast.data.cifar10 import read_batch
-from holdfast.data.download import DataFile
-from holdfast.data.mnist import FILES, read_idx
+from holdfast.data._cifar10 import read_batch
+from holdfast.data._download import DataFile
+from holdfast.data._mnist import FILES, read_idx
 from holdfast.errors import ArgumentError, DamagedResultError
 
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from holdfast.data import MissingDataError, find_sets, mnist
-from holdfast.data.download import DataFile
-from holdfast.data.mnist import FILES, read_idx
+from holdfast.data._download import DataFile
+from holdfast.data._mnist import FILES, read_idx
 from holdfast.errors import DamagedResultError, UnknownNameError
 
 real = pytest.mark.skipif(not find_sets()["mnist"], reason="MNIST is not in the data root")

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from holdfast.decay import fit_decay
 from holdfast.memory import memory_function
-from holdfast.memory.options import PROBES
+from holdfast.memory._options import PROBES
 from holdfast.nn._views.cells import cell_of, state_size, weights_of
 
 KINDS, TASKS = ("RNN", "GRU", "LSTM"), {"adding": (2, 1), "copy": (6, 6)}

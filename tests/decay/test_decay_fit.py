@@ -236,7 +236,7 @@ def test_zeros_for_more_steps_than_modes_are_zero_for_good():
 def test_plain_numbers_are_told_to_become_a_curve(user_mistakes):
     for function in (fit_decay, envelope):
         with pytest.raises(
-            ArgumentError, match=r"curve must be a MemoryCurve .*MemoryCurve\(time=.* came a float64 array"
+            ArgumentError, match=r"curve must be a MemoryCurve .*MemoryCurve\(time=.* got a float64 array"
         ):
             function(np.ones(3))
 

@@ -234,10 +234,10 @@ def test_discretisation_has_its_limits_and_follows_its_formulas():
     torch.testing.assert_close(phi(w.unsqueeze(0))[0], exact, rtol=1e-15, atol=0)
     torch.testing.assert_close(phi(w.unsqueeze(0) * 1j)[0].imag[1:3], w[1:3] / 2, rtol=1e-6, atol=0)
     dt, lam = torch.tensor([0.1], dtype=torch.float64), torch.tensor([[-2 + 3j]], dtype=torch.complex128)
-    a, b = discretize(dt, lam, "bilinear")
+    a, b = discretize(dt.unsqueeze(-1), lam, "bilinear")
     torch.testing.assert_close(a * (1 - 0.05 * lam), 1 + 0.05 * lam)
     torch.testing.assert_close(b * (1 - 0.05 * lam), dt + 0 * lam)
-    a, b = discretize(dt, lam, "zoh")
+    a, b = discretize(dt.unsqueeze(-1), lam, "zoh")
     torch.testing.assert_close(b * lam, a - 1)
 
 

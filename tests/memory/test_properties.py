@@ -9,7 +9,7 @@ from torch import nn
 from holdfast import nn as holdfast_nn
 from holdfast.errors import ArgumentError
 from holdfast.memory import ModelError, check_properties
-from holdfast.memory.properties import NAMES
+from holdfast.memory._properties import PROPERTY_NAMES
 
 
 def fir(x):
@@ -52,7 +52,9 @@ def test_properties_of_known_functionals(name):
     torch.manual_seed(0)
     make, expected = CASES[name]
     found = check_properties(make(), horizon=200 if name == "slow kernel" else 60)
-    assert {p: getattr(found, p).answer for p in NAMES} == dict(zip(NAMES, expected.split(), strict=True))
+    assert {p: getattr(found, p).answer for p in PROPERTY_NAMES} == dict(
+        zip(PROPERTY_NAMES, expected.split(), strict=True)
+    )
 
 
 def test_counterexamples_refute_what_they_are_for():

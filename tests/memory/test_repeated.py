@@ -15,7 +15,7 @@ from holdfast.memory import (
     memory_function,
     repeated_input_memory,
 )
-from holdfast.memory.repeated import repeat
+from holdfast.memory._repeated import repeat
 
 
 def test_for_a_recurrent_model_it_is_the_heaviside_memory_of_the_item():

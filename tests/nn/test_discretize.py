@@ -76,3 +76,28 @@ def test_slow_layers_of_float32_have_positive_margins(kind, margin):
     # w of about -20 has a rounding of 1e-6, by which exp(w) moves
     assert certificate.margin == pytest.approx(margin, rel=2e-6)
     assert certificate.status == "stable"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("discretization", ["zoh", "bilinear"])
+@pytest.mark.parametrize("log_dt", [-120.0, -100.0, -95.0, -80.0, 80.0, 89.0, 95.0, 120.0])
+def test_forward_and_step_of_s4d_agree_at_extreme_steps(log_dt, discretization, dtype):
+    torch.manual_seed(0)
+    layer = S4D(2, 8, discretization=discretization).to(dtype)
+    with torch.no_grad():
+        layer.log_dt.fill_(log_dt)
+    x = torch.randn(3, 6, 2, dtype=dtype)
+    state = torch.randn(3, *layer.state_shape, dtype=dtype)
+    y, last = layer(x, state)
+    outputs, h = [], state
+    with torch.no_grad():
+        for t in range(6):
+            now, h = layer.step(x[:, t], h)
+            outputs.append(now)
+    assert y.isfinite().all()
+    # rounding of six steps; a bilinear step keeps |a| = 1 at both ends
+    tolerance = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 1e-10, "atol": 1e-10}
+    torch.testing.assert_close(torch.stack(outputs, 1), y, **tolerance)
+    torch.testing.assert_close(h, last, **tolerance)
+    y.square().sum().backward()
+    assert all(p.grad.isfinite().all() for p in layer.parameters())

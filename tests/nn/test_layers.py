@@ -324,15 +324,17 @@ class TestMistakes:
     def test_wrong_inputs_say_what_was_expected(self):
         layer = DiagonalSSM(FEATURES, 4)
         x = torch.zeros(2, 5, FEATURES)
-        with pytest.raises(ShapeError, match=r"expected 3 features \(last dimension of x\), came \(2, 5, 4\)"):
+        with pytest.raises(ShapeError, match=r"expected x of shape \(batch, time, 3\), got \(2, 5, 4\)"):
             layer(torch.zeros(2, 5, 4))
-        with pytest.raises(ShapeError, match=r"shape \(batch, time, features\), came \(5, 3\)"):
+        with pytest.raises(ShapeError, match=r"shape \(batch, time, 3\), got \(5, 3\)"):
             layer(x[0])
         with pytest.raises(DtypeError, match=r"x is torch\.float64 and the weights are torch\.float32; convert one"):
             layer(x.double())
         with pytest.raises(DtypeError, match="real floating-point tensor, came a int64 tensor"):
             layer(x.long())
-        with pytest.raises(ShapeError, match=r"a state of shape \(2, 4\) for x of \(2, 5, 3\), came \(1, 4\)"):
+        with pytest.raises(
+            ShapeError, match=r"a state of shape \(2, 4\) for x of \(2, 5, 3\), came a float32 tensor of shape \(1, 4\)"
+        ):
             layer(x, torch.zeros(1, 4))
         with pytest.raises(DtypeError, match=r"a state in torch\.float32 for x in torch\.float32, came torch\.float64"):
             layer(x, torch.zeros(2, 4, dtype=torch.float64))
@@ -350,7 +352,7 @@ class TestMistakes:
             LRU(FEATURES, 4, bidirectional=True).step(x[:, 0])
 
     def test_wrong_choices_are_refused(self):
-        with pytest.raises(ArgumentError, match="features must be a whole number above 0, came 0"):
+        with pytest.raises(ArgumentError, match="features must be a whole number above 0, got 0"):
             LRU(0, 4)
         with pytest.raises(ArgumentError, match="state_size must be even, came 3"):
             S4D(2, 3)

@@ -421,11 +421,13 @@ OTHER_WALKS = {
     "diagnosis/adapters.py": "hooks that show which module keeps one answer a sequence",
     "diagnosis/reading.py": "finds the embedding, and the size of the inputs",
     "memory/preserve.py": "puts mode and buffers of every module back",
-    "memory/subject.py": "layout of torch's modules: batch or time first",
-    "stability/perturbation/methods.py": "which modules vmap can vectorise",
-    "stability/perturbation/systems.py": "a linear system of holdfast's own layers",
+    "memory/_subject.py": "layout of torch's modules: batch or time first",
+    "stability/perturbation/_error.py": "which modules vmap can vectorise",
+    "stability/perturbation/_systems.py": "a linear system of holdfast's own layers",
     "stability/saving.py": "parametrized weights, and what has save_pretrained",
-    "training/fabric.py": "shares blocks out over processes",
+    "training/_checkpoint.py": "buffers of every module, those outside of the state dict too",
+    "training/_fabric.py": "shares blocks out over processes",
+    "training/_identity.py": "class and settings of every module, so that another model is not resumed",
 }
 
 

@@ -8,7 +8,7 @@ from layer_cases import build, sequence
 
 from holdfast import parameterizations
 from holdfast.nn import LRU, DiagonalSSM, LinearRNN
-from holdfast.nn.kept import MOST
+from holdfast.nn._kept_coefficients import MAX_ENTRIES
 
 TIGHT = {"rtol": 1e-12, "atol": 1e-12}  # float64, one step
 SOFT = {time: parameterizations.get("softplus", time=time) for time in ("continuous", "discrete")}
@@ -81,7 +81,7 @@ def test_a_step_size_that_changes_all_the_time_fills_no_memory():
     with torch.no_grad():
         for i in range(100):
             layer.step(x, dt=0.1 + i * 1e-5)
-            assert len(layer._kept) <= MOST
+            assert len(layer._kept) <= MAX_ENTRIES
         kept = layer.step(x, dt=0.1)[0]
     torch.testing.assert_close(kept, layer.step(x, dt=0.1)[0].detach(), **TIGHT)
 

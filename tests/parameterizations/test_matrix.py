@@ -6,7 +6,7 @@ from torch.nn.utils import parametrize
 from holdfast import parameterizations
 from holdfast.errors import ArgumentError, DtypeError, RangeError, ShapeError, UnknownNameError
 from holdfast.parameterizations import Hurwitz, Normal, Schur, spectral_margin
-from holdfast.parameterizations.positive_definite import positive_definite, positive_definite_inverse
+from holdfast.parameterizations._factors import positive_definite, positive_definite_inverse
 
 MARGIN = 0.05
 

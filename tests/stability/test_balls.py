@@ -5,7 +5,7 @@ import torch
 
 from holdfast.errors import UnknownNameError
 from holdfast.nn import LRU, S4D, ContinuousGRU, ContinuousRNN, DiagonalSSM, LinearRNN
-from holdfast.stability.perturbation.balls import Euclidean, MaxAbs, Spectral, ball_of, select_weights
+from holdfast.stability.perturbation._balls import Euclidean, MaxAbs, Spectral, ball_of, select_weights
 
 BALLS = (Spectral(), Euclidean(), MaxAbs())
 SHAPES = ((4, 4), (3, 7), (7, 2), (2, 3, 4))

@@ -7,6 +7,7 @@ from torch import nn
 
 import holdfast
 from holdfast.errors import ArgumentError
+from holdfast.stability import Search
 
 
 def x(*shape):
@@ -21,7 +22,7 @@ def test_rounding_to_the_bits_of_the_radius_keeps_the_error_below_the_level(mode
     torch.manual_seed(0)
     model = model()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    found = holdfast.stability.bit_budget(model, x(2, 30, 1), bits=range(2, 13), draws=8)
+    found = holdfast.stability.bit_budget(model, x(2, 30, 1), bits=range(2, 13), search=Search("adversarial", draws=8))
     assert found.needed is not None and found.enough is not None
     # the radius is for every way of rounding, the nearest is one of them
     assert (found.rounded <= found.worst * (1 + 1e-5)).all()
@@ -33,7 +34,7 @@ def test_rounding_to_the_bits_of_the_radius_keeps_the_error_below_the_level(mode
 def test_one_bit_more_halves_the_step_and_in_the_end_the_error():
     torch.manual_seed(0)
     found = holdfast.stability.bit_budget(
-        nn.RNN(1, 6, batch_first=True), x(2, 20, 1), bits=[8, 9, 10], draws=4, search="random"
+        nn.RNN(1, 6, batch_first=True), x(2, 20, 1), bits=[8, 9, 10], search=Search("random", draws=4)
     )
     np.testing.assert_allclose(found.half_steps[:-1] / found.half_steps[1:], 2, rtol=0.01)
     np.testing.assert_allclose(found.worst[:-1] / found.worst[1:], 2, rtol=0.15)
@@ -43,7 +44,9 @@ def test_a_weight_on_the_grid_needs_no_rounding():
     model = nn.RNN(1, 2, batch_first=True)
     with torch.no_grad():  # 2 bits hold -1, 0 and 1 times the largest
         model.weight_hh_l0.copy_(torch.tensor([[0.5, 0.0], [-0.5, 0.5]]))
-    found = holdfast.stability.bit_budget(model, x(1, 10, 1), bits=[2, 3], scope=["weight_hh_l0"], draws=2)
+    found = holdfast.stability.bit_budget(
+        model, x(1, 10, 1), bits=[2, 3], scope=["weight_hh_l0"], search=Search("adversarial", draws=2)
+    )
     assert found.rounded[0] == 0 and found.enough == 2
 
 
@@ -53,7 +56,7 @@ def test_a_memory_near_the_boundary_needs_more_bits_than_a_short_one():
         with torch.no_grad():
             model.weight_hh_l0.fill_(eigenvalue)
             model.weight_ih_l0.fill_(0.001)  # tanh is linear here
-        return holdfast.stability.bit_budget(model, torch.ones(1, 400, 1), draws=4).needed
+        return holdfast.stability.bit_budget(model, torch.ones(1, 400, 1), search=Search("adversarial", draws=4)).needed
 
     # y = u/(1 - w): moving w by d moves y by d/(1 - w) of itself, so 1% from the edge takes log2(50) = 5.6 bits more
     assert needed(0.99) - needed(0.5) in (5, 6)

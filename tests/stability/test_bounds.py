@@ -8,7 +8,7 @@ from holdfast import laws, parameterizations
 from holdfast.approximate import ExponentialSum, fit_exponential_sum
 from holdfast.errors import ArgumentError, ShapeError
 from holdfast.stability import gradient_bound, kernel_error_bound, kernel_perturbation_error
-from holdfast.stability.perturbation.kernel_error import l1_distance, target_of
+from holdfast.stability.perturbation._kernel_error import l1_distance, target_of
 
 RADII = [0.01, 0.1, 0.5]
 

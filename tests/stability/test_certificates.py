@@ -354,7 +354,7 @@ def test_the_model_is_left_as_it_was():
     ("model", "how", "error", "text"),
     [
         (nn.Linear(2, 2), {}, ArgumentError, "no recurrence was found"),
-        (None, {}, ArgumentError, "module must be an nn.Module, came None"),
+        (None, {}, ArgumentError, "module must be an nn.Module, got None"),
         (nn.Linear(2, 2), {"weight": "wieght", "time": "discrete"}, ArgumentError, "no weight or layer called"),
         (nn.Linear(2, 2), {"weight": "in_features", "time": "discrete"}, ArgumentError, "not a weight"),
         (nn.Linear(2, 3), {"weight": "weight", "time": "discrete"}, ShapeError, "square"),

@@ -163,8 +163,8 @@ def test_mamba_is_told_that_its_a_was_stable_before():
     ("arguments", "choices", "error", "text"),
     [
         ((nn.RNN(1, 2), "bset"), {}, UnknownNameError, "Did you mean 'best'"),
-        ((nn.RNN(1, 2), 3), {}, ArgumentError, "parameterization must be text or .*, came int 3"),
-        ((None,), {}, ArgumentError, "model must be an nn.Module, came None"),
+        ((nn.RNN(1, 2), 3), {}, ArgumentError, "parameterization must be text or .*, got int 3"),
+        ((None,), {}, ArgumentError, "model must be an nn.Module, got None"),
         ((nn.RNN,), {}, ArgumentError, "model must be an nn.Module"),
         ((nn.RNN(1, 2), "best", "weight_hh_l0"), {}, ArgumentError, "names must be several of text"),
         ((nn.RNN(1, 2),), {"time": "discret"}, UnknownNameError, "Did you mean 'discrete'"),

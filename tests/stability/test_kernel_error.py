@@ -14,7 +14,7 @@ from scipy.optimize import nnls
 from holdfast import laws
 from holdfast.errors import ArgumentError, UnknownNameError
 from holdfast.stability import Search, assess_stability, kernel_perturbation_error
-from holdfast.stability.perturbation.kernel_error import l1_distance, target_of
+from holdfast.stability.perturbation._kernel_error import l1_distance, target_of
 
 POWER = laws.PowerLaw(1.5)
 EXPONENTIAL = laws.Exponential(0.5)

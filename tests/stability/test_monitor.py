@@ -357,7 +357,7 @@ def test_an_adapter_without_its_package_says_how_to_get_it(monkeypatch):
         (nn.Linear(2, 2), {}, ArgumentError, "name them"),
         (nn.Linear(2, 2), {"names": ["wieght"]}, UnknownNameError, "Did you mean 'weight'"),
         (nn.RNN(2, 2), {"every": 0}, ArgumentError, "every >= 1"),
-        (None, {}, ArgumentError, "model must be an nn.Module, came NoneType"),
+        (None, {}, ArgumentError, "model must be an nn.Module, got NoneType"),
         (nn.RNN(2, 2), {"every": 1.5}, ArgumentError, "every must be a whole number"),
         (nn.RNN(2, 2), {"quantiles": (2.0,)}, ArgumentError, r"\[0, 1\]"),
     ],

@@ -10,10 +10,10 @@ from torch import nn
 
 import holdfast
 from holdfast.errors import ArgumentError, ShapeError, UnknownNameError
-from holdfast.memory.curve import NotRepeatableError
+from holdfast.memory._curve import NotRepeatableError
 from holdfast.nn import LRU, S4D, ContinuousGRU, ContinuousRNN, DiagonalSSM, LinearRNN, SequenceModel
 from holdfast.stability.perturbation import Ball, Metric, PerturbationCurve, Search, perturbation_error
-from holdfast.stability.perturbation.evaluate import Vmap
+from holdfast.stability.perturbation._evaluate import VmapEvaluator
 
 RADII = np.geomspace(1e-3, 0.3, 4)
 
@@ -190,14 +190,14 @@ def test_memory_limit_changes_parts_and_not_the_result():
 @pytest.mark.parametrize("search", ["random", "adversarial"])
 def test_no_part_holds_more_than_the_limit(search, monkeypatch):
     seen = []
-    plain = Vmap._errors
+    plain = VmapEvaluator._errors
 
     def spy(self, stacked):
         leaf = next(iter(stacked.values()))
         seen.append(len(leaf) * (self.bytes_with_gradient if leaf.requires_grad else self.bytes_each))
         return plain(self, stacked)
 
-    monkeypatch.setattr(Vmap, "_errors", spy)
+    monkeypatch.setattr(VmapEvaluator, "_errors", spy)
     model = Averager()
     x, y = data(model)
     limit = 20.0 * 128 * x.numel()  # twenty draws without gradients, by the estimate of the evaluator

@@ -215,5 +215,5 @@ class TestParameterGroups:
     def test_names_that_are_not_there_are_refused(self):
         with pytest.raises(ArgumentError, match="no weight called decay; its weights: weight, bias"):
             holdfast.parameter_groups(nn.Linear(1, 1), lr=1.0, names=("decay",))
-        with pytest.raises(ArgumentError, match=r"model must be an nn\.Module, came None"):
+        with pytest.raises(ArgumentError, match=r"model must be an nn\.Module, got None"):
             holdfast.parameter_groups(None, lr=1.0)

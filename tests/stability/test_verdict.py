@@ -19,7 +19,7 @@ from holdfast.stability import (
     kernel_perturbation_error,
     perturbation_error,
 )
-from holdfast.stability.radius import Radius, stability_radius
+from holdfast.stability.perturbation._curve import Radius, stability_radius
 
 RADII = np.geomspace(1e-5, 1, 51)
 WIDTHS = (4, 8, 16, 32)
@@ -184,7 +184,7 @@ def test_an_unperturbed_model_that_is_not_finite_does_not_approximate():
 
 def test_verdict_is_plain_json():
     v = assess_stability(family(-2.0, widths=(8, 16)))
-    plain = json.loads(json.dumps(v.as_dict(), allow_nan=False))
+    plain = json.loads(json.dumps(v.to_dict(), allow_nan=False))
     assert plain["verdict"] == "no approximation"
     assert plain["interval"] == [None, None] and plain["slope"] is None
     assert plain["approximates"] == [True, True]

@@ -9,8 +9,8 @@ from torch import nn
 from holdfast.errors import ArgumentError
 from holdfast.nn import DiagonalSSM
 from holdfast.training import TrainingConfig, range_test
-from holdfast.training.estimate import estimate
-from holdfast.training.shadow import DirectShadow
+from holdfast.training._estimate import estimate
+from holdfast.training._shadow import DirectShadow
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def test_the_suggestion_lies_below_the_rate_that_breaks_training(tested):
     assert found.suggestion["lr"] < (other.ended or 10.0)
     assert any("direct eigenvalues would leave" in line for line in found.lines())
     assert found.plot().get_xlabel() == "learning rate"
-    assert found.as_dict()["suggestion"] == found.suggestion
+    assert found.to_dict()["suggestion"] == found.suggestion
 
 
 def test_direct_weights_leave_when_adam_has_moved_them_by_their_margin():

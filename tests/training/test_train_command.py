@@ -10,7 +10,7 @@ import pytest
 from holdfast.cli.app import main
 from holdfast.errors import ArgumentError
 from holdfast.training import TrainingRun
-from holdfast.training.recipe import read_recipes
+from holdfast.training._recipe import read_recipes
 
 CONFIGS = sorted((Path(__file__).parent.parent.parent / "examples/configs").glob("*.toml"))
 SMALL = """
@@ -208,3 +208,36 @@ def test_a_range_test_suggests_a_pair(holdfast):
     assert code == 0, err
     assert "recurrent weights: " in out
     assert "other weights: suggested" in out
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("model.dropout=0.3", r"\[model\] dropout was not given, is 0.3|dropout|\.p was"),
+        ("model.layer=lru", r"was .*is"),
+        ('model.discretization="bilinear"', r"discretization was \"zoh\", is \"bilinear\""),
+        ("task.length=5", r"length was 4, is 5"),
+        ("optimizer.lr=0.02", r"lr was 0.01, is 0.02"),
+        ("run.seed=1", r"seed was 0, is 1"),
+    ],
+)
+def test_a_changed_recipe_is_not_resumed(holdfast, change, said):
+    assert holdfast("small.toml")[0] == 0
+    code, _, err = holdfast("small.toml", "--resume", "--set", change)
+    assert code == 2
+    assert re.search(said, " ".join(err.split())), err
+    assert holdfast("small.toml", "--resume", "--set", "run.checkpoint_every=7")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("annotation", "runs"),
+    [("Sizes", 1), ("'Sizes'", 1), ("'list[int] | None'", 1), ("'Listless'", 2), ("int", 2), ("'no such'", 2)],
+)
+def test_a_list_is_one_value_where_the_factory_takes_one(tmp_path, annotation, runs):
+    (tmp_path / "own.py").write_text(
+        "from collections.abc import Sequence\nSizes = Sequence[int] | None\nclass Listless: ...\n"
+        f"def make(inputs, outputs, sizes: {annotation} = None): ...\n"
+    )
+    file = tmp_path / "own.toml"
+    file.write_text('[task]\nname = "recall"\n[model]\nfactory = "own.py:make"\nsizes = [4, 8]\n[run]\nsteps = 1\n')
+    assert len(read_recipes(file)) == runs

@@ -13,9 +13,9 @@ from holdfast import parameter_groups
 from holdfast.data import ArrayTask
 from holdfast.errors import ArgumentError, DamagedResultError
 from holdfast.training import RunFolderError, TrainingConfig, TrainingRun, fit
-from holdfast.training import checkpoint as checkpoints
-from holdfast.training.order import Order
-from holdfast.training.schedule import share
+from holdfast.training import _checkpoint as checkpoints
+from holdfast.training._order import Order
+from holdfast.training._schedule import share
 
 
 class Killed(BaseException):
@@ -341,7 +341,7 @@ def test_bad_settings_and_data_are_named(task, config, tmp_path):
     refused(ArgumentError, "steps or epochs", new_model(), task, {"batch": 8}, folder=folder)
     refused(ArgumentError, "fewer than one batch", new_model(), task, {"batch": 64, "steps": 1}, folder=folder)
     refused(ArgumentError, "multiple of 3", new_model(), task, {"batch": 8, "steps": 1, "accumulate": 3}, folder=folder)
-    refused(ArgumentError, r"outputs of shape \(8, 2\).*came \(8, 3\)", Wrong(3), task, config, folder=tmp_path / "a")
+    refused(ArgumentError, r"outputs of shape \(8, 2\).*got \(8, 3\)", Wrong(3), task, config, folder=tmp_path / "a")
     refused(ArgumentError, "must return a tensor", Wrong(None), task, config, folder=tmp_path / "b")
     padded = ArrayTask((torch.randn(8, 4, 1), torch.zeros(8, dtype=torch.int64), [4] * 8), classes=2)
     refused(ArgumentError, "no argument `lengths`", Wrong(2), padded, config, folder=tmp_path / "c")
@@ -373,7 +373,7 @@ def test_nan_data_and_labels_out_of_range_are_no_divergence(task, config, tmp_pa
     odd.factor, odd.shift = math.nan, 0
     refused(ArgumentError, "inputs of the batch of step 0 are not finite", Wrong(2), odd, config, folder=tmp_path / "a")
     odd.factor, odd.shift = 1.0, 1
-    refused(ArgumentError, "targets must be 0 to 1, came 1 to 2", Wrong(2), odd, config, folder=tmp_path / "b")
+    refused(ArgumentError, "targets must be 0 to 1, got 1 to 2", Wrong(2), odd, config, folder=tmp_path / "b")
 
 
 class Recorder:

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -22,20 +21,13 @@ import numpy as np
 
 from holdfast._arguments import checked_fields
 from holdfast._arrays import check_arrays, pack_arrays, unpack_arrays
+from holdfast._codec import plain, restored
 from holdfast._files import damage, read_regular, write_atomically
-from holdfast._manifest import (
-    FORMAT,
-    MANIFEST,
-    MOST_MANIFEST,
-    check_experiment,
-    listed_files,
-    seal,
-    unseal,
-    verified,
-)
+from holdfast._manifest import MAX_BYTES, seal, verified
 from holdfast._provenance import Provenance
 from holdfast.errors import ArgumentError, DamagedResultError
-from holdfast.figures import ARRAYS, Page, pack, unpack
+from holdfast_papers._manifest import FORMAT, MANIFEST, advice, check_experiment, listed_files, unseal
+from holdfast_papers.pages import ARRAYS, Page, pack, unpack
 
 __all__ = [
     "FORMAT", "MANIFEST", "Claim", "Result", "Status", "config_hash", "saved_files", "verify",
@@ -104,7 +96,7 @@ class Claim:
 
     def __post_init__(self) -> None:
         if self.status not in ("met", "not met", "undecided"):
-            raise ArgumentError(f"a claim is 'met', 'not met' or 'undecided', came {self.status!r}")
+            raise ArgumentError(f"a claim is 'met', 'not met' or 'undecided', got {self.status!r}")
 
 
 @dataclass(frozen=True)
@@ -133,9 +125,9 @@ class Result:
         """Writes the result into `folder`, in place of the one that was there; other files in it are left alone."""
         path = Path(folder)
         check_experiment(self.experiment)
-        check_arrays(self.arrays)
+        check_names(self.arrays)
         page, drawn = (None, {}) if self.page is None else pack(self.page)
-        lines = "".join(json.dumps(_plain(entry), allow_nan=False) + "\n" for entry in self.log)
+        lines = "".join(json.dumps(plain(entry), allow_nan=False) + "\n" for entry in self.log)
         files = {"arrays": (pack_arrays({**self.arrays, **drawn}), ".npz")}
         files |= {"log": (lines.encode(), ".jsonl")} if lines else {}
         path.mkdir(parents=True, exist_ok=True)
@@ -149,10 +141,10 @@ class Result:
         body = {
             "format": FORMAT,
             "experiment": self.experiment,
-            "config": _plain(self.config),
-            "claims": [_plain(asdict(claim)) for claim in self.claims],
-            "provenance": _plain(asdict(self.provenance)),
-            "page": _plain(page),
+            "config": plain(self.config),
+            "claims": [plain(claim) for claim in self.claims],
+            "provenance": plain(self.provenance),
+            "page": plain(page),
             "files": listed,
         }
         write_atomically(path / MANIFEST, seal(body))
@@ -168,27 +160,29 @@ class Result:
             folder: where it was saved.
         """
         path = Path(folder)
+        told = advice(path)
         try:
-            body = unseal(path / MANIFEST)
-            return cls._from(body, {kind: verified(path, entry) for kind, entry in body["files"].items()}, path)
+            body = unseal(path / MANIFEST, told)
+            files = {kind: verified(path, entry, MANIFEST, told) for kind, entry in body["files"].items()}
+            return cls._from(body, files, path)
         except DamagedResultError:
             raise
         # whoever can write a file can seal it: what is inside may be anything, and raise anything
         except Exception as error:
             what = f"it is not a result of this version ({type(error).__name__}: {str(error)[:200]})"
-            raise DamagedResultError(damage(path / MANIFEST, what)) from error
+            raise DamagedResultError(damage(path / MANIFEST, what, told)) from error
 
     @classmethod
     def _from(cls, body: Mapping[str, Any], contents: Mapping[str, bytes], path: Path) -> Self:
-        arrays = unpack_arrays(contents["arrays"], path / body["files"]["arrays"]["file"])
-        page = _lively(body.get("page"))
+        arrays = unpack_arrays(contents["arrays"], path / body["files"]["arrays"]["file"], advice(path))
+        page = restored(body.get("page"))
         return cls(
             experiment=body["experiment"],
-            config=_lively(body["config"]),
+            config=restored(body["config"]),
             arrays={name: array for name, array in arrays.items() if not name.startswith(ARRAYS)},
-            claims=[_claim(_lively(claim)) for claim in body["claims"]],
-            provenance=Provenance(**_typed("provenance", _lively(body["provenance"]))),
-            log=[_lively(json.loads(line)) for line in contents.get("log", b"").decode().splitlines()],
+            claims=[_claim(restored(claim)) for claim in body["claims"]],
+            provenance=Provenance(**_typed("provenance", restored(body["provenance"]))),
+            log=[restored(json.loads(line)) for line in contents.get("log", b"").decode().splitlines()],
             page=None if page is None else unpack(page, arrays),
         )
 
@@ -202,7 +196,7 @@ def verify(folder: str | os.PathLike[str]) -> dict[str, Any]:
     path = Path(folder)
     body = unseal(path / MANIFEST)
     for entry in body["files"].values():
-        verified(path, entry)
+        verified(path, entry, MANIFEST)
     return body
 
 
@@ -214,8 +208,8 @@ def saved_files(folder: str | os.PathLike[str]) -> dict[str, bytes]:
     """
     path = Path(folder)
     listed = verify(path)["files"].values()
-    return {MANIFEST: read_regular(path / MANIFEST, MOST_MANIFEST)} | {
-        entry["file"]: verified(path, entry) for entry in listed
+    return {MANIFEST: read_regular(path / MANIFEST, MAX_BYTES)} | {
+        entry["file"]: verified(path, entry, MANIFEST) for entry in listed
     }
 
 
@@ -225,8 +219,18 @@ def config_hash(config: Mapping[str, Any]) -> str:
     Args:
         config: plain values by name.
     """
-    text = json.dumps(_plain(config), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(plain(config), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def check_names(arrays: Mapping[str, np.ndarray]) -> None:
+    """Refuses arrays that cannot be saved and read back under their own names."""
+    check_arrays(arrays)
+    for name in arrays:
+        if name.startswith(ARRAYS):
+            raise ArgumentError(
+                f"array {name!r}: names that begin with {ARRAYS!r} are those of a figure's numbers; rename it"
+            )
 
 
 def _claim(values: Mapping[str, Any]) -> Claim:
@@ -242,28 +246,3 @@ def _typed(kind: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
         if name in values and not isinstance(values[name], expected):
             raise ArgumentError(f"{name} of a {kind} is {values[name]!r}")
     return values
-
-
-def _plain(value: Any) -> Any:
-    """JSON's own types; numbers that JSON has no word for become {"float": "inf"}."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, (bool, np.bool_)):
-        return bool(value)
-    if isinstance(value, (int, np.integer)):
-        return int(value)
-    if isinstance(value, (float, np.floating)):
-        return float(value) if math.isfinite(value) else {"float": repr(float(value))}
-    if value is None or isinstance(value, str):
-        return value
-    raise ArgumentError(f"a result holds numbers, text, lists and dicts; came {type(value).__name__}: {value!r}")
-
-
-def _lively(value: Any) -> Any:
-    if isinstance(value, dict):
-        if set(value) == {"float"} and isinstance(value["float"], str):
-            return float(value["float"])
-        return {key: _lively(item) for key, item in value.items()}
-    return [_lively(item) for item in value] if isinstance(value, list) else value

@@ -59,7 +59,7 @@ def test_an_unknown_name_lists_the_known_ones_nearest_first():
 def test_a_budget_of_nothing_is_refused():
     done = holdfast("--budget", "0")
     assert isinstance(done.exception, ArgumentError)
-    assert "expected seconds above 0, came 0.0" in str(done.exception)
+    assert "expected seconds above 0, got 0.0" in str(done.exception)
 
 
 def test_a_folder_that_is_not_there_is_noticed_before_measuring(tmp_path):

@@ -78,7 +78,7 @@ def test_an_empty_folder_name_is_refused_and_nothing_is_written(command, project
     before = tree(project)
     done = command(*arguments, cwd=project)
     assert done.returncode == 2
-    assert "expected a folder, came an empty text" in done.stderr
+    assert "expected a folder, got an empty text" in done.stderr
     assert tree(project) == before
 
 
@@ -86,7 +86,7 @@ def test_an_empty_folder_name_is_refused_and_nothing_is_written(command, project
 def test_an_empty_file_name_of_bench_is_refused(option):
     done = CliRunner().invoke(app, ["bench", option, ""])
     assert done.exit_code == 2
-    assert "expected a file, came an empty text" in done.output.replace("\n", " ")
+    assert "expected a file, got an empty text" in done.output.replace("\n", " ")
 
 
 def test_reproduce_finds_a_page_folder_of_others_before_it_computes(command, project):

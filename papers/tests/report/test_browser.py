@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from holdfast.figures import Axis, Figure, Line, Panel
+from holdfast.figures import Axis, Bars, Figure, Heatmap, Line, Panel, Rule
 from holdfast_papers.report import write_page
 from holdfast_papers.results import Result
 
@@ -47,6 +47,27 @@ def test_panels_of_a_row_are_level_their_ticks_can_be_read_and_an_empty_one_says
     assert min(sizes) >= 10
     assert "0.5" in tab.locator(".plot").first.inner_text().split()
     assert "nothing to draw here" in tab.locator(".plot").nth(2).inner_text()
+    context.close()
+
+
+def test_tags_in_the_labels_of_a_figure_are_shown_as_text(browser, results, tmp_path):
+    tag = '<a href="https://example.org">link</a> & <b>bold</b>'
+    axes = Axis(tag), Axis(tag)
+    x = np.arange(1.0, 4.0)
+    panels = [
+        Panel(tag, *axes, [Line(tag, x, x), Rule(tag, y=2.0)]),
+        Panel(tag, *axes, [Bars(tag, [tag, "b", "c"], x)]),
+        Panel(tag, *axes, [Heatmap(tag, x, x, np.outer(x, x))]),
+    ]
+    whole = Result.load(results / "own-toy" / "conclusion-quick")
+    page = replace(whole.page, figures=[Figure("f", tag, panels)])
+    replace(whole, page=page).save(tmp_path / "own-toy" / "conclusion-quick")
+    context = browser.new_context(viewport=DESK)
+    tab = context.new_page()
+    tab.goto(write_page(tmp_path, tmp_path / "page").as_uri())
+    draw_all(tab)
+    assert tab.locator(".plot a, .plot [href]").count() == 0
+    assert tag in tab.locator(".plot").first.text_content()
     context.close()
 
 

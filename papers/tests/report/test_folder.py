@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast._manifest import seal, unseal
+from holdfast._manifest import seal
 from holdfast.errors import ArgumentError
 from holdfast.figures import Axis, Figure, Panel, Rule
+from holdfast_papers._manifest import unseal
 from holdfast_papers.report import page as page_module
 from holdfast_papers.report import write_figures, write_page
 from holdfast_papers.results import Result

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import re
 import shutil
 from dataclasses import replace
@@ -11,15 +12,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from holdfast._drawing.files import draw
 from holdfast._drawing.prepare import ceiling, curve
-from holdfast.errors import ArgumentError, ShapeError, UnknownNameError
-from holdfast.figures import Axis, Bars, Figure, Heatmap, Line, Page, Panel, Points, Rule, Table, pack, unpack
+from holdfast._files import read_regular
+from holdfast.errors import ArgumentError, DamagedResultError, ShapeError, UnknownNameError
+from holdfast.figures import Axis, Bars, Figure, Heatmap, Line, Panel, Points, Rule
 from holdfast_papers.experiments.registry import ids
+from holdfast_papers.pages import Note, Page, Table, pack, unpack
 from holdfast_papers.report import find_conclusions, write_figures, write_page
 from holdfast_papers.report.printed import PRINTED
 from holdfast_papers.report.story import STORIES
 from holdfast_papers.report.traces import figure_data, panel_data
-from holdfast_papers.report.words import is_on_data, number, on_data, sentences
+from holdfast_papers.report.words import number, sentences
 from holdfast_papers.results import Result
 
 VOID = {"meta", "link", "input", "br", "hr", "img"}
@@ -114,7 +118,7 @@ def test_the_page_opens_with_the_story_and_a_section_with_its_figures_before_its
 
 def test_data_that_stand_in_for_others_are_named_above_everything_else_of_their_section(results, tmp_path):
     whole = Result.load(results / "own-toy" / "conclusion-quick")
-    note = "MNIST is not on this machine: scikit-learn's digits stand in for it."
+    note = Note("other data", "MNIST is not on this machine: scikit-learn's digits stand in for it.")
     page = replace(whole.page, notes=[*whole.page.notes, note])
     replace(whole, page=page).save(tmp_path / "store" / "own-toy" / "conclusion-quick")
     text = write_page(tmp_path / "store", tmp_path / "page").read_text()
@@ -122,18 +126,11 @@ def test_data_that_stand_in_for_others_are_named_above_everything_else_of_their_
     assert text.count("digits stand in for it") == 1
 
 
-def test_the_sentences_by_which_experiments_say_so_are_known():
-    from holdfast_papers.experiments.iat import _repeated_words, fig6
+def test_the_notes_of_experiments_on_their_data_say_so():
+    from holdfast_papers.experiments.iat import _repeated_words
     from holdfast_papers.experiments.stable import _language_runs
 
-    for note in (fig6.MISSING, _repeated_words.NOT_AT_HAND, _language_runs.OTHER_TEXTS):
-        assert is_on_data(note) and on_data(note) == ("Other data", note)
-    assert on_data("Data: WikiText-2 by words, part: no train.") == (
-        "Part of the data",
-        "WikiText-2 by words, part: no train.",
-    )
-    assert on_data("Data: MNIST by pixel.") == ("Data", "MNIST by pixel.")
-    assert not is_on_data("Images: test set of MNIST, in the order of its file.")
+    assert {note.about for note in (_repeated_words.NOT_AT_HAND, _language_runs.OTHER_TEXTS)} == {"other data"}
 
 
 def test_experiments_that_are_not_there_are_listed_for_papers_without_any_too(page):
@@ -240,6 +237,41 @@ def test_static_figures_are_drawn_from_the_same_spec(results, tmp_path):
     assert len(again) == 2
 
 
+def test_dollar_signs_in_labels_are_drawn_as_they_are(tmp_path):
+    odd = r"$\frac$ of $5 & $"
+    axes = Axis(odd), Axis(odd)
+    grid = np.arange(1.0, 4.0)
+    panels = [
+        Panel(odd, *axes, [Line(odd, grid, grid), Points(odd, grid, grid), Rule(odd, y=2.0)]),
+        Panel(odd, *axes, [Bars(odd, [odd, "b", "c"], grid)]),
+        Panel(odd, *axes, [Heatmap(odd, grid, grid, np.outer(grid, grid))]),
+        Panel(odd, *axes, [Line(odd, grid, grid * np.nan)]),
+    ]
+    files = draw(Figure("odd", odd, panels), tmp_path / "odd")
+    drawn = files[1].read_text()
+    assert drawn.count("$\\frac$ of $5") >= 4 * 3
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every folder")
+def test_a_folder_that_may_not_be_read_is_named_and_the_others_are_shown(results, tmp_path):
+    store = tmp_path / "store"
+    shutil.copytree(results, store)
+    locked = store / "own-toy" / "conclusion-quick"
+    locked.chmod(0)
+    try:
+        notices = []
+        page = write_page(store, tmp_path / "page", notice=notices.append)
+        assert len(notices) == 1 and str(locked) in notices[0]
+        assert "stable-fig2" in page.read_text()
+    finally:
+        locked.chmod(0o700)
+
+
+def test_a_path_that_cannot_be_looked_at_is_damage_and_no_crash(tmp_path):
+    with pytest.raises(DamagedResultError, match="too long"):
+        read_regular(tmp_path / ("a" * 300) / "result.json", 10)
+
+
 def test_a_page_survives_packing_with_every_array_once():
     x = np.arange(5.0)
     panel = Panel("p", Axis("x", limits=(0.0, 1.0)), Axis("y", log=True), [
@@ -331,7 +363,7 @@ def test_wrong_figures_are_refused_with_what_came():
         Line("a", [1, 2], [1])
     with pytest.raises(ArgumentError, match="a band needs both"):
         Line("a", [1], [1], low=[1])
-    with pytest.raises(ArgumentError, match="drawn from real numbers, came complex128"):
+    with pytest.raises(ArgumentError, match="drawn from real numbers, got complex128"):
         Points("a", [1], [1j])
     with pytest.raises(ArgumentError, match="at x or at y"):
         Rule("a")

@@ -16,11 +16,11 @@ from holdfast._readers import describe
 from holdfast.errors import ArgumentError, BackendError
 from holdfast.figures import Axis, Bars, Figure, Heatmap, Layer, Line, Panel, Points, Rule
 
-DENSE = 2000  # points of a line that fills its panel: it is drawn thin
-FEW = 5  # lines of a legend that have room for letters as large as those of the axes
+DENSE_POINTS = 2000  # points of a line that fills its panel: it is drawn thin
+MAX_LARGE_LEGEND = 5  # lines of a legend that have room for letters as large as those of the axes
 STYLES = {"solid": "-", "dash": "--", "dot": ":"}
 RULES = (":", "-.", "--")  # of the rules of a panel, which have one colour
-PLAIN = (1e-3, 1e5)  # numbers that are written out at the ticks of a logarithmic axis
+PLAIN_TICKS = (1e-3, 1e5)  # numbers that are written out at the ticks of a logarithmic axis
 SETTINGS: dict[Any, Any] = {
     "font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.7, "lines.linewidth": 1.4,
     "axes.grid": True, "grid.color": "#e3e6ea", "grid.linewidth": 0.6, "axes.axisbelow": True,
@@ -121,7 +121,7 @@ def _panel(place: Any, panel: Panel, colours: Colours, *, every: bool) -> None:
     if panel.equal:
         place.set_aspect("equal")
     if labels := place.get_legend_handles_labels()[1]:
-        _legend(place, panel, size=8.5 if len(labels) <= FEW else 7)
+        _legend(place, panel, size=8.5 if len(labels) <= MAX_LARGE_LEGEND else 7)
 
 
 def _say_empty(place: Any, panel: Panel) -> None:
@@ -150,7 +150,7 @@ def _axis(place: Any, name: str, axis: Axis) -> None:
     if axis.limits is not None:
         getattr(place, f"set_{name}lim")(*axis.limits)
     low, high = getattr(place, f"get_{name}lim")()
-    if axis.log and PLAIN[0] <= low < high <= PLAIN[1] and high < 100 * low:
+    if axis.log and PLAIN_TICKS[0] <= low < high <= PLAIN_TICKS[1] and high < 100 * low:
         _plain_numbers(getattr(place, f"{name}axis"), every=high < 4 * low)
 
 
@@ -169,7 +169,9 @@ def _layer(place: Any, layer: Layer, colour: str, panel: Panel) -> None:
         _curve(place, layer, colour, panel)
     elif isinstance(layer, Bars):
         error = None if layer.low is None or layer.high is None else [layer.y - layer.low, layer.high - layer.y]
-        place.bar(list(layer.names), layer.y, yerr=error, color=colour, label=layer.label if layer.legend else None)
+        # matplotlib's ticks take no parse_math: a dollar sign is escaped
+        names = [name.replace("$", r"\$") for name in layer.names]
+        place.bar(names, layer.y, yerr=error, color=colour, label=layer.label if layer.legend else None)
     elif isinstance(layer, Heatmap):
         _heatmap(place, layer)
 
@@ -188,7 +190,7 @@ def _curve(place: Any, layer: Line | Points, colour: str, panel: Panel) -> None:
         (line,) = place.plot(
             drawn.x, drawn.y, STYLES[layer.dash], color=colour, label=label, marker=marker, markersize=3
         )
-        if len(drawn.x) > DENSE:
+        if len(drawn.x) > DENSE_POINTS:
             line.set_linewidth(0.5)
         if drawn.low is not None:
             place.fill_between(drawn.x, drawn.low, drawn.high, color=colour, alpha=0.18, linewidth=0)
@@ -210,4 +212,4 @@ def _heatmap(place: Any, layer: Heatmap) -> None:
     mesh = place.pcolormesh(
         layer.x, layer.y, z, shading="nearest", cmap="viridis", norm=LogNorm() if layer.log else None
     )
-    place.figure.colorbar(mesh, ax=place, label=layer.label)
+    place.figure.colorbar(mesh, ax=place).set_label(layer.label, parse_math=False)

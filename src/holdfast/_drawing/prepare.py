@@ -9,8 +9,8 @@ import numpy as np
 
 from holdfast.figures import Axis, Bars, Line, Panel, Points
 
-MOST = 800  # points of a line drawn from left to right
-MOST_TURNING = 6000  # points of one that turns back
+MAX_POINTS = 800  # points of a line drawn from left to right
+MAX_TURNING_POINTS = 6000  # points of one that turns back
 HEADROOM = 1.6  # factor (logarithmic) or share of the span (linear, 0.06 of it) above the largest finite value
 
 
@@ -41,17 +41,17 @@ def _seen(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     A line that turns back, like a trajectory, keeps points at equal distances along each of its pieces, and their ends:
     every k-th would be most of them where it hardly moves, and corners where it is fast.
     """
-    if len(x) <= MOST:
+    if len(x) <= MAX_POINTS:
         return np.arange(len(x))
     if np.isfinite(x).all() and (np.diff(x) >= 0).all():
-        edges = np.linspace(0, len(x), MOST // 2 + 1).astype(int)
+        edges = np.linspace(0, len(x), MAX_POINTS // 2 + 1).astype(int)
         filled = np.where(np.isnan(y), np.inf, y), np.where(np.isnan(y), -np.inf, y)
         pairs = [(a + filled[0][a:b].argmin(), a + filled[1][a:b].argmax()) for a, b in itertools.pairwise(edges)]
         gaps = np.flatnonzero(np.diff(np.isnan(y).astype(int)) != 0)
         return np.unique(np.concatenate([np.ravel(pairs), gaps, gaps + 1, [0, len(x) - 1]]))
     breaks = np.isnan(x) | np.isnan(y)
     along = np.cumsum(np.nan_to_num(np.hypot(_share(x), _share(y))))
-    cell = np.floor(along / (along[-1] or 1.0) * MOST_TURNING)
+    cell = np.floor(along / (along[-1] or 1.0) * MAX_TURNING_POINTS)
     starts, ends = np.append(True, breaks[:-1]), np.append(breaks[1:], True)
     return np.flatnonzero(breaks | starts | ends | (np.diff(cell, prepend=-1.0) > 0))
 

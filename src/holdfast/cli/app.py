@@ -119,5 +119,9 @@ def main() -> None:
     except HoldfastError as error:
         typer.echo(_shown(f"holdfast: {error}"), err=True)
         sys.exit(2)
+    except OSError as error:  # of a file that cannot be read or written, which no command expected
+        name = "" if error.filename is None else f" {error.filename}"
+        typer.echo(_shown(f"holdfast: cannot use the file{name}: {error.strerror or error}"), err=True)
+        sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

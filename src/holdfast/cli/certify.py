@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,13 +16,14 @@ from torch import nn
 
 from holdfast.cli import model as models
 from holdfast.cli.options import file
-from holdfast.cli.plot import new_figure, save
+from holdfast.cli.plot import check_plot, write_plot
 from holdfast.cli.screen import say, screen
 from holdfast.cli.stability import law_of
 from holdfast.cli.text import visible
 from holdfast.errors import ArgumentError
+from holdfast.figures import Figure
 from holdfast.nn import recurrences
-from holdfast.stability.certificates.certificate import Certificate, certify
+from holdfast.stability.certificates._certificate import Certificate, certify
 
 COLOURS = {"stable": "green", "marginal": "yellow", "unstable": "red"}
 
@@ -69,6 +71,8 @@ def command(
 
     Example: holdfast certify my_models.py:lstm --plot eigenvalues.png
     """
+    if plot is not None:
+        check_plot(plot)
     torch.manual_seed(seed)
     loaded = models.load_model(model)
     module = loaded.plain if loaded.plain is not None else loaded.model
@@ -89,7 +93,7 @@ def command(
     )
     parts = certificate.parts or (certificate,)
     if plot is not None:
-        draw(parts, plot, loaded.name)
+        write_plot(_figure(parts, loaded.name), plot)
     if as_json:
         whole = {"model": loaded.name, "about": list(loaded.notes), **certificate.as_dict()}
         typer.echo(json.dumps(whole, indent=1, allow_nan=False))
@@ -217,29 +221,11 @@ def theory(part: Certificate) -> list[str]:
     return lines
 
 
-def draw(parts: tuple[Certificate, ...], path: Path, title: str) -> None:
-    """Eigenvalues in the plane with the stability boundary: the imaginary axis, or the circle."""
-    figure = new_figure(path)
-    times = sorted({part.time for part in parts})
-    for i, kind in enumerate(times):
-        axes = figure.add_subplot(1, len(times), i + 1)
-        for part in parts:
-            if part.time == kind:
-                values = part.eigenvalues
-                axes.plot(values.real, values.imag, ".", markersize=4, label=part.path or part.kind)
-        _boundary(axes, kind)
-        axes.set(xlabel="Re", ylabel="Im")
-        axes.set_title(f"{title}, {kind} time", parse_math=False)
-        axes.grid(alpha=0.3)
-        if len(parts) <= 12:
-            axes.legend(fontsize="small")
-    save(figure, path)
-
-
-def _boundary(axes: Any, kind: str) -> None:
-    if kind == "continuous":
-        axes.axvline(0, color="grey", linestyle=":")
-        return
-    angle = np.linspace(0, 2 * np.pi, 200)
-    axes.plot(np.cos(angle), np.sin(angle), color="grey", linestyle=":")
-    axes.set_aspect("equal")
+def _figure(parts: tuple[Certificate, ...], name: str) -> Figure:
+    """A panel for each recurrence, as its certificate draws it."""
+    panels = [
+        replace(panel, title=f"{part.path or part.kind}, {part.time} time")
+        for part in parts
+        for panel in part.figure().panels
+    ]
+    return Figure("eigenvalues", f"Eigenvalues of {name} in the complex plane.", panels, columns=3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from pathlib import Path
 
@@ -22,12 +23,12 @@ def read_data(path: Path) -> tuple[Tensor, Tensor]:
     An .npz holds arrays `inputs` and `targets` (or x and y). A CSV has a line for each time: its last column is the
     target, the others are inputs.
     """
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise ArgumentError(f"there is no file {path}")
     x, y = _from_npz(path) if path.suffix.lower() == ".npz" else _from_csv(path)
     for name, part in (("inputs", x), ("targets", y)):
         if part.dtype.kind not in "fiu" or not np.isfinite(part).all():
-            raise ArgumentError(f"{path}: {name} must be finite real numbers, came {part.dtype} {part.shape}")
+            raise ArgumentError(f"{path}: {name} must be finite real numbers, got {part.dtype} {part.shape}")
     return _tensor(x if x.ndim != 2 or x.dtype.kind in "iu" else x[..., None]), _tensor(y)
 
 

@@ -54,7 +54,7 @@ def command(
     subject = loaded.plain if loaded.plain is not None else loaded.model
     size = input_size if loaded.plain is None else None
     with progress_bar("reading the model") as tick:
-        found = diagnose(
+        diagnosis = diagnose(
             subject,
             input_size=size,
             data=task,
@@ -65,12 +65,12 @@ def command(
             progress=tick,
         )
     if html is not None:
-        found.save(html if html.suffix == ".html" else html.with_name(f"{html.name}.html"))
+        diagnosis.save(html if html.suffix == ".html" else html.with_name(f"{html.name}.html"))
     if as_json:
-        typer.echo(json.dumps(found.to_dict(), indent=1, allow_nan=False))
+        typer.echo(json.dumps(diagnosis.to_dict(), indent=1, allow_nan=False))
     else:
         console = screen()
-        for line in (*loaded.notes, *found.lines(details=details, width=console.width)):
+        for line in (*loaded.notes, *diagnosis.lines(details=details, width=console.width)):
             console.print(visible(line), markup=False, soft_wrap=True)
-    if found.bad:
+    if diagnosis.bad:
         raise typer.Exit(1)

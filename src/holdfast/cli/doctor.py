@@ -81,9 +81,9 @@ def _native() -> list[Check]:
 
 
 def _data() -> list[Check]:
-    found = [name for name, there in find_sets().items() if there]
+    present = [name for name, there in find_sets().items() if there]
     where = f"{data_root()}; set HOLDFAST_DATA to use another folder"
-    return [Check("data", f"{', '.join(found) or 'nothing yet'} in {where}")]
+    return [Check("data", f"{', '.join(present) or 'nothing yet'} in {where}")]
 
 
 def _self_test() -> list[Check]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -16,12 +17,12 @@ from holdfast.approximate import save_layer
 from holdfast.cli import options
 from holdfast.cli.bar import progress_bar
 from holdfast.cli.kernel_file import read_kernel
-from holdfast.cli.kernel_plot import draw
+from holdfast.cli.kernel_plot import kernel_figure
 from holdfast.cli.memory_plot import terminal_plot
-from holdfast.cli.plot import new_figure
+from holdfast.cli.plot import check_plot, write_plot
 from holdfast.cli.screen import say, screen
 from holdfast.decay import DecayFit, KernelFit, fit_kernel
-from holdfast.decay._kernel_fit import OFFERED, ORDERS, spacing
+from holdfast.decay._kernel_fit import DEFAULT_ORDERS, OFFERED_METHODS, spacing
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.memory import MemoryCurve
 
@@ -36,9 +37,9 @@ def command(
         ),
     ],
     orders: Annotated[str, typer.Option(help="How many modes to try, with commas between.")] = ",".join(
-        map(str, ORDERS)
+        map(str, DEFAULT_ORDERS)
     ),
-    method: Annotated[str, typer.Option(help=f"best, or one of {', '.join(OFFERED)}.")] = "best",
+    method: Annotated[str, typer.Option(help=f"best, or one of {', '.join(OFFERED_METHODS)}.")] = "best",
     tolerance: Annotated[float, typer.Option(help="L1 error wanted, relative to the kernel's L1 norm.")] = 0.01,
     dt: Annotated[
         float | None, typer.Option(help="Spacing of the samples where the file has no times (default: 1).")
@@ -78,7 +79,7 @@ def command(
     if export is not None:
         save_layer(fit.to_layer(parameterization, time=cast("Time", layer_time)), export)
     if plot is not None:
-        draw(plot, file.name, fit)
+        write_plot(kernel_figure(file.name, fit), plot)
     if as_json:
         typer.echo(json.dumps({"file": file.name, **fit.as_dict()}, indent=1))
     else:
@@ -90,10 +91,10 @@ def command(
 def _check_outputs(export: Path | None, plot: Path | None, parameterization: str, time: str) -> None:
     """Minutes of fitting are not lost to a folder that is not there or a name that is wrong."""
     for path in (export, plot):
-        if path is not None and not path.absolute().parent.is_dir():
+        if path is not None and not os.path.isdir(path.absolute().parent):
             raise ArgumentError(f"cannot write {path}: there is no folder {path.absolute().parent}; make it first")
     if plot is not None:
-        new_figure(plot)
+        check_plot(plot)
     if time not in ("discrete", "continuous"):
         raise unknown_name("kind of time", time, ("discrete", "continuous"))
     parameterizations.get(parameterization, time=cast("Time", time))
@@ -103,7 +104,7 @@ def _orders(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError as error:
-        raise ArgumentError(f"--orders: expected whole numbers with commas, came {text!r}") from error
+        raise ArgumentError(f"--orders: expected whole numbers with commas, got {text!r}") from error
 
 
 def _report(name: str, fit: KernelFit, export: Path | None) -> None:
@@ -116,16 +117,16 @@ def _report(name: str, fit: KernelFit, export: Path | None) -> None:
     for head in ("", "modes", "method", "error", "at worst", "largest weight", "condition", "status"):
         left, breaks = head in ("", "method", "status"), head in ("method", "largest weight")
         table.add_column(head, justify="left" if left else "right", no_wrap=not breaks, overflow="fold")
-    for order, found in sorted(fit.sums.items()):
+    for order, fitted in sorted(fit.sums.items()):
         table.add_row(
             "*" if order == fit.chosen else "",
             str(order),
-            found.method + (" (complex)" if found.is_complex else ""),
-            f"{found.l1_error / fit.size:.1e}",
-            f"{found.sup_error:.2e}",
-            f"{found.weight_norms['max']:.3g}",
-            f"{found.condition:.1e}",
-            found.status if order <= fit.useful else "follows noise",
+            fitted.method + (" (complex)" if fitted.is_complex else ""),
+            f"{fitted.l1_error / fit.size:.1e}",
+            f"{fitted.sup_error:.2e}",
+            f"{fitted.weight_norms['max']:.3g}",
+            f"{fitted.condition:.1e}",
+            fitted.status if order <= fit.useful else "follows noise",
         )
     console.print(table)
     for note in fit.notes:

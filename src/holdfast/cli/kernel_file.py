@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from holdfast.errors import ArgumentError
 
 def read_kernel(path: Path, dt: float | None) -> tuple[np.ndarray, np.ndarray]:
     """Times and values from a CSV (comma, semicolon, tab or space; a header line is skipped) or an NPY file."""
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise ArgumentError(f"there is no file {path}")
     table = _read_npy(path) if path.suffix.lower() == ".npy" else read_csv(path)
     if table.ndim == 2 and table.shape[1] == 1:

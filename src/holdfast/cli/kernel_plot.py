@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
-from holdfast.cli.plot import new_figure, save
 from holdfast.decay import KernelFit
+from holdfast.figures import Axis, Figure, Line, Panel, Points, Rule
 
-SIZE = (10, 4)
 
-
-def draw(path: Path, name: str, fit: KernelFit) -> None:
-    """Writes the figure; the format follows the file's ending."""
-    figure = new_figure(path, SIZE)
-    left, right = figure.subplots(1, 2)
-    left.plot(fit.time, np.abs(fit.values), ".", markersize=3, label="|rho|")
-    left.plot(fit.time, np.abs(fit.best(fit.time)), linewidth=1, label=f"{fit.chosen} modes, {fit.best.method}")
-    left.set(xlabel="t", yscale="log")
-    left.legend()
+def kernel_figure(name: str, fit: KernelFit) -> Figure:
+    """|rho| and the chosen sum over time; L1 and sup errors over the number of modes, with the tolerance."""
     orders = sorted(fit.sums)
-    right.loglog(orders, [fit.sums[m].l1_error for m in orders], "o-", label="L1 error")
-    right.loglog(orders, [fit.sums[m].sup_error for m in orders], "s-", label="sup error")
-    right.axhline(fit.tolerance * fit.size, color="grey", linestyle="--", label="tolerance (L1)")
-    right.set(xlabel="modes")
-    right.legend()
-    figure.suptitle(name, parse_math=False)  # a name may hold a dollar sign
-    save(figure, path)
+    kernel = [
+        Points("|rho|", fit.time, np.abs(fit.values)),
+        Line(f"{fit.chosen} modes, {fit.best.method}", fit.time, np.abs(fit.best(fit.time))),
+    ]
+    errors = [
+        Line("L1 error", orders, [fit.sums[m].l1_error for m in orders], markers=True),
+        Line("sup error", orders, [fit.sums[m].sup_error for m in orders], markers=True),
+        Rule("tolerance (L1)", y=fit.tolerance * fit.size),
+    ]
+    panels = [
+        Panel(name, Axis("t"), Axis("|rho|", log=True), kernel),
+        Panel("Errors", Axis("modes", log=True), Axis("error", log=True), errors),
+    ]
+    return Figure("kernel", f"{name} with the sum of {fit.chosen} modes, and errors by the number of modes.", panels)

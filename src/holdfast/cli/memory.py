@@ -12,19 +12,19 @@ import typer
 from rich.table import Table
 
 from holdfast.cli.bar import Tick, progress_bar
-from holdfast.cli.memory_plot import draw, shown, terminal_plot
+from holdfast.cli.memory_plot import memory_figure, shown, terminal_plot
 from holdfast.cli.model import HELP, LoadedModel, load_model
 from holdfast.cli.options import file
-from holdfast.cli.plot import new_figure
+from holdfast.cli.plot import check_plot, write_plot
 from holdfast.cli.screen import say, screen
 from holdfast.cli.text import plain
 from holdfast.decay import DecayFit, MemoryStudy, study_memory, study_repeated
 from holdfast.decay._memory_study import REMAINING_SHARE, reach_of, with_notes
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.memory import MemoryCurve, NotCausalError, Properties
+from holdfast.memory._options import PROBES, InputSearch, Probe, Run
+from holdfast.memory._repeated import repeat
 from holdfast.memory.huggingface import TokenScore
-from holdfast.memory.options import PROBES, InputSearch, Probe, Run
-from holdfast.memory.repeated import repeat
 
 UNSETTLED_ADVICE = ": a longer --burn-in may help, unless the model counts positions and never rests"
 PROBE_WORDS = {
@@ -77,7 +77,7 @@ def command(
     if probe not in (*PROBES, "all", "repeated"):
         raise unknown_name("probe", probe, (*PROBES, "all", "repeated"))
     if plot is not None:
-        new_figure(plot)
+        check_plot(plot)
     torch.manual_seed(seed)
     loaded = load_model(model)
     options = {"dt": dt, "normalization": normalization, "search": search, "burn_in": burn_in}
@@ -97,7 +97,7 @@ def command(
             study = _study(loaded, item, horizon, tick, asked, properties)
     study = with_notes(study, *loaded.notes)
     if plot is not None:
-        draw(study.curves, study.fits, plot, title=loaded.name)
+        write_plot(memory_figure(study.curves, study.fits, loaded.name), plot)
     if as_json:
         typer.echo(json.dumps({"model": loaded.name, **study.as_dict()}, indent=1))
     else:

@@ -1,14 +1,13 @@
-"""Memory curves as characters in a terminal, and as a figure."""
+"""Memory curves as characters in a terminal, and as figures."""
 
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 
-from holdfast.cli.plot import new_figure, save
 from holdfast.decay import DecayFit, envelope
+from holdfast.figures import Axis, Figure, Layer, Line, Panel
 from holdfast.memory import MemoryCurve
 
 WIDTH, HEIGHT = 68, 14  # with the numbers at its left it fits 80 columns
@@ -51,20 +50,15 @@ def _row(value: float, top: int, bottom: int, height: int) -> int:
     return min(max(round(share * (height - 1)), 0), height - 1)
 
 
-def draw(curves: dict[str, MemoryCurve], fits: dict[str, DecayFit], path: Path, *, title: str) -> None:
-    """Writes the curves and their envelopes as a figure; the format follows the file's ending."""
-    figure = new_figure(path)
-    axes = figure.add_subplot()
-    for name, whole in curves.items():
+def memory_figure(curves: dict[str, MemoryCurve], fits: dict[str, DecayFit], title: str) -> Figure:
+    """The curves, each with its envelope."""
+    layers: list[Layer] = []
+    for k, (name, whole) in enumerate(curves.items()):
         curve = shown(whole, fits[name])
-        finite = np.isfinite(curve.values) & (curve.values > 0)
-        (line,) = axes.semilogy(curve.time[finite], curve.values[finite], label=_label(name, fits[name]), linewidth=1)
-        axes.semilogy(curve.time, envelope(curve), color=line.get_color(), linewidth=2.5, alpha=0.3)
-    axes.set(xlabel="t", ylabel="M(t)")
-    axes.set_title(title, parse_math=False)  # a name may hold a dollar sign
-    axes.legend()
-    axes.grid(alpha=0.3)
-    save(figure, path)
+        layers.append(Line(_label(name, fits[name]), curve.time, curve.values, colour=k))
+        layers.append(Line("envelope", curve.time, envelope(curve), colour=k, dash="dot", legend=k == 0))
+    panel = Panel(title, Axis("t"), Axis("M(t)", log=True), layers)
+    return Figure("memory", f"Memory functions of {title}, and their envelopes.", [panel])
 
 
 def _label(name: str, fit: DecayFit) -> str:

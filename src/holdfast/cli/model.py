@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +53,7 @@ def load_model(spec: str) -> LoadedModel:
 
 
 def _from_transformers(name: str) -> LoadedModel:
-    if not Path(name).expanduser().is_dir():
+    if not os.path.isdir(Path(name).expanduser()):
         typer.echo(visible(f"{name!r} is no folder here: looking for that name on the Hugging Face hub"), err=True)
     loaded = huggingface.load(name)
     notes = ("the folder has no weights: they are random",) if loaded.random else ()

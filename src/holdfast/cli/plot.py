@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
+from holdfast._drawing.panels import drawn
 from holdfast.errors import ArgumentError, BackendError
+from holdfast.figures import Figure
+
+DOTS_PER_INCH = 150
 
 
-def new_figure(path: Path, size: tuple[float, float] = (8, 4.5)) -> Any:
-    """An empty figure that can be saved at `path`; an error where that is not possible, before anything is measured."""
+def check_plot(path: Path) -> None:
+    """Refuses a file that no figure can be saved in, before anything is measured."""
     try:
-        from matplotlib.figure import Figure
+        from matplotlib.backend_bases import FigureCanvasBase
     except ImportError as error:
         raise BackendError("--plot needs matplotlib: pip install matplotlib") from error
-    figure = Figure(figsize=size, layout="constrained")
-    if path.suffix.lstrip(".").lower() not in figure.canvas.get_supported_filetypes():
+    if path.suffix.lstrip(".").lower() not in FigureCanvasBase.get_supported_filetypes():
         raise ArgumentError(f"unknown kind of figure {path.suffix!r}; use .png, .pdf or .svg")
-    return figure
 
 
-def save(figure: Any, path: Path) -> None:
+def write_plot(figure: Figure, path: Path) -> None:
     """Writes the figure; the format follows the file's ending, and missing folders are made."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+    with drawn(figure) as canvas:
+        canvas.savefig(path, dpi=DOTS_PER_INCH)

@@ -19,11 +19,12 @@ from holdfast._factories import load_factory
 from holdfast.cli import model as models
 from holdfast.cli.bar import progress_bar
 from holdfast.cli.options import file
-from holdfast.cli.plot import new_figure, save
+from holdfast.cli.plot import check_plot, write_plot
 from holdfast.cli.screen import say, screen
 from holdfast.errors import ArgumentError
+from holdfast.figures import Axis, Figure, Layer, Line, Panel, Rule
 from holdfast.stability import Ball, Metric, PerturbationCurve, Search, StabilityStudy, study_stability
-from holdfast.stability.verdict import LEVEL, MIN_WIDTHS
+from holdfast.stability._verdict import HARMLESS_SHARE, MIN_WIDTHS
 
 COLUMN = 14  # columns of a screen for the errors of one width: "E, m = 100000" is 13
 
@@ -63,7 +64,7 @@ def command(
     length: Annotated[int, typer.Option(help="Steps of each sequence.")] = 100,
     level: Annotated[
         float, typer.Option(help="Error up to which a model is unharmed, as a share of the targets' norm.")
-    ] = LEVEL,
+    ] = HARMLESS_SHARE,
     input_size: Annotated[
         int | None, typer.Option(help="Input features; by default what the model says, or 1.")
     ] = None,
@@ -91,14 +92,14 @@ def command(
     law = None if target is None else law_of(target)
     wanted, betas = _widths(widths), _radii(radii)
     if plot is not None:
-        new_figure(plot)
+        check_plot(plot)
     with progress_bar("building") as tick:
         subject, features, notes = _load_family(model, wanted, seed) if wanted else _load(model, seed)
         shape = batch, length, features if input_size is None else input_size
         study = study_stability(subject, betas, law=law, shape=shape, progress=tick, **options)
     name = ", ".join((f"{model} against {study.target}", *notes))
     if plot is not None:
-        draw(model, study, plot)
+        write_plot(_figure(model, study), plot)
     if as_json:
         typer.echo(json.dumps({"model": model, **study.as_dict()}, indent=1, allow_nan=False))
     else:
@@ -120,7 +121,7 @@ def _load_family(spec: str, widths: list[int], seed: int) -> tuple[dict[int, nn.
     """A module of each width from the factory that is called with it."""
     if spec.startswith("hf:"):
         raise ArgumentError(
-            f"--widths needs a function that takes a width, as FILE.py:NAME or package:NAME; came {spec!r}"
+            f"--widths needs a function that takes a width, as FILE.py:NAME or package:NAME; got {spec!r}"
         )
     factory, wanted = load_factory(spec), "take the width as its one argument"
     if isinstance(factory, nn.Module):
@@ -168,22 +169,19 @@ def _table(curves: Mapping[int, PerturbationCurve]) -> Table:
     return table
 
 
-def draw(name: str, study: StabilityStudy, path: Path) -> None:
-    """Writes the curves as a figure; infinite errors end a line."""
-    figure = new_figure(path)
-    axes = figure.add_subplot()
-    for width, curve in study.curves.items():
-        finite = np.isfinite(curve.errors) & (curve.radii > 0)
-        axes.loglog(curve.radii[finite], curve.errors[finite], marker=".", label=f"m = {width}" if width else "error")
+def _figure(name: str, study: StabilityStudy) -> Figure:
+    """The curves by width, with the level of the verdict."""
+    layers: list[Layer] = [
+        Line(f"m = {width}" if width else "error", curve.radii, curve.errors, markers=True)
+        for width, curve in study.curves.items()
+    ]
     level = study.level if study.verdict is None else float(study.verdict.levels.max())
     if level:
-        axes.axhline(level, color="grey", linestyle=":", label="level")
-    axes.set(xlabel="perturbation radius", ylabel=f"{next(iter(study.curves.values())).metric} error")
+        layers.append(Rule("level", y=level))
     title = name if study.verdict is None else f"{name}: {study.verdict.verdict}"
-    axes.set_title(title, parse_math=False)
-    axes.legend()
-    axes.grid(alpha=0.3)
-    save(figure, path)
+    error = f"{next(iter(study.curves.values())).metric} error"
+    panel = Panel(title, Axis("perturbation radius", log=True), Axis(error, log=True), layers)
+    return Figure("stability", f"Errors of {name} against the size of the perturbation.", [panel])
 
 
 def _shown(error: float) -> str:
@@ -196,7 +194,7 @@ def _widths(text: str | None) -> list[int]:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and int(part) > 0 for part in parts) or len(parts) < MIN_WIDTHS:
         raise ArgumentError(
-            f"--widths: expected at least {MIN_WIDTHS} whole numbers with commas, as 8,16,32,64; came {text!r}"
+            f"--widths: expected at least {MIN_WIDTHS} whole numbers with commas, as 8,16,32,64; got {text!r}"
         )
     return sorted({int(part) for part in parts})
 
@@ -206,9 +204,9 @@ def _radii(text: str) -> np.ndarray:
         low, high, count = text.split(":")
         bounds, number = (float(low), float(high)), int(count)
     except ValueError:
-        raise ArgumentError(f"--radii: expected LOW:HIGH:COUNT, as 1e-4:1:21; came {text!r}") from None
+        raise ArgumentError(f"--radii: expected LOW:HIGH:COUNT, as 1e-4:1:21; got {text!r}") from None
     if not 0 < bounds[0] < bounds[1] < math.inf or number < 2:
-        raise ArgumentError(f"--radii: needs 0 < LOW < HIGH and COUNT >= 2; came {text!r}")
+        raise ArgumentError(f"--radii: needs 0 < LOW < HIGH and COUNT >= 2; got {text!r}")
     return np.geomspace(*bounds, number)
 
 
@@ -221,4 +219,4 @@ def law_of(text: str) -> laws.AbstractLaw:
     except (TypeError, ValueError) as error:
         if isinstance(error, ArgumentError):
             raise
-        raise ArgumentError(f"--target: expected LAW:CONSTANTS, as power:1.5; came {text!r} ({error})") from None
+        raise ArgumentError(f"--target: expected LAW:CONSTANTS, as power:1.5; got {text!r} ({error})") from None

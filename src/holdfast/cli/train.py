@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast._codec import plain
 from holdfast._words import duration
 from holdfast.cli.bar import SECONDS_BETWEEN_LINES, progress_bar
 from holdfast.cli.interrupt import INTERRUPTED, termination_as_interrupt
 from holdfast.cli.options import folder as folder_option
-from holdfast.cli.screen import say, screen
+from holdfast.cli.screen import print_table, say, screen
 from holdfast.cli.text import visible
 from holdfast.errors import ArgumentError
 
 if TYPE_CHECKING:
     from holdfast.training import TrainingRun
-    from holdfast.training.recipe import Recipe
+    from holdfast.training._recipe import Recipe
 
 RUNS = Path("runs")
 DIVERGED = (
@@ -77,7 +78,7 @@ def command(
 
     Example: holdfast train examples/configs/smnist.toml --set optimizer.lr=0.002 --folder runs/mnist
     """
-    from holdfast.training.recipe import read_recipes
+    from holdfast.training._recipe import read_recipes
 
     recipes = read_recipes(config, changes or [])
     where = folder or RUNS / config.stem
@@ -98,14 +99,14 @@ def command(
 
 
 def _train(recipe: Recipe, folder: Path, resume: bool, as_json: bool) -> None:
-    from holdfast.training import fit
+    from holdfast.training._fit import fit_recipe
 
     task = recipe.load_task()
     model = recipe.build_model(task)
-    _note(f"{task.describe()}\n{_count(sum(p.numel() for p in model.parameters()))} parameters; in {folder}")
+    _note(f"{task.describe()}\n{sum(p.numel() for p in model.parameters()):,} parameters; in {folder}")
     try:
         with termination_as_interrupt(), progress_bar("training", SECONDS_BETWEEN_LINES) as tick:
-            run = fit(model, task, recipe.config, folder=folder, resume=resume, progress=tick)
+            run = fit_recipe(recipe, model, task, folder, resume=resume, progress=tick)
     except KeyboardInterrupt:
         again = [*sys.argv[1:], *([] if resume else ["--resume"])]
         _note(f"stopped; go on with: {shlex.join(['holdfast', *again])}")
@@ -113,7 +114,7 @@ def _train(recipe: Recipe, folder: Path, resume: bool, as_json: bool) -> None:
     if not _is_first_process():
         return
     if as_json:
-        typer.echo(json.dumps(_as_dict(run), indent=1, allow_nan=False))
+        typer.echo(json.dumps(_as_json(run), indent=1, allow_nan=False))
     else:
         console = screen()
         for warning in run.warnings:
@@ -127,39 +128,28 @@ def _train(recipe: Recipe, folder: Path, resume: bool, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _as_dict(run: TrainingRun) -> dict[str, Any]:
-    return {
-        "folder": str(run.folder),
-        "status": run.status,
-        "reason": run.reason,
-        "step": run.step,
-        "steps": run.steps,
-        "seconds": run.seconds,
-        "metrics": run.metrics,
-        "best": run.best,
-        "warnings": list(run.warnings),
-        "checkpoints": {which: str(path) for which, path in run.checkpoints.items()},
-    }
+def _as_json(run: TrainingRun) -> dict[str, Any]:
+    """The run without its curves, which are in its folder."""
+    told = {name: value for name, value in run.to_dict().items() if name != "history"}
+    return {**told, "checkpoints": {which: str(path) for which, path in run.checkpoints.items()}}
 
 
 def _say_estimate(recipe: Recipe, as_json: bool) -> None:
-    from dataclasses import asdict
-
-    from holdfast.training.estimate import estimate
+    from holdfast.training._estimate import estimate
 
     task = recipe.load_task()
-    found = estimate(recipe.build_model(task), task, recipe.config)
+    cost = estimate(recipe.build_model(task), task, recipe.config)
     if as_json:
-        typer.echo(json.dumps({**asdict(found), "seconds": found.seconds, "data": task.describe()}, indent=1))
+        typer.echo(json.dumps({**plain(cost), "seconds": cost.seconds, "data": task.describe()}, indent=1))
         return
     typer.echo(visible(task.describe()))
-    typer.echo(f"parameters   {found.parameters:,}, of which {found.recurrent:,} are recurrent")
+    typer.echo(f"parameters   {cost.parameters:,}, of which {cost.recurrent:,} are recurrent")
     typer.echo(
-        f"memory       {_bytes(found.weights)} for weights, gradients and AdamW; {_bytes(found.activations)} for a step"
+        f"memory       {_bytes(cost.weights)} for weights, gradients and AdamW; {_bytes(cost.activations)} for a step"
     )
-    typer.echo(f"tokens       {found.tokens:,} a step")
+    typer.echo(f"tokens       {cost.tokens:,} a step")
     typer.echo(
-        f"time         {duration(found.seconds)} for {found.steps:,} steps of {1e3 * found.step_seconds:.3g} ms on this machine"
+        f"time         {duration(cost.seconds)} for {cost.steps:,} steps of {1e3 * cost.step_seconds:.3g} ms on this machine"
     )
 
 
@@ -169,19 +159,19 @@ def _try_rates(recipe: Recipe, as_json: bool) -> None:
     task = recipe.load_task()
     config = recipe.config
     with progress_bar("trying learning rates", SECONDS_BETWEEN_LINES) as tick:
-        found = range_test(recipe.build_model(task), task, batch=config.batch, seed=config.seed, progress=tick)
+        tried = range_test(recipe.build_model(task), task, batch=config.batch, seed=config.seed, progress=tick)
     if as_json:
-        typer.echo(json.dumps(found.as_dict(), indent=1, allow_nan=False))
+        typer.echo(json.dumps(tried.to_dict(), indent=1, allow_nan=False))
         return
     console = screen()
-    for line in found.lines():
+    for line in tried.lines():
         say(console, line)
-    if rates := " ".join(f"--set optimizer.{name}={rate:.2g}" for name, rate in found.suggestion.items()):
+    if rates := " ".join(f"--set optimizer.{name}={rate:.2g}" for name, rate in tried.suggestion.items()):
         say(console, f"Next: train with {rates}")
 
 
 def _sweep(name: str, recipes: list[Any], folder: Path, resume: bool, workers: int | None, as_json: bool) -> None:
-    from holdfast.training.sweep import PAGE, run_sweep
+    from holdfast.training._sweep import PAGE, run_sweep
 
     try:
         with termination_as_interrupt(), progress_bar("training", SECONDS_BETWEEN_LINES) as tick:
@@ -201,14 +191,8 @@ def _print_table(rows: list[dict[str, Any]], page: Path, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({"page": str(page.absolute()), "runs": rows}, indent=1, allow_nan=False))
         return
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(*rows[0], box=None, pad_edge=False)
-    for row in rows:
-        cells = ["-" if c is None else f"{c:.4g}" if isinstance(c, float) else str(c) for c in row.values()]
-        table.add_row(*(Text(visible(cell)) for cell in cells))
-    screen().print(table)
+    cells = [["-" if c is None else f"{c:.4g}" if isinstance(c, float) else str(c) for c in r.values()] for r in rows]
+    print_table(screen(), list(rows[0]), cells)
     typer.echo(visible(f"Page: {page.absolute()}"))
 
 
@@ -220,10 +204,6 @@ def _is_first_process() -> bool:
 def _note(text: str) -> None:
     if _is_first_process():
         typer.echo(visible(text), err=True)
-
-
-def _count(number: int) -> str:
-    return f"{number:,}"
 
 
 def _bytes(number: int) -> str:

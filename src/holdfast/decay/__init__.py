@@ -1,20 +1,17 @@
 """The decay law of a memory curve, and what is told of a model or a kernel once it is known.
 
 `_fit_decay.py` holds the public function and `_result.py` what it gives. It asks `_choice.py` for one law after another,
-which looks at the curve through `_envelope.py`, `_noise.py` (what is rounding), `_shape.py` (local fits), `_repetition.py`
-(what comes back) and `_imitation.py` (few exponentials that look like a power); `_spectrum.py` reads eigenvalues instead,
-`_stack.py` those of several layers, `_uniform.py` the curves of a family. `_memory_study.py` puts memory, law and properties
-of a model together, `_kernel_fit.py` law and exponential sums of a sampled kernel.
+which looks at the curve through `_signal.py` (envelope, and what is rounding) and `_shape.py` (local fits, what comes back,
+few exponentials that look like a power); `_spectrum.py` reads eigenvalues instead. `_memory_study.py` puts memory, law and
+properties of a model, or the curves of a family, together, `_kernel_fit.py` law and exponential sums of a sampled kernel.
 """
 
-from holdfast.decay._envelope import envelope
 from holdfast.decay._fit_decay import fit_decay
 from holdfast.decay._kernel_fit import KernelFit, fit_kernel
-from holdfast.decay._memory_study import MemoryStudy, study_memory, study_repeated
+from holdfast.decay._memory_study import MemoryStudy, study_memory, study_repeated, uniform_memory
 from holdfast.decay._result import AsymptoticLaw, DecayFit, UndecidedError
-from holdfast.decay._spectrum import asymptotic_law
-from holdfast.decay._stack import stack_rate
-from holdfast.decay._uniform import uniform_memory
+from holdfast.decay._signal import envelope
+from holdfast.decay._spectrum import asymptotic_law, stack_rate
 
 __all__ = [
     "AsymptoticLaw",

@@ -15,14 +15,14 @@ from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.decay import _choice as choice
 from holdfast.decay._choice import Setting
-from holdfast.decay._envelope import envelope
 from holdfast.decay._result import DecayFit, Law
 from holdfast.decay._shape import ShapeFit
+from holdfast.decay._signal import envelope
 from holdfast.decay._spectrum import asymptotic_law
 from holdfast.memory import MemoryCurve
 
-TESTS = (choice.finite, choice.repeating, choice.irregular, choice.level)
-SHAPES = (choice.finite_shape, choice.exponential, choice.polynomial)
+CURVE_TESTS = (choice.finite, choice.repeating, choice.irregular, choice.level)
+SHAPE_TESTS = (choice.finite_shape, choice.exponential, choice.polynomial)
 
 
 @checked
@@ -77,8 +77,8 @@ def fit_decay(
         modes = eigenvalues if eigenvalues is not None else curve.eigenvalues
         fit = DecayFit(*_nothing(curve, peak, modes), whole, noise=_highest(curve.floor), **common)
     else:
-        found, noise = _decide(t, curve.values / peak, None if curve.floor is None else curve.floor / peak)
-        fit = DecayFit(**found, noise=noise * peak, **common)
+        decision, noise = _decide(t, curve.values / peak, None if curve.floor is None else curve.floor / peak)
+        fit = DecayFit(**decision, noise=noise * peak, **common)
     return _with_spectrum(fit) if fit.asymptotic is not None else fit
 
 
@@ -106,15 +106,16 @@ def _nothing(curve: MemoryCurve, peak: float, modes: Any) -> tuple[Law, Literal[
 
 def _decide(t: np.ndarray, values: np.ndarray, floor: np.ndarray | None) -> tuple[dict[str, Any], float]:
     s = choice.prepare(t, values, floor)
-    found = choice.growing(s, values)
-    for test in TESTS:
-        found = found or test(s)
+    decision = choice.growing(s, values)
+    for test in CURVE_TESTS:
+        decision = decision or test(s)
+    # tests that need no fit come first: each names what a smooth family cannot describe
     fits: list[ShapeFit] = []
-    if found is None and s.points is not None and len(s.points.t) >= choice.MIN_POINTS:
+    if decision is None and s.points is not None and len(s.points.t) >= choice.MIN_POINTS:
         fits = choice.shape_fits(s.points)
-        for law in SHAPES:
-            found = found or law(s, fits)
-    return found or _undecided(s, fits), s.level
+        for law in SHAPE_TESTS:
+            decision = decision or law(s, fits)
+    return decision or _undecided(s, fits), s.level
 
 
 def _undecided(s: Setting, fits: list[ShapeFit]) -> dict[str, Any]:

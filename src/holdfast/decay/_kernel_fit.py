@@ -19,10 +19,10 @@ from holdfast.memory import MemoryCurve
 from holdfast.nn import AbstractRecurrent
 
 # quadrature needs a law, minimax values between the samples
-OFFERED: tuple[Method, ...] = tuple(method for method in METHODS if method not in ("quadrature", "minimax"))
+OFFERED_METHODS: tuple[Method, ...] = tuple(method for method in METHODS if method not in ("quadrature", "minimax"))
 # least_squares is never better than nonlinear
-TRIED: tuple[Method, ...] = ("nonnegative", "nonlinear", "matrix_pencil")
-ORDERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+TRIED_METHODS: tuple[Method, ...] = ("nonnegative", "nonlinear", "matrix_pencil")
+DEFAULT_ORDERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ class KernelFit:
             "useful": self.useful,
             "chosen": self.chosen,
             "notes": list(self.notes),
-            "sums": [found.as_dict() for _, found in sorted(self.sums.items())],
+            "sums": [fit.to_dict() for _, fit in sorted(self.sums.items())],
         }
 
 
@@ -104,7 +104,7 @@ def fit_kernel(
     values: Float[np.ndarray, " samples"],
     time: Float[np.ndarray, " samples"],
     *,
-    orders: Sequence[int] = ORDERS,
+    orders: Sequence[int] = DEFAULT_ORDERS,
     method: str = "best",
     tolerance: float = 0.01,
     progress: Callable[[int, int], None] | None = None,
@@ -121,8 +121,8 @@ def fit_kernel(
         tolerance: L1 error wanted, relative to the L1 norm of the samples.
         progress: called as `progress(done, total)` after each order.
     """
-    if method not in ("best", *OFFERED):
-        raise unknown_name("method", method, ("best", *OFFERED))
+    if method not in ("best", *OFFERED_METHODS):
+        raise unknown_name("method", method, ("best", *OFFERED_METHODS))
     if not tolerance > 0:
         raise ArgumentError(f"tolerance must be above 0, came {tolerance}")
     wanted = sorted(set(orders))
@@ -131,11 +131,11 @@ def fit_kernel(
     sums: dict[int, ExponentialSum] = {}
     notes: list[str] = []
     for done, order in enumerate(wanted):
-        found = _best(values, time, order, method)
-        notes += found.notes
-        if found.order in sums and found.status == "reduced":
+        fit = _best(values, time, order, method)
+        notes += fit.notes
+        if fit.order in sums and fit.status == "reduced":
             break  # further orders would be cut to the same one
-        sums[found.order] = found
+        sums[fit.order] = fit
         if progress is not None:
             progress(done + 1, len(wanted))
     useful = _useful_order(sums, time, values)
@@ -145,7 +145,7 @@ def fit_kernel(
 
 
 def _choose(sums: dict[int, ExponentialSum], useful: int, allowed: float) -> int:
-    carried = {order: found.l1_error for order, found in sorted(sums.items()) if order <= useful}
+    carried = {order: fit.l1_error for order, fit in sorted(sums.items()) if order <= useful}
     within = [order for order, error in carried.items() if error <= allowed]
     return within[0] if within else min(carried, key=lambda order: carried[order])
 
@@ -167,13 +167,13 @@ def _useful_order(sums: dict[int, ExponentialSum], time: np.ndarray, values: np.
 def _best(values: np.ndarray, time: np.ndarray, order: int, method: str) -> ExponentialSum:
     if method != "best":
         return fit_exponential_sum(values, order, cast("Method", method), time=time)
-    found, failure = [], None
-    for name in TRIED:
+    candidates, failure = [], None
+    for name in TRIED_METHODS:
         try:
-            found.append(fit_exponential_sum(values, order, name, time=time))
+            candidates.append(fit_exponential_sum(values, order, name, time=time))
         except HoldfastError as error:  # unequal spacing, too many samples: another method may do
             failure = error
-    if not found:
+    if not candidates:
         assert failure is not None
         raise failure
-    return min(found, key=lambda fit: fit.l1_error)
+    return min(candidates, key=lambda fit: fit.l1_error)

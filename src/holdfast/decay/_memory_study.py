@@ -8,14 +8,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
+from holdfast._arguments import checked
 from holdfast.decay._fit_decay import fit_decay
 from holdfast.decay._result import DecayFit, UndecidedError
-from holdfast.errors import ArgumentError, unknown_name
+from holdfast.errors import ArgumentError, ShapeError, unknown_name
 from holdfast.memory import InputSearch, MemoryCurve, Probe, Properties, Run, check_properties, memory_function
-from holdfast.memory.options import PROBES, ProbeName
-from holdfast.memory.precision import widest
-from holdfast.memory.repeated import repeated_input_memory
-from holdfast.memory.settle import SHORTEST
+from holdfast.memory._checks import MIN_SETTLING_STEPS
+from holdfast.memory._options import PROBES, ProbeName, widest
+from holdfast.memory._repeated import repeated_input_memory
 
 # called with what runs, and how much of how much is done where that is known
 Announce = Callable[[str, int | None, int | None], None]
@@ -90,7 +92,7 @@ def study_memory(
         raise ArgumentError(f"probes is empty; name at least one of {', '.join(PROBES)}")
     announce = progress or _quiet
     longest = getattr(model, "longest_input", None)
-    steps = horizon if longest is None else min(horizon, longest - SHORTEST - 1)
+    steps = horizon if longest is None else min(horizon, longest - MIN_SETTLING_STEPS - 1)
     why = None
     if double is None:
         double, why = widest(model, input_size, options.get("run", Run()).layout)
@@ -182,3 +184,32 @@ def reach_of(fit: DecayFit) -> Reach:
 
 def _quiet(text: str, done: int | None, total: int | None) -> None:
     """Shows nothing."""
+
+
+@checked
+def uniform_memory(curves: Sequence[MemoryCurve]) -> MemoryCurve:
+    """sup over m of M(H_m)(t), whose decay is the uniform decay of the family (iat, Def. 3.2, eq. 8).
+
+    Each member may decay while the family does not: e^{-t/m} does for every m, and the sup over all m is 1. `fit_decay`
+    of the result says what the finite family at hand does.
+
+    Args:
+        curves: one for each model, at the same times.
+    """
+    if not curves:
+        raise ArgumentError("curves: needs at least one memory curve, came none")
+    first = curves[0]
+    for curve in curves:
+        if curve.time.shape != first.time.shape or not np.array_equal(curve.time, first.time):
+            raise ShapeError(
+                f"curves: all must be measured at the same times, came {len(first.time)} up to {first.time[-1]:g} and "
+                f"{len(curve.time)} up to {curve.time[-1]:g}"
+            )
+    floors = [curve.floor for curve in curves if curve.floor is not None]
+    return MemoryCurve(
+        time=first.time,
+        values=np.max([curve.values for curve in curves], axis=0),
+        dt=first.dt,
+        floor=np.max(floors, axis=0) if floors else None,
+        notes=(f"the largest of {len(curves)} models at each time",),
+    )

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from holdfast._arguments import checked
+from holdfast._codec import plain
 from holdfast._record import Record
 from holdfast.errors import ArgumentError, HoldfastError
 from holdfast.figures import Axis, Figure, Layer, Line, Panel, Rule
@@ -162,13 +163,7 @@ class DecayFit(Record):
             "period",
             "interval",
         )
-        plain = {name: _finite(getattr(self, name)) for name in (*names, "noise")}
+        shown = {name: getattr(self, name) for name in (*names, "noise")}
         if self.asymptotic is not None:
-            plain["asymptotic"] = {"law": self.asymptotic.law, "rate": _finite(self.asymptotic.rate)}
-        return plain
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+            shown["asymptotic"] = {"law": self.asymptotic.law, "rate": self.asymptotic.rate}
+        return plain(shown, exact=False)

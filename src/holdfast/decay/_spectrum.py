@@ -1,4 +1,4 @@
-"""What the eigenvalues of a linear recurrence say about its memory for t -> inf."""
+"""What the eigenvalues of a linear recurrence, or of a stack of them, say about memory for t -> inf."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import math
 
 import torch
 from jaxtyping import Complex, Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.decay._result import AsymptoticLaw, Law
 from holdfast.errors import ArgumentError
+from holdfast.memory.closed_form import step_eigenvalues
+from holdfast.nn import AbstractRecurrent, recurrences
 
 BOUNDARY_WIDTH = 1e-12  # |Re lam| or |1 - |lam|| below which a mode counts as neither growing nor decaying
 
@@ -41,13 +43,43 @@ def asymptotic_law(
         rate = -slowest.real
         margin, turns = rate, slowest.imag != 0
     else:
+        # by modulus, whose log over dt is the rate; the angle only says whether it turns
         slowest = complex(lam[int(lam.abs().argmax())])
         size = abs(slowest)
         if size == 0:
             return AsymptoticLaw("finite", math.inf, slowest)
         rate, margin = -math.log(size) / dt, 1 - size
+        # a negative real eigenvalue changes sign at each step: that is a period of two
         turns = slowest.imag != 0 or slowest.real < 0
     law: Law = "exponential"
     if margin <= BOUNDARY_WIDTH:
         law = "periodic" if turns and margin >= -BOUNDARY_WIDTH else "non-decaying"
     return AsymptoticLaw(law, rate, slowest)
+
+
+@checked
+def stack_rate(model: nn.Module, *, input_rate: float = math.inf) -> float:
+    """The rate at which outputs settle, per step: the smallest of the layers' own rates and of the input's.
+
+    A layer's own rate is -log of the largest modulus of its eigenvalues (ssm, Prop. 3.11; the paper promises the input's
+    rate whatever the layer is). Lipschitz functions between layers change no rate (Prop. 3.12), so that a stack has the
+    smallest of all (Thm 3.13). 0 or below where a layer does not decay. Reached for t -> inf: layers with equal rates make
+    powers of t before.
+
+    Args:
+        model: a layer whose state moves linearly, or a stack of such layers with memoryless functions between them.
+        input_rate: c0 of an input that settles like e^(-c0 t); inf for one that is constant from some time on.
+    """
+    layers = [view.module for view in recurrences(model) if isinstance(view.module, AbstractRecurrent)]
+    spectra = [step_eigenvalues(layer) for layer in layers]
+    if not layers or any(lam is None for lam in spectra):
+        which = next((type(la).__name__ for la, lam in zip(layers, spectra, strict=True) if lam is None), "none")
+        raise ArgumentError(
+            f"model: needs holdfast layers whose states move linearly, came {type(model).__name__} with {which} of them; "
+            "fit_decay measures the rate of any model"
+        )
+    if not input_rate >= 0:
+        raise ArgumentError(f"input_rate is a rate of decay from 0 on, came {input_rate!r}")
+    # 0 where every state is forgotten in one step: the rate is then infinite
+    radius = max(float(lam.abs().max()) for lam in spectra if lam is not None)
+    return min(input_rate, 0.0 - math.log(radius) if radius > 0 else math.inf)

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from holdfast.memory._subject import INPUT_ERRORS, first_output
 from holdfast.memory.preserve import undisturbed
-from holdfast.memory.subject import MISTAKES, first_output
 
 
 class Plain(nn.Module):
@@ -157,7 +157,7 @@ class BeforePooling(nn.Module):
         try:
             with torch.no_grad():
                 model(torch.zeros(2, steps, input_size, dtype=weight.dtype, device=weight.device))
-        except MISTAKES:
+        except INPUT_ERRORS:
             return None, ""
         finally:
             for handle in handles:

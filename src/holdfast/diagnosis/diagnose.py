@@ -23,8 +23,8 @@ from holdfast.diagnosis.task import TaskMemory, look_at_task
 from holdfast.diagnosis.trial import MAX_RATE, USUAL_RATE, Trials
 from holdfast.diagnosis.weights import look_at_edge, look_at_survival
 from holdfast.errors import ArgumentError, HoldfastError
+from holdfast.memory._subject import INPUT_ERRORS
 from holdfast.memory.preserve import modules_of, random_states_kept, undisturbed
-from holdfast.memory.subject import MISTAKES
 
 Part = TypeVar("Part")
 LENGTH = 64  # steps of the sequences on which weights are changed
@@ -102,7 +102,7 @@ class _Examination:
         self.done += 1
         try:
             return at(*arguments)
-        except (HoldfastError, *MISTAKES) as error:
+        except (HoldfastError, *INPUT_ERRORS) as error:
             self.unseen.append(f"{what}: {_line(error)}")
             return None
 
@@ -110,7 +110,7 @@ class _Examination:
         """Everything, in the order of the screen."""
         try:
             reading = read_model(self.model, self.input_size, self.seed)
-        except (HoldfastError, *MISTAKES) as error:
+        except (HoldfastError, *INPUT_ERRORS) as error:
             self.unseen.append(f"the model could not be run: {_line(error)}")
             return self._of_data_alone(called)
         measured = self.look("memory", measure_memory, reading, self.horizon, self.seed)
@@ -151,7 +151,7 @@ class _Examination:
             return None
         try:
             return data_samples(copy.deepcopy(self.model), reading, self.data)
-        except (HoldfastError, *MISTAKES) as error:
+        except (HoldfastError, *INPUT_ERRORS) as error:
             self.unseen.append(f"training on your data: {_line(error)}; a stand-in is trained on instead")
             return None
 

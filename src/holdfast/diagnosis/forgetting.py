@@ -14,12 +14,11 @@ from holdfast.decay import DecayFit, fit_decay
 from holdfast.decay._memory_study import Reach, reach_of
 from holdfast.diagnosis.reading import Reading
 from holdfast.memory import InputSearch, MemoryCurve, Probe, memory_function
-from holdfast.memory.checks import prepare
-from holdfast.memory.precision import widest
+from holdfast.memory._checks import MIN_SETTLING_STEPS, prepare
+from holdfast.memory._options import widest
+from holdfast.memory._search import directions
+from holdfast.memory._subject import Subject
 from holdfast.memory.preserve import undisturbed
-from holdfast.memory.search import directions
-from holdfast.memory.settle import SHORTEST
-from holdfast.memory.subject import Subject
 
 Kind = Literal["impulse", "step"]
 Way = Literal["ahead", "back"]
@@ -121,7 +120,7 @@ def ahead_of(memory: Sequence[Forgetting]) -> float | None:
 
 def _followed(reading: Reading, kind: Kind, steps: int, most: int, double: bool, seed: int) -> Forgetting:
     longest = reading.longest
-    most = most if longest is None else min(most, longest - SHORTEST - 1)
+    most = most if longest is None else min(most, longest - MIN_SETTLING_STEPS - 1)
     while True:
         steps = min(steps, most)
         curve = memory_function(

@@ -13,15 +13,13 @@ from torch import Tensor, nn
 from holdfast.diagnosis.reading import Reading
 from holdfast.diagnosis.samples import Samples, runnable
 from holdfast.errors import ArgumentError, HoldfastError
-from holdfast.memory.subject import MISTAKES
+from holdfast.memory._subject import INPUT_ERRORS
 from holdfast.nn._views.groups import parameter_groups
 
 RATES = (1e-4, 3.2e-4, 1e-3, 3.2e-3, 1e-2, 3.2e-2, 0.1, 0.32, 1.0)
 RUN_STEPS = 20  # of Adam at one rate
 LOSS_BOUND = 2.0  # times the first held-out loss: no batch may go beyond
-END_BOUND = (
-    1.05  # times the first held-out loss: a trained model begins at its lowest, and a batch of it moves it a little
-)
+END_BOUND = 1.05  # times the first held-out loss: a trained model begins near its lowest
 LOW_RATE = 0.01  # a stable rate up to which it is worth giving the recurrent weights one of their own
 USUAL_RATE = 1e-3  # the one that is tried first
 RISE = 0.02  # of the first held-out loss: a rate may end so much higher than a smaller one
@@ -190,7 +188,7 @@ def signs_of_training(model: nn.Module, samples: Samples) -> str | None:
         return f"{samples.unit} {error:.3g}, {trivial:.3g} without looking at the inputs" if learned else None
     try:
         fresh = dict(_fresh(model).named_parameters())
-    except (HoldfastError, *MISTAKES):
+    except (HoldfastError, *INPUT_ERRORS):
         return "it cannot be built anew to compare its weights"
     for name, weight in model.named_parameters():
         start = fresh[name]

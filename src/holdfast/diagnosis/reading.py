@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from holdfast.diagnosis.adapters import Around, BatchFirst, BeforePooling, Fresh, Plain, ThroughEmbedding
 from holdfast.errors import ArgumentError
 from holdfast.memory import ModelError, huggingface
-from holdfast.memory.checks import prepare
-from holdfast.memory.curve import NotCausalError, NotRepeatableError
+from holdfast.memory._checks import prepare
+from holdfast.memory._curve import NotCausalError, NotRepeatableError
+from holdfast.memory._subject import INPUT_ERRORS, Subject
 from holdfast.memory.preserve import undisturbed
-from holdfast.memory.subject import MISTAKES, Subject
 from holdfast.nn._views.step_function import known_size
 from holdfast.nn.acceleration import accelerate_quietly, mixers_of
 
@@ -71,7 +71,7 @@ def read_model(model: Callable[..., Any], input_size: int | None, seed: int) -> 
         seed: of the tokens that are tried.
     """
     if not callable(model):
-        raise ArgumentError(f"model must be a module or a function of tensors, came {type(model).__name__}")
+        raise ArgumentError(f"model must be a module or a function of tensors, got {type(model).__name__}")
     own = _copy(model)
     reading = _taking(own, input_size, seed)
     reading = _giving(reading)
@@ -205,6 +205,6 @@ def _runs(model: nn.Module, size: int) -> bool:
     try:
         with torch.no_grad():
             model(torch.zeros(1, SHORT, size, dtype=weight.dtype, device=weight.device))
-    except (*MISTAKES, AttributeError, KeyError):
+    except INPUT_ERRORS:
         return False
     return True

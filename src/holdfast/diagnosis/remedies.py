@@ -18,7 +18,7 @@ from holdfast.nn._recurrent_weight import RecurrentWeight
 from holdfast.nn._views.view import StepSource
 from holdfast.nn.acceleration import CLASS_PREFIX
 from holdfast.parameterizations import get
-from holdfast.stability.certificates.certificate import time_constant
+from holdfast.stability.certificates._certificate import time_constant
 
 LOG100 = math.log(100.0)
 MAX_STATE_SIZE = 1024  # numbers of a state up to which a bias is tried before it is told

@@ -14,7 +14,7 @@ from holdfast.diagnosis.adapters import BatchFirst
 from holdfast.diagnosis.reading import Reading
 from holdfast.diagnosis.weights import random_inputs
 from holdfast.errors import ArgumentError
-from holdfast.memory.subject import MISTAKES, first_output
+from holdfast.memory._subject import INPUT_ERRORS, first_output
 
 Unit = Literal["mean squared error", "cross entropy"]
 HELD_OUT = 0.25  # share of the sequences on which errors are told
@@ -172,7 +172,7 @@ def _tried(model: nn.Module, x: Tensor) -> tuple[Tensor, bool]:
     """The outputs of two sequences, and whether there is one at each step."""
     try:
         out, shorter = first_output(model(x[:2])), first_output(model(x[:2, : max(1, x.shape[1] // 2)]))
-    except MISTAKES as error:
+    except INPUT_ERRORS as error:
         line = (str(error).strip().splitlines() or [""])[0]
         raise ArgumentError(f"the model does not run on the data: {type(error).__name__}: {line}") from error
     return out, x.shape[1] > 1 and out.shape != shorter.shape

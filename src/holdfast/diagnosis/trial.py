@@ -18,7 +18,7 @@ from holdfast.diagnosis.reading import Reading, on_our_kernels, read_model
 from holdfast.diagnosis.samples import Samples, runnable
 from holdfast.diagnosis.weights import look_at_edge, plain
 from holdfast.errors import ArgumentError, HoldfastError
-from holdfast.memory.subject import MISTAKES
+from holdfast.memory._subject import INPUT_ERRORS
 
 # what a call is: a change of the model, the making of an optimizer, or something done before each step of it
 Stage = Literal["change", "optimizer", "step"]
@@ -27,7 +27,7 @@ TRIAL_SECONDS = 6.0  # of CPU time for one copy, by which the number of steps is
 SLOWER = 4.0  # times as long as the unchanged copy takes: a candidate that is slower is given up
 MAX_RATE, USUAL_RATE = 1e-2, 1e-3  # of Adam
 EDGE_STEPS = 64  # of the random inputs on which selective recurrences are watched
-FAILURES = (HoldfastError, *MISTAKES)
+FAILURES = (HoldfastError, *INPUT_ERRORS)
 
 
 @dataclass(frozen=True)

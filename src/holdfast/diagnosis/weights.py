@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from holdfast.diagnosis.reading import Reading
 from holdfast.errors import ArgumentError
-from holdfast.memory.subject import first_output
+from holdfast.memory._subject import first_output
 from holdfast.nn import recurrences
-from holdfast.nn.precision import HALF
+from holdfast.nn.precision import HALF_DTYPES
 from holdfast.stability import Ball, Certificate, PerturbationCurve, Search, certify, study_stability
-from holdfast.stability.perturbation.balls import select_weights
-from holdfast.stability.radius import Censored
+from holdfast.stability.perturbation._balls import select_weights
+from holdfast.stability.perturbation._curve import Censored
 
 STARTS = 4  # states from which equilibria are looked for
 SHARES = np.geomspace(1e-3, 1.0, 7)  # of the smallest recurrent weight: sizes of the changes that are tried
@@ -248,7 +248,7 @@ def _as_bfloat16(reading: Reading, length: int, seed: int) -> tuple[float, bool]
         parts = torch.view_as_real(weight) if weight.is_complex() else weight
         parts.copy_(parts.bfloat16())
     moved = (first_output(model(x)).double() - before).abs().max() / before.abs().max().clamp(min=1e-300)
-    return float(moved), all(weight.dtype in HALF for weight in weights)
+    return float(moved), all(weight.dtype in HALF_DTYPES for weight in weights)
 
 
 def _recurrent(model: nn.Module) -> list[str]:

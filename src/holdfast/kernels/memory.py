@@ -35,7 +35,6 @@ def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
             f"no memory for {math.prod(shape) * dtype.itemsize} bytes, a {dtype} tensor of shape {tuple(shape)}; "
             "use a smaller batch or a shorter sequence"
         ) from error
-    size = result.numel() * result.element_size()
-    if size >= library.number("fresh_bytes"):
-        _advise()(result.data_ptr(), size)
+    if result.nbytes >= library.number("fresh_bytes"):
+        _advise()(result.data_ptr(), result.nbytes)
     return result

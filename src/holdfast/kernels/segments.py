@@ -16,8 +16,9 @@ from torch import Tensor
 from holdfast.errors import ArgumentError, DtypeError, ShapeError
 from holdfast.kernels import checks
 
-# steps of padding that a batch of pieces may hold: this share of it, or few enough to cost less than another call
-_PADDING, _FEW = 0.25, 64
+# padding that a batch of pieces may hold: this share of its steps, or so few that another call would cost more
+_MAX_PADDING_SHARE = 0.25
+_FREE_PADDING_STEPS = 64
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,8 @@ def _in_pieces(
         y, last = run(*taken, _before(pieces, group, state), None if even else pieces.lengths[group])
         outputs.append(y.flatten(0, 1))
         states.append(last)
-        found = torch.arange(used, used + steps.numel(), device=like.device).view(steps.shape)
-        place[steps[inside]] = found[inside]
+        rows_of_output = torch.arange(used, used + steps.numel(), device=like.device).view(steps.shape)
+        place[steps[inside]] = rows_of_output[inside]
         used += steps.numel()
     return _put_back(outputs, place).unflatten(0, like.shape[:2]), _final(states, pieces.closing, state)
 
@@ -225,7 +226,7 @@ def _groups(pieces: _Pieces) -> Iterator[slice]:
     begin = end = longest = steps = 0
     for length, count in zip(values, counts, strict=True):
         room = longest * (end - begin + count)
-        if end > begin and room - steps - length * count > max(_PADDING * room, _FEW):
+        if end > begin and room - steps - length * count > max(_MAX_PADDING_SHARE * room, _FREE_PADDING_STEPS):
             yield slice(begin, end)
             begin, steps = end, 0
         longest = length if begin == end else longest

@@ -10,14 +10,14 @@ from typing import Any
 
 from holdfast._arguments import checked
 from holdfast.errors import unknown_name
-from holdfast.laws.base import AbstractLaw
-from holdfast.laws.exponential import Exponential
-from holdfast.laws.finite import Finite
-from holdfast.laws.mixture import ExponentialMixture
-from holdfast.laws.oscillating import OscillatingExponential
-from holdfast.laws.power import PowerLaw
-from holdfast.laws.reciprocal_sum import ReciprocalSum
-from holdfast.laws.stretched_exponential import StretchedExponential
+from holdfast.laws._base import AbstractLaw
+from holdfast.laws._exponential import Exponential
+from holdfast.laws._finite import Finite
+from holdfast.laws._mixture import ExponentialMixture
+from holdfast.laws._oscillating import OscillatingExponential
+from holdfast.laws._power import PowerLaw
+from holdfast.laws._reciprocal_sum import ReciprocalSum
+from holdfast.laws._stretched_exponential import StretchedExponential
 
 _CLASSES: tuple[type[AbstractLaw], ...] = (
     Exponential,

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from holdfast._arguments import checked
 from holdfast.errors import ArgumentError, BackendError
 
-VOCABULARIES = (
+VOCABULARY_FILES = (
     "tokenizer.json",
     "tokenizer.model",
     "vocab.txt",
@@ -26,7 +26,7 @@ VOCABULARIES = (
     "sentencepiece.bpe.model",
 )
 # without a word transformers asks on the terminal, and a "yes" there runs the repository's own code
-SAFE = {"trust_remote_code": False}
+LOADING_OPTIONS = {"trust_remote_code": False}
 Reading = Literal["pooled", "first", "last", "logits"]
 
 
@@ -87,10 +87,10 @@ def _load(transformers: Any, name: str, source: str | Path) -> Loaded:
     folder = Path(source)
     try:
         if folder.is_dir() and not any(list(folder.glob(f"*.{ending}*")) for ending in ("safetensors", "bin")):
-            config = transformers.AutoConfig.from_pretrained(folder, **SAFE)
-            model, random = transformers.AutoModel.from_config(config, **SAFE), True
+            config = transformers.AutoConfig.from_pretrained(folder, **LOADING_OPTIONS)
+            model, random = transformers.AutoModel.from_config(config, **LOADING_OPTIONS), True
         else:
-            model, random = transformers.AutoModel.from_pretrained(source, weights_only=True, **SAFE), False
+            model, random = transformers.AutoModel.from_pretrained(source, weights_only=True, **LOADING_OPTIONS), False
     except pickle.UnpicklingError as error:
         raise ArgumentError(
             f"the weights of {name!r} are a pickle that is more than tensors, which would run code; ask for safetensors, "
@@ -108,10 +108,10 @@ def _load(transformers: Any, name: str, source: str | Path) -> Loaded:
 
 def _tokenizer(transformers: Any, source: str | Path) -> Any | None:
     # without a vocabulary transformers makes a tokenizer that knows no word and reads every text as unknown
-    if isinstance(source, Path) and not any((source / file).exists() for file in VOCABULARIES):
+    if isinstance(source, Path) and not any((source / file).exists() for file in VOCABULARY_FILES):
         return None
     try:
-        return transformers.AutoTokenizer.from_pretrained(source, **SAFE)
+        return transformers.AutoTokenizer.from_pretrained(source, **LOADING_OPTIONS)
     except (OSError, ValueError, KeyError):
         return None  # a bare config has no vocabulary; token ids still work
 
@@ -216,6 +216,7 @@ class TokenScore(nn.Module):
             return hidden[:, 0]
         if self.output == "last":
             return self._at_end(hidden, mask)
+        # padding has outputs too: only real positions enter the mean
         weight = mask.unsqueeze(-1).to(hidden)
         return (hidden * weight).sum(1) / weight.sum(1)
 

@@ -2,7 +2,7 @@
 
 `base.py` holds the contract of a layer, `_call_arguments.py` the checks of what it is called with, `described.py` what
 it says about itself, `system.py` the systems that it can be; a file for each layer follows. They share
-`_recurrent_weight.py` (a recurrent weight, dense or diagonal), `activations.py`, `_discretize.py`, `kept.py`
+`_recurrent_weight.py` (a recurrent weight, dense or diagonal), `activations.py`, `_discretize.py`, `_kept_coefficients.py`
 (coefficients kept between the steps of a stream) and `precision.py` (half precision); both Mambas share
 `_mamba_base.py`. Weights start in
 `_initial_weights.py`. `_export_loop.py` is what exporters see of a layer, `_onnx_copy.py` makes a copy for ONNX,

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch._subclasses.fake_tensor import is_fake
 
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, DtypeError, ShapeError
@@ -22,12 +23,13 @@ StepSize = float | Float[Tensor, " time"] | Float[Tensor, "batch time"]
 
 def check_input(name: str, x: Tensor, dims: tuple[str, ...], features: int, weight: Tensor) -> None:
     """Refuses inputs of another shape, dtype or device than the layer `name` with this weight takes."""
-    if not isinstance(x, Tensor) or not x.is_floating_point() or x.layout is not torch.strided:
+    if not isinstance(x, Tensor) or not x.is_floating_point() or x.is_nested or x.layout is not torch.strided:
         raise DtypeError(f"{name}: expected x to be a dense real floating-point tensor, came {checks.describe(x)}")
-    if x.ndim != len(dims):
-        raise ShapeError(f"{name}: expected x of shape ({', '.join(dims)}), came {tuple(x.shape)}")
-    if x.shape[-1] != features:
-        raise ShapeError(f"{name}: expected {features} features (last dimension of x), came {tuple(x.shape)}")
+    if is_fake(x) and not is_fake(weight) and not torch.compiler.is_exporting():
+        raise ArgumentError(f"{name}: x is a fake tensor and the weights are not; make the layer in the same mode")
+    if x.ndim != len(dims) or x.shape[-1] != features:
+        wanted = ", ".join((*dims[:-1], str(features)))
+        raise ShapeError(f"{name}: expected x of shape ({wanted}), got {tuple(x.shape)}")
     if x.dtype is not weight.dtype and state_dtype(x.dtype) != state_dtype(weight.dtype):
         raise DtypeError(
             f"{name}: x is {x.dtype} and the weights are {weight.dtype}; convert one: x.to(...) or layer.to(...)"
@@ -38,8 +40,8 @@ def check_input(name: str, x: Tensor, dims: tuple[str, ...], features: int, weig
 
 def check_state(name: str, x: Tensor, state: Tensor, expected: tuple[int, ...]) -> None:
     """Refuses a state of another shape or dtype than the inputs need."""
-    if not isinstance(state, Tensor) or tuple(state.shape) != expected:
-        came = tuple(state.shape) if isinstance(state, Tensor) else type(state).__name__
+    if not isinstance(state, Tensor) or state.is_nested or tuple(state.shape) != expected:
+        came = checks.describe(state)
         raise ShapeError(f"{name}: expected a state of shape {expected} for x of {tuple(x.shape)}, came {came}")
     if state.dtype != state_dtype(x.dtype):
         wanted = state_dtype(x.dtype)
@@ -53,7 +55,11 @@ def as_step_size(name: str, x: Tensor, dt: StepSize | None, time: Time) -> Tenso
     if time != "continuous":
         raise ArgumentError(f"{name} runs in discrete time and has no step size; leave dt out")
     if isinstance(dt, Tensor):
-        if tuple(dt.shape) not in (tuple(x.shape[:-1]), tuple(x.shape[1:-1])) or not dt.is_floating_point():
+        if (
+            dt.is_nested
+            or tuple(dt.shape) not in (tuple(x.shape[:-1]), tuple(x.shape[1:-1]))
+            or not dt.is_floating_point()
+        ):
             raise ShapeError(
                 f"{name}: expected dt as a number or a real tensor of shape {tuple(x.shape[:-1])}, "
                 f"came {checks.describe(dt)}"

@@ -7,30 +7,25 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Discretization = Literal["zoh", "euler"]
-Rule = Literal["zoh", "euler", "bilinear"]
+from holdfast.kernels.s4d.discretize import discretize as discretize_modes
+
+RateDiscretization = Literal["zoh", "euler"]
+DiscretizationRule = Literal["zoh", "euler", "bilinear"]
 
 
-def discretize(lam: Tensor, dt: Tensor | float, method: Rule) -> tuple[Tensor, Tensor]:
+def discretize(lam: Tensor, dt: Tensor | float, method: DiscretizationRule) -> tuple[Tensor, Tensor]:
     """Factor and input gain of one step, h+ = factor h + gain v, for real or complex lam.
 
     Zero-order hold: e^{lam dt} and (e^{lam dt} - 1)/lam, dt where lam = 0. Euler: 1 + lam dt and dt, stable only while
     |1 + lam dt| < 1: a negative lam is not enough at a large dt. Bilinear: (1 + lam dt/2)/(1 - lam dt/2) and
     dt/(1 - lam dt/2).
     """
-    z = lam * dt
-    if method == "bilinear":
-        return (1 + z / 2) / (1 - z / 2), dt / (1 - z / 2)
     if method == "euler":
-        return 1 + z, torch.ones_like(lam) * dt
-    zero = z == 0
-    safe = torch.where(zero, torch.ones_like(z), z)
-    # for |z| < 1e-8 the quotient is still exact to rounding: expm1 has no cancellation
-    gain = torch.where(zero, torch.ones_like(z), torch.expm1(safe) / safe) * dt
-    return torch.exp(z), gain
+        return 1 + lam * dt, torch.ones_like(lam) * dt
+    return discretize_modes(dt, lam, method)
 
 
-def step_margins(lam: Tensor, dt: Tensor | float, method: Rule) -> Tensor:
+def step_margins(lam: Tensor, dt: Tensor | float, method: DiscretizationRule) -> Tensor:
     """1 - |factor| of `discretize`, in float64 and without the cancellation: negative where a step grows.
 
     1 - |a| = (1 - |a|^2) / (1 + |a|), where 1 - |a|^2 is -2 Re z / |1 - z/2|^2 (bilinear) or -(2 Re z + |z|^2) (Euler)
@@ -50,7 +45,7 @@ def step_margins(lam: Tensor, dt: Tensor | float, method: Rule) -> Tensor:
     return -2 * x / below / (below + above)
 
 
-def discretize_pairs(re: Tensor, im: Tensor, dt: Tensor | float, method: Rule) -> tuple[Tensor, Tensor]:
+def discretize_pairs(re: Tensor, im: Tensor, dt: Tensor | float, method: DiscretizationRule) -> tuple[Tensor, Tensor]:
     """`discretize` of lam = re + i im without a complex number: factor and gain with a last dimension of 2.
 
     For ONNX, which has none. e^z - 1 = 2 sinh(a/2) e^(a/2) cos b - 2 sin(b/2)^2 + i e^a sin b for z = a + i b, since
@@ -73,7 +68,7 @@ def discretize_pairs(re: Tensor, im: Tensor, dt: Tensor | float, method: Rule) -
     return torch.stack((growth * torch.cos(b), growth * torch.sin(b)), -1), torch.stack((gain_re, gain_im), -1)
 
 
-def discretize_dense(W: Tensor, dt: Tensor | float, method: Discretization) -> tuple[Tensor, Tensor]:
+def discretize_dense(W: Tensor, dt: Tensor | float, method: RateDiscretization) -> tuple[Tensor, Tensor]:
     """e^{W dt} and int_0^dt e^{W s} ds, as the two upper blocks of exp([[W, I], [0, 0]] dt); W may be singular."""
     n = len(W)
     eye = torch.eye(n, dtype=W.dtype, device=W.device)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from holdfast.errors import BackendError
 
-Step = Callable[[Tensor, Tensor, Any], tuple[Tensor, Tensor]]
+ExportStep = Callable[[Tensor, Tensor, Any], tuple[Tensor, Tensor]]
 
 
 def refuse_onnx(what: str) -> None:
@@ -23,7 +23,13 @@ def refuse_onnx(what: str) -> None:
 
 
 def by_steps(
-    name: str, step: Step, x: Tensor, state: Tensor, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
+    name: str,
+    step: ExportStep,
+    x: Tensor,
+    state: Tensor,
+    lengths: Tensor | None,
+    dt: Tensor | float | None,
+    reverse: bool,
 ) -> tuple[Tensor, Tensor]:
     """Outputs (batch, time, out) and the final state of `step(x_t, state, dt_t)` along x, (batch, time, features).
 

@@ -21,9 +21,9 @@ from holdfast.kernels import checks
 from holdfast.kernels.segments import cleared, in_pieces, packed_bounds, turned
 from holdfast.nn._call_arguments import Lengths, StepSize, as_lengths, as_step_size, check_input, check_state
 from holdfast.nn._export_loop import by_steps
+from holdfast.nn._kept_coefficients import Keeping
 from holdfast.nn.described import Described
-from holdfast.nn.kept import Keeping
-from holdfast.nn.precision import HALF, state_dtype, widened, widened_twin, without_autocast
+from holdfast.nn.precision import HALF_DTYPES, state_dtype, widened, widened_twin, without_autocast
 
 
 class AbstractRecurrent(Keeping, Described):
@@ -231,7 +231,9 @@ class AbstractRecurrent(Keeping, Described):
 
     def _in_state_dtype(self) -> Self:
         """The layer itself, or its float32 twin where the weights are in half precision."""
-        if self._weight().dtype not in HALF:
+        weight = self._weight()
+        checks.local(type(self).__name__, "the weights", weight)
+        if weight.dtype not in HALF_DTYPES:
             return self
         return self._keep("twin", (*self.parameters(), *self.buffers()), lambda: widened_twin(self))
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from holdfast._arguments import checked, positive
+from holdfast._arguments import checked, positive, probability
 from holdfast.errors import ArgumentError, ShapeError
 from holdfast.kernels.causal_conv import causal_conv
 from holdfast.kernels.gate import gate, gate_reference
@@ -54,6 +54,7 @@ class GatedBlock(nn.Module):
     @checked
     def __init__(self, mixer: AbstractRecurrent, *, expansion: int = 1, dropout: float = 0.0) -> None:
         super().__init__()
+        probability(dropout=dropout)
         _check_mixer("GatedBlock", mixer)
         self.norm = nn.LayerNorm(mixer.features)
         self.mixer = mixer
@@ -150,6 +151,7 @@ class HyenaBlock(nn.Module):
     def __init__(self, mixer: AbstractRecurrent, *, expansion: int = 4, dropout: float = 0.0) -> None:
         super().__init__()
         positive(expansion=expansion)
+        probability(dropout=dropout)
         _check_mixer("HyenaBlock", mixer)
         width = mixer.features
         self.norm = nn.LayerNorm(width)

@@ -16,7 +16,7 @@ from holdfast._types import Time
 from holdfast.errors import ArgumentError
 from holdfast.nn._discretize import step_margins
 from holdfast.nn._recurrent_weight import RecurrentWeight
-from holdfast.nn.precision import HALF, widened_twin
+from holdfast.nn.precision import HALF_DTYPES, widened_twin
 from holdfast.nn.system import LinearSystem, Motion, RateNetwork, StateSpaceModel
 from holdfast.parameterizations import AbstractMatrixParameterization, AbstractParameterization, spectral_margin
 
@@ -114,7 +114,7 @@ class Described(nn.Module, ABC):
 
     def _is_half(self) -> bool:
         """Whether the weights have 16 bits: 1 - lam would have no digit left."""
-        return next(self.parameters()).dtype in HALF
+        return next(self.parameters()).dtype in HALF_DTYPES
 
     def _margins(self) -> Tensor:
         """That of each mode in the layer's kind of time, from its free weight; of a matrix the smallest."""

@@ -14,7 +14,7 @@ from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.kernels import scan
-from holdfast.nn._discretize import Discretization, discretize
+from holdfast.nn._discretize import RateDiscretization, discretize
 from holdfast.nn._initial_weights import as_eigenvalues, free_weight, own_values, starting_values, uniform
 from holdfast.nn.activations import ACTIVATIONS
 from holdfast.nn.base import AbstractRecurrent, zero_after
@@ -57,7 +57,7 @@ class DiagonalSSM(AbstractRecurrent):
         *,
         parameterization: str | AbstractParameterization = "best",
         time: Time = "continuous",
-        discretization: Discretization = "zoh",
+        discretization: RateDiscretization = "zoh",
         activation: str = "tanh",
         dt: float = 1.0,
         bias: bool = True,
@@ -78,7 +78,7 @@ class DiagonalSSM(AbstractRecurrent):
             raise ArgumentError("in discrete time there is nothing to discretise; leave dt and discretization out")
         self.time = time
         self.dt = float(dt)
-        self.discretization: Discretization = discretization
+        self.discretization: RateDiscretization = discretization
         self.activation = activation
         start = starting_values(eigenvalues, lambda: _default_eigenvalues(state_size, time))
         lam = as_eigenvalues(start, (state_size,), real=True, layer="DiagonalSSM")

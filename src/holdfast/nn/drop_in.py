@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from holdfast._arguments import checked, positive
+from holdfast._arguments import checked, positive, probability
 from holdfast.errors import ArgumentError, ShapeError
 from holdfast.kernels import checks
 from holdfast.nn._padded_order import backwards, taken
@@ -75,6 +75,7 @@ class RecurrentStack(nn.Module):
         positive(input_size=input_size, hidden_size=hidden_size, num_layers=num_layers, state_size=state_size)
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.batch_first, self.bidirectional = batch_first, bidirectional
+        probability(dropout=dropout)
         self.directions = 2 if bidirectional else 1
         sizes = [input_size] + [self.directions * hidden_size] * (num_layers - 1)
         self.layers = nn.ModuleList(

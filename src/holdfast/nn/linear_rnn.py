@@ -12,7 +12,7 @@ from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.kernels import rnn, scan
-from holdfast.nn._discretize import Discretization, discretize, discretize_dense
+from holdfast.nn._discretize import RateDiscretization, discretize, discretize_dense
 from holdfast.nn._export_loop import refuse_onnx
 from holdfast.nn._initial_weights import uniform
 from holdfast.nn._recurrent_weight import RecurrentWeight, Structure
@@ -55,7 +55,7 @@ class LinearRNN(AbstractRecurrent):
         structure: Structure = "dense",
         parameterization: str | AbstractParameterization | AbstractMatrixParameterization = "complete",
         time: Time = "discrete",
-        discretization: Discretization = "zoh",
+        discretization: RateDiscretization = "zoh",
         dt: float = 1.0,
         bias: bool = False,
         out_features: int | None = None,
@@ -77,7 +77,7 @@ class LinearRNN(AbstractRecurrent):
             raise ArgumentError(f"dt must be above 0, came {dt!r}")
         self.time = time
         self.dt = float(dt)
-        self.discretization: Discretization = discretization
+        self.discretization: RateDiscretization = discretization
         self.recurrence = RecurrentWeight(state_size, structure, parameterization, time, W)
         self.U = uniform(state_size, features, fan_in=features)
         self.b = nn.Parameter(torch.zeros(state_size)) if bias else None

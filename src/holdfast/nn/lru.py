@@ -16,7 +16,7 @@ from holdfast.errors import ArgumentError
 from holdfast.kernels import lru
 from holdfast.nn._initial_weights import as_eigenvalues, free_weight, placed, starting_values, uniform
 from holdfast.nn.base import AbstractRecurrent, zero_after
-from holdfast.nn.precision import HALF, widened, widened_twin
+from holdfast.nn.precision import HALF_DTYPES, widened, widened_twin
 from holdfast.nn.system import LinearSystem, single_system
 from holdfast.parameterizations import AbstractParameterization
 
@@ -118,7 +118,7 @@ class LRU(AbstractRecurrent):
         return {**made, "out_features": self.out_features}
 
     def linear_system(self) -> LinearSystem:
-        if self.w.dtype in HALF:
+        if self.w.dtype in HALF_DTYPES:
             return widened_twin(self).linear_system()
         B = torch.complex(*self._input_matrix().chunk(2))
         C = torch.complex(*self.C.chunk(2, dim=1))

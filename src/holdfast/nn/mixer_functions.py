@@ -15,7 +15,7 @@ from holdfast.errors import ArgumentError
 from holdfast.kernels import causal_conv, selective
 from holdfast.kernels.selective import selective_heads
 
-SILU = ("silu", "swish")
+SILU_NAMES = ("silu", "swish")
 
 
 def causal_conv1d_fn(
@@ -23,7 +23,7 @@ def causal_conv1d_fn(
 ) -> Tensor:
     """The causal convolution of (batch, channels, time); activation silu or None."""
     _refuse_packed(kwargs)
-    return causal_conv(hidden_states.mT, weight, bias, silu=activation in SILU)[0].mT
+    return causal_conv(hidden_states.mT, weight, bias, silu=activation in SILU_NAMES)[0].mT
 
 
 def causal_conv1d_update(
@@ -34,7 +34,7 @@ def causal_conv1d_update(
     conv_state.copy_(window[..., -conv_state.shape[-1] :])
     y = (window[..., -weight.shape[-1] :].to(weight.dtype) * weight).sum(-1)
     y = y if bias is None else y.add_(bias)
-    return (functional.silu(y) if activation in SILU else y).to(hidden_states.dtype).unsqueeze(-1)
+    return (functional.silu(y) if activation in SILU_NAMES else y).to(hidden_states.dtype).unsqueeze(-1)
 
 
 def mamba_selective_scan(

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from holdfast._arguments import checked, positive
 from holdfast.errors import ArgumentError, DtypeError, ShapeError
-from holdfast.kernels import checks
-from holdfast.nn._call_arguments import Lengths, as_lengths
+from holdfast.nn._call_arguments import Lengths, as_lengths, check_input
 from holdfast.nn._pretrained import Pretrained, arguments_of
 from holdfast.nn.base import zero_after
 from holdfast.nn.blocks import GatedBlock, NaiveBlock
@@ -194,13 +193,8 @@ class SequenceClassifier(Pretrained):
 
 def _check_input(model: SequenceModel, x: Tensor, dims: tuple[str, ...]) -> None:
     weight = model.encoder.weight
-    if not isinstance(x, Tensor) or not x.is_floating_point() or x.layout is not torch.strided:
-        raise DtypeError(f"SequenceModel: expected x to be a dense real tensor, came {checks.describe(x)}")
-    if x.ndim != len(dims) or x.shape[-1] != model.features:
-        wanted = ", ".join((*dims[:-1], str(model.features)))
-        raise ShapeError(f"SequenceModel: expected x of shape ({wanted}), came {tuple(x.shape)}")
-    if x.device != weight.device:
-        raise ArgumentError(f"SequenceModel: x is on {x.device} and the weights are on {weight.device}; move one")
+    check_input("SequenceModel", x, dims, model.features, weight)
+    # the encoder is a plain Linear: it does not widen half precision as a layer does
     if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
         raise DtypeError(
             f"SequenceModel: x is {x.dtype} and the weights are {weight.dtype}; convert one: x.to(...) or model.to(...)"

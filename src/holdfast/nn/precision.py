@@ -11,19 +11,19 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-HALF = (torch.bfloat16, torch.float16)
+HALF_DTYPES = (torch.bfloat16, torch.float16)
 _NO_CONTEXT = nullcontext()
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 
 def state_dtype(dtype: torch.dtype) -> torch.dtype:
     """float32 for half precision, else the dtype itself."""
-    return torch.float32 if dtype in HALF else dtype
+    return torch.float32 if dtype in HALF_DTYPES else dtype
 
 
 def widened(x: Tensor) -> Tensor:
     """`x` in the dtype of the state."""
-    return x.float() if x.dtype in HALF else x
+    return x.float() if x.dtype in HALF_DTYPES else x
 
 
 def widened_twin(module: AnyModule) -> AnyModule:

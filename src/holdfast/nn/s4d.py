@@ -28,9 +28,10 @@ from holdfast.nn._initial_weights import (
     starting_values,
 )
 from holdfast.nn.base import AbstractRecurrent, zero_after
-from holdfast.nn.precision import HALF, widened, widened_twin
+from holdfast.nn.precision import HALF_DTYPES, widened, widened_twin
 from holdfast.nn.system import LinearSystem, single_system
 from holdfast.parameterizations import AbstractParameterization
+from holdfast.parameterizations._base import exp_limit
 
 Initialization = Literal["lin", "inv", "legs", "real"]
 
@@ -107,6 +108,10 @@ class S4D(AbstractRecurrent):
         pair = () if self.frequency is None else (2,)
         return (self.features, self.modes, *pair)
 
+    def _steps(self) -> Tensor:
+        """Step sizes (features,): finite for every log_dt, since the gradient of an infinite one is NaN."""
+        return torch.exp(self.log_dt.clamp(max=exp_limit(self.log_dt.dtype)))
+
     def eigenvalues(self) -> Tensor:
         real = own_values(self.parameterization, self.w)
         return real if self.frequency is None else torch.complex(real, widened(self.frequency))
@@ -139,7 +144,7 @@ class S4D(AbstractRecurrent):
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: float | None, reverse: bool, *,
         return_state: bool,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-        step = torch.exp(self.log_dt) if dt is None else torch.exp(self.log_dt) * dt
+        step = self._steps() if dt is None else self._steps() * dt
         c_re, c_im = (self.C, None) if self.frequency is None else self.C.unbind(-1)
         return s4d(
             x, step, self.parameterization(self.w), self.frequency, c_re, c_im, self.D, state,
@@ -179,22 +184,22 @@ class S4D(AbstractRecurrent):
     @torch.no_grad()
     def _factor_pairs(self, scale: Tensor | float) -> tuple[Tensor, Tensor]:
         assert self.frequency is not None
-        step = torch.exp(self.log_dt).unsqueeze(-1) * scale
+        step = self._steps().unsqueeze(-1) * scale
         return discretize_pairs(self.parameterization(self.w), self.frequency, step, self.discretization)
 
     def _factors(self, scale: Tensor | float) -> tuple[Tensor, Tensor]:
         """Factor and input gain of one step, (..., features, modes)."""
-        step = torch.exp(self.log_dt).unsqueeze(-1) * scale
+        step = self._steps().unsqueeze(-1) * scale
         return discretize(self.eigenvalues(), step, self.discretization)
 
     def step_size(self) -> Tensor | None:
-        return torch.exp(self.log_dt).unsqueeze(-1) if self.discretization == "zoh" else None
+        return self._steps().unsqueeze(-1) if self.discretization == "zoh" else None
 
     @torch.no_grad()
     def step_margin(self) -> float:
-        if self.w.dtype in HALF:
+        if self.w.dtype in HALF_DTYPES:
             return widened_twin(self).step_margin()
-        return float(step_margins(self.eigenvalues(), torch.exp(self.log_dt).unsqueeze(-1), self.discretization).min())
+        return float(step_margins(self.eigenvalues(), self._steps().unsqueeze(-1), self.discretization).min())
 
     def choices(self) -> dict[str, Any]:
         kind = "real" if self.frequency is None else "lin"
@@ -203,7 +208,7 @@ class S4D(AbstractRecurrent):
 
     def linear_system(self) -> LinearSystem:
         """One system a feature, or one of all modes behind E, with the features' own steps: `dt` is 1, times are steps."""
-        if self.w.dtype in HALF:
+        if self.w.dtype in HALF_DTYPES:
             return widened_twin(self).linear_system()
         factor, gain = self._factors(1.0)
         # of each conjugate pair only one mode is kept

@@ -17,7 +17,7 @@ from torch import Tensor
 from holdfast._types import Time
 
 Real = Float[Tensor, "..."]
-Weights = Float[Tensor, "..."] | Complex[Tensor, "..."]
+RealOrComplex = Float[Tensor, "..."] | Complex[Tensor, "..."]
 # states (..., n) to dh/dt, or to the next state in discrete time
 Motion = Callable[[Tensor], Tensor]
 
@@ -31,10 +31,10 @@ class LinearSystem:
     and writes the g-th block of `outputs`. One step takes the time `dt`; `activation` is sigma, by name.
     """
 
-    factor: Weights
-    B: Weights
-    b: Weights
-    C: Weights
+    factor: RealOrComplex
+    B: RealOrComplex
+    b: RealOrComplex
+    C: RealOrComplex
     D: Real
     dt: float = 1.0
     activation: str = "identity"
@@ -60,7 +60,7 @@ class LinearSystem:
         plain = self.groups == 1 and not self.dense and not self.factor.is_complex()
         return plain and not bool(self.D.any())
 
-    def eigenvalues(self) -> Weights:
+    def eigenvalues(self) -> RealOrComplex:
         """The eigenvalues of one step, of all groups in a row."""
         return torch.linalg.eigvals(self.factor).flatten() if self.dense else self.factor.flatten()
 
@@ -70,10 +70,10 @@ class LinearSystem:
 
 
 def single_system(
-    factor: Weights,
-    B: Weights,
+    factor: RealOrComplex,
+    B: RealOrComplex,
     b: Tensor | None,
-    C: Weights,
+    C: RealOrComplex,
     D: Tensor | None = None,
     *,
     dt: float = 1.0,

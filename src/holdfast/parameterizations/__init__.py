@@ -3,11 +3,11 @@
 `get(name, time=...)` gives a scalar parameterization, `get_matrix(form, time=...)` one for a dense W, `Custom(f)`
 makes one of a plain function.
 
-Scalar: `base.py` and a file for each name (`best.py`, `clip.py`, `direct.py`, `exp.py`, `inverse.py`, `relu.py`,
-`softplus.py`, `tanh.py`), `custom.py`, `fitting.py` (constants that hold given eigenvalues), `modulus.py` (g of
-StableSSM, Def. 3.2). Matrices: `matrix.py` and a file for each form (`hurwitz.py`, `schur.py`, `normal.py` for linear
-recurrences, `contraction.py` and `euler.py` for nonlinear ones), made of `positive_definite.py`, `contractive.py`,
-`energy.py` and `scaling.py`. `named.py` keeps name and constants of all of them in the state dict.
+Scalar: `_base.py` (also: name and constants of each in the state dict) and a file for each name (`_best.py`, `_clip.py`,
+`_direct.py`, `_exp.py`, `_inverse.py`, `_relu.py`, `_softplus.py`, `_tanh.py`), `_custom.py`, `_fitting.py` (constants that
+hold given eigenvalues), `_modulus.py` (g of StableSSM, Def. 3.2). Matrices: `_matrix.py` and a file for each form
+(`_hurwitz.py`, `_schur.py`, `_normal.py` for linear recurrences, `_contraction.py` and `_euler.py` for nonlinear ones), made
+of `_factors.py` and `_scaling.py`.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from typing import Any
 from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, unknown_name
-from holdfast.parameterizations.base import AbstractParameterization, Range
-from holdfast.parameterizations.best import Best, DiscreteBest
-from holdfast.parameterizations.clip import Clip, DiscreteClip
-from holdfast.parameterizations.contraction import Contraction
-from holdfast.parameterizations.custom import Custom
-from holdfast.parameterizations.direct import Direct, DiscreteDirect
-from holdfast.parameterizations.euler import EulerContraction
-from holdfast.parameterizations.exp import DiscreteExp, Exp
-from holdfast.parameterizations.fitting import fit_constants, nearest
-from holdfast.parameterizations.hurwitz import Hurwitz
-from holdfast.parameterizations.inverse import DiscreteInverse, Inverse
-from holdfast.parameterizations.matrix import AbstractMatrixParameterization, spectral_margin
-from holdfast.parameterizations.modulus import numerical_modulus
-from holdfast.parameterizations.normal import Normal
-from holdfast.parameterizations.relu import DiscreteReLU, ReLU
-from holdfast.parameterizations.schur import Schur
-from holdfast.parameterizations.softplus import DiscreteSoftplus, Softplus
-from holdfast.parameterizations.tanh import DiscreteTanh
+from holdfast.parameterizations._base import AbstractParameterization, Range
+from holdfast.parameterizations._best import Best, DiscreteBest
+from holdfast.parameterizations._clip import Clip, DiscreteClip
+from holdfast.parameterizations._contraction import Contraction
+from holdfast.parameterizations._custom import Custom
+from holdfast.parameterizations._direct import Direct, DiscreteDirect
+from holdfast.parameterizations._euler import EulerContraction
+from holdfast.parameterizations._exp import DiscreteExp, Exp
+from holdfast.parameterizations._fitting import fit_constants, nearest
+from holdfast.parameterizations._hurwitz import Hurwitz
+from holdfast.parameterizations._inverse import DiscreteInverse, Inverse
+from holdfast.parameterizations._matrix import AbstractMatrixParameterization, spectral_margin
+from holdfast.parameterizations._modulus import numerical_modulus
+from holdfast.parameterizations._normal import Normal
+from holdfast.parameterizations._relu import DiscreteReLU, ReLU
+from holdfast.parameterizations._schur import Schur
+from holdfast.parameterizations._softplus import DiscreteSoftplus, Softplus
+from holdfast.parameterizations._tanh import DiscreteTanh
 
 _CLASSES: tuple[type[AbstractParameterization], ...] = (
     Direct,

@@ -1,22 +1,24 @@
 """Whether memory survives perturbation: error curves and verdict, certificates, gradient scales, stable weights.
 
-`perturbation/` moves the weights and measures, `verdict.py` judges a family of such curves by their radii
-(`radius.py`), `study.py` does both for a model at hand. `certificates/` reads promises off the weights. All of them read a
-model's recurrences from `holdfast.recurrences`. `stabilize.py` changes
-parameterizations (`plans.py`: how one weight is changed; `saving.py`: how the result is saved). `gradient_scale.py`,
-`design.py` and `monitor/` are about gradients: the scale of a parameterization, one made to a wanted scale, and what
-training shows. `bounds.py` has what StableSSM proves of errors and gradients, `exponents.py` how fast nearby states
-part, `bits.py` how many bits the recurrent weights need, `activation_class.py` which activations "Inverse
-Approximation Theory" is about.
+`perturbation/` moves the weights and measures, `_verdict.py` judges a family of such curves by their radii,
+`_study.py` does both for a model at hand. `certificates/` reads promises off the weights. All of them read a model's
+recurrences from `holdfast.recurrences`. `stabilize.py` changes parameterizations (`plans.py`: how one weight is
+changed; `saving.py`: how the result is saved). `_bounds.py` has what StableSSM proves of errors and gradients and the
+gradient scale of a parameterization, `_design.py` makes one to a wanted scale, `monitor/` watches gradients in
+training. `exponents.py` tells how fast nearby states part, `_reach.py` how fast a memory can be learned, `_bits.py`
+how many bits the recurrent weights need, `_activation_class.py` which activations "Inverse Approximation Theory" is
+about.
 """
 
-from holdfast.stability.activation_class import ActivationClass, classify_activation
-from holdfast.stability.bits import BitBudget, bit_budget
-from holdfast.stability.bounds import gradient_bound, kernel_error_bound
+from holdfast.stability._activation_class import ActivationClass, classify_activation
+from holdfast.stability._bits import BitBudget, bit_budget
+from holdfast.stability._bounds import gradient_bound, gradient_scale, kernel_error_bound
+from holdfast.stability._design import design_parameterization
+from holdfast.stability._reach import RecurrenceReach, RecurrentRate, reach, recurrent_rate
+from holdfast.stability._study import StabilityStudy, study_stability
+from holdfast.stability._verdict import StabilityVerdict, assess_stability
 from holdfast.stability.certificates import Certificate, certify, memory_bound, weight_bound
-from holdfast.stability.design import design_parameterization
 from holdfast.stability.exponents import LyapunovSpectrum, lyapunov_spectrum
-from holdfast.stability.gradient_scale import gradient_scale
 from holdfast.stability.monitor import DivergenceWarning, GradientHistory, GradientMonitor
 from holdfast.stability.perturbation import (
     Ball,
@@ -27,8 +29,6 @@ from holdfast.stability.perturbation import (
     perturbation_error,
 )
 from holdfast.stability.stabilize import Stabilized, stabilize
-from holdfast.stability.study import StabilityStudy, study_stability
-from holdfast.stability.verdict import StabilityVerdict, assess_stability
 
 __all__ = [
     "ActivationClass",
@@ -41,6 +41,8 @@ __all__ = [
     "LyapunovSpectrum",
     "Metric",
     "PerturbationCurve",
+    "RecurrenceReach",
+    "RecurrentRate",
     "Search",
     "StabilityStudy",
     "StabilityVerdict",
@@ -57,6 +59,8 @@ __all__ = [
     "lyapunov_spectrum",
     "memory_bound",
     "perturbation_error",
+    "reach",
+    "recurrent_rate",
     "stabilize",
     "study_stability",
     "weight_bound",

@@ -18,10 +18,9 @@ from holdfast._record import Record
 from holdfast.errors import ArgumentError, ShapeError
 from holdfast.figures import Axis, Figure, Panel, Points, Rule
 from holdfast.memory import ModelError
-from holdfast.memory.checks import prepare
+from holdfast.memory._checks import prepare
+from holdfast.memory._subject import Layout, Subject, are_alike, as_numbers, from_numbers
 from holdfast.memory.preserve import undisturbed
-from holdfast.memory.state import are_alike, as_numbers, from_numbers
-from holdfast.memory.subject import Layout, Subject
 
 BLOCKS = 8  # stretches of time whose means say how well an exponent is known
 NUMBERS = 1 << 22  # of Jacobians held at a time: 32 MB

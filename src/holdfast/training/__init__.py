@@ -1,17 +1,18 @@
 """Training: one loop on Lightning Fabric for any module and any task, with checkpoints, exact resume and a status.
 
-`fit.py` is the call. `config.py` holds the settings, `loop.py` the loop, `descent.py` one step of it: examples from
-`order.py`, rates from `schedule.py`, losses from `objective.py` and metrics from `evaluate.py`, and runs on
-`fabric.py`. `folder.py`, `checkpoint.py` and `log.py` are what lies on disk, `run.py` reads it back. `recipe.py`
-reads a config file, `build.py` makes its model, `estimate.py` says what it will take, `sweep.py` trains several of
-them side by side. `range_test.py` tries learning rates, with `shadow.py` beside it.
+`_fit.py` is the call. `_config.py` holds the settings, `_loop.py` the loop, `_descent.py` one step of it: examples from
+`_order.py`, rates from `_schedule.py`, losses from `_objective.py` and metrics from `_evaluate.py`, and runs on
+`_fabric.py`. `_folder.py`, `_checkpoint.py` and `_log.py` are what lies on disk, `_identity.py` says what may continue
+it, `_run.py` reads it back. `_recipe.py` reads a config file, `_build.py` makes its model, `_estimate.py` says what it
+will take, `_sweep.py` trains several of them side by side. `_range_test.py` tries learning rates, with `_shadow.py`
+beside it.
 """
 
-from holdfast.training.config import TrainingConfig
-from holdfast.training.fit import fit
-from holdfast.training.folder import RunFolderError
-from holdfast.training.log import History
-from holdfast.training.range_test import RangeCurve, RangeTest, range_test
-from holdfast.training.run import TrainingRun
+from holdfast.training._config import TrainingConfig
+from holdfast.training._fit import fit
+from holdfast.training._folder import RunFolderError
+from holdfast.training._log import History
+from holdfast.training._range_test import RangeCurve, RangeTest, range_test
+from holdfast.training._run import TrainingRun
 
 __all__ = ["History", "RangeCurve", "RangeTest", "RunFolderError", "TrainingConfig", "TrainingRun", "fit", "range_test"]

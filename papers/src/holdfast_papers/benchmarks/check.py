@@ -38,8 +38,8 @@ def compare(results: Results, truth: Results, tolerance: float) -> Check:
     return Check(errors, fault)
 
 
-def _error(found: Tensor, expected: Tensor) -> float:
-    difference = float((found.double() - expected).abs().max()) if expected.numel() else 0.0
+def _error(value: Tensor, expected: Tensor) -> float:
+    difference = float((value.double() - expected).abs().max()) if expected.numel() else 0.0
     scale = float(expected.abs().max()) if expected.numel() else 0.0
     if not torch.isfinite(torch.tensor([difference, scale])).all():
         return float("inf")

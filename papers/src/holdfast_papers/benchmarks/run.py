@@ -169,8 +169,8 @@ def _available_memory() -> int | None:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
         return None
-    found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-    return found[0] if found else None
+    available = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    return available[0] if available else None
 
 
 def _first_line(error: BaseException) -> str:

@@ -37,7 +37,7 @@ def speed(rows: Sequence[Row]) -> Text:
     return Text("Speed of a training step", heads, tuple(lines))
 
 
-def growth(found: Sequence[Growth]) -> Text:
+def growth(growths: Sequence[Growth]) -> Text:
     """Exponents of time, a line for each kernel and size."""
     lines = [
         (
@@ -48,16 +48,16 @@ def growth(found: Sequence[Growth]) -> Text:
             f"{g.exponent:.2f} ± {g.error:.2f}",
             f"{g.bound:g}",
         )
-        for g in found
+        for g in growths
     ]
     heads = ("kernel", "size", "over", "others as in", ">exponent of time", ">of the arithmetic")
     return Text("Growth of a training step", heads, tuple(lines))
 
 
-def memory(found: Sequence[Peak]) -> Text:
+def memory(peaks: Sequence[Peak]) -> Text:
     """Peak memory next to the stated formula."""
     lines = []
-    for peak in found:
+    for peak in peaks:
         over = "" if peak.measured is None else f"{peak.measured / peak.stated:.2f}"
         size = peak.note if peak.measured is None else f"{peak.measured / 2**20:.0f}"
         lines.append((peak.kernel, _sizes(peak.shape), size, f"{peak.stated / 2**20:.0f}", over, peak.formula))

@@ -12,22 +12,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.measure import Measurement
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from rich.text import Text
 
 from holdfast.cli.options import file
-from holdfast.cli.screen import say, screen
+from holdfast.cli.screen import print_table, say, screen
 from holdfast.errors import ArgumentError
 
 if TYPE_CHECKING:
     from holdfast_papers.benchmarks import Report
-    from holdfast_papers.benchmarks import table as benchmark_tables
 
 BUDGET, QUICK_BUDGET = 150.0, 8.0  # seconds of timing; checks come on top
 COLOURS = {"met": "green", "missed": "yellow", "not run": "dim", "wrong": "red"}
-WHOLE = 1000  # columns, more than any table of ours takes
 
 
 def command(
@@ -95,7 +90,7 @@ def _seconds(budget: float | None, quick: bool) -> float:
     if budget is None:
         return QUICK_BUDGET if quick else BUDGET
     if not 0 < budget < float("inf"):
-        raise ArgumentError(f"--budget: expected seconds above 0, came {budget}")
+        raise ArgumentError(f"--budget: expected seconds above 0, got {budget}")
     return budget
 
 
@@ -137,31 +132,8 @@ def _print(report: Report) -> None:
 
     console = screen()
     for text in tables(report):
-        print_table(console, text)
+        console.print(text.title, style="bold", markup=False)
+        print_table(console, text.heads, text.lines, [COLOURS.get(line[-1].split(":")[0]) for line in text.lines])
+        console.print()
     say(console, machine(report))
     say(console, summary(report))
-
-
-def print_table(console: Console, text: benchmark_tables.Text) -> None:
-    """A table, or its rows one by one where it is wider than the screen."""
-    console.print(text.title, style="bold", markup=False)
-    table = Table(box=None, pad_edge=False)
-    for head in text.heads:
-        table.add_column(head.removeprefix(">"), justify="right" if head.startswith(">") else "left")
-    for line in text.lines:
-        # as Text, since "holdfast[peers]" would be read as markup
-        table.add_row(*map(Text, line), style=COLOURS.get(line[-1].split(":")[0]))
-    if Measurement.get(console, console.options.update(width=WHOLE), table).maximum <= console.width:
-        console.print(table)
-    else:
-        _print_rows(console, text)
-    console.print()
-
-
-def _print_rows(console: Console, text: benchmark_tables.Text) -> None:
-    """The rows of a table that is wider than the screen: each its first cell, and below it the others with their heads."""
-    heads = [head.removeprefix(">") for head in text.heads]
-    for line in text.lines:
-        say(console, line[0])
-        cells = (f"{head}: {cell}" for head, cell in zip(heads[1:], line[1:], strict=True) if cell)
-        say(console, "    " + "; ".join(cells), indent=4)

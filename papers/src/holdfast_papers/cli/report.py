@@ -11,11 +11,11 @@ import typer
 from holdfast.cli.options import folder
 from holdfast.cli.text import visible
 from holdfast.errors import ArgumentError
-from holdfast_papers.cli.reproduce import STORE
+from holdfast_papers.cli.reproduce import STORE, StoreOption
 
 
 def command(
-    store: Annotated[Path, typer.Option(metavar="FOLDER", parser=folder, help="Where results are kept.")] = STORE,
+    store: StoreOption = STORE,
     out: Annotated[
         Path | None,
         typer.Option(

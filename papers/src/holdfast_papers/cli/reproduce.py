@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
 import shlex
 import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast._codec import plain
 from holdfast._words import duration
 from holdfast.cli.interrupt import INTERRUPTED, termination_as_interrupt
 from holdfast.cli.options import folder
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from holdfast_papers.results import Result
 
 STORE = Path("results")
-SHOWN = 5  # failures told again at the end
+StoreOption = Annotated[Path, typer.Option(metavar="FOLDER", parser=folder, help="Where results are kept.")]
+MAX_FAILURES_SHOWN = 5  # failures told again at the end
 
 
 def command(
@@ -42,7 +43,7 @@ def command(
     preset: Annotated[
         str, typer.Option(help="How strong: quick (minutes), standard (hours) or paper (the paper's own settings).")
     ] = "quick",
-    store: Annotated[Path, typer.Option(metavar="FOLDER", parser=folder, help="Where results are kept.")] = STORE,
+    store: StoreOption = STORE,
     workers: Annotated[
         int | None,
         typer.Option(
@@ -163,7 +164,7 @@ def _print(results: list[Result], failures: list[Failure], moves: list[Move], pa
     if as_json:
         summary = {
             "page": str(page.absolute()),
-            "claims": [{"experiment": r.experiment, **_plain(asdict(claim))} for r in results for claim in r.claims],
+            "claims": [{"experiment": r.experiment, **plain(claim)} for r in results for claim in r.claims],
             "failures": [{"unit": f.task.label, "error": f.text, "traceback": str(f.file)} for f in failures],
             "moves": [asdict(move) for move in moves],
         }
@@ -172,16 +173,12 @@ def _print(results: list[Result], failures: list[Failure], moves: list[Move], pa
     print_claims(results)
     for move in moves:
         typer.echo(visible(f"{'MOVED' if move.serious else 'note '}  {move.experiment}: {move.text}"))
-    for failure in failures[:SHOWN]:
+    for failure in failures[:MAX_FAILURES_SHOWN]:
         typer.echo(
             visible(f"FAILED  {failure.task.label}: {failure.text}\n        traceback: {failure.file}"), err=True
         )
-    if len(failures) > SHOWN:
-        typer.echo(visible(f"FAILED  and {len(failures) - SHOWN} more units: see {failures[0].file.parent}"), err=True)
-
-
-def _plain(value: Any) -> Any:
-    """JSON has no word for infinity and NaN: text in their place."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+    if len(failures) > MAX_FAILURES_SHOWN:
+        typer.echo(
+            visible(f"FAILED  and {len(failures) - MAX_FAILURES_SHOWN} more units: see {failures[0].file.parent}"),
+            err=True,
+        )

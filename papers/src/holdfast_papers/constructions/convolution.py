@@ -11,13 +11,13 @@ import numpy as np
 import torch
 
 from holdfast._arguments import checked, positive
-from holdfast.approximate.fit import Method, fit_exponential_sum
-from holdfast.approximate.sums import ExponentialSum
-from holdfast.approximate.target import Kernel
+from holdfast.approximate._fit import Method, fit_exponential_sum
+from holdfast.approximate._sums import ExponentialSum
+from holdfast.approximate._target import KernelLike
 from holdfast.errors import ArgumentError, HoldfastError, ShapeError
 from holdfast.laws import AbstractLaw
 from holdfast.parameterizations import AbstractParameterization
-from holdfast_papers.constructions.network import Construction, parameters_of, width_of
+from holdfast_papers.constructions.network import Construction
 
 _DEFAULT: tuple[Method, ...] = ("matrix_pencil", "nonnegative")
 _ORDERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -25,7 +25,7 @@ _ORDERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 @checked
 def convolution(
-    rho: Kernel,
+    rho: KernelLike,
     length: int | None = None,
     *,
     tolerance: float = 1e-2,
@@ -54,7 +54,7 @@ def convolution(
     """
     values = _samples(rho, length, dt)
     if not tolerance > 0:
-        raise ArgumentError(f"tolerance must be above 0, came {tolerance!r}")
+        raise ArgumentError(f"tolerance must be above 0, got {tolerance!r}")
     positive(order=order)
     best = _search(values, _ORDERS if order is None else (order,), method, tolerance)
     if order is None and method is None and (best is None or best[0] > tolerance):
@@ -62,34 +62,32 @@ def convolution(
     if best is None:
         raise ArgumentError("no method could fit these samples; they do not look like a decaying kernel")
     # rates were found for steps of 1; the layer and the sum that is shown speak of the caller's time
-    found = best[1]
-    layer = found.to_layer(parameterization, time="discrete", dtype=torch.float64)
+    fitted = best[1]
+    layer = fitted.to_layer(parameterization, time="discrete", dtype=torch.float64)
     kernel = _impulse_response(layer, len(values))
     error = _measure(layer, values, kernel)
     gaps = np.abs(values - kernel)
     bound = float(gaps.sum())
     ok = bound <= tolerance
-    shown = replace(found, rates=found.rates / dt)
-    return Construction(
+    shown = replace(fitted, rates=fitted.rates / dt)
+    return Construction.judged(
         layer,
         error,
         tolerance,
-        width_of(layer),
-        parameters_of(layer),
+        ok=ok,
+        advice=f"order {fitted.order} leaves {bound:.3g}; give a larger order or another method",
         probes=_INPUTS,
         bound=bound,
-        status="ok" if ok else "tolerance not reached",
-        notes=() if ok else (f"order {found.order} leaves {bound:.3g}; give a larger order or another method",),
-        details={"kernel_error": float(gaps.max()), "sum": shown, "length": len(values), "method": found.method},
+        details={"kernel_error": float(gaps.max()), "sum": shown, "length": len(values), "method": fitted.method},
     )
 
 
-def _samples(rho: Kernel, length: int | None, dt: float) -> np.ndarray:
+def _samples(rho: KernelLike, length: int | None, dt: float) -> np.ndarray:
     if not (math.isfinite(dt) and dt > 0):
-        raise ArgumentError(f"dt must be a finite number above 0, came {dt!r}")
+        raise ArgumentError(f"dt must be a finite number above 0, got {dt!r}")
     if callable(rho) or isinstance(rho, AbstractLaw):
         if length is None or length < 2:
-            raise ArgumentError(f"a law or a function needs the length of the convolution, 2 or more; came {length!r}")
+            raise ArgumentError(f"a law or a function needs the length of the convolution, 2 or more; got {length!r}")
         times = np.arange(length, dtype=np.float64) * dt
         try:
             return _checked(np.asarray(rho(times), dtype=np.float64))
@@ -98,13 +96,13 @@ def _samples(rho: Kernel, length: int | None, dt: float) -> np.ndarray:
     plain: Any = rho.detach().cpu().double().numpy() if isinstance(rho, torch.Tensor) else rho
     values = _checked(np.asarray(plain, dtype=np.float64))
     if length is not None and length != len(values):
-        raise ArgumentError(f"length = {length} but {len(values)} samples of rho came; leave length out")
+        raise ArgumentError(f"length = {length} but {len(values)} samples of rho were given; leave length out")
     return values
 
 
 def _checked(values: np.ndarray) -> np.ndarray:
     if values.ndim != 1 or len(values) < 2:
-        raise ShapeError(f"rho must be a row of 2 or more numbers, came {values.shape}")
+        raise ShapeError(f"rho must be a row of 2 or more numbers, got {values.shape}")
     bad = int((~np.isfinite(values)).sum())
     if bad:
         raise ArgumentError(f"{bad} of the {len(values)} values of rho are NaN or infinite")
@@ -121,10 +119,10 @@ def _search(
     stalled = 0
     for order in orders:
         before = math.inf if best is None else best[0]
-        for found in _fits(values, order, method):
-            gap = float(np.abs(values - found(np.arange(len(values), dtype=np.float64))).sum())
+        for fitted in _fits(values, order, method):
+            gap = float(np.abs(values - fitted(np.arange(len(values), dtype=np.float64))).sum())
             if best is None or gap < best[0]:
-                best = (gap, found)
+                best = (gap, fitted)
             if best[0] <= tolerance:
                 return best
         stalled = 0 if best is not None and best[0] < 0.95 * before else stalled + 1
@@ -165,8 +163,8 @@ def _on_a_circle(values: np.ndarray, tolerance: float) -> tuple[float, Exponenti
     both = (kept > 0) & (2 * kept < length)
     modes = np.concatenate([rates, rates[both].conj()])
     c = np.concatenate([np.where(both, weights[kept] / 2, weights[kept]), weights[kept][both].conj() / 2])
-    found = ExponentialSum(modes, c, method="circle", notes=("no decaying modes were found; modes on a circle",))
-    return float(np.abs(values - found(steps.astype(np.float64))).sum()), found
+    circle = ExponentialSum(modes, c, method="circle", notes=("no decaying modes were found; modes on a circle",))
+    return float(np.abs(values - circle(steps.astype(np.float64))).sum()), circle
 
 
 _INPUTS = 33

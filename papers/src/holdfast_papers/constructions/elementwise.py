@@ -13,7 +13,7 @@ from holdfast._arguments import checked
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.nn.from_weights import diagonal_layer
 from holdfast.parameterizations import AbstractParameterization
-from holdfast_papers.constructions.network import Chain, Construction, parameters_of, width_of
+from holdfast_papers.constructions.network import Chain, Construction
 from holdfast_papers.constructions.sigmoids import WIDEST, Function, Sigmoid, Sigmoids, fit_sigmoids, widths
 
 
@@ -59,29 +59,26 @@ def elementwise(
             break
     assert best is not None
     error, network, fit = best
-    ok = error <= tolerance
-    return Construction(
+    return Construction.judged(
         network,
         error,
         tolerance,
-        width_of(network),
-        parameters_of(network),
+        ok=error <= tolerance,
+        advice=f"{sizes[-1]} sigmoids leave an error of {error:.3g}; is f continuous?",
         probes=len(_probes(low, high, len(fit.positions))),
-        status="ok" if ok else "tolerance not reached",
-        notes=() if ok else (f"{sizes[-1]} sigmoids leave an error of {error:.3g}; is f continuous?",),
         details={"interval": (low, high), "largest_weight": float(np.abs(fit.weights).max())},
     )
 
 
 def _check(low: float, high: float, tolerance: float, width: int | None, activation: str) -> None:
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise ArgumentError(f"the interval needs finite ends low < high, came [{low!r}, {high!r}]")
+        raise ArgumentError(f"the interval needs finite ends low < high, got [{low!r}, {high!r}]")
     if not tolerance > 0:
-        raise ArgumentError(f"tolerance must be above 0, came {tolerance!r}")
+        raise ArgumentError(f"tolerance must be above 0, got {tolerance!r}")
     if activation not in ("tanh", "sigmoid"):
         raise unknown_name("sigmoidal activation", activation, ("tanh", "sigmoid"))
     if width is not None and not 4 <= width <= WIDEST:
-        raise ArgumentError(f"width must be between 4 and {WIDEST}, came {width}")
+        raise ArgumentError(f"width must be between 4 and {WIDEST}, got {width}")
 
 
 def _checked(f: Callable[[Any], Any]) -> Function:

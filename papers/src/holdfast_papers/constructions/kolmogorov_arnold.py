@@ -63,16 +63,15 @@ def kolmogorov_arnold(
     error, probes = _measure(network, stairs, evaluate, width, seed)
     modulus, spread = _modulus(evaluate, length, base**-digits, seed)
     ok = error <= tolerance
-    return Construction(
+    return Construction.judged(
         network,
         error,
         tolerance,
-        width,
-        parameters_of(network),
+        ok=ok,
+        advice="raise digits, and terms with them",
+        width=width,
         probes=probes,
         bound=modulus + length * spread / count,
-        status="ok" if ok else "tolerance not reached",
-        notes=() if ok else ("raise digits, and terms with them",),
         details={
             "digits": digits,
             "base": base,
@@ -104,12 +103,12 @@ def _checked(f: Callable[[Any], Any], length: int) -> Callable[[Points], np.ndar
 def _count_terms(length: int, digits: int, base: int, terms: int | None) -> int:
     if length < 2 or digits < 1 or base < 2:
         raise ArgumentError(
-            f"expected length >= 2, digits >= 1 and base >= 2, came {length=}, {digits=}, {base=}; one input alone is "
+            f"expected length >= 2, digits >= 1 and base >= 2, got {length=}, {digits=}, {base=}; one input alone is "
             "`elementwise`"
         )
     count = length * base**digits if terms is None else terms
     if count < 2 * length + 1:
-        raise ArgumentError(f"the theorem needs at least 2 T + 1 = {2 * length + 1} terms, came {count}")
+        raise ArgumentError(f"the theorem needs at least 2 T + 1 = {2 * length + 1} terms, got {count}")
     units = count * (base**digits + 1) ** length
     if units > _WIDEST:
         raise ArgumentError(

@@ -59,21 +59,21 @@ def _bias(linear: nn.Linear) -> Tensor:
 
 def _read(mlp: nn.Sequential) -> tuple[list[nn.Linear], list[str]]:
     if not isinstance(mlp, nn.Sequential) or len(mlp) % 2 == 0:
-        came = type(mlp).__name__
+        kind = type(mlp).__name__
         raise ArgumentError(
-            f"expected an nn.Sequential that alternates Linear and activation and ends with Linear, came {came} of "
+            f"expected an nn.Sequential that alternates Linear and activation and ends with Linear, got {kind} of "
             f"{len(mlp) if isinstance(mlp, nn.Sequential) else 'another kind'}"
         )
     linears, activations = [], []
     for index, part in enumerate(mlp):
         if index % 2 == 0:
             if not isinstance(part, nn.Linear):
-                raise ArgumentError(f"entry {index} of the MLP must be nn.Linear, came {type(part).__name__}")
+                raise ArgumentError(f"entry {index} of the MLP must be nn.Linear, got {type(part).__name__}")
             linears.append(part)
             continue
         name = _NAMES.get(type(part))
         if name is None or (isinstance(part, nn.GELU) and part.approximate != "none"):
             known = ", ".join(kind.__name__ for kind in _NAMES)
-            raise ArgumentError(f"entry {index} of the MLP must be one of {known} (exact GELU), came {part}")
+            raise ArgumentError(f"entry {index} of the MLP must be one of {known} (exact GELU), got {part}")
         activations.append(name)
     return linears, activations

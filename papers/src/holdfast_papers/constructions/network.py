@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,15 +17,10 @@ from holdfast.nn import AbstractRecurrent
 States = tuple[Any, ...]
 
 
-class Chain(nn.Module):
-    """Layers one after another, with the contract of a layer; the state is a tuple with one entry for each layer.
+class _Several(nn.Module):
+    """Layers with the contract of one layer; the state is a tuple with one entry for each layer."""
 
-    Args:
-        layers: modules called as `y, state = layer(x, state)`.
-    """
-
-    @checked
-    def __init__(self, *layers: nn.Module) -> None:
+    def __init__(self, layers: Iterable[nn.Module]) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
 
@@ -39,11 +34,7 @@ class Chain(nn.Module):
             state: states before the first step; None is zeros.
             how: keyword arguments for every layer.
         """
-        after = []
-        for layer, before in zip(self.layers, _states(self.layers, state), strict=True):
-            x, kept = layer(x, before, **how)
-            after.append(kept)
-        return x, tuple(after)
+        return self._through([*self.layers], x, _states(self.layers, state), how)
 
     def step(
         self, x: Float[Tensor, "batch features"], state: States | None = None, **how: Any
@@ -55,14 +46,37 @@ class Chain(nn.Module):
             state: states before the step; None is zeros.
             how: keyword arguments for every layer.
         """
+        calls: list[Any] = [layer.step for layer in self.layers]
+        return self._through(calls, x, _states(self.layers, state), how)
+
+    def _through(
+        self, calls: Sequence[Callable[..., Any]], x: Tensor, states: States, how: dict[str, Any]
+    ) -> tuple[Tensor, States]:
+        raise NotImplementedError
+
+
+class Chain(_Several):
+    """Layers one after another.
+
+    Args:
+        layers: modules called as `y, state = layer(x, state)`.
+    """
+
+    @checked
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__(layers)
+
+    def _through(
+        self, calls: Sequence[Callable[..., Any]], x: Tensor, states: States, how: dict[str, Any]
+    ) -> tuple[Tensor, States]:
         after = []
-        for layer, before in zip(self.layers, _states(self.layers, state), strict=True):
-            x, kept = layer.step(x, before, **how)  # type: ignore[operator]
-            after.append(kept)
+        for call, before in zip(calls, states, strict=True):
+            x, state = call(x, before, **how)
+            after.append(state)
         return x, tuple(after)
 
 
-class ByChannel(nn.Module):
+class ByChannel(_Several):
     """One layer for each input channel, outputs side by side: a block-diagonal layer without the blocks of zeros.
 
     Args:
@@ -71,45 +85,17 @@ class ByChannel(nn.Module):
 
     @checked
     def __init__(self, layers: Iterable[nn.Module]) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(layers)
+        super().__init__(layers)
 
-    def forward(
-        self, x: Float[Tensor, "batch time channels"], state: States | None = None, **how: Any
-    ) -> tuple[Float[Tensor, "batch time out"], States]:
-        """Outputs over a whole sequence, and the states at the end.
-
-        Args:
-            x: inputs (batch, time, channels).
-            state: states before the first step; None is zeros.
-            how: keyword arguments for every layer.
-        """
-        parts = self._split(x)
-        states = _states(self.layers, state)
-        done = [layer(part, s, **how) for layer, part, s in zip(self.layers, parts, states, strict=True)]
-        return torch.cat([y for y, _ in done], dim=-1), tuple(s for _, s in done)
-
-    def step(
-        self, x: Float[Tensor, "batch channels"], state: States | None = None, **how: Any
-    ) -> tuple[Float[Tensor, "batch out"], States]:
-        """Outputs of one step, and the states after it.
-
-        Args:
-            x: inputs of this step (batch, channels).
-            state: states before the step; None is zeros.
-            how: keyword arguments for every layer.
-        """
-        parts = self._split(x)
-        states = _states(self.layers, state)
-        done = [
-            layer.step(part, s, **how)  # type: ignore[operator]
-            for layer, part, s in zip(self.layers, parts, states, strict=True)
-        ]
+    def _through(
+        self, calls: Sequence[Callable[..., Any]], x: Tensor, states: States, how: dict[str, Any]
+    ) -> tuple[Tensor, States]:
+        done = [call(part, s, **how) for call, part, s in zip(calls, self._split(x), states, strict=True)]
         return torch.cat([y for y, _ in done], dim=-1), tuple(s for _, s in done)
 
     def _split(self, x: Tensor) -> tuple[Tensor, ...]:
         if x.shape[-1] != len(self.layers):
-            raise ShapeError(f"expected {len(self.layers)} channels (last dimension of x), came {tuple(x.shape)}")
+            raise ShapeError(f"expected {len(self.layers)} channels (last dimension of x), got {tuple(x.shape)}")
         return x.split(1, dim=-1)
 
 
@@ -178,6 +164,33 @@ class Construction:
     notes: tuple[str, ...] = ()
     details: dict[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def judged(
+        cls, network: nn.Module, error: float, tolerance: float, *, ok: bool, advice: str, width: int | None = None,
+        **more: Any,
+    ) -> Construction:  # fmt: skip
+        """The construction with its status, its size, and the advice where it is not "ok".
+
+        Args:
+            network: the network.
+            error: measured on it.
+            tolerance: the error that was asked for.
+            ok: whether the tolerance is reached.
+            advice: what to do otherwise.
+            width: hidden units; None counts the states of its recurrent layers.
+            more: the other fields.
+        """
+        return cls(
+            network,
+            error,
+            tolerance,
+            width_of(network) if width is None else width,
+            parameters_of(network),
+            status="ok" if ok else "tolerance not reached",
+            notes=() if ok else (advice,),
+            **more,
+        )
+
     @property
     def reached(self) -> bool:
         """Whether the measured error is within the tolerance that was asked for."""
@@ -206,5 +219,5 @@ def _states(layers: nn.ModuleList, state: States | None) -> States:
     if state is None:
         return (None,) * len(layers)
     if len(state) != len(layers):
-        raise ShapeError(f"expected a state with one entry for each of the {len(layers)} layers, came {len(state)}")
+        raise ShapeError(f"expected a state with one entry for each of the {len(layers)} layers, got {len(state)}")
     return state

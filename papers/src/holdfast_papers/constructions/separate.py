@@ -48,9 +48,9 @@ def triples(core: Cube, size: Callable[[Cube], float], budget: float) -> tuple[F
         empty = np.zeros((n, 0))
         return empty, empty, empty
     for rank in range(1, min(2 * n, n * n) + 1):
-        found = _alternating(core, rank, size, budget)
-        if found is not None:
-            return found
+        factors = _alternating(core, rank, size, budget)
+        if factors is not None:
+            return factors
     return _slices(core)
 
 

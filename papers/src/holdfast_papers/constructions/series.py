@@ -15,7 +15,7 @@ from holdfast_papers.constructions.separate import symmetric
 
 VolterraKernel = Callable[..., Any] | Tensor | np.ndarray | float
 
-LONGEST = 2048  # lags: a kernel of order 2 has their square, 34 MB
+MAX_LAGS = 2048  # lags: a kernel of order 2 has their square, 34 MB
 THIRD = 48  # lags at which a kernel of order 3 is looked at, where there are more
 
 
@@ -32,16 +32,16 @@ class Series:
     @classmethod
     def read(cls, kernels: Mapping[int, VolterraKernel], length: int) -> Series:
         """Checks and samples what the user gave."""
-        if not isinstance(length, int) or not 2 <= length <= LONGEST:
-            raise ArgumentError(f"length must be a whole number from 2 to {LONGEST}, came {length!r}")
+        if not isinstance(length, int) or not 2 <= length <= MAX_LAGS:
+            raise ArgumentError(f"length must be a whole number from 2 to {MAX_LAGS}, got {length!r}")
         unknown = [order for order in kernels if order not in (0, 1, 2, 3)]
         if unknown or not set(kernels) - {0}:
             raise ArgumentError(
-                f"kernels map orders 1, 2, 3 (and 0, a number) to kernels, came orders {sorted(kernels)}"
+                f"kernels map orders 1, 2, 3 (and 0, a number) to kernels, got orders {sorted(kernels)}"
             )
         constant = kernels.get(0, 0.0)
         if not isinstance(constant, int | float) or not math.isfinite(constant):
-            raise ArgumentError(f"the kernel of order 0 is a finite number, came {constant!r}")
+            raise ArgumentError(f"the kernel of order 0 is a finite number, got {constant!r}")
         lags = np.arange(length)
         first = _evaluated(kernels[1], 1, length)(lags) if 1 in kernels else None
         second = None
@@ -98,7 +98,7 @@ def _evaluated(kernel: VolterraKernel, order: int, length: int) -> Callable[...,
     plain = kernel.detach().cpu().numpy() if isinstance(kernel, Tensor) else kernel
     table = np.asarray(plain, dtype=np.float64)
     if table.shape != (length,) * order:
-        raise ShapeError(f"kernels of order {order} need shape {(length,) * order} for {length=}, came {table.shape}")
+        raise ShapeError(f"kernels of order {order} need shape {(length,) * order} for {length=}, got {table.shape}")
     if not np.isfinite(table).all():
         raise ArgumentError(f"the kernel of order {order} has values that are NaN or infinite")
     return lambda *lags: table[lags]

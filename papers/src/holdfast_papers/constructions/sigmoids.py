@@ -64,10 +64,10 @@ def sigmoids_for_power(power: int, tolerance: float) -> tuple[Sigmoids, float]:
     for width in widths():
         if width > 64:
             break  # a polynomial is at the floor of 1e-9 well before
-        found = fit_sigmoids(lambda u: u**power, -1.0, 1.0, width)
-        error = float(np.abs(found(x) - x**power).max())
+        fit = fit_sigmoids(lambda u: u**power, -1.0, 1.0, width)
+        error = float(np.abs(fit(x) - x**power).max())
         if best is None or error < best[1]:
-            best = (found, error)
+            best = (fit, error)
         if best[1] <= tolerance:
             break
     assert best is not None

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from holdfast._arguments import checked
-from holdfast.approximate.pencil import main_subspace, shift_modes
+from holdfast.approximate._pencil import main_subspace, shift_modes
 from holdfast.errors import ArgumentError, unknown_name
-from holdfast_papers.constructions.network import Construction, parameters_of, width_of
+from holdfast_papers.constructions.network import Construction
 from holdfast_papers.constructions.products import Factorised, real_modes
 from holdfast_papers.constructions.separate import squares, symmetric, triples
 from holdfast_papers.constructions.series import THIRD, Series, VolterraKernel
@@ -56,7 +56,7 @@ def volterra(
     if product not in ("exact", "network"):
         raise unknown_name("product", product, ("exact", "network"))
     if not (tolerance > 0 and amplitude > 0):
-        raise ArgumentError(f"tolerance and amplitude must be above 0, came {tolerance!r}, {amplitude!r}")
+        raise ArgumentError(f"tolerance and amplitude must be above 0, got {tolerance!r}, {amplitude!r}")
     series = Series.read(kernels, length)
     budget = tolerance * (0.5 if product == "exact" else 0.4)
     modes, spent = _find_modes(series, amplitude, budget)
@@ -67,16 +67,14 @@ def volterra(
         network, extra = factors.sigmoid_network(series.constant, amplitude, length, tolerance * 0.2)
     error = _measured(network, series, amplitude)
     bound = spent + extra
-    return Construction(
+    return Construction.judged(
         network,
         error,
         tolerance,
-        width_of(network),
-        parameters_of(network),
+        ok=bound <= tolerance,
+        advice=f"{len(modes)} modes leave {bound:.3g}; do the kernels decay?",
         probes=_INPUTS,
         bound=bound,
-        status="ok" if bound <= tolerance else "tolerance not reached",
-        notes=() if bound <= tolerance else (f"{len(modes)} modes leave {bound:.3g}; do the kernels decay?",),
         details={
             "modes": modes,
             "state_size": factors.basis_size,
@@ -191,8 +189,10 @@ def _separate(
     def onto(weights: np.ndarray) -> np.ndarray:
         return np.linalg.solve(R, weights)
 
-    found = Factorised(modes, onto(linear), onto(square), signs, (onto(triple[0]), onto(triple[1]), onto(triple[2])))
-    return found, spent
+    factorised = Factorised(
+        modes, onto(linear), onto(square), signs, (onto(triple[0]), onto(triple[1]), onto(triple[2]))
+    )
+    return factorised, spent
 
 
 def measured_error(

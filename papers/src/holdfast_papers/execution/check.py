@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from holdfast.errors import DamagedResultError
-from holdfast.figures import pack
+from holdfast_papers.pages import pack
 from holdfast_papers.papers import PRESETS
 from holdfast_papers.results import MANIFEST, Claim, Result
 
@@ -32,11 +32,11 @@ def compare(result: Result, references: Path, tolerance: float = TOLERANCE) -> l
     Numbers are compared only where the configs are equal; a claim's status always, but it is serious only there.
     """
     assert result.page is not None
-    found = _reference(result.experiment, result.page.preset, references)
-    if found is None:
+    folder = _reference(result.experiment, result.page.preset, references)
+    if folder is None:
         return [Move(result.experiment, f"has no reference in {references}", False)]
     try:
-        reference = Result.load(found)
+        reference = Result.load(folder)
     except DamagedResultError as error:
         return [Move(result.experiment, f"its reference cannot be read: {error}", True)]
     same = dict(reference.config) == dict(result.config)

@@ -29,7 +29,7 @@ class RayExecutor:
         except ImportError:
             raise BackendError("--executor ray needs Ray; install it with: pip install 'holdfast[cluster]'") from None
         if workers is not None and workers < 1:
-            raise ArgumentError(f"--workers: expected a whole number above 0, came {workers}")
+            raise ArgumentError(f"--workers: expected a whole number above 0, got {workers}")
         self._ray = ray
         self._store = Store(root)
         quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast._manifest import MANIFEST, unseal
 from holdfast.errors import DamagedResultError
+from holdfast_papers._manifest import MANIFEST, unseal
 from holdfast_papers.execution.store import Store
 from holdfast_papers.experiments.base import Experiment
 from holdfast_papers.results import config_hash

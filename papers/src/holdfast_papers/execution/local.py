@@ -49,7 +49,7 @@ class LocalExecutor:
     def __init__(self, root: Path, workers: int | None = None) -> None:
         self.slots = available_cores() if workers is None else workers
         if self.slots < 1:
-            raise ArgumentError(f"--workers: expected a whole number above 0, came {workers}")
+            raise ArgumentError(f"--workers: expected a whole number above 0, got {workers}")
         self._root = root.absolute()
         self._workers: list[_Worker] = []
         self._lines: queue.SimpleQueue[tuple[_Worker, dict[str, Any] | None]] = queue.SimpleQueue()

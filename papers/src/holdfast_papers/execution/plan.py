@@ -15,7 +15,7 @@ from holdfast_papers.experiments import registry
 from holdfast_papers.experiments.base import Config, Experiment, unit_identity
 from holdfast_papers.results import MANIFEST, config_hash
 
-WORDS = 56  # letters of a label
+MAX_LABEL = 56  # letters
 
 
 @dataclass(eq=False)
@@ -133,7 +133,7 @@ def plan_one(
         if manifest is not None:
             job.take_in(task, manifest)
         elif damage:
-            notice(f"{task.label}: {_short(damage)}; it runs again")
+            notice(f"{task.label}: {damage}; it runs again")
     if not job.missing:
         job.concluded = is_concluded(store, job, notice)
     return job
@@ -141,20 +141,18 @@ def plan_one(
 
 def _look_for_earlier(store: Store, job: Job, notice: Callable[[str], None], keep: bool) -> None:
     """Says which units the code left behind when it changed; with `keep` they stand for those of the code as it is."""
-    found = earlier_units(store, job.experiment)
-    places = [(k, found.get(config_hash(task.config))) for k, task in enumerate(job.units) if not _is_there(task)]
+    earlier = earlier_units(store, job.experiment)
+    places = [(k, earlier.get(config_hash(task.config))) for k, task in enumerate(job.units) if not _is_there(task)]
     changed = [(k, folder) for k, folder in places if folder is not None]
     if not changed:
         return
-    units = "1 unit" if len(changed) == 1 else f"{len(changed)} units"
+    units, run = ("1 unit", "runs") if len(changed) == 1 else (f"{len(changed)} units", "run")
     if keep:
         for k, folder in changed:
             job.units[k] = replace(job.units[k], folder=str(folder))
         notice(f"{job.experiment.id}: the code changed: {units} of the earlier code kept, as --keep says")
     else:
-        notice(
-            f"{job.experiment.id}: the code changed: {units} run again, or pass --keep".replace("unit run", "unit runs")
-        )
+        notice(f"{job.experiment.id}: the code changed: {units} {run} again, or pass --keep")
 
 
 def _is_there(task: Task) -> bool:
@@ -175,7 +173,7 @@ def is_concluded(store: Store, job: Job, notice: Callable[[str], None]) -> bool:
     """Whether the conclusion that is there was drawn from exactly these units."""
     manifest, damage = store.state(job.folder)
     if damage:
-        notice(f"{job.experiment.id} conclusion: {_short(damage)}; it is drawn again")
+        notice(f"{job.experiment.id} conclusion: {damage}; it is drawn again")
     expected = (job.experiment.id, job.preset, job.key())
     return manifest is not None and _what_for(manifest) == expected
 
@@ -228,14 +226,10 @@ def _labels(id: str, configs: Sequence[Config]) -> list[str]:
     every = dict.fromkeys(key for config in configs for key in config)
     keys = [key for key in every if len({repr(config[key]) for config in configs if key in config}) > 1]
     if "label" in keys:  # it says in words what the other settings are
-        return [f"{id} {_brief(config['label'], WORDS)}" for config in configs]
+        return [f"{id} {_brief(config['label'], MAX_LABEL)}" for config in configs]
     return [" ".join([id, *(f"{k}={_brief(c[k])}" for k in keys if k in c)]) for c in configs]
 
 
 def _brief(value: Any, most: int = 16) -> str:
     text = f"{value:g}" if isinstance(value, float) else str(value)
     return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def _short(damage: str) -> str:
-    return damage.split(". Delete the folder")[0]

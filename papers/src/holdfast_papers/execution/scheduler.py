@@ -16,7 +16,7 @@ from holdfast_papers.execution.plan import Job, is_concluded, missing_units, uni
 from holdfast_papers.execution.store import Store, StoreError
 from holdfast_papers.execution.task import Task
 
-TICK = 0.5  # seconds between two looks at units that another command works on
+POLL_SECONDS = 0.5  # seconds between two looks at units that another command works on
 ATTEMPTS = 2  # a unit whose process died is tried once more
 
 
@@ -107,7 +107,7 @@ class Scheduler:
         try:
             while self._ready or self._elsewhere or self._locks:
                 self._fill()
-                for event in self.executor.wait(TICK):
+                for event in self.executor.wait(POLL_SECONDS):
                     self._handle(event)
         finally:
             self.executor.stop()

@@ -18,8 +18,8 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from holdfast._manifest import is_leftover
 from holdfast.errors import ArgumentError, DamagedResultError, HoldfastError
+from holdfast_papers._manifest import is_leftover
 from holdfast_papers.results import MANIFEST, Result, verify
 
 # these end all work in a store; other errors are those of one folder in it
@@ -43,7 +43,7 @@ class Store:
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         if os.fspath(root) == "":
-            raise ArgumentError("a store is a folder; came an empty text")
+            raise ArgumentError("a store is a folder; got an empty text")
         self.root = Path(root).absolute()  # tasks travel to processes with other current folders
 
     def unit(self, experiment: str, identity: str) -> Path:

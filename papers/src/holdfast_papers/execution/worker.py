@@ -14,7 +14,7 @@ import time
 import traceback
 from typing import IO, Any
 
-EVERY = 0.1  # seconds between two reports of progress
+PROGRESS_INTERVAL = 0.1  # seconds between two reports of progress
 
 
 def main() -> None:
@@ -49,7 +49,7 @@ def _serve(message: dict[str, Any], root: str, out: IO[str]) -> None:
 
     def report(done: float, text: str) -> None:
         nonlocal latest
-        if time.monotonic() - latest >= EVERY:
+        if time.monotonic() - latest >= PROGRESS_INTERVAL:
             latest = time.monotonic()
             say("progress", done=done, text=text)
 

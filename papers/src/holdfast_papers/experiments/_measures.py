@@ -11,13 +11,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from holdfast.data import load_task
-from holdfast.figures import Cell, Table
 from holdfast.nn import ContinuousRNN
 from holdfast.stability import Ball, PerturbationCurve, Search, perturbation_error
-from holdfast.stability.perturbation.options import SearchName
-from holdfast.stability.radius import stability_radius
-from holdfast.stability.verdict import LEVEL
+from holdfast.stability._verdict import HARMLESS_SHARE
+from holdfast.stability.perturbation._curve import stability_radius
+from holdfast.stability.perturbation._options import SearchName
 from holdfast_papers.experiments import _sums
+from holdfast_papers.pages import Cell, Table
 
 RADII = 1e-3 * 2.0 ** np.arange(11)
 SEQUENCES = 4
@@ -86,7 +86,7 @@ def distance_to_instability(W: Float[Tensor, "m m"]) -> float:
 
 def radius(curve: PerturbationCurve) -> tuple[float, str]:
     """The radius of one curve by the rule of `assess_stability`, and how it is written: "<= 0.001" below the tested ones."""
-    known = stability_radius(curve, LEVEL * float(curve.target_norm or math.nan))
+    known = stability_radius(curve, HARMLESS_SHARE * float(curve.target_norm or math.nan))
     return known.value, f"{_sums.sign(known.censored)}{known.value:.2g}"
 
 

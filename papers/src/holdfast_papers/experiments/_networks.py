@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from holdfast.decay import stack_rate
 from holdfast.memory import MemoryCurve, memory_function
-from holdfast.memory.options import InputSearch, ProbeName
+from holdfast.memory._options import InputSearch, ProbeName
 from holdfast.nn import SequenceModel
 from holdfast_papers.experiments.base import Config
 

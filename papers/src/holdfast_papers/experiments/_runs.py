@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from holdfast.data.base import AbstractTask
+from holdfast.data._base import AbstractTask
 from holdfast.nn import AbstractRecurrent
 from holdfast.parameterizations import AbstractParameterization
 from holdfast.training import TrainingRun
@@ -129,13 +129,12 @@ def record(
     """
     steps, ratio = largest_ratio(run, start.weights, statistic)
     at, peaks = thinned(steps, ratio, _group(run, "monitor_every"), np.max)
-    broken = run.status == "diverged" and "not finite" in run.reason
     return {
         **outcome(run, work),
         "ratio.steps": at,
         "ratio": peaks,
         "ratio.start": np.array(ratio[0] if len(ratio) else math.inf),
-        "ratio.max": np.array(math.inf if broken or not len(ratio) else ratio.max()),
+        "ratio.max": np.array(math.inf if not run.finite or not len(ratio) else ratio.max()),
         "margin.start": np.array(start.slowest),
         "margin.end": np.array(end.slowest),
         "moved": np.array(start.moved(end)),

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from holdfast import laws, parameterizations
 from holdfast.approximate import ExponentialSum, fit_exponential_sum
-from holdfast.figures import Axis, Cell, Line, Panel
+from holdfast.figures import Axis, Line, Panel
 from holdfast.stability import (
     Ball,
     PerturbationCurve,
@@ -33,8 +33,10 @@ from holdfast.stability import (
     kernel_perturbation_error,
     perturbation_error,
 )
-from holdfast.stability.perturbation.kernel_error import KernelScope
-from holdfast_papers.experiments.base import Arrays, Config, Unit, split
+from holdfast.stability.perturbation._kernel_error import KernelScope
+from holdfast_papers.experiments.base import Arrays, Config, Unit, Work, split
+from holdfast_papers.pages import Cell
+from holdfast_papers.results import Claim
 
 TARGETS: dict[str, laws.AbstractLaw] = {
     "0.9^t": laws.Exponential(-math.log(0.9)),
@@ -60,10 +62,10 @@ def bounded_sum(rho: laws.AbstractLaw, m: int, slowest: float = 1.0) -> Exponent
 
     Rates that the fit gave no weight are left out: a perturbation of the weights would bring them in.
     """
-    found = fit_exponential_sum(rho, rates=np.geomspace(slowest / m**2, FASTEST, m))
-    mass = found.coefficients / found.rates
+    fitted = fit_exponential_sum(rho, rates=np.geomspace(slowest / m**2, FASTEST, m))
+    mass = fitted.coefficients / fitted.rates
     used = mass > 1e-9 * mass.sum()
-    return replace(found, rates=found.rates[used], coefficients=found.coefficients[used])
+    return replace(fitted, rates=fitted.rates[used], coefficients=fitted.coefficients[used])
 
 
 def least_squares_sum(rho: laws.AbstractLaw, m: int, spacing: float, horizon: int) -> ExponentialSum:
@@ -76,11 +78,11 @@ def least_squares_sum(rho: laws.AbstractLaw, m: int, spacing: float, horizon: in
 class SampledKernel(nn.Module):
     """s(t) = sum_i c_i exp(f(w_i) t) at given times, as a module whose weights can be perturbed."""
 
-    def __init__(self, found: ExponentialSum, parameterization: str) -> None:
+    def __init__(self, fitted: ExponentialSum, parameterization: str) -> None:
         super().__init__()
         self.f = parameterizations.get(parameterization, time="continuous")
-        self.w = nn.Parameter(self.f.inverse(-torch.from_numpy(found.rates)))
-        self.c = nn.Parameter(torch.from_numpy(found.coefficients))
+        self.w = nn.Parameter(self.f.inverse(-torch.from_numpy(fitted.rates)))
+        self.c = nn.Parameter(torch.from_numpy(fitted.coefficients))
 
     def forward(self, t: Tensor) -> Tensor:
         """(batch, time, 1) to (batch, time, 1)."""
@@ -118,15 +120,30 @@ def exact_cost(config: Config) -> float:
     return (1.0 if config["scope"] == "all weights" else 0.3) * float(config["m"])
 
 
+def run(config: Config, work: Work) -> Arrays:
+    """One curve E_m(beta), exact or sampled as the unit's `part` says."""
+    return exact_error(config) if config["part"] == "exact" else sampled_error(config)
+
+
+def cost(config: Config) -> float:
+    """Seconds of a unit of `run`, roughly."""
+    return exact_cost(config) if config["part"] == "exact" else 0.5
+
+
+def parts(units: Iterable[Unit], part: str, *names: str) -> dict[Key, dict[int, PerturbationCurve]]:
+    """As `families`, of the units of one `part`."""
+    return families((u for u in units if u.config["part"] == part), *names)
+
+
 def exact_error(config: Config) -> Arrays:
     """E_m(beta) in the functional norm for the unit's target, m, parameterization and scope; worst case."""
     rho = TARGETS[config["target"]]
-    found = bounded_sum(rho, config["m"], SLOWEST.get(config["target"], 1.0))
+    fitted = bounded_sum(rho, config["m"], SLOWEST.get(config["target"], 1.0))
     curve = kernel_perturbation_error(
-        found, rho, radii(config), parameterization=config["parameterization"], scope=KERNEL_SCOPES[config["scope"]],
+        fitted, rho, radii(config), parameterization=config["parameterization"], scope=KERNEL_SCOPES[config["scope"]],
         search=Search("modes", draws=config["draws"], restarts=1, steps=5),
     )  # fmt: skip
-    return as_arrays(curve, found)
+    return as_arrays(curve, fitted)
 
 
 def sampled_error(config: Config) -> Arrays:
@@ -136,19 +153,19 @@ def sampled_error(config: Config) -> Arrays:
     """
     rho, m, horizon = TARGETS[config["target"]], config["m"], config["horizon"]
     bounded = config["fit"] == "bounded"
-    found = bounded_sum(rho, m) if bounded else least_squares_sum(rho, m, config["spacing"], horizon)
+    fitted = bounded_sum(rho, m) if bounded else least_squares_sum(rho, m, config["spacing"], horizon)
     t = torch.arange(1.0, horizon + 1, dtype=torch.float64).reshape(1, -1, 1)
-    model = SampledKernel(found, config["parameterization"])
+    model = SampledKernel(fitted, config["parameterization"])
     scope = SCOPES[config["scope"]]
     curve = perturbation_error(
         model, t, rho(t), radii(config), norm=Ball("max-abs", scope), search=Search(draws=config["draws"], seed=m)
     )
-    return as_arrays(curve, found)
+    return as_arrays(curve, fitted)
 
 
-def as_arrays(curve: PerturbationCurve, found: ExponentialSum) -> Arrays:
+def as_arrays(curve: PerturbationCurve, fitted: ExponentialSum) -> Arrays:
     """What a unit keeps of a curve and of the sum that was perturbed."""
-    return {**curve_arrays(curve), "rates": found.rates, "coefficients": found.coefficients}
+    return {**curve_arrays(curve), "rates": fitted.rates, "coefficients": fitted.coefficients}
 
 
 def curve_arrays(curve: PerturbationCurve) -> Arrays:
@@ -164,14 +181,14 @@ def curve_arrays(curve: PerturbationCurve) -> Arrays:
 
 def families(units: Iterable[Unit], *names: str) -> dict[Key, dict[int, PerturbationCurve]]:
     """The curves by width, for each combination of the settings `names`."""
-    found: dict[Key, dict[int, PerturbationCurve]] = {}
+    curves: dict[Key, dict[int, PerturbationCurve]] = {}
     for unit in units:
         a = unit.arrays
         curve = PerturbationCurve(
             a["radii"], a["errors"], centre=float(a["centre"]), target_norm=float(a["target_norm"])
         )
-        found.setdefault(tuple(unit.config[n] for n in names), {})[unit.config["m"]] = curve
-    return found
+        curves.setdefault(tuple(unit.config[n] for n in names), {})[unit.config["m"]] = curve
+    return curves
 
 
 def verdicts(found: Families) -> dict[Key, StabilityVerdict]:
@@ -187,9 +204,39 @@ def decided(*expected: tuple[StabilityVerdict, str]) -> bool | None:
     return True if all(found == wanted for found, wanted in pairs) else None
 
 
-def why(found: Mapping[str, StabilityVerdict]) -> str:
+def claim(
+    name: str, statement: str, verdicts: Mapping[str, StabilityVerdict], expected: str, *, named: bool = False,
+    more: Mapping[str, float] | None = None, paper: Mapping[str, float] | None = None, reason: str = "",
+    essential: bool = False,
+) -> Claim:  # fmt: skip
+    """The claim that every verdict is the expected one.
+
+    Args:
+        name: of the claim.
+        statement: of the claim.
+        verdicts: by what they are of.
+        expected: "stable" or "unstable".
+        named: name the numbers by what their verdict is of.
+        more: numbers beside those of the verdicts.
+        paper: the paper's numbers.
+        reason: behind the verdicts' own reasons, where it is not met.
+        essential: as in `Claim`.
+    """
+    measured = {k: x for of, v in verdicts.items() for k, x in numbers(v, f"{of}: " if named else "").items()}
+    return Claim.decide(
+        name,
+        statement,
+        decided(*((v, expected) for v in verdicts.values())),
+        measured | dict(more or {}),
+        paper=paper,
+        otherwise=why(verdicts) + reason,
+        essential=essential,
+    )
+
+
+def why(verdicts: Mapping[str, StabilityVerdict]) -> str:
     """The verdicts and their reasons, in words."""
-    return "; ".join(f"{name}: {v.verdict}, {v.explanation}" for name, v in found.items()) + "."
+    return "; ".join(f"{name}: {v.verdict}, {v.explanation}" for name, v in verdicts.items()) + "."
 
 
 def numbers(verdict: StabilityVerdict, prefix: str = "") -> dict[str, float]:
@@ -213,7 +260,7 @@ def numbers(verdict: StabilityVerdict, prefix: str = "") -> dict[str, float]:
     }
 
 
-def rows(found: Verdicts) -> list[Sequence[Cell]]:
+def rows(verdicts: Verdicts) -> list[Sequence[Cell]]:
     """A row for each verdict, under HEADS after the settings' names."""
     return [
         (
@@ -225,10 +272,20 @@ def rows(found: Verdicts) -> list[Sequence[Cell]]:
                 for m, r, kind, close in zip(v.widths, v.radii, v.censored, v.approximates, strict=True)
             ),
         )
-        for key, v in found.items()
+        for key, v in verdicts.items()
     ]
 
 
+# paper and quick presets of experiments on linear RNNs
+LINEAR: Config = {
+    "widths": [4, 6, 8, 12, 16, 24, 32], "slow_widths": [12, 16, 20, 24, 32, 40],
+    "sampled_widths": [2, 3, 4, 5, 6, 8, 10, 12, 14], "smallest": 5e-4, "doublings": 20,
+    "exact_smallest": 2e-4, "exact_doublings": 13, "exact_per_doubling": 3, "draws": 10, "horizon": 100,
+}  # fmt: skip
+LINEAR_QUICK: Config = {
+    "widths": [6, 8, 11, 15], "slow_widths": [16, 20, 25, 32],
+    "exact_smallest": 4e-4, "exact_doublings": 10, "exact_per_doubling": 2,
+}  # fmt: skip
 HEADS = ("verdict", "slope of log radius in log m", "interval", "radius by m")
 
 
@@ -249,6 +306,13 @@ def panel(
         for k, (m, c) in enumerate(sorted(curves.items()))
     ]
     return Panel(title, Axis("perturbation beta", log=True), Axis("error E_m(beta)", log=True, limits=limits), lines)
+
+
+def panels(
+    shown: Families, limits: tuple[float, float], title: Callable[..., str] = lambda *key: ", ".join(map(str, key))
+) -> list[Panel]:
+    """A panel for each family, called by its key; the first has the legend."""
+    return [panel(title(*key), curves, limits, legend=k == 0) for k, (key, curves) in enumerate(shown.items())]
 
 
 def rises(curves: Mapping[int, PerturbationCurve], largest: float) -> float:

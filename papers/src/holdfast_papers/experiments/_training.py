@@ -9,9 +9,9 @@ from typing import Any
 
 from torch import nn
 
-from holdfast.data.base import AbstractTask
+from holdfast.data._base import AbstractTask
 from holdfast.training import TrainingRun, fit
-from holdfast.training.objective import Loss
+from holdfast.training._objective import Loss
 from holdfast_papers.experiments.base import Work
 
 

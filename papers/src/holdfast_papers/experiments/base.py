@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from holdfast.errors import ArgumentError, unknown_name
-from holdfast.figures import Figure, Table
+from holdfast.figures import Figure
+from holdfast_papers.pages import Note, Table
 from holdfast_papers.papers import PAPERS, PRESETS, Preset
 from holdfast_papers.results import Claim, config_hash
 
@@ -97,14 +98,14 @@ class Conclusion:
         claims: statements of the paper with their status.
         figures: figures as data (holdfast.figures).
         tables: tables as data.
-        notes: what a reader must know: a fallback that was used, a difference from the paper.
+        notes: what a reader must know: a fallback that was used, a difference from the paper; a `Note` is on the data.
         arrays: numbers worth keeping that no figure shows.
     """
 
     claims: Sequence[Claim]
     figures: Sequence[Figure] = ()
     tables: Sequence[Table] = ()
-    notes: Sequence[str] = ()
+    notes: Sequence[str | Note] = ()
     arrays: Arrays = field(default_factory=dict)
 
 
@@ -160,7 +161,7 @@ class Experiment:
             if not re.fullmatch(rf"({'|'.join(PAPERS)}|own)-[a-z0-9]+", name):
                 raise ArgumentError(
                     f"an experiment's {what} is a paper and a name, like 'iat-fig1' (papers: {', '.join(PAPERS)}; 'own' "
-                    f"for an experiment of no paper); came {name!r}"
+                    f"for an experiment of no paper); got {name!r}"
                 )
         missing = [p for p in PRESETS if p not in self.presets]
         if missing:

@@ -19,12 +19,11 @@ import torch
 from torch import Tensor
 
 from holdfast.errors import BackendError, unknown_name
-from holdfast.figures import Cell, Table
 from holdfast.memory.huggingface import Reading
 from holdfast.nn import ContinuousRNN
 from holdfast.stability import PerturbationCurve, StabilityVerdict, assess_stability
-from holdfast.stability.perturbation.options import SearchName
-from holdfast.stability.radius import slope_of
+from holdfast.stability.perturbation._curve import slope_of
+from holdfast.stability.perturbation._options import SearchName
 from holdfast_papers.experiments import _measures, _sums
 from holdfast_papers.experiments.base import Config, Unit, Work
 from holdfast_papers.experiments.iat import (
@@ -40,8 +39,9 @@ from holdfast_papers.experiments.iat import (
     fig8,
 )
 from holdfast_papers.experiments.linrec import fig9
+from holdfast_papers.pages import Cell, Table
 
-LONG = (400, 1600)  # steps of sequences that no student was trained on
+UNTRAINED_LENGTHS = (400, 1600)  # steps of sequences that no student was trained on
 AGAIN = 8  # repetitions of the random draws, to see how far they scatter
 EIGENVALUES, BASIS = "recurrence.free.1", "recurrence.free.0"  # of W = Q g(M) Q'
 READINGS: dict[Reading, str] = {"pooled": "mean over the tokens", "first": "first token", "last": "last token"}
@@ -63,7 +63,7 @@ def study_fig2(config: Config) -> list[Table]:
     units = _one_seed(fig2.units(config))
     students, short = trained(units), trained({**unit, "longest": 2.0} for unit in units)
     steps = config["test_steps"]
-    cases = [("all", steps), ("recurrent", steps), ("recurrent", LONG[-1])]
+    cases = [("all", steps), ("recurrent", steps), ("recurrent", UNTRAINED_LENGTHS[-1])]
     rates = [*_rates("slowest rate 1/m", students), *_rates("slowest rate 1/2", short)]
     return [
         _searched(_ways(students, config, cases)),
@@ -83,7 +83,9 @@ def study_fig8(config: Config) -> list[Table]:
         units = _one_seed(_reparameterized.units({**config, "tuned_seeds": 0}, [activation]))
         for form, words in _reparameterized.FORMS.items():
             students = trained(unit for unit in units if unit["parameterization"] == form)
-            others = [(EIGENVALUES, steps), (BASIS, steps)] if form == "softplus" else [("recurrent", LONG[-1])]
+            others = (
+                [(EIGENVALUES, steps), (BASIS, steps)] if form == "softplus" else [("recurrent", UNTRAINED_LENGTHS[-1])]
+            )
             cases = [("recurrent", steps), *others]
             found += [(activation, words, *row) for row in _ways(students, config, cases)]
     return [_searched(found, "activation", "parameterization")]
@@ -95,7 +97,7 @@ def study_fig7(config: Config) -> list[Table]:
     rows: list[tuple[Cell, ...]] = []
     for form, words in _reparameterized.FORMS.items():
         students = trained(unit for unit in units if unit["parameterization"] == form)
-        for steps in (config["test_steps"], *LONG):
+        for steps in (config["test_steps"], *UNTRAINED_LENGTHS):
             data = _measures.noise(steps, config["dt"])
             found = _measures.curves(students, data, "recurrent", "adversarial", own=True)
             for m, student in students.items():
@@ -167,14 +169,14 @@ def _searched(rows: Sequence[Sequence[Cell]], *heads: str) -> Table:
 
 
 def _ways(students: _measures.Students, config: Config, cases: Sequence[tuple[str, int]]) -> list[Sequence[Cell]]:
-    found: dict[tuple[Cell, ...], StabilityVerdict] = {}
+    verdicts: dict[tuple[Cell, ...], StabilityVerdict] = {}
     words = {EIGENVALUES: "eigenvalues of W", BASIS: "eigenvectors of W"}
     for scope, steps in cases:
         data, own = _measures.noise(steps, config["dt"]), steps > config["test_steps"]
         for search, name in SEARCHES.items():
             measured = _measures.curves(students, data, scope, search, own=own)
-            found[words.get(scope, f"{scope} weights"), steps, name] = assess_stability(measured)
-    return _sums.rows(found)
+            verdicts[words.get(scope, f"{scope} weights"), steps, name] = assess_stability(measured)
+    return _sums.rows(verdicts)
 
 
 def _rates(start: str, students: _measures.Students) -> list[tuple[Cell, ...]]:

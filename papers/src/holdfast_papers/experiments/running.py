@@ -1,4 +1,4 @@
-"""Runs units and conclusions in this process and gives back results; saving is somebody else's work."""
+"""Runs units and conclusions in this process and gives back results. Does not save; see execution.store."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from holdfast._arrays import check_arrays
 from holdfast._provenance import Provenance
 from holdfast.errors import ArgumentError
-from holdfast.figures import Page
 from holdfast_papers.experiments.base import Config, Experiment, Unit, Work
 from holdfast_papers.experiments.registry import get
-from holdfast_papers.results import Result
+from holdfast_papers.pages import Page
+from holdfast_papers.results import Result, check_names
 
 
 def run_unit(experiment: Experiment, config: Config, work: Work | None = None) -> Result:
@@ -28,7 +27,7 @@ def run_unit(experiment: Experiment, config: Config, work: Work | None = None) -
     with _seeded(seed):
         returned = experiment.run(config, work)
     with _named(f"{experiment.id}: the unit of {dict(config)}"):
-        check_arrays(returned)
+        check_names(returned)
     arrays = {name: np.asarray(array) for name, array in returned.items()}
     origin = {"version": experiment.version, **({"source": experiment.source} if experiment.source else {})}
     provenance = Provenance.collect(seed=seed, started=started, **origin)
@@ -43,9 +42,9 @@ def conclude(experiment: Experiment, preset: str, config: Config, units: Sequenc
     for kind, items in (("claims", drawn.claims), ("figures", drawn.figures)):
         names = [item.name for item in items]
         if len(set(names)) < len(names):
-            raise ArgumentError(f"{experiment.id}: {kind} need names of their own, came {names}")
+            raise ArgumentError(f"{experiment.id}: {kind} need names of their own, got {names}")
     with _named(f"{experiment.id}: the conclusion"):
-        check_arrays(drawn.arrays)
+        check_names(drawn.arrays)
     page = Page(
         paper=experiment.paper,
         where=experiment.where,

@@ -3,7 +3,15 @@
 from holdfast_papers.reconstruct.bases import fourier_basis, haar_basis, learned_basis
 from holdfast_papers.reconstruct.decoder import Decoder, make_decoder
 from holdfast_papers.reconstruct.eigenvalues import counting_eigenvalue, ring_eigenvalues, roots_of_unity
-from holdfast_papers.reconstruct.inputs import Reconstruction, decoder, inputs, interpolated, sparse_inputs, timestamp
+from holdfast_papers.reconstruct.inputs import (
+    Reconstruction,
+    decoder,
+    inputs,
+    interpolated,
+    longest_count,
+    sparse_inputs,
+    timestamp,
+)
 from holdfast_papers.reconstruct.operator import encode, vandermonde
 
 __all__ = [
@@ -17,6 +25,7 @@ __all__ = [
     "inputs",
     "interpolated",
     "learned_basis",
+    "longest_count",
     "make_decoder",
     "ring_eigenvalues",
     "roots_of_unity",

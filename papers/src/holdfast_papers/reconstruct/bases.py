@@ -20,7 +20,7 @@ def haar_basis(length: int, size: int | None = None) -> Float64[Tensor, "length 
         size: number of wavelets; None is all of them.
     """
     if length < 1 or length & (length - 1):
-        raise ArgumentError(f"haar_basis: wavelets need a length that is a power of 2, came {length}")
+        raise ArgumentError(f"haar_basis: wavelets need a length that is a power of 2, got {length}")
     count = _count(length, size)
     basis = np.zeros((length, count))
     basis[:, 0] = length**-0.5
@@ -43,7 +43,7 @@ def fourier_basis(length: int, size: int | None = None) -> Float64[Tensor, "leng
         size: number of functions; None is all of them.
     """
     if length < 1:
-        raise ArgumentError(f"length must be at least 1, came {length}")
+        raise ArgumentError(f"length must be at least 1, got {length}")
     count = _count(length, size)
     t = 2 * np.pi * np.arange(length) / length
     basis = np.empty((length, count))
@@ -68,12 +68,10 @@ def learned_basis(
     """
     if examples.numel() == 0 or not bool(torch.isfinite(examples).all()):
         raise ArgumentError(
-            f"examples must be finite numbers, at least one, came {tuple(examples.shape)} with NaN, inf or none"
+            f"examples must be finite numbers, at least one, got {tuple(examples.shape)} with NaN, inf or none"
         )
     if not 1 <= size <= min(examples.shape):
-        raise ArgumentError(
-            f"size must be 1 to {min(examples.shape)} for examples {tuple(examples.shape)}, came {size}"
-        )
+        raise ArgumentError(f"size must be 1 to {min(examples.shape)} for examples {tuple(examples.shape)}, got {size}")
     _, sizes, Vh = torch.linalg.svd(examples.double(), full_matrices=False)
     missed = float((sizes[size:] ** 2).sum().sqrt() / (sizes**2).sum().sqrt())
     return Vh[:size].mT.contiguous(), missed
@@ -82,5 +80,5 @@ def learned_basis(
 def _count(length: int, size: int | None) -> int:
     count = length if size is None else size
     if not 1 <= count <= length:
-        raise ArgumentError(f"size must be 1 to {length} functions for length {length}, came {size}")
+        raise ArgumentError(f"size must be 1 to {length} functions for length {length}, got {size}")
     return count

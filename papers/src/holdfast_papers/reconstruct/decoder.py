@@ -57,7 +57,7 @@ class Decoder:
         state_size = self.matrix.shape[1] // (2 if self.form == "real" else 1)
         if states.ndim == 0 or states.shape[-1] != state_size:
             raise ShapeError(
-                f"states must have {state_size} numbers, one for each of the eigenvalues, came {tuple(states.shape)}"
+                f"states must have {state_size} numbers, one for each of the eigenvalues, got {tuple(states.shape)}"
             )
         if not bool(torch.isfinite(states).all()):
             raise ArgumentError("some states are NaN or infinite: the recurrence that made them diverged")
@@ -93,7 +93,7 @@ def make_decoder(
     if form not in FORMS:
         raise unknown_name("form", form, FORMS)
     if not ridge >= 0 or (cut is not None and not 0 <= cut < 1):
-        raise ArgumentError(f"expected ridge >= 0 and 0 <= cut < 1, came ridge={ridge!r}, cut={cut!r}")
+        raise ArgumentError(f"expected ridge >= 0 and 0 <= cut < 1, got ridge={ridge!r}, cut={cut!r}")
     matrix = encoding if form == "complex" else torch.cat([encoding.real, encoding.imag])
     U, sizes, Vh = torch.linalg.svd(matrix, full_matrices=False)
     if float(sizes[0]) == 0:

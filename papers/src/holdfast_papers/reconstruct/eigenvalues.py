@@ -28,7 +28,7 @@ def ring_eigenvalues(
     """
     positive(size=size)
     if not 0 <= r_min <= r_max <= 1:
-        raise ArgumentError(f"the ring needs 0 <= r_min <= r_max <= 1, came r_min={r_min!r}, r_max={r_max!r}")
+        raise ArgumentError(f"the ring needs 0 <= r_min <= r_max <= 1, got r_min={r_min!r}, r_max={r_max!r}")
     start = seed if isinstance(seed, int) else int(torch.randint(2**62, (1,), generator=seed))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(start)
@@ -61,7 +61,7 @@ def counting_eigenvalue(longest: int) -> float:
         longest: largest number of steps k to be counted.
     """
     if longest < 1:
-        raise ArgumentError(f"longest must be at least 1, came {longest!r}")
+        raise ArgumentError(f"longest must be at least 1, got {longest!r}")
     return 1 - 1 / max(longest, 2)
 
 
@@ -70,7 +70,7 @@ def as_eigenvalues(given: object, *, dims: tuple[int, ...] = (1, 2)) -> np.ndarr
     plain = given.detach().cpu().numpy() if isinstance(given, Tensor) else given
     array = np.asarray(plain).astype(np.complex128)
     if array.ndim not in dims or array.size == 0:
-        raise ArgumentError(f"eigenvalues must have shape (N,) or (dimensions, N), came {array.shape}")
+        raise ArgumentError(f"eigenvalues must have shape (N,) or (dimensions, N), got {array.shape}")
     size = np.abs(array)
     if not np.isfinite(size).all() or size.max() > 1 + 1e-12:
         raise ArgumentError(

@@ -63,7 +63,7 @@ class Reconstruction:
 
     def _check(self, true: Tensor) -> None:
         if true.shape != self.values.shape:
-            raise ShapeError(f"expected the true inputs in shape {tuple(self.values.shape)}, came {tuple(true.shape)}")
+            raise ShapeError(f"expected the true inputs in shape {tuple(self.values.shape)}, got {tuple(true.shape)}")
 
 
 @checked
@@ -90,7 +90,7 @@ def decoder(
     if basis is None:
         return make_decoder(V, form=form, cut=cut, ridge=ridge)
     if basis.ndim != 2 or len(basis) != V.shape[1]:
-        raise ShapeError(f"expected a basis of shape ({V.shape[1]}, functions), came {tuple(basis.shape)}")
+        raise ShapeError(f"expected a basis of shape ({V.shape[1]}, functions), got {tuple(basis.shape)}")
     psi = basis.double()
     omega = torch.complex(V.real @ psi, V.imag @ psi)
     return make_decoder(omega, form=form, cut=cut, ridge=ridge)
@@ -127,7 +127,7 @@ def inputs(
     if states.shape[-1] != lam.size:
         raise ShapeError(
             f"eigenvalues {lam.shape} need states of {dimensions} blocks of {modes}, {lam.size} in all, "
-            f"came {tuple(states.shape)}"
+            f"got {tuple(states.shape)}"
         )
     parts = []
     for j, block in enumerate(states.split(modes, dim=-1)):
@@ -185,10 +185,10 @@ def _read_basis(basis: str | Tensor, length: int | None, functions: int | None, 
             raise ArgumentError("length and functions go with a basis by name; a matrix has its own")
         if basis.ndim != dims + 1:
             wanted = "(length, functions)" if dims == 1 else "(dimensions, length, functions)"
-            raise ShapeError(f"expected a basis of shape {wanted} for these eigenvalues, came {tuple(basis.shape)}")
+            raise ShapeError(f"expected a basis of shape {wanted} for these eigenvalues, got {tuple(basis.shape)}")
         return basis.double()
     if basis not in ("haar", "fourier"):
-        raise ArgumentError(f"basis must be 'haar', 'fourier' or a matrix, came {basis!r}")
+        raise ArgumentError(f"basis must be 'haar', 'fourier' or a matrix, got {basis!r}")
     if length is None or functions is None:
         raise ArgumentError(f"the {basis} basis needs length and functions")
     if dims != 1:
@@ -201,7 +201,7 @@ def _block_decoder(
 ) -> Decoder:
     """Omega is V_j Psi_j one under another: the block-diagonal V never needs to be formed."""
     if psi.shape[0] != shape[0]:
-        raise ShapeError(f"expected a basis for {shape[0]} dimensions, came {tuple(psi.shape)}")
+        raise ShapeError(f"expected a basis for {shape[0]} dimensions, got {tuple(psi.shape)}")
     omegas = []
     for j in range(shape[0]):
         V = vandermonde(eigenvalues[j], psi.shape[1])
@@ -223,7 +223,7 @@ def interpolated(maps: Callable[[int], Tensor], time: float) -> Tensor:
     """
     if not 0 <= time < 2**53:
         raise ArgumentError(
-            f"time must be a number from 0 to 2^53, where floats tell whole numbers apart, came {time!r}"
+            f"time must be a number from 0 to 2^53, where floats tell whole numbers apart, got {time!r}"
         )
     before = math.floor(time)
     share = time - before
@@ -233,12 +233,12 @@ def interpolated(maps: Callable[[int], Tensor], time: float) -> Tensor:
 
 def _map_at(maps: Callable[[int], Tensor], n: int) -> Tensor:
     try:
-        found = maps(n)
+        value = maps(n)
     except Exception as error:
         raise ArgumentError(f"maps must give a tensor for a whole number; maps({n}) failed: {error}") from error
-    if not isinstance(found, Tensor):
-        raise ArgumentError(f"maps must give a tensor for a whole number; maps({n}) gave {describe(found)}")
-    return found
+    if not isinstance(value, Tensor):
+        raise ArgumentError(f"maps must give a tensor for a whole number; maps({n}) gave {describe(value)}")
+    return value
 
 
 @checked
@@ -249,23 +249,23 @@ def timestamp(
 
     The counting state of linrec, Sec. 3.1, has input 1 at every step: B is (N+1) x 2. For a complex eigenvalue the paper's
     log_lam has many values, and the principal one is right only until lam^k has turned past pi; the moduli tell k all the
-    same. Exact while lam^k is not lost in the rounding of x: with `counting_eigenvalue(longest)`, or any eigenvalue of
-    that modulus, up to at least `longest` = 10,000 in float64. Refuses states that have saturated or lie between counts.
+    same. The count is determined up to `longest_count(eigenvalue)` steps: further on the state is within its own rounding
+    of 1/(1 - lam), many counts fit it, and it is refused, as is a state between two counts. With
+    `counting_eigenvalue(longest)`, or any eigenvalue of that modulus, all counts up to `longest` = 10,000 are exact.
 
     Args:
-        state: the counting state x, a number or (*batch,).
+        state: the counting state x, a number or (*batch,); its dtype says how it was rounded.
         eigenvalue: lam, 0 < |lam| < 1.
     """
-    size = abs(eigenvalue)
-    if not 0 < size < 1:
-        raise RangeError(f"the counting eigenvalue must have a modulus in (0, 1), came {eigenvalue!r}")
+    size = _counting_modulus(eigenvalue)
     turns = isinstance(state, complex) or (isinstance(state, Tensor) and state.is_complex())
-    x = torch.as_tensor(state, dtype=torch.complex128 if turns else torch.float64)
+    x = torch.as_tensor(state, dtype=torch.complex128 if turns else torch.float64, device="cpu")
     rest = 1 - x * (1 - eigenvalue)  # lam^k
-    lost = rest.abs() <= 4 * torch.finfo(torch.float64).eps if rest.is_complex() else rest <= 0
-    if not bool(torch.isfinite(x).all()) or bool(lost.any()):
+    dtype = state.dtype if isinstance(state, Tensor) else torch.float64
+    if not bool((rest.abs() >= _smallest_rest(eigenvalue, dtype)).all()):  # not for NaN either
         raise RangeError(
-            f"the counting state has saturated at 1/(1 - lam) = {1 / (1 - eigenvalue):g}; use an eigenvalue nearer to 1, "
+            f"a counting state has saturated at 1/(1 - lam) = {1 / (1 - eigenvalue):g}: within its rounding errors several "
+            f"counts fit it. This eigenvalue counts to {longest_count(eigenvalue, dtype)} in {dtype}; use one nearer to 1, "
             "such as counting_eigenvalue(longest)"
         )
     k = torch.log(rest.abs()) / math.log(size)
@@ -277,3 +277,34 @@ def timestamp(
             "with this eigenvalue, or its rounding errors have grown past a quarter of a step"
         )
     return whole.long()
+
+
+@checked
+def longest_count(eigenvalue: float | complex, dtype: torch.dtype = torch.float64) -> int:
+    """The largest number of steps that a counting state determines, whatever the rounding errors of its recurrence.
+
+    x = lam x + 1 commits at most 4 u |x| a step (u: unit roundoff), so that lam^k = 1 - x (1 - lam) is known to
+    delta = 4 u (1 + c / (1 - |lam|)), c = |1 - lam| max|x| <= min(|1 - lam| / (1 - |lam|), 2). The count is determined
+    while delta is less than half a step, delta <= |lam|^k (1 - |lam|^(1/2)).
+
+    Args:
+        eigenvalue: lam, 0 < |lam| < 1.
+        dtype: of the state.
+    """
+    size = _counting_modulus(eigenvalue)
+    return max(0, math.floor(math.log(_smallest_rest(eigenvalue, dtype)) / math.log(size)))
+
+
+def _counting_modulus(eigenvalue: float | complex) -> float:
+    size = abs(eigenvalue)
+    if not 0 < size < 1:
+        raise RangeError(f"the counting eigenvalue must have a modulus in (0, 1), got {eigenvalue!r}")
+    return size
+
+
+def _smallest_rest(eigenvalue: float | complex, dtype: torch.dtype) -> float:
+    """The smallest |lam^k| that tells k; the derivation is in `longest_count`."""
+    size = abs(eigenvalue)
+    roundoff = torch.finfo(dtype).eps / 2
+    largest = min(abs(1 - eigenvalue) / (1 - size), 2.0)
+    return 4 * roundoff * (1 + largest / (1 - size)) / (1 - math.sqrt(size))

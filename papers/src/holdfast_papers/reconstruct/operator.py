@@ -73,14 +73,14 @@ def encode(
     """
     lam = as_eigenvalues(eigenvalues)
     if inputs.ndim == 0 or inputs.shape[-1] == 0:
-        raise ShapeError(f"inputs must be (*batch, time) with a step or more, came {tuple(inputs.shape)}")
+        raise ShapeError(f"inputs must be (*batch, time) with a step or more, got {tuple(inputs.shape)}")
     if lam.ndim == 1:
         V = vandermonde(eigenvalues, inputs.shape[-1])
         u = inputs.double()  # two real products: half the work of a complex one
         return torch.complex(u @ V.real.mT, u @ V.imag.mT)
     if inputs.ndim < 2 or inputs.shape[-1] != len(lam):
         raise ShapeError(
-            f"eigenvalues for {len(lam)} dimensions need inputs (*batch, time, {len(lam)}), came {tuple(inputs.shape)}"
+            f"eigenvalues for {len(lam)} dimensions need inputs (*batch, time, {len(lam)}), got {tuple(inputs.shape)}"
         )
     parts = [encode(inputs[..., j], torch.from_numpy(block)) for j, block in enumerate(lam)]
     return torch.cat(parts, dim=-1)

@@ -29,12 +29,12 @@ def find_conclusions(store: Path, preset: str | None = None) -> dict[str, Path]:
     """
     if preset is not None and preset not in PRESETS:
         raise unknown_name("preset", preset, PRESETS)
-    found: dict[str, Path] = {}
+    conclusions: dict[str, Path] = {}
     for name in (preset,) if preset else reversed(PRESETS):
         for folder in _folders(Path(store)):
             if _has_result(folder / f"conclusion-{name}"):
-                found.setdefault(folder.name, folder / f"conclusion-{name}")
-    return dict(sorted(found.items(), key=lambda item: order_of(item[0])))
+                conclusions.setdefault(folder.name, folder / f"conclusion-{name}")
+    return dict(sorted(conclusions.items(), key=lambda item: order_of(item[0])))
 
 
 def load_conclusions(store: Path, preset: str | None = None) -> tuple[list[Saved], list[str]]:

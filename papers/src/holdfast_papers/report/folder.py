@@ -21,7 +21,7 @@ from holdfast.errors import ArgumentError, DamagedResultError
 INDEX = "index.html"
 LIST = "holdfast-page.json"
 FORMAT = "holdfast page 1"
-MOST = 64 << 20  # bytes of the list, or of an index.html
+MAX_BYTES = 64 << 20  # bytes of the list, or of an index.html
 _LOCK = ".holdfast-page.lock"
 _ID = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 _FILE = re.compile(rf"index\.html|assets/[a-z.]+|data/{_ID}\.js|raw/{_ID}/{_ID}")
@@ -66,7 +66,7 @@ def written(out: Path) -> set[str] | None:
 def description(out: Path) -> dict[str, Any] | None:
     """What the list says: `files`, and `damage`, the lines about conclusions that could not be shown."""
     try:
-        body = json.loads(read_regular(out / LIST, MOST))
+        body = json.loads(read_regular(out / LIST, MAX_BYTES))
         whole = body["format"] == FORMAT and all(isinstance(body[key], list) for key in ("files", "damage"))
     except (DamagedResultError, ValueError, KeyError, TypeError, RecursionError):
         return None
@@ -118,7 +118,7 @@ def _write_list(out: Path, names: set[str] | Any, damage: Sequence[str]) -> None
 def _written_without_list(out: Path) -> set[str] | None:
     """The files that a page of an earlier version names itself."""
     try:
-        text = read_regular(out / INDEX, MOST)
+        text = read_regular(out / INDEX, MAX_BYTES)
     except DamagedResultError:
         return None
     if not all(mark in text[:2000] for mark in _MARKS):

@@ -31,7 +31,7 @@ _SCRIPT = re.compile(
 _SIGN = re.compile(r"<=|>=|->|!=|(?<![\w.])inf(?!\w)")
 _GREEK = re.compile(rf"(?<![\w.])({_LETTER})(\d?)(?!\w)")
 _TOKEN = re.compile(rf"\d+(?:\.\d+)?|(?:{_LETTER})(?![a-z])|[A-Za-z]+|<=|>=|->|!=|\S")
-LONGEST = 24  # characters around formulas that a phone's line has room for in one piece
+MAX_UNBROKEN = 24  # characters around formulas that a phone's line has room for in one piece
 CLOSING = {"(": ")", "{": "}", "[": "]", "|": "|"}
 
 
@@ -60,7 +60,7 @@ def _prose(text: str) -> str:
     for space, group in itertools.groupby(atoms, key=lambda atom: isinstance(atom, str) and atom.isspace()):
         word = [*group]
         inner = "".join(_mathml(atom) if isinstance(atom, Scripts) else html.escape(atom) for atom in word)
-        whole = not space and len(word) > 1 and sum(len(atom) for atom in word if isinstance(atom, str)) <= LONGEST
+        whole = not space and len(word) > 1 and sum(len(atom) for atom in word if isinstance(atom, str)) <= MAX_UNBROKEN
         made.append(f'<span class="formula">{inner}</span>' if whole else inner)
     return "".join(made)
 
@@ -74,11 +74,11 @@ def _parts(text: str) -> list[str | Scripts]:
     parts: list[str | Scripts] = []
     place = 0
     while place < len(text):
-        found, place = _next(text, place)
-        if parts and isinstance(found, str) and isinstance(parts[-1], str):
-            parts[-1] += found
+        part, place = _next(text, place)
+        if parts and isinstance(part, str) and isinstance(parts[-1], str):
+            parts[-1] += part
         else:
-            parts.append(found)
+            parts.append(part)
     return parts
 
 
@@ -116,20 +116,20 @@ def _base_end(text: str, place: int) -> int | None:
 
 
 def _scripts(text: str, place: int) -> tuple[str, str, int]:
-    found = {"_": "", "^": ""}
-    while place < len(text) and text[place] in found and not found[text[place]]:
+    scripts = {"_": "", "^": ""}
+    while place < len(text) and text[place] in scripts and not scripts[text[place]]:
         kind, after = text[place], text[place + 1 : place + 2]
         if after and after in "{(":
             end = _closed(text, place + 1)
             if end is None:
                 break
-            found[kind], place = text[place + 2 : end - 1], end
+            scripts[kind], place = text[place + 2 : end - 1], end
             continue
         match = _SCRIPT.match(text, place)
         if match is None:
             break
-        found[kind], place = match.group()[1:], match.end()
-    return found["_"], found["^"], place
+        scripts[kind], place = match.group()[1:], match.end()
+    return scripts["_"], scripts["^"], place
 
 
 def _closed(text: str, place: int) -> int | None:

@@ -18,19 +18,21 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast import _drawing
 from holdfast._drawing.palette import DARK, DARK_SCALE, LIGHT, LIGHT_SCALE
 from holdfast._files import read_regular
 from holdfast._words import duration
 from holdfast.errors import BackendError, DamagedResultError
 from holdfast_papers.experiments.registry import get, ids
+from holdfast_papers.pages import Note
 from holdfast_papers.papers import PAPERS, SHORT_TITLES
 from holdfast_papers.report.collect import Saved, find_conclusions, load_conclusions
-from holdfast_papers.report.folder import INDEX, MOST, description, locked, replace_files
+from holdfast_papers.report.folder import INDEX, MAX_BYTES, description, locked, replace_files
 from holdfast_papers.report.mathematics import typeset
 from holdfast_papers.report.printed import PRINTED
-from holdfast_papers.report.story import STORIES, WORDS
+from holdfast_papers.report.story import GLOSSARY, STORIES
 from holdfast_papers.report.traces import figure_data
-from holdfast_papers.report.words import is_on_data, number, on_data, sentences, shown
+from holdfast_papers.report.words import number, sentences, shown
 from holdfast_papers.results import MANIFEST, Result
 
 if TYPE_CHECKING:
@@ -38,7 +40,10 @@ if TYPE_CHECKING:
 
 TITLES = {**PAPERS, "own": "Experiments of your own"}
 MARKS = {"met": "✓", "not met": "✗", "undecided": "?"}
-LONGEST, MOST_TABLES = 24, 3  # rows of a table, and tables of a section, that are shown without being asked for
+MAX_ROWS_SHOWN, MAX_TABLES_SHOWN = (
+    24,
+    3,
+)  # rows of a table, and tables of a section, that are shown without being asked for
 
 
 def write_page(
@@ -95,7 +100,7 @@ def _is_current(out: Path, fingerprint: str) -> bool:
     if described is None or described["damage"]:
         return False
     try:
-        return f'content="{fingerprint}"'.encode() in read_regular(out / INDEX, MOST)[:2000]
+        return f'content="{fingerprint}"'.encode() in read_regular(out / INDEX, MAX_BYTES)[:2000]
     except DamagedResultError:
         return False
 
@@ -138,8 +143,8 @@ def _section(result: Result, figures: list[dict[str, Any]], files: list[str]) ->
         "id": result.experiment,
         "page": result.page,
         "claims": result.claims,
-        "on_data": [on_data(note) for note in result.page.notes if is_on_data(note)],
-        "notes": [note for note in result.page.notes if not is_on_data(note)],
+        "on_data": [(note.about.capitalize(), note.text) for note in result.page.notes if isinstance(note, Note)],
+        "notes": [note for note in result.page.notes if not isinstance(note, Note)],
         "figures": figures,
         "printed": PRINTED.get(result.experiment),
         "config": {key: shown(value) for key, value in result.config.items()},
@@ -198,9 +203,9 @@ def _render(
         .render(
             papers=papers,
             missing=missing,
-            words=WORDS,
-            longest=LONGEST,
-            most=MOST_TABLES,
+            words=GLOSSARY,
+            longest=MAX_ROWS_SHOWN,
+            most=MAX_TABLES_SHOWN,
             count=_count(sections),
             experiments=len(sections),
             presets=sorted({s["page"].preset for s in sections}),
@@ -229,8 +234,10 @@ def _story(paper: str, sections: list[dict[str, Any]]) -> dict[str, Any] | None:
     story = STORIES.get(paper)
     if story is None:
         return None
-    found = [(s, f) for s in sections if s["id"] == story.experiment for f in s["figures"] if f["name"] == story.figure]
-    section, figure = found[0] if found else (None, None)
+    matches = [
+        (s, f) for s in sections if s["id"] == story.experiment for f in s["figures"] if f["name"] == story.figure
+    ]
+    section, figure = matches[0] if matches else (None, None)
     panels = [k for k in story.panels if figure is not None and k < len(figure["panels"])]
     open_claims = {status: _with(sections, status) for status in ("not met", "undecided")}
     return {"text": story.paragraphs, "section": section, "figure": figure, "panels": panels, "open": open_claims}
@@ -254,12 +261,12 @@ def _fingerprint(conclusions: Mapping[str, Path]) -> str:
     digest = hashlib.sha256()
     for folder in conclusions.values():
         try:
-            digest.update(read_regular(folder / MANIFEST, MOST))
+            digest.update(read_regular(folder / MANIFEST, MAX_BYTES))
         except DamagedResultError as error:
             digest.update(str(error).encode("utf-8", "backslashreplace"))
     digest.update(" ".join(ids()).encode())  # those that are not there yet are listed
     here = Path(__file__).parent
-    drawing = here.parent / "_drawing"
+    drawing = Path(str(_drawing.__file__)).parent
     for path in sorted([*here.glob("*.py"), *drawing.glob("*.py"), *(here / "assets").iterdir()]):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.figures import Table
+from holdfast_papers.pages import Table
 
 _IMAGES = ("parameterization", "train accuracy, %", "train loss", "test accuracy, %", "test loss")
 PRINTED = {

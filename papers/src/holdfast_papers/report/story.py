@@ -23,7 +23,7 @@ class Story:
     panels: Sequence[int]
 
 
-WORDS = {
+GLOSSARY = {
     "width m": "how many units or modes a model has. Claims on approximation are about what happens as m grows.",
     "memory M(t), rho(t)": "how much an input from t steps ago still moves the output. Exponential memory falls like 0.9^t, "
     "polynomial memory like (t+1)^-1.5: much more slowly in the end.",

@@ -6,9 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-LONG = 350  # characters of an explanation that are read at once
-WHOLE = 1_000_000  # below it a whole number is written with all its digits, of whatever type
-DATA = "Data: "  # what a note on the data of an experiment begins with
+MAX_EXPLANATION = 350  # characters that are read at once
+MAX_WHOLE = 1_000_000  # below it a whole number is written with all its digits, of whatever type
 
 
 def shown(value: Any) -> str:
@@ -20,25 +19,12 @@ def shown(value: Any) -> str:
     return number(value) if isinstance(value, float) else str(value)
 
 
-def is_on_data(note: str) -> bool:
-    """Whether a note says which data were used, or that others than the paper's were: it then stands above everything."""
-    others = ("stand in", "stands in", "not on this machine", "not at hand")
-    return note.startswith(DATA) or any(words in note for words in others)
-
-
-def on_data(note: str) -> tuple[str, str]:
-    """A note on data as a heading of one or two words, and the rest."""
-    if not note.startswith(DATA):
-        return "Other data", note
-    return "Part of the data" if ", part: " in note else "Data", note.removeprefix(DATA)
-
-
 def sentences(text: str) -> tuple[str, str]:
     """A text as what is read at once and what is read if wanted: all of a short one, a short first sentence of a long one."""
     first, _, rest = text.partition(". ")
-    if len(text) <= LONG:
+    if len(text) <= MAX_EXPLANATION:
         return text, ""
-    return (first + ".", rest) if len(first) <= LONG else ("", text)
+    return (first + ".", rest) if len(first) <= MAX_EXPLANATION else ("", text)
 
 
 def number(value: Any) -> str:
@@ -53,7 +39,7 @@ def number(value: Any) -> str:
         return "not a number"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
-    whole = isinstance(value, int) or (value.is_integer() and abs(value) < WHOLE)
+    whole = isinstance(value, int) or (value.is_integer() and abs(value) < MAX_WHOLE)
     text = f"{int(value):,}" if whole else f"{value:.4g}"
     if "e" in text:
         mantissa, exponent = text.split("e")

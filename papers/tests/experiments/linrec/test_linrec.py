@@ -97,7 +97,7 @@ def test_digits_stand_in_for_mnist_where_it_need_not_be_downloaded(tmp_path, mon
     images = _digits.sequences("digits", 5)
     assert images.shape == (5, 784) and float(images.max()) == 1.0
     assert not images.reshape(-1, 28, 28)[:, :2].any()
-    assert "stand in" in _digits.notes([Unit({"images": "digits"}, {})])[0]
+    assert "stand in" in _digits.notes([Unit({"images": "digits"}, {})])[0].text
 
 
 def test_without_either_the_error_says_what_to_install(tmp_path, monkeypatch):

@@ -47,7 +47,7 @@ def test_one_run_of_each_parameterization_serves_all_five(tiny):
     for result in results.values():
         assert result.claims and all(claim.status == "undecided" and claim.explanation for claim in result.claims)
         assert result.page.figures and all(figure.caption for figure in result.page.figures)
-        assert any("Python's manual stands in" in note for note in result.page.notes)
+        assert any("Python's manual stands in" in str(note) for note in result.page.notes)
         assert [len(table.rows) for table in result.page.tables if table.name in ("runs", "speed")] == [8, 8]
 
 

@@ -102,7 +102,7 @@ def test_the_same_seed_gives_every_parameterization_the_same_model():
     task, about = _images._task(config)
     assert task.length == 64 and "digits" in about
     built = []
-    for name in compare.NAMES:
+    for name in compare.PARAMETERIZATIONS:
         torch.manual_seed(0)
         built.append(_images._model({**config, "parameterization": name}, task))
     x = task.batch("test", torch.arange(3)).inputs

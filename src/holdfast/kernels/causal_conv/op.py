@@ -10,6 +10,7 @@ from torch import Tensor
 
 from holdfast.errors import ShapeError
 from holdfast.kernels import autograd, checks, segments
+from holdfast.kernels.arguments import in_dtype
 from holdfast.kernels.causal_conv import native
 from holdfast.kernels.causal_conv.reference import causal_conv_reference
 from holdfast.kernels.scan.op import Backend, choose
@@ -44,8 +45,8 @@ class _CausalConv(torch.autograd.Function):
             outputs = causal_conv_reference(*tensors, silu=ctx.silu, lengths=lengths)
             pairs = [(y, g) for y, g in zip(outputs, (grad_y, grad_last), strict=True) if g is not None]
             ys, gs = zip(*pairs, strict=True)
-            found = iter(torch.autograd.grad(ys, wanted, gs, create_graph=True, allow_unused=True))
-            grads = tuple(next(found) if n else None for n in need[:_FLOATS])
+            wanted_grads = iter(torch.autograd.grad(ys, wanted, gs, create_graph=True, allow_unused=True))
+            grads = tuple(next(wanted_grads) if n else None for n in need[:_FLOATS])
         else:
             grads = torch.ops.holdfast.causal_conv_backward(*inputs, ctx.silu, grad_y, grad_last)
         return (*(g if n else None for g, n in zip(grads, need[:_FLOATS], strict=True)), None, None)
@@ -123,19 +124,20 @@ def causal_conv(
     checks.addressable("causal_conv", "x", (*x.shape, taps), 8)
     checks.same_device("causal_conv", **given)
     checks.flags("causal_conv", silu=silu)
-    if lengths is not None:
-        checks.lengths("causal_conv", lengths, (batch,), time, x.device)
     chosen, _ = choose(x.device, backend, function="causal_conv")
     dtype = torch.float32
     for tensor in given.values():
         dtype = dtype if tensor is None else torch.promote_types(dtype, tensor.dtype)
-    tensors = [None if t is None else t.to(dtype) for t in given.values()]
+    tensors = [in_dtype(t, dtype) for t in given.values()]
     plain = torch.compiler.is_exporting() or autograd.has_tangent(*tensors)
-    if chosen != "native" or (backend == "auto" and plain):
+    chosen = "chunked" if backend == "auto" and plain else chosen
+    if lengths is not None:
+        checks.lengths("causal_conv", lengths, (batch,), time, x.device, backend=chosen)
+    if chosen != "native":
         y, last = causal_conv_reference(*tensors, silu=silu, lengths=lengths)  # type: ignore[arg-type]
     elif autograd.untracked(*tensors, lengths):
         y, last = native.causal_conv_forward(*tensors, lengths, silu)  # type: ignore[arg-type, call-arg]
     else:
         autograd.refuse_tangents("causal_conv", chosen, *tensors)
         y, last = autograd.apply(_CausalConv, *tensors, lengths, silu)
-    return y.to(x.dtype if x.dtype in checks.HALF else dtype), last
+    return in_dtype(y, x.dtype if x.dtype in checks.HALF else dtype), last

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from holdfast.errors import ShapeError
 from holdfast.kernels import autograd, checks, segments
+from holdfast.kernels.arguments import in_dtype
 from holdfast.kernels.lru import native  # noqa: F401  (defines torch.ops.holdfast.lru_*)
 from holdfast.kernels.lru.chunked import lru_chunked
 from holdfast.kernels.lru.reference import lru_reference
@@ -96,9 +97,7 @@ def _differentiable_backward(
     return [next(grads) if want else None for want in need[:7]]
 
 
-def _check(
-    u: object, lam_re: object, lam_im: object, b: object, c: object, d: object, h0: object, lengths: object
-) -> None:
+def _check(u: object, lam_re: object, lam_im: object, b: object, c: object, d: object, h0: object) -> None:
     u = checks.tensor("lru", "u", u, _DTYPES)
     checks.ndim("lru", "u", u, "batch time inputs")
     checks.addressable("lru", "u", u.shape, 8)
@@ -128,8 +127,6 @@ def _check(
     if h0 is not None:
         h0 = checks.tensor("lru", "h0", h0, _DTYPES)
         checks.shape("lru", "h0", h0, (u.shape[0], planar), f"u's batch by {width}")
-    if lengths is not None:
-        checks.lengths("lru", lengths, u.shape[:1], u.shape[1], u.device)
     checks.same_device("lru", u=u, lam_re=lam_re, lam_im=lam_im, b=b, c=c, d=d, h0=h0)
 
 
@@ -199,14 +196,16 @@ def lru(
             "lru", lambda u, h0, lengths: lru(u, *weights, h0, lengths=lengths, reverse=reverse, backend=backend),
             {"u": u}, h0, lengths=lengths, resets=resets, cu_seqlens=cu_seqlens, reverse=reverse,
         )  # fmt: skip
-    _check(u, lam_re, lam_im, b, c, d, h0, lengths)
+    _check(u, lam_re, lam_im, b, c, d, h0)
     name, _ = choose(u.device, backend, function="lru")
+    if lengths is not None:
+        checks.lengths("lru", lengths, u.shape[:1], u.shape[1], u.device, backend=name)
     tensors = (u, lam_re, lam_im, b, c, d, h0)
     dtype = torch.float32
     for x in tensors:
         dtype = dtype if x is None else torch.promote_types(dtype, x.dtype)
     outputs = u.dtype if u.dtype in checks.HALF else dtype
-    arguments = [None if x is None else x.to(dtype) for x in tensors]
+    arguments = [in_dtype(x, dtype) for x in tensors]
     if name == "native":
         autograd.refuse_tangents("lru", name, *arguments)
         y, _, last = autograd.apply(_LRU, *arguments, lengths, bool(reverse))
@@ -214,4 +213,4 @@ def lru(
         run = lru_chunked if name == "chunked" else lru_reference
         with _without_autocast(u.device):
             y, last = run(*arguments, lengths=lengths, reverse=reverse)  # type: ignore[arg-type]
-    return y.to(outputs), last
+    return in_dtype(y, outputs), last

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from holdfast.errors import BackendError, HoldfastError, ShapeError
 from holdfast.kernels import autograd, checks, library
-from holdfast.kernels.arguments import flags, present, sizes, verify
+from holdfast.kernels.arguments import flags, in_dtype, present, sizes, verify
 from holdfast.kernels.rnn.reference import state_dtype
 
 
@@ -258,7 +258,7 @@ def run(
     autograd.refuse_tangents("rnn", backend, x, w, u, b, h0, dt if isinstance(dt, Tensor) else None)
     dtype = state_dtype(x)
     dts = dt if isinstance(dt, Tensor) else None
-    tensors = [t if t is None or t.dtype == dtype else t.to(dtype) for t in (x, w, u, b, h0, dts)]
+    tensors = [in_dtype(t, dtype) for t in (x, w, u, b, h0, dts)]
     size = None if dt is None else 1.0 if dts is not None else float(dt)
     settings = (activation, size, reverse, backend)
     transformed = torch._C._are_functorch_transforms_active()
@@ -270,4 +270,4 @@ def run(
         h, last, *_ = function.apply(*tensors, lengths, settings, dt is not None)
     else:
         h, last, _ = torch.ops.holdfast.rnn_forward(*tensors, lengths, *settings, False)
-    return h if h.dtype == x.dtype else h.to(x.dtype), last
+    return in_dtype(h, x.dtype), last

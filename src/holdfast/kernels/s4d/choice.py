@@ -28,7 +28,7 @@ class Choice(NamedTuple):
     reason: str
 
 
-LONGEST_FFT = 4096  # past it the transforms leave the caches: at 8192 steps they cost two to three times as much
+MAX_FFT_STEPS = 4096  # past it the transforms leave the caches: at 8192 steps they cost two to three times as much
 
 
 def algorithm_for(batch: int, time: int, features: int, modes: int, pairs: bool, state: bool) -> tuple[str, str]:
@@ -40,7 +40,7 @@ def algorithm_for(batch: int, time: int, features: int, modes: int, pairs: bool,
     weight = modes if pairs else 0.35 * modes
     scan = 1.3 + 0.29 * weight
     fft = 3.9 + 1.4 * weight / max(batch, 1) + (0.05 * weight if state else 0.0)
-    if time <= LONGEST_FFT and fft < scan:
+    if time <= MAX_FFT_STEPS and fft < scan:
         return "fft", f"transforms over {time} steps cost less than {modes} modes at every step"
     return "scan", f"{modes} modes at every step cost less than transforms over {time} steps"
 

@@ -6,13 +6,11 @@ import torch
 from jaxtyping import Complex, Float, Int64, Shaped
 from torch import Tensor
 
-from holdfast.kernels.s4d.discretize import Discretization, discretize
+from holdfast.kernels.s4d.discretize import Discretization, discretize, has_double
 
-BLOCK = 64  # steps: products inside a block cost BLOCK / 2 a number, those with states 4 modes, whatever BLOCK is
-
-
-def _wide(device: torch.device) -> bool:
-    return device.type != "mps"  # has no float64
+BLOCK_STEPS = (
+    64  # products inside a block cost BLOCK_STEPS / 2 a number, those with states 4 modes, whatever BLOCK_STEPS is
+)
 
 
 def _powers(a: Shaped[Tensor, "features modes"], count: int) -> Shaped[Tensor, "count features modes"]:
@@ -115,21 +113,21 @@ def s4d_chunked(
     autograd keeps modes / 16 + 4 numbers for each one of u.
     """
     batch, time, _ = u.shape
-    wide = torch.float64 if _wide(u.device) else u.dtype
+    wide = torch.float64 if has_double(u.device) else u.dtype
     if reverse:
         u = _turned(u, lengths)
     lam: Complex[Tensor, "features modes"] | Tensor = lam_re.to(wide)
     c = c_re.to(wide)
     if lam_im is not None and c_im is not None:
         lam, c = torch.complex(lam, lam_im.to(wide)), 2 * torch.complex(c, c_im.to(wide))
-    a, b = discretize(dt.to(wide), lam, discretization)
+    a, b = discretize(dt.unsqueeze(-1), lam, discretization)
     if h0 is None:
         h = torch.zeros(batch, *lam.shape, dtype=lam.dtype, device=u.device)
     else:
         h = torch.view_as_complex(h0.to(wide).contiguous()) if lam.is_complex() else h0.to(wide)
-    whole = time - time % BLOCK
+    whole = time - time % BLOCK_STEPS
     outputs, states = [], [h]
-    for begin, end, steps in ((0, whole, BLOCK), (whole, time, time % BLOCK)):
+    for begin, end, steps in ((0, whole, BLOCK_STEPS), (whole, time, time % BLOCK_STEPS)):
         if end > begin:
             y, more = _run_blocks(u[:, begin:end], states[-1], _Tables(a, b, c, steps, u.dtype), steps)
             outputs.append(y)
@@ -138,7 +136,7 @@ def s4d_chunked(
     y = y if d is None else y + d * u
     h = states[-1]
     if lengths is not None:
-        h = _at_ends(u, torch.stack(states[: whole // BLOCK + 1]), a, b, lengths, BLOCK)
+        h = _at_ends(u, torch.stack(states[: whole // BLOCK_STEPS + 1]), a, b, lengths, BLOCK_STEPS)
         y = torch.where((torch.arange(time, device=u.device) < lengths[:, None]).unsqueeze(-1), y, 0)
     y = _turned(y, lengths) if reverse else y
     last = torch.view_as_real(h) if h.is_complex() else h

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from holdfast.errors import ArgumentError, DtypeError, ShapeError, unknown_name
 from holdfast.kernels import autograd, checks, segments
+from holdfast.kernels.arguments import in_dtype
 from holdfast.kernels.s4d import native  # noqa: F401  (defines torch.ops.holdfast.s4d_*)
 from holdfast.kernels.s4d.choice import Algorithm, Backend, choose
 from holdfast.kernels.s4d.chunked import s4d_chunked
@@ -84,8 +85,8 @@ def _differentiable_backward(
     outputs = s4d_chunked(*weights, h0, discretization=kind, lengths=lengths, reverse=reverse)  # type: ignore[arg-type, misc]
     pairs = [(y, g) for y, g in zip(outputs, (grad_y, grad_last), strict=True) if g is not None]
     ys, gs = zip(*pairs, strict=True)
-    found = iter(torch.autograd.grad(ys, wanted, gs, create_graph=True, allow_unused=True))
-    return tuple(next(found) if n else None for n in need[:_TENSORS])
+    grads = iter(torch.autograd.grad(ys, wanted, gs, create_graph=True, allow_unused=True))
+    return tuple(next(grads) if n else None for n in need[:_TENSORS])
 
 
 def _check_shapes(
@@ -120,10 +121,9 @@ def _check_dtypes(dtype: torch.dtype, **tensors: object) -> None:
     """Weights and states come in u's precision, or below float32 with a u that is computed in float32."""
     allowed = (torch.float64,) if dtype == torch.float64 else (torch.float32, *checks.HALF)
     for name, value in tensors.items():
-        if value is None:
+        if value is None and name in ("lam_im", "c_im", "d", "h0"):
             continue
-        found = checks.tensor("s4d", name, value, _DTYPES)
-        if found.dtype not in allowed:
+        if checks.tensor("s4d", name, value, _DTYPES).dtype not in allowed:
             raise DtypeError(
                 f"s4d: expected {name} in {dtype}, the precision that u is computed in, "
                 f"came {checks.describe(value)}; convert {name}, or u"
@@ -204,13 +204,9 @@ def s4d(
     value = checks.tensor("s4d", "u", u, _DTYPES)
     dtype = torch.float64 if value.dtype == torch.float64 else torch.float32
     others = {"dt": dt, "lam_re": lam_re, "lam_im": lam_im, "c_re": c_re, "c_im": c_im, "d": d, "h0": h0}
-    for name in ("dt", "lam_re", "c_re"):
-        checks.tensor("s4d", name, others[name], _DTYPES)
     _check_dtypes(dtype, **others)
     _check_shapes(u, **others)  # type: ignore[arg-type]
     checks.same_device("s4d", u=u, **others)
-    if lengths is not None:
-        checks.lengths("s4d", lengths, u.shape[:1], u.shape[1], u.device)
     checks.flags("s4d", reverse=reverse, return_state=return_state)
     if not isinstance(discretization, str) or discretization not in DISCRETIZATIONS:
         raise unknown_name("discretization", discretization, DISCRETIZATIONS)
@@ -219,9 +215,11 @@ def s4d(
         batch, time, features, lam_re.shape[1], complex_modes=lam_im is not None, initial_state=h0 is not None,
         return_state=return_state, device=u.device, algorithm=algorithm, backend=backend,
     )  # fmt: skip
+    if lengths is not None:
+        checks.lengths("s4d", lengths, u.shape[:1], time, u.device, backend=chosen.backend)
     given = [u, dt, lam_re, lam_im, c_re, c_im, d]
-    tensors = [x if x is None or x.dtype == dtype else x.to(dtype) for x in given]
-    state = h0 if h0 is None or h0.dtype == dtype else h0.to(dtype)
+    tensors = [in_dtype(x, dtype) for x in given]
+    state = in_dtype(h0, dtype)
     if chosen.backend == "native":
         autograd.refuse_tangents("s4d", "native", *tensors, state)
         y, last, *_ = autograd.apply(
@@ -230,4 +228,4 @@ def s4d(
     else:
         run = s4d_reference if chosen.backend == "reference" else s4d_chunked
         y, last = run(*tensors, state, discretization=discretization, lengths=lengths, reverse=reverse)  # type: ignore[arg-type, misc]
-    return y if y.dtype == u.dtype else y.to(u.dtype), last if return_state else None
+    return in_dtype(y, u.dtype), last if return_state else None

@@ -42,7 +42,7 @@ def s4d_reference(
     pairs = lam_im is not None
     lam = torch.complex(lam_re, lam_im) if lam_im is not None else lam_re
     c = 2 * torch.complex(c_re, c_im) if c_im is not None else c_re
-    a, b = discretize(dt, lam, discretization)
+    a, b = discretize(dt.unsqueeze(-1), lam, discretization)
     if h0 is None:
         h = torch.zeros(batch, features, lam.shape[1], dtype=lam.dtype, device=u.device)
     else:

@@ -36,11 +36,11 @@ def _plain(value: Tensor) -> Tensor:
     return value if adjacent and not value.is_conj() and not value.is_neg() else dense(value)
 
 
-def _place(name: str, value: Tensor, parts: int) -> dict[str, Tensor | int]:
-    """The tensor with its row stride and time stride in numbers; a dimension of size 1 is read again and again."""
+def _strides(value: Tensor, parts: int) -> tuple[int, int]:
+    """The row stride and the time stride in numbers; a dimension of size 1 is read again and again."""
     rows, time, _ = value.shape
     row, step, _ = value.stride()
-    return {name: value, f"{name}_row": row * parts if rows > 1 else 0, f"{name}_time": step * parts if time > 1 else 0}
+    return row * parts if rows > 1 else 0, step * parts if time > 1 else 0
 
 
 def _verify(a: Tensor, b: Tensor, lengths: Tensor | None, *others: tuple[Tensor | None, tuple[int, ...]]) -> None:
@@ -63,10 +63,11 @@ def scan_forward(
     dtype, parts = _PART.get(b.dtype, b.dtype), 2 if b.dtype in _PART else 1
     a, b, h0, lengths = _plain(a), _plain(b), dense(h0), dense(lengths)
     h, last = empty((rows, time, channels), b.dtype), empty((rows, channels), b.dtype)
+    (a_row, a_time), (b_row, b_time) = _strides(a, parts), _strides(b, parts)
     call(
         "scan", "scan_forward", dtype, complex=parts == 2, dense=a.shape[1] != 1, reverse=reverse,
-        rows=rows, steps=time, numbers=channels * parts, **_place("a", a, parts), **_place("b", b, parts),
-        h0=h0, lengths=lengths, h=h, last=last,
+        rows=rows, steps=time, numbers=channels * parts, a=a, a_row=a_row, a_time=a_time, b=b, b_row=b_row,
+        b_time=b_time, h0=h0, lengths=lengths, h=h, last=last,
     )  # fmt: skip
     return h, last
 
@@ -84,16 +85,17 @@ def scan_backward(
 ) -> tuple[Tensor, Tensor, Rows]:
     """Gradients of a, b and h0; a's is (rows, time or 1, channels), not summed over rows. Unwanted ones are empty."""
     rows, time, channels = sizes("scan", "h", h, "rows time channels")
-    _verify(a, h, lengths, (h0, (rows, channels)), (grad_h, h.shape), (grad_last, (rows, channels)))
+    _verify(a, h, lengths, (h0, (rows, channels)), (grad_h, (rows, time, channels)), (grad_last, (rows, channels)))
     dtype, parts = _PART.get(h.dtype, h.dtype), 2 if h.dtype in _PART else 1
     a, h, h0, grad_last, lengths = _plain(a), dense(h), dense(h0), dense(grad_last), dense(lengths)
     g = h.new_zeros((1, 1, channels)) if grad_h is None else _plain(grad_h)
     grad_a = empty((rows, a.shape[1], channels) if want_a else (0,), h.dtype)
-    grad_b, grad_h0 = empty(h.shape if want_b else (0,), h.dtype), empty((rows, channels), h.dtype)
+    grad_b, grad_h0 = empty((rows, time, channels) if want_b else (0,), h.dtype), empty((rows, channels), h.dtype)
+    (a_row, a_time), (g_row, g_time) = _strides(a, parts), _strides(g, parts)
     call(
         "scan", "scan_backward", dtype, complex=parts == 2, dense=a.shape[1] != 1, reverse=reverse,
-        rows=rows, steps=time, numbers=channels * parts, **_place("a", a, parts), **_place("grad_h", g, parts),
-        h=h, h0=h0, grad_last=grad_last, lengths=lengths,
+        rows=rows, steps=time, numbers=channels * parts, a=a, a_row=a_row, a_time=a_time,
+        grad_h=g, grad_h_row=g_row, grad_h_time=g_time, h=h, h0=h0, grad_last=grad_last, lengths=lengths,
         grad_a=grad_a if want_a else None, grad_b=grad_b if want_b else None, grad_h0=grad_h0,
     )  # fmt: skip
     return grad_a, grad_b, grad_h0

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from holdfast.errors import ArgumentError, ShapeError
 from holdfast.kernels import autograd, checks, segments
+from holdfast.kernels.arguments import in_dtype
 from holdfast.kernels.scan.op import Backend, choose
 from holdfast.kernels.selective import native, watch
 from holdfast.kernels.selective.chunked import selective_chunked
@@ -73,8 +74,8 @@ def _differentiable_backward(
     )  # fmt: skip
     pairs = [(y, g) for y, g in zip(outputs, (grad_y, grad_last), strict=True) if g is not None]
     ys, gs = zip(*pairs, strict=True)
-    found = iter(torch.autograd.grad(ys, wanted, gs, create_graph=True, allow_unused=True))
-    return tuple(next(found) if n else None for n in need[:_FLOATS])
+    grads = iter(torch.autograd.grad(ys, wanted, gs, create_graph=True, allow_unused=True))
+    return tuple(next(grads) if n else None for n in need[:_FLOATS])
 
 
 def _check_shapes(u: Tensor, A: Tensor, B: Tensor, **others: Tensor | None) -> None:
@@ -199,18 +200,18 @@ def selective(
     _check_shapes(**given)  # type: ignore[arg-type]
     checks.same_device("selective", **given)
     checks.flags("selective", dt_softplus=dt_softplus, reverse=reverse)
+    name, _ = choose(u.device, backend, function="selective")
     if lengths is not None:
-        checks.lengths("selective", lengths, u.shape[:1], u.shape[1], u.device)
+        checks.lengths("selective", lengths, u.shape[:1], u.shape[1], u.device, backend=name)
     if resets is not None:
         _check_resets(resets, u)
     if not dt_softplus:
         _check_steps(dt, dt_bias)
     watch.tell(dt, A, dt_bias, dt_softplus)
-    name, _ = choose(u.device, backend, function="selective")
     dtype = torch.float32
     for x in given.values():
         dtype = dtype if x is None else torch.promote_types(dtype, x.dtype)
-    tensors = [None if x is None else x.to(dtype) for x in given.values()]
+    tensors = [in_dtype(x, dtype) for x in given.values()]
     if name == "native":
         autograd.refuse_tangents("selective", name, *tensors)
         y, last = _run_native(tensors, lengths, resets, dt_softplus, reverse)
@@ -220,7 +221,7 @@ def selective(
         y, last = run(
             *weights, z=z, dt_bias=dt_bias, dt_softplus=dt_softplus, h0=h0, lengths=lengths, resets=resets, reverse=reverse  # type: ignore[arg-type]
         )  # fmt: skip
-    return y.to(u.dtype if u.dtype in checks.HALF else dtype), last
+    return in_dtype(y, u.dtype if u.dtype in checks.HALF else dtype), last
 
 
 def _run_native(

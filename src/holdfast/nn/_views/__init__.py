@@ -1,12 +1,14 @@
 """`recurrences(model)`: the one walk over a model's modules that looks for recurrences, and their views.
 
-`view.py` is what a view says, `rest.py` the one solver of where a state rests, `families/` a file for each family of
-modules, `decay_view.py` what those of other libraries share, `cells.py` torch's modules step by step. `step_function.py`
+`view.py` is what a view says, `rest.py` the one solver of where a state rests, `families/` which modules are
+recurrences, `decay_view.py` what those of other libraries share, `cells.py` torch's modules step by step. `step_function.py`
 views what nobody has seen before by its Jacobian, `stated.py` a weight that its user calls recurrent, `groups.py`
 makes groups for optimizers of all that.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from torch import nn
 
@@ -35,9 +37,15 @@ def recurrences(model: nn.Module) -> tuple[RecurrenceView, ...]:
     inside: set[nn.Module] = set()  # of what was described by its step as a whole
     for path, module in model.named_modules():
         if module not in inside:
-            views += next((known for recognise in _FAMILIES if (known := recognise(path, module))), [])
+            views += _views_of(path, module)
         if isinstance(module, StepFunction):
             inside.update(module.modules())
     if not views and (view := stateful_view(model)) is not None:
         views.append(view)
     return tuple(views)
+
+
+def _views_of(path: str, module: nn.Module) -> Sequence[RecurrenceView]:
+    if isinstance(module, StepFunction):
+        return [module.view(path)]
+    return next((views for recognise in _FAMILIES if (views := recognise(path, module))), [])

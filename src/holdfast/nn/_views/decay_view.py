@@ -16,7 +16,7 @@ _KINDS = {
     "softplus_negative": "eigenvalues -softplus(weight)",
     "value": "eigenvalues",
 }
-DECAYING = (
+DECAYING_NOTE = (
     "its decay exp(-exp(weight)) is below 1 by construction, before and after: another parameterization changes the "
     "gradients of the decay, not whether the model can diverge"
 )
@@ -47,7 +47,7 @@ class DecayView(RecurrenceView):
         super().__init__(dot + name, module, (MemoryWeight(dot + name, module, name, storage, True), *rest))
         self._owner, self.kind, self.step_size, self.imaginary = owner, _KINDS[storage], step_size, imaginary
         self.crosses = storage == "value"
-        self.by_construction = None if self.crosses else DECAYING
+        self.by_construction = None if self.crosses else DECAYING_NOTE
 
     @property
     def owner(self) -> str:

@@ -16,9 +16,9 @@ from holdfast.nn.system import Motion
 
 FOLLOWED_STEPS = 2000  # that a start is followed for before Newton's method takes over
 NEWTON_STEPS = 60
-RESIDUAL = 1e-9  # largest |g| at an equilibrium
+MAX_RESIDUAL = 1e-9  # largest |g| at an equilibrium
 SETTLED_RESIDUAL = 1e-6  # largest |g| of a state that came to rest by itself, before Newton's method
-SAME_STATE = 1e-5  # states nearer than this are one equilibrium
+SAME_STATE_DISTANCE = 1e-5  # states nearer than this are one equilibrium
 JACOBIAN_NUMBERS = 4e7  # in all Jacobians held at a time
 
 
@@ -92,12 +92,14 @@ def find_equilibria(step: StepMap, *, starts: int, seed: int) -> Equilibria:
     equilibria attract it), and Newton's method runs from both its beginning and its end (unstable ones are found too).
     """
     generator = torch.Generator().manual_seed(seed)
+    # 0 and one more at least; fewer starts where a Jacobian is large
     count = max(2, min(starts, int(JACOBIAN_NUMBERS / step.size**2)))
     uniform = 2 * torch.rand(count - 1, step.size, generator=generator, dtype=torch.float64) - 1
     far = torch.arange(count - 1) % 3
     spread = torch.where((far == 2).unsqueeze(-1), uniform.sign(), uniform * (1 + 2 * (far == 1).unsqueeze(-1)))
     first = torch.cat([torch.zeros(1, step.size, dtype=torch.float64), spread])
     last = _follow(step, first)
+    # ends lie near stable equilibria, beginnings also near unstable ones, which repel
     candidates = torch.cat([last, first])
     points = _newton(step, candidates[torch.isfinite(candidates).all(-1)])
     rest = points[0] if _rests(step, last[0], points[0]) else None
@@ -122,7 +124,7 @@ def find_rest(step: StepMap, start: Tensor | None = None) -> Equilibrium | None:
 def _rests(step: StepMap, last: Tensor, point: Tensor) -> bool:
     """Whether a state came to rest by itself, and Newton's method found the equilibrium there."""
     settled = bool(torch.isfinite(last).all()) and _size(step.residual(last)) < SETTLED_RESIDUAL
-    return settled and _size(step.residual(point)) < RESIDUAL
+    return settled and _size(step.residual(point)) < MAX_RESIDUAL
 
 
 def _follow(step: StepMap, h: Tensor) -> Tensor:
@@ -146,6 +148,7 @@ def _newton(step: StepMap, h: Tensor) -> Tensor:
                 break
             J = step.jacobians(step.residual, part)
             change, info = torch.linalg.solve_ex(J, g.unsqueeze(-1))
+            # a singular Jacobian gives no step: along the residual instead
             change = torch.where((info == 0).reshape(-1, 1), change.squeeze(-1), g)
             tries = part.unsqueeze(1) - lengths.reshape(1, -1, 1) * change.unsqueeze(1)
             sizes = step.residual(tries).norm(dim=-1)
@@ -163,8 +166,9 @@ def _collect(step: StepMap, h: Tensor, rest: Tensor | None) -> Equilibria:
     kept: list[Tensor] = [] if rest is None else [rest]
     sizes = step.residual(h).abs().amax(-1)
     for point, size in zip(h, sizes.tolist(), strict=True):
-        apart = (float((point - k).abs().max()) > SAME_STATE * (1 + float(k.abs().max())) for k in kept)
-        if size < RESIDUAL and all(apart):
+        # Newton's method ends at one equilibrium from many starts
+        apart = (float((point - k).abs().max()) > SAME_STATE_DISTANCE * (1 + float(k.abs().max())) for k in kept)
+        if size < MAX_RESIDUAL and all(apart):
             kept.append(point)
     jacobians = [step.jacobians(step.motion, point.unsqueeze(0))[0].detach().numpy() for point in kept]
     points = [

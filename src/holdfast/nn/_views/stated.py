@@ -13,7 +13,7 @@ from holdfast.nn._recurrent_weight import Structure
 from holdfast.nn._views.rest import StepMap
 from holdfast.nn._views.view import MemoryWeight, RecurrenceView, matrix_map, modes_map
 
-STATED = (
+STATED_NOTE = (
     "stated: that the state moves by this weight alone, linearly and in this kind of time, is your word; nothing in the "
     "model was seen to show it. StepFunction describes a recurrence by its step instead"
 )
@@ -24,7 +24,7 @@ class StatedView(RecurrenceView):
 
     stated = True
     crosses = True
-    remarks = (STATED,)
+    remarks = (STATED_NOTE,)
 
     def __init__(self, weight: MemoryWeight, time: Time) -> None:
         super().__init__(weight.path, weight.module, (weight,))

@@ -18,11 +18,11 @@ from holdfast.errors import ArgumentError
 from holdfast.nn._views.rest import StepMap
 from holdfast.nn._views.view import MemoryWeight, NonlinearView
 
-POINTS = 3  # random states at which a weight may show that the Jacobian depends on it
+RANDOM_STATES = 3  # random states at which a weight may show that the Jacobian depends on it
 PROBED_STEPS = 2  # after which a model has to go on from its state
 # what modules raise on arguments that they do not take, and torch.func on operators that it does not vectorise
-MISTAKES = (RuntimeError, ValueError, TypeError, IndexError, AssertionError, AttributeError, KeyError)
-_SIZES = ("input_size", "in_features", "features", "d_model", "in_channels")
+MODEL_ERRORS = (RuntimeError, ValueError, TypeError, IndexError, AssertionError, AttributeError, KeyError)
+_SIZE_ATTRIBUTES = ("input_size", "in_features", "features", "d_model", "in_channels")
 Step = Callable[[Any, Any], Any]
 
 
@@ -137,7 +137,7 @@ class JacobianView(NonlinearView):
     def _check(self, tensors: dict[str, Tensor], zero: Tensor) -> None:
         try:
             size = len(self._step(tensors, zero))
-        except MISTAKES as error:
+        except MODEL_ERRORS as error:
             raise ArgumentError(
                 f"{self.kind}: the step failed in float64 on the x and state that describe it: {error}"
             ) from error
@@ -154,7 +154,7 @@ class JacobianView(NonlinearView):
         size = len(_flat(self._parts))
         self._check(tensors, torch.zeros(size, dtype=torch.float64))
         seen: set[str] = set()
-        for _ in range(POINTS):
+        for _ in range(RANDOM_STATES):
             h, u, v = 2 * torch.rand(3, size, generator=generator, dtype=torch.float64) - 1
             with torch.enable_grad():
                 h.requires_grad_()
@@ -179,7 +179,7 @@ def stateful_view(model: nn.Module) -> JacobianView | None:
     try:
         with torch.no_grad(), _evaluating(model), torch.random.fork_rng(devices=[]):
             state = _carried_state(model, torch.randn(1, 2 * PROBED_STEPS, size).to(weight))
-    except MISTAKES:
+    except MODEL_ERRORS:
         return None
     if state is None:
         return None
@@ -208,7 +208,7 @@ def _carried_state(model: nn.Module, x: Tensor) -> Any:
 
 def known_size(model: Any) -> int | None:
     """The number of input features that a model tells by itself, under one of the usual names."""
-    for name in _SIZES:
+    for name in _SIZE_ATTRIBUTES:
         value = getattr(model, name, None)
         if isinstance(value, int) and value > 0:
             return value
@@ -233,7 +233,7 @@ def _works(run: Callable[[], Any]) -> bool:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             run()
-    except (*MISTAKES, UserWarning):
+    except (*MODEL_ERRORS, UserWarning):
         return False
     return True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, runtime_checkable
@@ -130,20 +130,41 @@ class GradientMonitor:
         if any(id(p) in self._ids for group in optimizer.param_groups for p in group["params"]):
             self.record()
 
-    def record(self, step: int | None = None) -> None:
-        """Reads the gradients as they are now; `step` is its number, counted from 0 where it is left out."""
+    def record(self, step: int | None = None, *, dense: bool | None = None) -> None:
+        """Reads the gradients as they are now.
+
+        Args:
+            step: its number, counted from 0 where it is left out.
+            dense: compute the margins of dense matrices; None decides by the time that they took so far.
+        """
         number = self._seen if step is None else step
         self._seen += 1
         if (self._seen - 1) % self.every:
             return
         row = np.empty((len(self.watched), len(self.levels) + 5))
         self._ratios(row)
-        row[:, -2:] = self._margins()
+        row[:, -2:] = self._margins(dense)
         self._steps.append(number)
         self._rows.append(row)
         self._warn(row)
         if self.writer is not None:
             self._write(self.writer, row, number)
+
+    def state(self) -> tuple[dict[str, Any], np.ndarray]:
+        """What later records and warnings depend on: plain values, and the recent rows."""
+        plain = {"seen": self._seen, "steps": self._steps[-RECENT - 1 :], "warned": sorted(map(list, self._warned))}
+        rows = np.array(self._rows[-RECENT - 1 :]).reshape(-1, len(self.watched), len(self.levels) + 5)
+        return plain, rows
+
+    def restore(self, plain: Mapping[str, Any], rows: np.ndarray) -> None:
+        """Goes on from what `state` gave.
+
+        Args:
+            plain: its plain values.
+            rows: its rows.
+        """
+        self._seen, self._steps, self._rows = plain["seen"], list(plain["steps"]), list(rows)
+        self._warned = {(path, cause) for path, cause in plain["warned"]}
 
     @property
     def history(self) -> GradientHistory:
@@ -207,19 +228,19 @@ class GradientMonitor:
         last = len(ordered) - 1
         return [float(low), float(high), *(float(ordered[round(q * last)]) for q in self.levels)]
 
-    def _margins(self) -> list[tuple[float, float]]:
+    def _margins(self, dense: bool | None) -> list[tuple[float, float]]:
         now = time.perf_counter()
         self._start = now if self._start is None else self._start
-        free = self._spent <= self.share * (now - self._start)
+        free = self._spent <= self.share * (now - self._start) if dense is None else dense
         margins: dict[RecurrenceView | None, tuple[float, float]] = {None: (math.nan, math.nan)}
         # several weights may decide one recurrence: it is computed once
-        for view, dense in self._dense.items():
-            if dense and not free:
+        for view, is_dense in self._dense.items():
+            if is_dense and not free:
                 margins[view] = margins[None]
                 continue
             begun = time.perf_counter()
             margins[view] = _margins_of(view)
-            self._spent += time.perf_counter() - begun if dense else 0.0
+            self._spent += time.perf_counter() - begun if is_dense else 0.0
             if view.nonlinear and math.isnan(margins[view][0]):
                 self._restless.add(view)
         return [margins[w.view] for w in self.watched]

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.data import AbstractTask, Batch, load_task
-from holdfast.data.images import ImageSet, ImageTask
-from holdfast.data.tokens import TokenTask
+from holdfast.data._images import ImageSet, ImageTask
+from holdfast.data._tokens import TokenTask
 from holdfast.nn import LanguageModel, SequenceClassifier, SequenceModel
 from holdfast_papers.benchmarks.case import Case, Contender, Inputs, Match, Results, Runner, Shape
 from holdfast_papers.benchmarks.steps import generator
@@ -66,7 +66,7 @@ def _case(name: str, shape: Shape, depth: int, make: Callable[[], AbstractTask])
         """Each sample made by itself: a batch may depend on nothing but its indices."""
         task = make()
         each = [_numbers(task.batch("train", index[None])) for index in given["indices"]]
-        return {field: torch.cat([found[field] for found in each]).double() for field in each[0]}
+        return {field: torch.cat([batch[field] for batch in each]).double() for field in each[0]}
 
     def model(given: Inputs) -> Runner:
         task = make()
@@ -101,8 +101,8 @@ def _model(task: AbstractTask, shape: Shape, depth: int) -> nn.Module:
 
 def _outputs(model: nn.Module, batch: Batch, dtype: torch.dtype) -> Tensor:
     given = batch.inputs.to(dtype) if batch.inputs.is_floating_point() else batch.inputs
-    found = model(given)
-    return found if isinstance(found, Tensor) else found[0]
+    output = model(given)
+    return output if isinstance(output, Tensor) else output[0]
 
 
 def _training(model: nn.Module, batch: Batch, task: AbstractTask) -> Runner:

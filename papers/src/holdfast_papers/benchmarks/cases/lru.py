@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from holdfast.kernels.lru import lru
 from holdfast_papers.benchmarks.case import Case, Contender, Inputs, Match, OwnKernel, Runner, Shape
-from holdfast_papers.benchmarks.cases.shared import SHAPES, gated
+from holdfast_papers.benchmarks.cases.shared import SHAPES, gated, own_case
 from holdfast_papers.benchmarks.peers import jax_peers, rooflines, s5
 from holdfast_papers.benchmarks.steps import generator, in_pieces, training_step, truth_by
 
@@ -83,14 +83,7 @@ def _case(shape: Shape) -> Case:
     ]
     if time <= LONGEST_GRU:
         matches.append(Match(gated(nn.GRU, width, "u"), "LRU against torch.nn.GRU of equal width"))
-    return Case(
-        group=GROUP,
-        shape=shape,
-        inputs=lambda: make_inputs(shape),
-        truth=truth_by(_reference),
-        ours=Contender("holdfast lru", "ours", ours),
-        matches=tuple(matches),
-    )
+    return own_case(KERNEL, shape, truth_by(_reference), matches)
 
 
 def _reference(u: Tensor, lam_re: Tensor, lam_im: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:

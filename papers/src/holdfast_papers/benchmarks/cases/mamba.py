@@ -28,7 +28,7 @@ LOOP_STEPS = 512  # the length up to which that loop is timed
 NEEDED = ("transformers",)
 WEIGHTS = {"in": (4 * HIDDEN, HIDDEN), "scan": (RANK + 2 * STATES, 2 * HIDDEN), "dt": (2 * HIDDEN, RANK),
            "out": (HIDDEN, 2 * HIDDEN)}  # fmt: skip
-MOST = 6 << 30  # bytes that a training step of 24 layers over 1,024 steps may take
+MAX_STEP_BYTES = 6 << 30  # bytes that a training step of 24 layers over 1,024 steps may take
 LAYERS = 24
 VOCABULARY = 50280
 
@@ -75,7 +75,7 @@ def layer_step(*, fast: bool, trained: bool, mambapy: bool = False) -> Callable[
                 y = mixer(x)
             return (y, *torch.autograd.grad(y, (x, *weights), inputs["cotangent"])) if trained else (y,)
 
-        return Runner(step, lambda found: dict(zip(("y", "x", *names), (f.detach() for f in found), strict=False)))
+        return Runner(step, lambda outputs: dict(zip(("y", "x", *names), (f.detach() for f in outputs), strict=False)))
 
     return build
 
@@ -108,8 +108,8 @@ def _bare(trained: bool) -> Contender:
         return Runner(lambda: _products(*leaves), lambda y: {"y": y})
 
     def truth(inputs: Inputs) -> Results:
-        found = truth_by(_products)(_product_inputs(inputs))
-        return found if trained else {"y": found["y"]}
+        truth = truth_by(_products)(_product_inputs(inputs))
+        return truth if trained else {"y": truth["y"]}
 
     return Contender("its matrix products", "roofline", build, truth=truth)
 
@@ -208,7 +208,7 @@ KERNELS = (
         "the layer as it was, beside ten times what the accelerated one states",
     ),
     _kernel(
-        "mamba-24-layers", _whole_model, (1, 1024, HIDDEN, STATES), lambda shape: MOST,
+        "mamba-24-layers", _whole_model, (1, 1024, HIDDEN, STATES), lambda shape: MAX_STEP_BYTES,
         "the bound for a training step of 24 layers of hidden size 768: 6 GiB",
     ),
 )  # fmt: skip

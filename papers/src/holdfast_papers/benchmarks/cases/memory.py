@@ -46,7 +46,7 @@ def _probes(inputs: Inputs) -> Runner:
         curve = memory_function(model, input_size=x.shape[2], horizon=x.shape[1] - 1, search=search)
         return {"memory": torch.from_numpy(curve.values)}
 
-    return Runner(step, lambda found: found)
+    return Runner(step, lambda results: results)
 
 
 def _probes_truth(inputs: Inputs) -> Results:

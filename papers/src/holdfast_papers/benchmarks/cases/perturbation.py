@@ -17,7 +17,7 @@ from torch.nn import functional
 from holdfast.nn import DiagonalSSM
 from holdfast.nn.activations import ACTIVATIONS
 from holdfast.stability import perturbation_error
-from holdfast.stability.perturbation.balls import select_weights
+from holdfast.stability.perturbation._balls import select_weights
 from holdfast_papers.benchmarks.case import Case, Contender, Inputs, Match, Results, Runner, Shape
 from holdfast_papers.benchmarks.steps import generator
 

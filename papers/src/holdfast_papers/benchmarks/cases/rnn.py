@@ -74,14 +74,7 @@ def _case(shape: Shape) -> Case:
         matches += [
             Match(shared.gated(kind, state, "x"), f"RNN against torch.nn.{kind.__name__}") for kind in (nn.LSTM, nn.GRU)
         ]
-    return Case(
-        group=GROUP,
-        shape=shape,
-        inputs=lambda: make_inputs(shape),
-        truth=truth_by(_reference),
-        ours=Contender("holdfast rnn", "ours", ours),
-        matches=tuple(matches),
-    )
+    return shared.own_case(KERNEL, shape, truth_by(_reference), matches)
 
 
 def _reference(x: Tensor, w: Tensor, u: Tensor, b: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 
 from holdfast.kernels.s4d import s4d
 from holdfast_papers.benchmarks.case import Case, Contender, Inputs, Match, OwnKernel, Runner, Shape
-from holdfast_papers.benchmarks.cases.shared import SHAPES
+from holdfast_papers.benchmarks.cases.shared import SHAPES, own_case
 from holdfast_papers.benchmarks.peers.fft_s4d import fft_s4d, fft_s4d_bytes
 from holdfast_papers.benchmarks.steps import generator, training_step, truth_by
 
@@ -72,12 +72,4 @@ def _case(shape: Shape) -> Case:
     memory = fft_s4d_bytes(batch, time, features, state // 2)
     fft = Contender("FFT S4D", "torch", lambda inputs: training_step(fft_s4d, inputs), memory=memory)
     row, goal = ("S4D against FFT S4D, T >= 784", 15.0) if time >= 784 else ("S4D against FFT S4D, T = 32", 4.0)
-    return Case(
-        group=GROUP,
-        shape=shape,
-        inputs=lambda: make_inputs(shape),
-        truth=truth_by(fft_s4d),
-        ours=Contender("holdfast s4d", "ours", ours),
-        matches=(Match(fft, row, goal),),
-        memory=2 * memory,
-    )
+    return own_case(KERNEL, shape, truth_by(fft_s4d), [Match(fft, row, goal)], 2 * memory)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from holdfast.kernels.scan import scan
 from holdfast_papers.benchmarks.case import Case, Contender, Inputs, Match, OwnKernel, Runner, Shape
+from holdfast_papers.benchmarks.cases.shared import own_case
 from holdfast_papers.benchmarks.peers import jax_peers, mamba, rooflines
 from holdfast_papers.benchmarks.steps import generator, in_pieces, training_step, truth_by
 
@@ -69,20 +70,14 @@ def _case(shape: Shape) -> Case:
     pscan = Contender("mambapy pscan", "peer", mamba.pscan, ("mambapy",), memory=memory)
     lax = Contender("JAX lax.scan", "peer", jax_peers.lax_scan, ("jax",), memory=memory)
     tree = Contender("JAX associative_scan", "peer", jax_peers.associative_scan, ("jax",), memory=memory)
-    return Case(
-        group=GROUP,
-        shape=shape,
-        inputs=lambda: make_inputs(shape),
-        truth=truth_by(_reference),
-        ours=Contender("holdfast scan", "ours", ours),
-        matches=(
-            Match(triad, "raw scan, share of a STREAM triad over the same arrays", 0.9),
-            Match(fresh, "raw scan, share of a STREAM triad that allocates its outputs"),
-            Match(pscan, "raw scan against mamba.py pscan", 4.0),
-            Match(lax, "raw scan against JAX lax.scan", 4.0),
-            Match(tree, "raw scan against JAX associative_scan", 9.0),
-        ),
-    )
+    matches = [
+        Match(triad, "raw scan, share of a STREAM triad over the same arrays", 0.9),
+        Match(fresh, "raw scan, share of a STREAM triad that allocates its outputs"),
+        Match(pscan, "raw scan against mamba.py pscan", 4.0),
+        Match(lax, "raw scan against JAX lax.scan", 4.0),
+        Match(tree, "raw scan against JAX associative_scan", 9.0),
+    ]
+    return own_case(KERNEL, shape, truth_by(_reference), matches)
 
 
 def _reference(a: Tensor, b: Tensor) -> Tensor:

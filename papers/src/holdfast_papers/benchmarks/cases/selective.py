@@ -9,6 +9,7 @@ from holdfast.kernels import library
 from holdfast.kernels.selective import selective, selective_heads
 from holdfast_papers.benchmarks.case import Case, Contender, Inputs, Match, OwnKernel, Runner, Shape
 from holdfast_papers.benchmarks.cases import token
+from holdfast_papers.benchmarks.cases.shared import own_case
 from holdfast_papers.benchmarks.peers import mamba, rooflines
 from holdfast_papers.benchmarks.steps import generator, training_step, truth_by
 
@@ -84,15 +85,7 @@ def _case(shape: Shape) -> Case:
     if time <= LOOP_STEPS:
         loop = Contender("transformers", "peer", mamba.transformers_loop, ("transformers",), memory=20 * whole)
         matches.append(Match(loop, "selective scan against transformers' loop, T = 512", 100.0))
-    return Case(
-        group=GROUP,
-        shape=shape,
-        inputs=lambda: make_inputs(shape),
-        truth=TRUTH,
-        ours=Contender("holdfast selective", "ours", ours),
-        matches=tuple(matches),
-        memory=2 * 6 * 4 * batch * time * channels,
-    )
+    return own_case(KERNEL, shape, TRUTH, matches, 2 * 6 * 4 * batch * time * channels)
 
 
 def _forward_case(shape: Shape) -> Case:

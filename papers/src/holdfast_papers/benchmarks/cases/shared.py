@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from torch import nn
 
-from holdfast_papers.benchmarks.case import Contender, Shape
+from holdfast_papers.benchmarks.case import Case, Contender, Inputs, Match, OwnKernel, Results, Shape
 from holdfast_papers.benchmarks.peers import torch_nn
 
 # (B, T, D, N) of the speed table
@@ -25,3 +27,18 @@ def gated(kind: type[nn.LSTM] | type[nn.GRU], width: int, source: str) -> Conten
     """
     build, truth = torch_nn.gated(kind, width, source)
     return Contender(f"torch.nn.{kind.__name__}({width})", "torch", build, truth=truth, checked_steps=256)
+
+
+def own_case(
+    kernel: OwnKernel, shape: Shape, truth: Callable[[Inputs], Results], matches: Sequence[Match], memory: int = 0
+) -> Case:
+    """The case of one of our kernels at a shape."""
+    return Case(
+        group=kernel.name,
+        shape=shape,
+        inputs=lambda: kernel.make_inputs(shape),
+        truth=truth,
+        ours=Contender(f"holdfast {kernel.name}", "ours", kernel.ours),
+        matches=tuple(matches),
+        memory=memory,
+    )

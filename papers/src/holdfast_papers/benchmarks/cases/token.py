@@ -49,7 +49,7 @@ def by(functions: Callable[[], Any]) -> Callable[[Inputs], Runner]:
             u = module.causal_conv1d_update(x.unsqueeze(-1), window, taps, bias, activation="silu").squeeze(-1)
             return module.mamba_selective_state_update(state, u, dt, *weights, z=z, dt_softplus=True), state
 
-        return Runner(step, lambda found: {"y": found[0].clone(), "state": found[1].clone()})
+        return Runner(step, lambda outputs: {"y": outputs[0].clone(), "state": outputs[1].clone()})
 
     return build
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from holdfast.data.base import AbstractTask
-from holdfast.data.images import ImageSet, ImageTask
-from holdfast.data.recall import RecallTask
+from holdfast.data._base import AbstractTask
+from holdfast.data._images import ImageSet, ImageTask
+from holdfast.data._recall import RecallTask
 from holdfast.nn import LanguageModel, SequenceClassifier
-from holdfast.training.config import TrainingConfig
-from holdfast.training.fabric import make_fabric
-from holdfast.training.loop import Loop
-from holdfast.training.objective import Objective
+from holdfast.training._config import TrainingConfig
+from holdfast.training._fabric import make_fabric
+from holdfast.training._loop import Loop
+from holdfast.training._objective import Objective
 from holdfast_papers.benchmarks.case import Case, Contender, Inputs, Kind, Match, OwnKernel, Results, Runner, Shape
 from holdfast_papers.benchmarks.peers.stacks import FFTS4D, S5Layer, exchange
 from holdfast_papers.benchmarks.steps import generator
@@ -32,7 +32,7 @@ CLASSES = 10
 CHECKED = 128  # time steps of the check in float64
 STILL = 1e-12  # a learning rate that leaves the weights where they are, so that every round computes the same
 STEPS = 1 << 30
-MOST_RECALL = 2 << 30  # bytes that a step of recall may take
+MAX_RECALL_BYTES = 2 << 30  # bytes that a step of recall may take
 
 
 def cases() -> list[Case]:
@@ -201,6 +201,6 @@ def _recall_bare(inputs: Inputs) -> Runner:
 # growth of time belongs to kernels; of a training step only the memory is measured
 KERNEL = OwnKernel(
     name="recall", dims="BTDN", make_inputs=make_recall, ours=_recall_bare, base=RECALL, sweeps={}, bounds={},
-    memory_shape=RECALL, stated_bytes=lambda shape: MOST_RECALL,
+    memory_shape=RECALL, stated_bytes=lambda shape: MAX_RECALL_BYTES,
     formula="the bound for a training step of 2 layers on associative recall: 2 GiB",
 )  # fmt: skip

@@ -29,10 +29,10 @@ def load(module: str) -> Any:
 
 def versions() -> dict[str, str]:
     """Version of every peer that is installed."""
-    found = {}
+    versions = {}
     for distribution in (*DISTRIBUTIONS.values(), "jaxlib"):
         try:
-            found[distribution] = metadata.version(distribution)
+            versions[distribution] = metadata.version(distribution)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions

@@ -85,21 +85,21 @@ def betas_of(config: Config, more: int = 0) -> np.ndarray:
 
 def family(units: Sequence[Unit], name: str, largest: float = math.inf) -> dict[int, PerturbationCurve]:
     """The curves by width up to the radius `largest`: at every radius the median of the seeds' errors."""
-    found = {}
+    curves = {}
     for m in sorted({u.config["m"] for u in units}):
         runs = [u.arrays for u in units if u.config["m"] == m]
         betas = runs[0]["radii"]
         keep = betas <= largest * (1 + 1e-9)
         errors = np.median([run[f"{name}_errors"] for run in runs], 0)
         norms = [float(run[f"{name}_norm"]) for run in runs if np.isfinite(run[f"{name}_norm"])]
-        found[m] = PerturbationCurve(
+        curves[m] = PerturbationCurve(
             betas[keep],
             errors[keep],
             centre=float(np.median([run[f"{name}_centre"] for run in runs])),
             # that of the data, the same for all seeds; runs that diverged have none, and any number is below their error
             target_norm=norms[0] if norms else 1.0,
         )
-    return found
+    return curves
 
 
 def verdict(units: Sequence[Unit], name: str, largest: float = math.inf) -> StabilityVerdict:
@@ -116,8 +116,8 @@ def decided(*expected: tuple[StabilityVerdict, str]) -> bool | None:
 
 def shares(units: Sequence[Unit], name: str) -> Mapping[int, float]:
     """E_m(0) over the target's norm by width, medians over the seeds."""
-    found = family(units, name)
-    return {m: curve.at_zero / float(curve.target_norm or math.nan) for m, curve in found.items()}
+    curves = family(units, name)
+    return {m: curve.at_zero / float(curve.target_norm or math.nan) for m, curve in curves.items()}
 
 
 def kept(arrays: Arrays, *others: Mapping[str, np.ndarray]) -> Arrays:

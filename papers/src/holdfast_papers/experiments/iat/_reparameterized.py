@@ -8,16 +8,18 @@ fewer than four widths of either approximate. W = Q g(M) Q' (iat, eq. 16): softp
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
-from holdfast.figures import Figure, Panel, Table
+from holdfast.figures import Figure, Panel
 from holdfast_papers.experiments import _sums
-from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Unit, Work, split
+from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast_papers.experiments.iat import _curves, _students
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 FORMS = {"direct": "without", "softplus": "softplus"}
 EXPECTED = {"direct": "unstable", "softplus": "stable"}
-WORDS = {"relu": "ReLU", "hardtanh": "hardtanh", "tanh": "tanh"}
+ACTIVATION_NAMES = {"relu": "ReLU", "hardtanh": "hardtanh", "tanh": "tanh"}
 MEASURES = {
     "recurrent": "recurrent weights",
     "all": "all weights",
@@ -26,6 +28,11 @@ MEASURES = {
 COMMON: Config = {
     **_students.PAPER, "widths": [8, 16, 32, 64], "seeds": 3, "tuned_seeds": 3, "smallest": 1e-4, "doublings": 20,
     "draws": 3, "long_steps": 1600, "long_size": 8, "trial_steps": 300,
+}  # fmt: skip
+STANDARD: Config = {"steps": 4000, "tuned_seeds": 1, "train_size": 4096}
+QUICK: Config = {
+    "steps": 150, "seeds": 1, "tuned_seeds": 0, "widths": [8, 16], "train_size": 1280, "test_size": 16, "long_steps": 400,
+    "draws": 1,
 }  # fmt: skip
 
 
@@ -69,7 +76,7 @@ def conclude(config: Config, units: Sequence[Unit], activations: Sequence[str]) 
     }
     groups = {key: found for key, found in groups.items() if found}
     verdicts = {
-        (WORDS[a], FORMS[f], f"{rate} rate", words): _curves.verdict(found, name)
+        (ACTIVATION_NAMES[a], FORMS[f], f"{rate} rate", words): _curves.verdict(found, name)
         for (a, f, rate), found in groups.items()
         for name, words in MEASURES.items()
     }
@@ -101,13 +108,13 @@ def _key(unit: Unit) -> tuple[str, str, str]:
 
 
 def _claim(activation: str, verdicts: _sums.Verdicts, rate: str, name: str) -> Claim:
-    pair = {f: verdicts[WORDS[activation], FORMS[f], rate, MEASURES[name]] for f in FORMS}
+    pair = {f: verdicts[ACTIVATION_NAMES[activation], FORMS[f], rate, MEASURES[name]] for f in FORMS}
     extra = (
         "best rate" if rate == "best rate" else {"recurrent": "", "all": "all weights", "long": "longer times"}[name]
     )
     return Claim.decide(
-        f"{WORDS[activation]}, {extra}" if extra else WORDS[activation],
-        f"{WORDS[activation]} RNNs approximate the polynomial target stably with softplus and not without it "
+        f"{ACTIVATION_NAMES[activation]}, {extra}" if extra else ACTIVATION_NAMES[activation],
+        f"{ACTIVATION_NAMES[activation]} RNNs approximate the polynomial target stably with softplus and not without it "
         f"(perturbed: {MEASURES[name]}; {'the common' if rate == 'paper rate' else 'a chosen'} learning rate)",
         _curves.decided(*((pair[f], wanted) for f, wanted in EXPECTED.items())),
         {k: v for f in FORMS for k, v in _sums.numbers(pair[f], f"{FORMS[f]}: ").items()},
@@ -120,7 +127,9 @@ def _runs(groups: dict[tuple[str, str, str], list[Unit]]) -> list[tuple[_sums.Ce
     rows = []
     for (a, f, rate), found in groups.items():
         for m in sorted({u.config["m"] for u in found}):
-            rows.append((WORDS[a], FORMS[f], rate, m, *_students.run_row([u for u in found if u.config["m"] == m])))
+            rows.append(
+                (ACTIVATION_NAMES[a], FORMS[f], rate, m, *_students.run_row([u for u in found if u.config["m"] == m]))
+            )
     return rows
 
 
@@ -150,7 +159,7 @@ def _notes(config: Config, activations: Sequence[str]) -> list[str]:
         f"Best rate: the recurrent learning rate is the best of {factors} on validation data after {config['trial_steps']} "
         f"steps, {config['tuned_seeds']} seeds. The other weights keep {config['lr']:g}.",
         *([RELU] if "relu" in activations else []),
-        FOUND[study] + _students.SHOWN.format(study),
+        FOUND[study] + _students.WHERE_SHOWN.format(study),
     ]
 
 
@@ -159,12 +168,12 @@ def _figures(groups: dict[tuple[str, str, str], list[Unit]]) -> list[Figure]:
 
     def panels(name: str, limits: tuple[float, float]) -> list[Panel]:
         return [
-            _sums.panel(f"{WORDS[a]}, {FORMS[f]}", _curves.family(found, name), limits, legend=k == 0)
+            _sums.panel(f"{ACTIVATION_NAMES[a]}, {FORMS[f]}", _curves.family(found, name), limits, legend=k == 0)
             for k, ((a, f), found) in enumerate(paper.items())
         ]
 
     learning = [
-        _students.loss_panel(f"{WORDS[a]}, {FORMS[f]}", found, legend=k == 0)
+        _students.loss_panel(f"{ACTIVATION_NAMES[a]}, {FORMS[f]}", found, legend=k == 0)
         for k, ((a, f), found) in enumerate(paper.items())
     ]
     return [
@@ -182,3 +191,27 @@ def _figures(groups: dict[tuple[str, str, str], list[Unit]]) -> list[Figure]:
         ),
         Figure("learning", "Training loss: the median of the seeds, with all of them in the band.", learning),
     ]
+
+
+def experiment(number: int, title: str, activations: Sequence[str], *, standard: Config, quick: Config) -> Experiment:
+    """Figure 7 or 8 of the paper: networks with these activations, W free or with softplus on its eigenvalues.
+
+    Args:
+        number: of the figure.
+        title: of the experiment.
+        activations: of the networks.
+        standard: settings of the standard preset beside those that both figures have.
+        quick: settings of the quick preset beside those that both figures have.
+    """
+    return Experiment(
+        id=f"iat-fig{number}",
+        where=f"Figure {number}",
+        title=title,
+        summary="Networks of several widths, W free or with softplus on its eigenvalues, are trained on the functional with "
+        "memory (t+1)^-1.5, and their weights are perturbed.",
+        presets=presets(COMMON, standard={**STANDARD, **standard}, quick={**QUICK, **quick}),
+        units=partial(units, activations=activations),
+        run=run,
+        conclude=partial(conclude, activations=activations),
+        cost=cost,
+    )

@@ -8,17 +8,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from holdfast.figures import Axis, Figure, Line, Panel, Table
+from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast_papers.experiments.base import Unit
 from holdfast_papers.experiments.iat._sentiment import WORDS
+from holdfast_papers.pages import Note, Table
 
 EARLY, LATE, LAST = 2, 20, 39  # copies between which memory is compared; the claims are about the first two
 SEEDS = 3  # fewer decide nothing
-LEAST = 0.7  # test accuracy below which a model decides nothing
-NOT_AT_HAND = (
+MIN_ACCURACY = 0.7  # test accuracy below which a model decides nothing
+NOT_AT_HAND = Note(
+    "other data",
     "IMDB's reviews and a fine-tuned BERT, which the paper used, are not at hand: the sentences are those of the sentence "
     "polarity set (film reviews too, one sentence each), the encoder is all-MiniLM-L6-v2, frozen, with a linear head trained "
-    "here. The score is the difference of the two classes' logits; memory at n is its change from n to n + 1 copies."
+    "here. The score is the difference of the two classes' logits; memory at n is its change from n to n + 1 copies.",
 )
 MADE_UP = (
     "The sentence polarity set is not on this machine: made-up sentences of forty words stand in for it, and nothing is "
@@ -65,63 +67,63 @@ def judged(units: Iterable[Unit]) -> list[Judged]:
     ]
 
 
-def undecided(units: Sequence[Unit], found: Sequence[Judged]) -> str:
+def undecided(units: Sequence[Unit], judged: Sequence[Judged]) -> str:
     """Why nothing can be decided; empty where it can."""
     if any(u.config["sentences"] != "polarity" for u in units):
         return MADE_UP
-    weak = sorted({j.model for j in found if j.accuracy < LEAST})
-    counts = Counter(j.model for j in found)
+    weak = sorted({j.model for j in judged if j.accuracy < MIN_ACCURACY})
+    counts = Counter(j.model for j in judged)
     if min(counts.values()) < SEEDS:
         return "Fewer than three seeds are too few to decide."
-    return f"Test accuracy below {LEAST:.0%}: {', '.join(weak)}." if weak else ""
+    return f"Test accuracy below {MIN_ACCURACY:.0%}: {', '.join(weak)}." if weak else ""
 
 
-def notes(units: Sequence[Unit]) -> list[str]:
+def notes(units: Sequence[Unit]) -> list[str | Note]:
     """What a reader must know about the data."""
     known = [bool(u.arrays["known.ha"]) for u in units if "known.ha" in u.arrays]
-    said = [NOT_AT_HAND]
+    said: list[str | Note] = [NOT_AT_HAND]
     if not all(known):
         said.append("'ha' is too rare for the LSTMs' vocabulary: they read it as an unknown word.")
     if any(u.config["sentences"] != "polarity" for u in units):
-        said.append(MADE_UP)
+        said.append(Note("other data", MADE_UP))
     return said
 
 
-def figure(found: Sequence[Judged], caption: str) -> Figure:
+def figure(judged: Sequence[Judged], caption: str) -> Figure:
     """A panel for each model: memory by number of copies, the median over the seeds and their range."""
     panels = []
-    for model in dict.fromkeys(j.model for j in found):
+    for model in dict.fromkeys(j.model for j in judged):
         lines = []
         for k, word in enumerate(WORDS):
-            curves = np.array([j.curves[word] for j in found if j.model == model])
+            curves = np.array([j.curves[word] for j in judged if j.model == model])
             x = np.arange(1, curves.shape[1] + 1)
             lines.append(Line(word, x, np.median(curves, 0), curves.min(0), curves.max(0), colour=k))
         panels.append(Panel(model, Axis("copies of the word"), Axis("memory of the score", log=True), lines))
     return Figure("memory", caption, panels)
 
 
-def spans(found: Sequence[Judged]) -> list[tuple[int, int]]:
+def spans(judged: Sequence[Judged]) -> list[tuple[int, int]]:
     """The pairs of copies between which memory is compared, as far as the curves go."""
-    known = min(len(curve) for j in found for curve in j.curves.values())
+    known = min(len(curve) for j in judged for curve in j.curves.values())
     return [(early, late) for early, late in ((EARLY, LATE), (LATE, LAST)) if late <= known]
 
 
-def later(found: Sequence[Judged], words: Sequence[str]) -> str:
+def later(judged: Sequence[Judged], words: Sequence[str]) -> str:
     """What is left of these words' memory at 20 copies after 39, model by model; empty where the curves end before."""
-    if (LATE, LAST) not in spans(found):
+    if (LATE, LAST) not in spans(judged):
         return ""
     parts = []
-    for model in dict.fromkeys(j.model for j in found):
-        left = [j.ratio(word, LATE, LAST) for j in found if j.model == model for word in words]
+    for model in dict.fromkeys(j.model for j in judged):
+        left = [j.ratio(word, LATE, LAST) for j in judged if j.model == model for word in words]
         parts.append(f"{model} {min(left):.2g} to {max(left):.2g}")
     return f" Later the picture is another one: M({LAST})/M({LATE}) is, over seeds and words, {'; '.join(parts)}."
 
 
-def table(found: Sequence[Judged]) -> Table:
+def table(judged: Sequence[Judged]) -> Table:
     """Accuracy, and the shares M(20)/M(2) and M(39)/M(20) by model, seed and word."""
-    columns = [(word, early, late) for early, late in spans(found) for word in WORDS]
+    columns = [(word, early, late) for early, late in spans(judged) for word in WORDS]
     rows: list[list[str | float]] = [
-        [j.model, j.seed, j.accuracy, *(j.ratio(*column) for column in columns)] for j in found
+        [j.model, j.seed, j.accuracy, *(j.ratio(*column) for column in columns)] for j in judged
     ]
     heads = ("model", "seed", "test accuracy", *(f"M({late})/M({early}), {word}" for word, early, late in columns))
     return Table("ratios", "The share of a word's memory at some copies that is left at more.", heads, rows)

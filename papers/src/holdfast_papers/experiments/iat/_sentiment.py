@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.data import ArrayTask
-from holdfast.data.base import Split
-from holdfast.data.download import set_folder
-from holdfast.data.polarity import NAMES, sentences
-from holdfast.data.reviews import ReviewTask
+from holdfast.data._base import Split
+from holdfast.data._download import set_folder
+from holdfast.data._polarity import NAMES, sentences
+from holdfast.data._reviews import ReviewTask
 from holdfast.memory import repeated_input_memory
 from holdfast.memory.huggingface import Reading, TokenScore, load
 from holdfast_papers.experiments import _runs

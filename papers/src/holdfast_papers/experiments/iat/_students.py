@@ -16,15 +16,16 @@ import torch
 from torch import Tensor
 
 from holdfast.data import ArrayTask, load_task
-from holdfast.figures import Axis, Cell, Line, Panel
+from holdfast.figures import Axis, Line, Panel
 from holdfast.nn import ContinuousRNN
 from holdfast_papers.experiments import _runs
 from holdfast_papers.experiments.base import Arrays, Config, Unit, Work
+from holdfast_papers.pages import Cell
 
 FASTEST = 4.0  # of the rates at the start; the slowest is 1/m
 RATES = (0.2, 0.5, 1.0, 2.0)  # of the learning rate: the recurrent rates that are tried on short runs
 POINTS = 100  # records of a run
-SHOWN = "Shown by `python -m holdfast_papers.experiments.reasons {}`; the numbers are in docs/reproduce.md."
+WHERE_SHOWN = "Shown by `python -m holdfast_papers.experiments.reasons {}`; the numbers are in docs/reproduce.md."
 # settings of a preset that every unit with a student depends on
 TRAINING = ("steps", "batch", "lr", "dt", "train_size", "train_steps", "test_size", "test_steps")
 PAPER: Config = {

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from holdfast import laws
-from holdfast.figures import Axis, Figure, Line, Panel, Table
+from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast.stability import perturbation_error
 from holdfast_papers.experiments import _sums
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 MODELS = {"rescaled": "e^{w_k t / k}", "plain": "e^{w_k t}"}
@@ -60,19 +61,21 @@ def run(config: Config, work: Work) -> Arrays:
 def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     """The rescaled network is stable on the first target and on the first alone; the plain one on neither."""
     curves = _sums.families(units, "model", "power")
-    found = _sums.verdicts(curves)
+    verdicts = _sums.verdicts(curves)
     claims = [
-        _claim("first target, rescaled", "The rescaled RNN approximates sum k^-2 e^{-t/k} stably", found, "rescaled", 1),
+        _claim("first target, rescaled", "The rescaled RNN approximates sum k^-2 e^{-t/k} stably", verdicts, "rescaled", 1),
         _claim(
-            "second target, rescaled", "The rescaled RNN does not approximate sum k^-2 e^{-t/k^2} stably", found,
+            "second target, rescaled", "The rescaled RNN does not approximate sum k^-2 e^{-t/k^2} stably", verdicts,
             "rescaled", 2,
         ),
-        _claim("first target, plain", "The plain linear RNN does not approximate sum k^-2 e^{-t/k} stably", found, "plain", 1),
         _claim(
-            "second target, plain", "The plain linear RNN does not approximate sum k^-2 e^{-t/k^2} stably", found, "plain", 2
+            "first target, plain", "The plain linear RNN does not approximate sum k^-2 e^{-t/k} stably", verdicts, "plain", 1
+        ),
+        _claim(
+            "second target, plain", "The plain linear RNN does not approximate sum k^-2 e^{-t/k^2} stably", verdicts, "plain", 2
         ),
     ]  # fmt: skip
-    named: _sums.Verdicts = {(MODELS[model], TARGETS[power]): v for (model, power), v in found.items()}
+    named: _sums.Verdicts = {(MODELS[model], TARGETS[power]): v for (model, power), v in verdicts.items()}
     tables = [Table("radii", "Radii by model and target.", ("model", "target", *_sums.HEADS), _sums.rows(named))]
     notes = [
         "The paper picks w_k = 1 for the first target; the sign is a slip, w_k = -1. Its weights lie at distance 1 from the "
@@ -84,8 +87,8 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     return Conclusion(claims, [_figure(curves), _targets(config)], tables, notes)
 
 
-def _claim(name: str, statement: str, found: _sums.Verdicts, model: str, power: int) -> Claim:
-    verdict = found[model, power]
+def _claim(name: str, statement: str, verdicts: _sums.Verdicts, model: str, power: int) -> Claim:
+    verdict = verdicts[model, power]
     return Claim.decide(
         name,
         statement,

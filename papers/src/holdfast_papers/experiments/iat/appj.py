@@ -12,13 +12,14 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from holdfast.figures import Axis, Figure, Line, Panel, Points, Rule, Table
+from holdfast.figures import Axis, Figure, Line, Panel, Points, Rule
 from holdfast.nn import ContinuousGRU
 from holdfast.stability import certify
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, drop, presets, split
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
-SMALL = 1e-7  # size of the input: the state stays where the linearisation holds
+INPUT_SIZE = 1e-7  # size of the input: the state stays where the linearisation holds
 LOCAL, FLOOR = 1e-4, 1e-14  # outputs above the first are no longer local, below the second rounding
 
 
@@ -29,7 +30,7 @@ def run(config: Config, work: Work) -> Arrays:
     predicted = float(np.log(np.abs(1 + config["dt"] * lam)).max() / config["dt"])  # of Euler's steps
     steps = round(config["horizon"] / config["dt"])
     x = torch.zeros(1, steps, 1, dtype=torch.float64)
-    x[:, 0] = SMALL
+    x[:, 0] = INPUT_SIZE
     with torch.no_grad():
         y = gru(x)[0].flatten().abs().numpy()
     work.progress(0.5, "equilibria")
@@ -38,7 +39,7 @@ def run(config: Config, work: Work) -> Arrays:
     every = max(1, steps // 400)
     return {
         "time": time[::every],
-        "memory": y[::every] / SMALL,
+        "memory": y[::every] / INPUT_SIZE,
         "abscissa": np.array(lam.real.max()),
         "predicted": np.array(predicted),
         "measured": np.array(_rate(time, y)),
@@ -126,7 +127,7 @@ def _curves(units: Sequence[Unit]) -> Figure:
         Line(
             f"{name}, max Re = {float(u.arrays['abscissa']):.2f}",
             u.arrays["time"],
-            np.where(u.arrays["memory"] > FLOOR / SMALL, u.arrays["memory"], np.nan),
+            np.where(u.arrays["memory"] > FLOOR / INPUT_SIZE, u.arrays["memory"], np.nan),
             colour=k,
         )
         for k, (name, u) in enumerate(chosen.items())

@@ -17,10 +17,11 @@ from torch import Tensor, nn
 from holdfast import laws
 from holdfast.approximate import fit_exponential_sum
 from holdfast.decay import uniform_memory
-from holdfast.figures import Axis, Figure, Line, Panel, Points, Table
+from holdfast.figures import Axis, Figure, Line, Panel, Points
 from holdfast.memory import MemoryCurve, memory_function
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast_papers.experiments.iat.fig11 import W2, _integrate
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 START = (0.9, 0.9)  # dh/dt at t = 0, outside the periodic orbit of W = [[1, 1], [-4, -3]]
@@ -60,8 +61,8 @@ def _member(name: str, m: int, t: np.ndarray) -> np.ndarray:
     if name == "rates from 0.1 on":
         return np.exp(-np.outer(t, np.geomspace(0.1, 4, m))).mean(1)
     width = min(m, 32)  # wider fits are no better on rates up to 4
-    found = fit_exponential_sum(laws.PowerLaw(1.5), width, "nonnegative", rates=np.geomspace(1 / width**2, 4, width))
-    return np.abs(np.asarray(found(t)))
+    fitted = fit_exponential_sum(laws.PowerLaw(1.5), width, "nonnegative", rates=np.geomspace(1 / width**2, 4, width))
+    return np.abs(np.asarray(fitted(t)))
 
 
 def _continuity(config: Config) -> Arrays:

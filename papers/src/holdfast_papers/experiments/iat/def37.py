@@ -10,15 +10,16 @@ from torch import Tensor
 
 from holdfast import laws
 from holdfast.approximate import fit_exponential_sum
-from holdfast.figures import Axis, Figure, Line, Panel, Rule, Table
+from holdfast.figures import Axis, Figure, Line, Panel, Rule
 from holdfast.parameterizations import fit_constants, get
-from holdfast.stability.perturbation.metrics import get_metric
+from holdfast.stability.perturbation._evaluate import get_metric
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 RHO, FASTEST = laws.PowerLaw(1.5), 4.0
 METRICS = ("sup", "sobolev")
-NAMES = ("direct", "best")
+PARAMETERIZATIONS = ("direct", "best")
 LEVEL = 0.25  # of the target's own norm
 SHRINKS = -0.2  # slope of log radius in log m below which a radius shrinks
 
@@ -26,7 +27,7 @@ SHRINKS = -0.2  # slope of log radius in log m below which a radius shrinks
 def units(config: Config) -> list[Config]:
     """One a metric, parameterization and width."""
     shared = {key: config[key] for key in ("length", "points", "signs")}
-    return split(shared, metric=METRICS, parameterization=NAMES, m=config["widths"])
+    return split(shared, metric=METRICS, parameterization=PARAMETERIZATIONS, m=config["widths"])
 
 
 def run(config: Config, work: Work) -> Arrays:
@@ -35,12 +36,12 @@ def run(config: Config, work: Work) -> Arrays:
     With coefficients that are not negative and a constant input that is the worst that they can do.
     """
     m = config["m"]
-    found = fit_exponential_sum(RHO, m, "nonnegative", rates=np.geomspace(1 / m**2, FASTEST, m))
-    f = fit_constants(get(config["parameterization"]), torch.from_numpy(-found.rates))
+    fitted = fit_exponential_sum(RHO, m, "nonnegative", rates=np.geomspace(1 / m**2, FASTEST, m))
+    f = fit_constants(get(config["parameterization"]), torch.from_numpy(-fitted.rates))
     x = _inputs(config["length"], config["signs"])
     target = _output(x, RHO.integral)
     metric = get_metric(config["metric"], 1.0)
-    w, c = f.inverse(torch.from_numpy(-found.rates)), torch.from_numpy(found.coefficients)
+    w, c = f.inverse(torch.from_numpy(-fitted.rates)), torch.from_numpy(fitted.coefficients)
 
     def error(weights: Tensor) -> float:
         rates = -f(weights)
@@ -76,15 +77,17 @@ def _output(x: Tensor, integral: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
 
 def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     """In both norms direct weights lose their radius with m, and best ones keep it."""
-    found = {(u.config["metric"], u.config["parameterization"], u.config["m"]): u.arrays for u in units}
+    arrays = {(u.config["metric"], u.config["parameterization"], u.config["m"]): u.arrays for u in units}
     widths = config["widths"]
-    radius = {key: _radius(a) for key, a in found.items()}
-    taking = all(float(a["centre"]) <= LEVEL / 2 * float(a["norm"]) for a in found.values())
+    radius = {key: _radius(a) for key, a in arrays.items()}
+    taking = all(float(a["centre"]) <= LEVEL / 2 * float(a["norm"]) for a in arrays.values())
     slope = {
         (k, f): float(np.polyfit(np.log(widths), np.log([radius[k, f, m] for m in widths]), 1)[0])
-        for k in METRICS for f in NAMES
+        for k in METRICS for f in PARAMETERIZATIONS
     }  # fmt: skip
-    pairs = [(found["sobolev", f, m]["errors"], found["sup", f, m]["errors"]) for f in NAMES for m in widths]
+    pairs = [
+        (arrays["sobolev", f, m]["errors"], arrays["sup", f, m]["errors"]) for f in PARAMETERIZATIONS for m in widths
+    ]
     least = min(float((a[np.isfinite(a)] / b[np.isfinite(a)]).min()) for a, b in pairs)
     claims = [
         Claim.decide(
@@ -100,17 +103,17 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
             "In the Sobolev norm, as in the sup norm, direct weights lose their radius as m grows and best ones keep it",
             all(slope[k, "direct"] < SHRINKS < slope[k, "best"] for k in METRICS) if taking else None,
             {f"slope of log radius in log m, {f}, {k}": v for (k, f), v in slope.items()}
-            | {"largest E_m(0) / norm": max(float(a["centre"] / a["norm"]) for a in found.values())},
+            | {"largest E_m(0) / norm": max(float(a["centre"] / a["norm"]) for a in arrays.values())},
             otherwise="Some width does not approximate the target to half the level."
             if not taking
             else "The slopes differ between the norms, or from what the theorem says.",
             essential=True,
         ),
     ]
-    rows = [(k, f, m, float(a["norm"]), float(a["centre"]), radius[k, f, m]) for (k, f, m), a in found.items()]
+    rows = [(k, f, m, float(a["norm"]), float(a["centre"]), radius[k, f, m]) for (k, f, m), a in arrays.items()]
     heads = ("norm", "parameterization", "m", "norm of the target", "E_m(0)", f"radius at {LEVEL:g} of the norm")
     table = Table("radii", f"Linear models of {RHO.name}, recurrent weights moved.", heads, rows)
-    return Conclusion(claims, [_figure(config, found)], [table])
+    return Conclusion(claims, [_figure(config, arrays)], [table])
 
 
 def _radius(a: Arrays) -> float:
@@ -119,16 +122,16 @@ def _radius(a: Arrays) -> float:
     return float(a["radii"][max(int(above[0]) - 1, 0)]) if len(above) else float(a["radii"][-1])
 
 
-def _figure(config: Config, found: dict[tuple[str, str, int], Arrays]) -> Figure:
+def _figure(config: Config, arrays: dict[tuple[str, str, int], Arrays]) -> Figure:
     panels = []
     for k in METRICS:
-        for f in NAMES:
+        for f in PARAMETERIZATIONS:
             lines = []
             for c, m in enumerate(config["widths"]):
-                a = found[k, f, m]
+                a = arrays[k, f, m]
                 errors = np.where(a["errors"] > 1e3, np.inf, a["errors"])
                 lines.append(Line(f"m = {m}", a["radii"], errors, colour=c, legend=(k, f) == ("sup", "direct")))
-            level = Rule("", y=LEVEL * float(found[k, f, config["widths"][0]]["norm"]))
+            level = Rule("", y=LEVEL * float(arrays[k, f, config["widths"][0]]["norm"]))
             y = Axis("error E_m(beta)", log=True, limits=(1e-2, 1e3))
             panels.append(Panel(f"{f}, {k} norm", Axis("perturbation beta", log=True), y, [*lines, level]))
     caption = (

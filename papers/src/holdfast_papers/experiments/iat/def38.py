@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from holdfast.figures import Axis, Figure, Line, Panel, Table
+from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast.stability import classify_activation
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {

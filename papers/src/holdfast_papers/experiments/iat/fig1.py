@@ -10,9 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from holdfast.figures import Figure, Table
+from holdfast.figures import Figure
 from holdfast_papers.experiments import _sums
-from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
+from holdfast_papers.experiments.base import Conclusion, Config, Experiment, Unit, presets, split
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 EXPONENTIAL = "0.9^t"
@@ -39,23 +40,18 @@ def units(config: Config) -> list[Config]:
     ]
 
 
-def run(config: Config, work: Work) -> Arrays:
-    """One curve E_m(beta)."""
-    return _sums.exact_error(config) if config["part"] == "exact" else _sums.sampled_error(config)
-
-
 def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     """Exponential memory: the radius stays. Polynomial memory: it shrinks. By the weights that the theorems assume."""
-    exact = _sums.families((u for u in units if u.config["part"] == "exact"), "target", "scope")
+    exact = _sums.parts(units, "exact", "target", "scope")
     squares = [u for u in units if u.config.get("fit") == "least squares"]
     bounded = _sums.families((u for u in units if u.config.get("fit") == "bounded"), "target")
     unbounded = _sums.families(squares, "target", "spacing")
     sampled = {(t, BOUNDED): curves for (t,), curves in bounded.items()}
     sampled |= {(t, f"least squares, rates {d:g}, {2 * d:g}, ..."): curves for (t, d), curves in unbounded.items()}
-    found, shown = _sums.verdicts(exact), _sums.verdicts(sampled)
+    verdicts, shown = _sums.verdicts(exact), _sums.verdicts(sampled)
     claims = [
-        *_by_definition(found),
-        _no_increase(exact[EXPONENTIAL, RECURRENT], float(found[EXPONENTIAL, RECURRENT].radii.min())),
+        *_by_definition(verdicts),
+        _no_increase(exact[EXPONENTIAL, RECURRENT], float(verdicts[EXPONENTIAL, RECURRENT].radii.min())),
         *_by_the_papers_measure(shown, config["horizon"]),
         _least_squares(_sums.verdicts(unbounded), squares, config),
     ]
@@ -65,7 +61,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
             "exact",
             "Radii in the functional norm, worst case.",
             ("target", "perturbed", *_sums.HEADS),
-            _sums.rows(found),
+            _sums.rows(verdicts),
         ),
         Table("sampled", caption, ("target", "fit", *_sums.HEADS), _sums.rows(shown)),
         _beside(bounded, unbounded),
@@ -81,28 +77,26 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     return Conclusion(claims, _figures(exact, sampled), tables, notes)
 
 
-def _by_definition(found: _sums.Verdicts) -> list[Claim]:
+def _by_definition(verdicts: _sums.Verdicts) -> list[Claim]:
     moved = "Def. 3.4 lets every weight move, each of W, U, b and c within beta of its value"
     claims = []
     for scope, name in ((RECURRENT, ""), (ALL, ", all weights")):
-        powers = {p: found[p, scope] for p in _sums.POWERS if (p, scope) in found}
-        stays = found[EXPONENTIAL, scope]
+        powers = {p: verdicts[p, scope] for p in _sums.POWERS if (p, scope) in verdicts}
         which = "recurrent weights perturbed" if scope == RECURRENT else f"all weights perturbed ({moved})"
         claims += [
-            Claim.decide(
+            _sums.claim(
                 f"exponential{name}",
                 f"A target with exponential memory is approximated stably, {which}: the radius is bounded away from 0",
-                _sums.decided((stays, "stable")),
-                _sums.numbers(stays),
-                otherwise=_sums.why({EXPONENTIAL: stays}),
+                {EXPONENTIAL: verdicts[EXPONENTIAL, scope]},
+                "stable",
                 essential=scope == RECURRENT,
             ),
-            Claim.decide(
+            _sums.claim(
                 f"polynomial{name}",
                 f"For a target with polynomial memory the radius shrinks as the hidden dimension m grows, {which}",
-                _sums.decided(*((v, "unstable") for v in powers.values())),
-                {k: x for p, v in powers.items() for k, x in _sums.numbers(v, f"{p}: ").items()},
-                otherwise=_sums.why(powers),
+                powers,
+                "unstable",
+                named=True,
                 essential=scope == RECURRENT,
             ),
         ]
@@ -127,21 +121,21 @@ def _by_the_papers_measure(shown: _sums.Verdicts, horizon: int) -> list[Claim]:
         verdict = shown[target, BOUNDED]
         near = float(np.median(verdict.radii[np.array(verdict.approximates)])) if any(verdict.approximates) else 0.0
         claims.append(
-            Claim.decide(
+            _sums.claim(
                 f"paper's measure, {target}",
                 f"In the paper's own measure, the largest error at t = 1, ..., {horizon} over random perturbations of all "
                 f"weights, {target} is {expected}",
-                _sums.decided((verdict, expected)),
-                _sums.numbers(verdict) | {"radius, median over m": near},
+                {target: verdict},
+                expected,
+                more={"radius, median over m": near},
                 paper={"radius, median over m": 0.07} if target == EXPONENTIAL else {},
-                otherwise=_sums.why({target: verdict}),
             )
         )
     return claims
 
 
-def _least_squares(found: _sums.Verdicts, units: Sequence[Unit], config: Config) -> Claim:
-    named = {f"{target}, rates {d:g}, {2 * d:g}, ...": v for (target, d), v in found.items()}
+def _least_squares(verdicts: _sums.Verdicts, units: Sequence[Unit], config: Config) -> Claim:
+    named = {f"{target}, rates {d:g}, {2 * d:g}, ...": v for (target, d), v in verdicts.items()}
     return Claim.decide(
         "least squares",
         f"The least-squares fits of App. D show the same at t = 1, ..., {config['horizon']}: stable for 0.9^t, unstable for "
@@ -180,28 +174,20 @@ def _beside(bounded: _sums.Families, unbounded: _sums.Families) -> Table:
 
 
 def _figures(exact: _sums.Families, sampled: _sums.Families) -> list[Figure]:
-    first = [
-        _sums.panel(f"{name}, {scope}", curves, (1e-2, 1e3), legend=k == 0)
-        for k, ((name, scope), curves) in enumerate(exact.items())
-    ]
-    second = [
-        _sums.panel(f"{name}, {fit}", curves, (1e-4, 1e4), legend=k == 0)
-        for k, ((name, fit), curves) in enumerate(sampled.items())
-    ]
     return [
         Figure(
             "functional-norm",
             "Worst-case error against the size of the perturbation, fits with weights >= 0. For 0.9^t the curves of all widths "
             "come together and rise at the same beta. Polynomial memory: each wider model breaks at a smaller beta, its "
             "slowest rate, where that mode stops decaying (triangles: infinite).",
-            first,
+            _sums.panels(exact, (1e-2, 1e3)),
         ),
         Figure(
             "sampled",
             "The paper's picture: largest error at t = 1, ..., 100 over random perturbations of all weights. With weights "
             ">= 0 the curves of (t+1)^-1.1 turn up earlier with each m; with least squares the large weights "
             "make the widest models the worst at every beta tested.",
-            second,
+            _sums.panels(sampled, (1e-4, 1e4)),
         ),
     ]
 
@@ -212,21 +198,10 @@ EXPERIMENT = Experiment(
     title="Linear RNNs approximate exponential memory stably, polynomial memory not",
     summary="Sums of m exponentials fitted to 0.9^t and to power laws, and their perturbation error E_m(beta): exact in the "
     "functional norm, and sampled as in the paper.",
-    presets=presets(
-        {
-            "widths": [4, 6, 8, 12, 16, 24, 32], "slow_widths": [12, 16, 20, 24, 32, 40],
-            "sampled_widths": [2, 3, 4, 5, 6, 8, 10, 12, 14], "smallest": 5e-4, "doublings": 20,
-            "exact_smallest": 2e-4, "exact_doublings": 13, "exact_per_doubling": 3,
-            "draws": 10, "horizon": 100, "spacings": [0.03, 0.1, 0.3],
-        },
-        quick={
-            "widths": [6, 8, 11, 15], "slow_widths": [16, 20, 25, 32],
-            "exact_smallest": 4e-4, "exact_doublings": 10, "exact_per_doubling": 2,
-        },
-    ),
+    presets=presets({**_sums.LINEAR, "spacings": [0.03, 0.1, 0.3]}, quick=_sums.LINEAR_QUICK),
     units=units,
-    run=run,
+    run=_sums.run,
     conclude=conclude,
-    cost=lambda config: _sums.exact_cost(config) if config["part"] == "exact" else 0.5,
+    cost=_sums.cost,
     version=2,
-)  # fmt: skip
+)

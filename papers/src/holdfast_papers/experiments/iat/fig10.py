@@ -7,14 +7,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from holdfast.figures import Axis, Dash, Figure, Line, Panel, Table
+from holdfast.figures import Axis, Dash, Figure, Line, Panel
 from holdfast_papers.experiments._networks import measure, random_network, tail, thinned, thinned_time
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 PROBES = ("heaviside", "impulse", "reversed")
 HORIZON = {"rnn": 800, "gru": 1500, "lstm": 1500, "s4": 60_000}
-NAMES = {"rnn": "RNN", "gru": "GRU", "lstm": "LSTM", "s4": "S4"}
+ARCHITECTURES = {"rnn": "RNN", "gru": "GRU", "lstm": "LSTM", "s4": "S4"}
 POINTS = 400
 
 
@@ -23,7 +24,7 @@ def units(config: Config) -> list[Config]:
     rest = {key: config[key] for key in ("width", "amplitude")}
     return [
         {**rest, "kind": kind, "horizon": HORIZON[kind], "seed": seed}
-        for kind in NAMES
+        for kind in ARCHITECTURES
         for seed in range(config["repeats"])
     ]
 
@@ -43,14 +44,14 @@ def run(config: Config, work: Work) -> Arrays:
 
 def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     """The median rate of each architecture is the same by every probe."""
-    rates = {kind: np.stack([u.arrays["rates"] for u in units if u.config["kind"] == kind]) for kind in NAMES}
+    rates = {kind: np.stack([u.arrays["rates"] for u in units if u.config["kind"] == kind]) for kind in ARCHITECTURES}
     rows: list[tuple[str | float, ...]] = []
     worst = 0.0
     for kind, values in rates.items():
         median = np.nanmedian(values, axis=0)
         gap = float(np.abs(np.log(median / median[0])).max())
         each = np.exp(np.abs(np.log(values[:, 1:] / values[:, :1])))
-        rows.append((NAMES[kind], *map(float, median), math.exp(gap), float(np.nanmedian(each))))
+        rows.append((ARCHITECTURES[kind], *map(float, median), math.exp(gap), float(np.nanmedian(each))))
         worst = max(worst, gap) if math.isfinite(gap) else math.inf
     resolved = float(np.mean([np.isfinite(values).all(1).mean() for values in rates.values()]))
     claims = [
@@ -64,7 +65,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
             essential=True,
         )
     ]
-    nonlinear = max(float(row[4]) for row in rows if row[0] != NAMES["s4"])
+    nonlinear = max(float(row[4]) for row in rows if row[0] != ARCHITECTURES["s4"])
     notes = [
         "The probes linearise a nonlinear network around different equilibria: that of the constant input x = 1 for "
         f"Heaviside, of zero input for the other two. Median rates of RNN, GRU and LSTM differ by up to {nonlinear - 1:.0%}.",
@@ -82,7 +83,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
 
 def _figure(units: Sequence[Unit]) -> Figure:
     panels = []
-    for kind, name in NAMES.items():
+    for kind, name in ARCHITECTURES.items():
         chosen = [u.arrays for u in units if u.config["kind"] == kind]
         lines = []
         dashes: tuple[Dash, ...] = ("solid", "dash", "dot")  # the lines lie on each other

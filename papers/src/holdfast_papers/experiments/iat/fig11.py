@@ -13,9 +13,10 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from holdfast.figures import Axis, Figure, Layer, Line, Panel, Points, Table
+from holdfast.figures import Axis, Figure, Layer, Line, Panel, Points
 from holdfast.kernels import rnn
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 W2 = np.array([[1.0, 1.0], [-4.0, -3.0]])

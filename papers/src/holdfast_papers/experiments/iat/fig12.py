@@ -16,10 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.figures import Axis, Figure, Line, Panel, Rule, Table
+from holdfast.figures import Axis, Figure, Line, Panel, Rule
 from holdfast.stability import StabilityVerdict
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast_papers.experiments.iat import _curves, _students, _teachers
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 KINDS = {"transformer": "causal transformer", "rnn": "random RNN"}

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.figures import Figure, Table
+from holdfast.figures import Figure
 from holdfast.stability import StabilityVerdict
 from holdfast_papers.experiments import _sums
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast_papers.experiments.iat import _curves, _students
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 NAMES = ("all", "recurrent", "authors")
@@ -67,7 +68,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         "What was found: a few random draws meet the less of the worst case the more weights there are, so that radii grow "
         "with m by themselves. By gradient ascent on such students they do not, and on 1600 steps they shrink. The slow rates "
         "are those of the start: training does not bring them about in students that start without them. "
-        + _students.SHOWN.format("iat-fig2"),
+        + _students.WHERE_SHOWN.format("iat-fig2"),
     ]
     claims = [_approximated(units), *_unstable(found)]
     return Conclusion(claims, _figures(units), tables, notes)
@@ -84,9 +85,9 @@ def _approximated(units: Sequence[Unit]) -> Claim:
     )
 
 
-def _unstable(found: dict[tuple[str, str], StabilityVerdict]) -> list[Claim]:
-    decisive, wider = found["all weights", "the paper's beta"], found["all weights", "larger beta too"]
-    authors = found["authors' noise", "larger beta too"]
+def _unstable(verdicts: dict[tuple[str, str], StabilityVerdict]) -> list[Claim]:
+    decisive, wider = verdicts["all weights", "the paper's beta"], verdicts["all weights", "larger beta too"]
+    authors = verdicts["authors' noise", "larger beta too"]
     return [
         Claim.decide(
             "unstable",

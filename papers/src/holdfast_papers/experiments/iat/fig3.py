@@ -12,11 +12,12 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 
-from holdfast.figures import Axis, Figure, Line, Panel, Table
+from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast.stability import StabilityVerdict
 from holdfast_papers.experiments import _sums
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast_papers.experiments.iat import _curves, _students, _teachers
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 ENOUGH = 3
@@ -82,7 +83,8 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         "Exponential: under a straight line at half the fitted rate, with a last third that falls at half of it at least. The "
         "second half is an addition: a line from the largest value lies above every power law that was followed to 1e-11.",
         "What was found: three random draws scatter the radius of one and the same student by more than the interval of a "
-        "slope over four widths can bear, which makes verdicts inconclusive. " + _students.SHOWN.format("iat-fig3"),
+        "slope over four widths can bear, which makes verdicts inconclusive. "
+        + _students.WHERE_SHOWN.format("iat-fig3"),
     ]
     return Conclusion([_claim(memories, verdicts)], _figures(memories, students, verdicts), tables, notes)
 

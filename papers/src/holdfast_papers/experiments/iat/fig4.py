@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.figures import Figure, Table
+from holdfast.figures import Figure
 from holdfast.stability import StabilityVerdict
 from holdfast_papers.experiments import _sums
-from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
+from holdfast_papers.experiments.base import Conclusion, Config, Experiment, Unit, presets, split
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
-NAMES = ("exp", "softplus")
+PARAMETERIZATIONS = ("exp", "softplus")
 TARGET = "(t+1)^-1.1"  # the paper's; the other power law is added because its errors fall faster
-SMALL = 0.1  # perturbations up to which a wider model is to be the better one
+MAX_BETA = 0.1  # perturbations up to which a wider model is to be the better one
 
 
 def units(config: Config) -> list[Config]:
@@ -20,31 +21,26 @@ def units(config: Config) -> list[Config]:
     sampled = {name: config[name] for name in ("smallest", "doublings", "draws", "horizon")}
     sampled |= {"part": "sampled", "target": TARGET, "fit": "bounded"}
     return [
-        *_sums.exact_units(config, _sums.POWERS, NAMES, ["recurrent weights"]),
-        *_sums.exact_units(config, ["(t+1)^-1.5"], NAMES, ["all weights"]),
-        *split(sampled, parameterization=NAMES, scope=_sums.SCOPES, m=config["sampled_widths"]),
+        *_sums.exact_units(config, _sums.POWERS, PARAMETERIZATIONS, ["recurrent weights"]),
+        *_sums.exact_units(config, ["(t+1)^-1.5"], PARAMETERIZATIONS, ["all weights"]),
+        *split(sampled, parameterization=PARAMETERIZATIONS, scope=_sums.SCOPES, m=config["sampled_widths"]),
     ]
-
-
-def run(config: Config, work: Work) -> Arrays:
-    """One curve E_m(beta)."""
-    return _sums.exact_error(config) if config["part"] == "exact" else _sums.sampled_error(config)
 
 
 def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     """Both are stable on both power laws where recurrent weights move; what all weights and the paper's measure say."""
-    exact = _sums.families((u for u in units if u.config["part"] == "exact"), "target", "parameterization", "scope")
-    sampled = _sums.families((u for u in units if u.config["part"] == "sampled"), "parameterization", "scope")
-    found, shown = _sums.verdicts(exact), _sums.verdicts(sampled)
+    exact = _sums.parts(units, "exact", "target", "parameterization", "scope")
+    sampled = _sums.parts(units, "sampled", "parameterization", "scope")
+    verdicts, shown = _sums.verdicts(exact), _sums.verdicts(sampled)
     recurrent = {
-        key: _approximating(curves, found[key]) for key, curves in exact.items() if key[2] == "recurrent weights"
+        key: _approximating(curves, verdicts[key]) for key, curves in exact.items() if key[2] == "recurrent weights"
     }
-    rise = {key: _sums.rises(curves, SMALL) for key, curves in recurrent.items() if len(curves) > 1}
+    rise = {key: _sums.rises(curves, MAX_BETA) for key, curves in recurrent.items() if len(curves) > 1}
     claims = [
-        *(_stable(name, scope, found) for scope in _sums.KERNEL_SCOPES for name in NAMES),
+        *(_stable(name, scope, verdicts) for scope in _sums.KERNEL_SCOPES for name in PARAMETERIZATIONS),
         Claim.decide(
             "continuous",
-            f"At every beta up to {SMALL:g} the error falls as m grows, so that its limit is continuous at 0",
+            f"At every beta up to {MAX_BETA:g} the error falls as m grows, so that its limit is continuous at 0",
             max(rise.values()) < 1 if rise else None,
             {f"largest E of a wider model / of the next narrower, {f}, {t}": r for (t, f, _), r in rise.items()},
             otherwise="Some wider model has a larger error at a small perturbation.",
@@ -54,7 +50,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     ]
     heads = ("target", "parameterization", "perturbed", *_sums.HEADS)
     tables = [
-        Table("exact", "Radii in the functional norm, worst case.", heads, _sums.rows(found)),
+        Table("exact", "Radii in the functional norm, worst case.", heads, _sums.rows(verdicts)),
         Table("sampled", f"Radii for {TARGET} at t = 1, ..., {config['horizon']}.", heads[1:], _sums.rows(shown)),
     ]
     notes = [
@@ -70,59 +66,52 @@ def _approximating(curves: _sums.Family, verdict: StabilityVerdict) -> _sums.Fam
     return {m: curve for m, curve in curves.items() if m not in verdict.failed}
 
 
-def _stable(name: str, scope: str, found: _sums.Verdicts) -> Claim:
-    chosen = {target: v for (target, f, moved), v in found.items() if (f, moved) == (name, scope)}
+def _stable(name: str, scope: str, verdicts: _sums.Verdicts) -> Claim:
+    chosen = {target: v for (target, f, moved), v in verdicts.items() if (f, moved) == (name, scope)}
     definition = "" if scope == "recurrent weights" else " (Def. 3.4 lets each of W, U, b and c move by up to beta)"
-    return Claim.decide(
+    return _sums.claim(
         name if scope == "recurrent weights" else f"{name}, all weights",
         f"With {name} weights linear RNNs approximate polynomial memory stably, {scope} perturbed{definition}",
-        _sums.decided(*((v, "stable") for v in chosen.values())),
-        {k: x for target, v in chosen.items() for k, x in _sums.numbers(v, f"{target}: ").items()},
-        otherwise=_sums.why(chosen),
+        chosen,
+        "stable",
+        named=True,
         essential=scope == "recurrent weights",
     )
 
 
 def _sampled(name: str, scope: str, horizon: int, shown: _sums.Verdicts) -> Claim:
-    chosen = {f: shown[f, scope] for f in NAMES}
-    alone = [r for f in NAMES for r in shown[f, "read-out"].radii]
+    chosen = {f: shown[f, scope] for f in PARAMETERIZATIONS}
+    alone = [r for f in PARAMETERIZATIONS for r in shown[f, "read-out"].radii]
     reason = (
         f" The read-out weights, each moved by up to beta, add to the kernel whatever the parameterization of the recurrence "
         f"is: perturbed alone they give radii of {min(alone):.2g} to {max(alone):.2g}."
     )
-    return Claim.decide(
+    return _sums.claim(
         name,
         f"In the paper's own measure, the largest error at t = 1, ..., {horizon} over random perturbations of {scope}, exp and "
         "softplus are stable",
-        _sums.decided(*((v, "stable") for v in chosen.values())),
-        {k: x for f, v in chosen.items() for k, x in _sums.numbers(v, f"{f}: ").items()},
-        otherwise=_sums.why(chosen) + (reason if scope == "all weights" else ""),
+        chosen,
+        "stable",
+        named=True,
+        reason=reason if scope == "all weights" else "",
     )
 
 
 def _figures(exact: _sums.Families, sampled: _sums.Families) -> list[Figure]:
-    first = [
-        _sums.panel(f"{f}, {target}, {scope}", curves, (1e-2, 1e3), legend=k == 0)
-        for k, ((target, f, scope), curves) in enumerate(exact.items())
-    ]
-    second = [
-        _sums.panel(f"{f}, {scope}", curves, (1e-4, 1e3), legend=k == 0)
-        for k, ((f, scope), curves) in enumerate(sampled.items())
-    ]
     return [
         Figure(
             "functional-norm",
             "Worst-case error against the size of the perturbation. Recurrent weights: the curves of all widths are flat, turn "
             "up at the same beta and do not cross before: wider models are better. All weights: a wider model rises earlier, "
             "by the weight of its slowest mode.",
-            first,
+            _sums.panels(exact, (1e-2, 1e3), lambda target, f, scope: f"{f}, {target}, {scope}"),
         ),
         Figure(
             "sampled",
             f"The paper's picture for {TARGET}: largest error at t = 1, ..., 100 over random perturbations. No curve blows "
             "up at a small beta. Recurrent weights alone: wider models stay better. With the read-out: every width rises in "
             "proportion to beta, wider ones a little more.",
-            second,
+            _sums.panels(sampled, (1e-4, 1e3)),
         ),
     ]
 
@@ -133,21 +122,10 @@ EXPERIMENT = Experiment(
     title="Reparameterized linear RNNs approximate polynomial memory stably",
     summary="Sums of m exponentials fitted to power laws, their rates held by exp or softplus weights, and the perturbation "
     "error E_m(beta): exact in the functional norm, and sampled as in the paper.",
-    presets=presets(
-        {
-            "widths": [4, 6, 8, 12, 16, 24, 32], "slow_widths": [12, 16, 20, 24, 32, 40],
-            "sampled_widths": [2, 3, 4, 5, 6, 8, 10, 12, 14], "smallest": 5e-4, "doublings": 20,
-            "exact_smallest": 2e-4, "exact_doublings": 13, "exact_per_doubling": 3,
-            "draws": 10, "horizon": 100,
-        },
-        quick={
-            "widths": [6, 8, 11, 15], "slow_widths": [16, 20, 25, 32],
-            "exact_smallest": 4e-4, "exact_doublings": 10, "exact_per_doubling": 2,
-        },
-    ),
+    presets=presets(_sums.LINEAR, quick=_sums.LINEAR_QUICK),
     units=units,
-    run=run,
+    run=_sums.run,
     conclude=conclude,
-    cost=lambda config: _sums.exact_cost(config) if config["part"] == "exact" else 0.5,
+    cost=_sums.cost,
     version=2,
-)  # fmt: skip
+)

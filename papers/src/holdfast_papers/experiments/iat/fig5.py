@@ -18,16 +18,16 @@ LEFT = 0.1  # memory has decayed when less than this share is left after 18 more
 
 def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     """Plain words are forgotten; "ha" is forgotten more slowly."""
-    found = words.judged(units)
-    why = words.undecided(units, found)
-    claims = [_decays(model, found, why) for model in _sentiment.LSTMS]
-    claims += [_slower(model, found, why) for model in _sentiment.LSTMS]
+    judged = words.judged(units)
+    why = words.undecided(units, judged)
+    claims = [_decays(model, judged, why) for model in _sentiment.LSTMS]
+    claims += [_slower(model, judged, why) for model in _sentiment.LSTMS]
     caption = "Change of the sentiment score from n to n + 1 copies of a word; median and range of the seeds."
-    return Conclusion(claims, [words.figure(found, caption)], [words.table(found)], words.notes(units))
+    return Conclusion(claims, [words.figure(judged, caption)], [words.table(judged)], words.notes(units))
 
 
-def _decays(model: str, found: Sequence[words.Judged], why: str) -> Claim:
-    own = [j for j in found if j.model == model]
+def _decays(model: str, judged: Sequence[words.Judged], why: str) -> Claim:
+    own = [j for j in judged if j.model == model]
     largest = {word: max(j.ratio(word) for j in own) for word in _sentiment.PLAIN}
     return Claim.decide(
         model,
@@ -42,8 +42,8 @@ def _decays(model: str, found: Sequence[words.Judged], why: str) -> Claim:
     )
 
 
-def _slower(model: str, found: Sequence[words.Judged], why: str) -> Claim:
-    own = [j for j in found if j.model == model]
+def _slower(model: str, judged: Sequence[words.Judged], why: str) -> Claim:
+    own = [j for j in judged if j.model == model]
     slower = sum(j.ratio(_sentiment.ODD) > max(j.ratio(word) for word in _sentiment.PLAIN) for j in own)
     return Claim.decide(
         f"ha, {model}",

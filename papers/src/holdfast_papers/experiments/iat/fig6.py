@@ -8,6 +8,7 @@ from holdfast_papers.experiments.base import Conclusion, Config, Experiment, Uni
 from holdfast_papers.experiments.iat import _repeated_words as words
 from holdfast_papers.experiments.iat import _sentiment, fig5
 from holdfast_papers.experiments.iat._repeated_words import EARLY, LATE
+from holdfast_papers.pages import Note
 from holdfast_papers.results import Claim
 
 MISSING = (
@@ -17,22 +18,22 @@ MISSING = (
 
 def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     """The LSTMs keep less of a plain word's memory than the encoder."""
-    found = words.judged(units)
-    there = any(j.model == _sentiment.ENCODER for j in found)
-    why = words.undecided(units, found) if there else MISSING
-    claims = [_faster(model, found, why) for model in _sentiment.LSTMS]
+    judged = words.judged(units)
+    there = any(j.model == _sentiment.ENCODER for j in judged)
+    why = words.undecided(units, judged) if there else MISSING
+    claims = [_faster(model, judged, why) for model in _sentiment.LSTMS]
     caption = (
         "Change of the sentiment score from n to n + 1 copies of a word, in the encoder and in the LSTMs; median and range of "
         "the seeds."
     )
-    notes = [*words.notes(units), *([] if there else [MISSING])]
-    return Conclusion(claims, [words.figure(found, caption)], [words.table(found)], notes)
+    notes = [*words.notes(units), *([] if there else [Note("other data", MISSING)])]
+    return Conclusion(claims, [words.figure(judged, caption)], [words.table(judged)], notes)
 
 
-def _faster(model: str, found: Sequence[words.Judged], why: str) -> Claim:
+def _faster(model: str, judged: Sequence[words.Judged], why: str) -> Claim:
     """Seed by seed and word by word: an LSTM's share against that of the encoder with the head of that seed."""
-    encoder = {j.seed: j for j in found if j.model == _sentiment.ENCODER}
-    own = [j for j in found if j.model == model]
+    encoder = {j.seed: j for j in judged if j.model == _sentiment.ENCODER}
+    own = [j for j in judged if j.model == model]
     won = sum(
         all(j.ratio(word) < encoder[j.seed].ratio(word) for word in _sentiment.PLAIN) for j in own if j.seed in encoder
     )
@@ -49,7 +50,7 @@ def _faster(model: str, found: Sequence[words.Judged], why: str) -> Claim:
         numbers,
         otherwise=why
         or "In one of the seeds the LSTM keeps the larger share of a plain word's memory."
-        + words.later(found, _sentiment.PLAIN),
+        + words.later(judged, _sentiment.PLAIN),
     )
 
 

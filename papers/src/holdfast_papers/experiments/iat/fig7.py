@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
-
-from holdfast_papers.experiments.base import Experiment, presets
-from holdfast_papers.experiments.iat import _reparameterized as shared
+from holdfast_papers.experiments.iat._reparameterized import experiment
 
 ACTIVATIONS = ["relu"]
 
-EXPERIMENT = Experiment(
-    id="iat-fig7",
-    where="Figure 7",
-    title="ReLU RNNs with and without softplus",
-    summary="Networks of several widths, W free or with softplus on its eigenvalues, are trained on the functional with memory "
-    "(t+1)^-1.5, and their weights are perturbed.",
-    presets=presets(
-        shared.COMMON,
-        standard={
-            "steps": 4000, "tuned_seeds": 1, "widths": [12, 16, 24, 32, 48], "train_steps": 100, "train_size": 4096,
-        },
-        quick={
-            "steps": 150, "seeds": 1, "tuned_seeds": 0, "widths": [8, 16], "train_size": 1280, "train_steps": 100,
-            "test_size": 16, "long_steps": 400, "draws": 1,
-        },
-    ),
-    units=partial(shared.units, activations=ACTIVATIONS),
-    run=shared.run,
-    conclude=partial(shared.conclude, activations=ACTIVATIONS),
-    cost=shared.cost,
-)  # fmt: skip
+EXPERIMENT = experiment(
+    7,
+    "ReLU RNNs with and without softplus",
+    ACTIVATIONS,
+    standard={"widths": [12, 16, 24, 32, 48], "train_steps": 100},
+    quick={"train_steps": 100},
+)

@@ -15,22 +15,23 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.data import ArrayTask, load_task
-from holdfast.data.base import AbstractTask
-from holdfast.figures import Axis, Figure, Line, Panel, Table
+from holdfast.data._base import AbstractTask
+from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast.nn import ContinuousRNN
 from holdfast_papers.experiments import _runs
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, drop, presets, split
 from holdfast_papers.experiments.linrec import _digits
+from holdfast_papers.pages import Note, Table
 from holdfast_papers.results import Claim
 
 STABLE = ("softplus", "exp", "inverse")
-NAMES = (*STABLE, "direct")
+PARAMETERIZATIONS = (*STABLE, "direct")
 HELD = "clip"  # direct weights held inside the boundary: not in the paper, to see what direct gains beyond it
 PAPER, CHOSEN = "the paper's rate", "the chosen rate"
 PAPERS_LOSS = {"softplus": 0.8903, "exp": 0.9028, "inverse": 0.9082, "direct": 0.9177}
 PAPERS_ACCURACY = {"softplus": 71.36, "exp": 70.55, "inverse": 70.77, "direct": 68.47}
 TRAINS = 0.9  # of log 10, the loss of a guess: above it a model has not trained
-ENOUGH = 8 / 9  # of the stable runs
+REQUIRED_SHARE = 8 / 9  # of the stable runs
 SEEDS = 3
 MODES = ("ratio.max", "moved", "beyond", "margin.start", "margin.end")
 Runs = Mapping[tuple[str, str, int], Arrays]
@@ -61,8 +62,10 @@ def units(config: Config) -> list[Config]:
     """One run a parameterization, seed and way to set the recurrent rate."""
     shared = {**drop(config, "seeds", "rates", "download"), "images": _digits.source(config)}
     return [
-        *split({**shared, "rates": [config["lr"]], "short": 0}, f=[*NAMES, HELD], seed=range(config["seeds"])),
-        *split({**shared, "rates": config["rates"]}, f=NAMES, seed=range(config["seeds"])),
+        *split(
+            {**shared, "rates": [config["lr"]], "short": 0}, f=[*PARAMETERIZATIONS, HELD], seed=range(config["seeds"])
+        ),
+        *split({**shared, "rates": config["rates"]}, f=PARAMETERIZATIONS, seed=range(config["seeds"])),
     ]
 
 
@@ -99,7 +102,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     seeds = range(config["seeds"])
     claims = [_sooner(runs, column, seeds) for column in (PAPER, CHOSEN)]
     claims += [_better(runs, seeds), _beyond(runs, seeds)]
-    notes = [
+    notes: list[str | Note] = [
         "The paper says 10 epochs and no more: here one diagonal tanh RNN with "
         f"{config['states']} states, dt {config['dt']:g}, Adam at {config['lr']:g} (its rate for the functionals, constant, "
         f"gradient clipped at norm 1), batch {config['batch']}, {config['steps']:,} steps. In the second column each run takes "
@@ -108,7 +111,8 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         "W is diagonal with rates geometric on [0.01, 1] at the start, for every parameterization.",
     ]
     if any(u.config["images"] != "mnist" for u in units):
-        notes.append("MNIST is not on this machine: scikit-learn's digits, drawn at 28 x 28, stand in for it.")
+        text = "MNIST is not on this machine: scikit-learn's digits, drawn at 28 x 28, stand in for it."
+        notes.append(Note("other data", text))
     return Conclusion(claims, [_curves(runs, seeds)], [_table(runs, seeds)], notes)
 
 
@@ -146,7 +150,7 @@ def _sooner(runs: Runs, column: str, seeds: range) -> Claim:
         column,
         f"At {column} the stable parameterizations reach direct's final validation loss in fewer steps than direct, in "
         "at least 8 of 9 runs",
-        sum(won.values()) >= ENOUGH * total if trained and len(seeds) >= SEEDS else None,
+        sum(won.values()) >= REQUIRED_SHARE * total if trained and len(seeds) >= SEEDS else None,
         {
             "runs that are sooner": sum(won.values()), "runs": total, **{f"sooner, {f}": n for f, n in won.items()},
             "share of direct's modes that grow at the end": beyond,
@@ -160,7 +164,7 @@ def _sooner(runs: Runs, column: str, seeds: range) -> Claim:
 
 
 def _better(runs: Runs, seeds: range) -> Claim:
-    loss = {f: float(np.mean([_runs.kept(runs[PAPER, f, s], "test.loss") for s in seeds])) for f in NAMES}
+    loss = {f: float(np.mean([_runs.kept(runs[PAPER, f, s], "test.loss") for s in seeds])) for f in PARAMETERIZATIONS}
     return Claim.decide(
         "test loss",
         "Every stable parameterization ends with a test loss below direct's, in the mean over the seeds",
@@ -186,16 +190,16 @@ def _beyond(runs: Runs, seeds: range) -> Claim:
 def _table(runs: Runs, seeds: range) -> Table:
     rows = []
     for column in (PAPER, CHOSEN):
-        for f in [*NAMES, HELD] if column == PAPER else NAMES:
-            found = [runs[column, f, s] for s in seeds]
-            done = [a for a in found if not _runs.failed(a)]
+        for f in [*PARAMETERIZATIONS, HELD] if column == PAPER else PARAMETERIZATIONS:
+            chosen = [runs[column, f, s] for s in seeds]
+            done = [a for a in chosen if not _runs.failed(a)]
             loss, accuracy = ([float(a[f"test.{k}"]) for a in done] for k in ("loss", "accuracy"))
-            rates = ", ".join(f"{float(a['rate']):g}" for a in found)
+            rates = ", ".join(f"{float(a['rate']):g}" for a in chosen)
             rows.append(
                 (
-                    column, f, rates, len(found) - len(done), _mean(loss), _error(loss), PAPERS_LOSS.get(f, "-"),
+                    column, f, rates, len(chosen) - len(done), _mean(loss), _error(loss), PAPERS_LOSS.get(f, "-"),
                     _mean([100 * a for a in accuracy]), PAPERS_ACCURACY.get(f, "-"),
-                    *(float(np.median([a[k] for a in found])) for k in MODES),
+                    *(float(np.median([a[k] for a in chosen])) for k in MODES),
                 )
             )  # fmt: skip
     heads = (
@@ -217,12 +221,12 @@ def _curves(runs: Runs, seeds: range) -> Figure:
     panels = []
     for column in (PAPER, CHOSEN):
         lines = []
-        for k, f in enumerate([*NAMES, HELD] if column == PAPER else NAMES):
-            found = [runs[column, f, s] for s in seeds]
-            count = min(len(a["valid.curve"]) for a in found)
-            values = np.array([a["valid.curve"][:count] for a in found])
-            spread = values.std(0) / math.sqrt(len(found))
-            x, mean = found[0]["valid.steps"][:count], values.mean(0)
+        for k, f in enumerate([*PARAMETERIZATIONS, HELD] if column == PAPER else PARAMETERIZATIONS):
+            chosen = [runs[column, f, s] for s in seeds]
+            count = min(len(a["valid.curve"]) for a in chosen)
+            values = np.array([a["valid.curve"][:count] for a in chosen])
+            spread = values.std(0) / math.sqrt(len(chosen))
+            x, mean = chosen[0]["valid.steps"][:count], values.mean(0)
             lines.append(Line(f, x, mean, mean - spread, mean + spread, colour=k))
         panels.append(Panel(column, Axis("step"), Axis("validation loss", log=True), lines))
     caption = "Validation loss, mean and standard error over the seeds, as in the paper's Figure 9."

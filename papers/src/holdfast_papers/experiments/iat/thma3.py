@@ -13,8 +13,9 @@ import numpy as np
 
 from holdfast import laws
 from holdfast.approximate import convergence
-from holdfast.figures import Axis, Cell, Figure, Layer, Line, Panel, Points, Table
+from holdfast.figures import Axis, Figure, Layer, Line, Panel, Points
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
+from holdfast_papers.pages import Cell, Table
 from holdfast_papers.results import Claim
 
 ROUNDING = 1e-12  # of the norm of rho: below it the projection is rounding

@@ -12,13 +12,14 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from holdfast.data import MissingDataError, mnist
-from holdfast.data.download import set_folder
-from holdfast.data.mnist import FILES
+from holdfast.data._download import set_folder
+from holdfast.data._mnist import FILES
 from holdfast_papers.experiments.base import Config, Unit
+from holdfast_papers.pages import Note
 
 Source = Literal["mnist", "digits"]
 SIDE = 28
-SHOWN = 4  # images in a mosaic
+MOSAIC_IMAGES = 4  # images in a mosaic
 LENGTH = SIDE * SIDE
 KNOWN, NEIGHBOURS = 10_000, 5
 
@@ -83,14 +84,15 @@ class Reader:
         return float((votes.argmax(1) == self.labels).double().mean())
 
 
-def notes(units: Sequence[Unit]) -> list[str]:
+def notes(units: Sequence[Unit]) -> list[str | Note]:
     """What a reader must know about the images."""
     if all(unit.config["images"] == "mnist" for unit in units):
         return ["Images: test set of MNIST, in the order of its file."]
-    return [
+    text = (
         "MNIST was not on this machine and the quick preset does not download: scikit-learn's 8 x 8 digits, scaled up to "
         "28 x 28, stand in for it."
-    ]
+    )
+    return [Note("other data", text)]
 
 
 def mosaic(images: np.ndarray) -> np.ndarray:

@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from holdfast.figures import Axis, Figure, Line, Panel, Table
+from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast_papers import reconstruct
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, drop, presets, split
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 PERFECT = 1e-3  # relative error at every step that counts as perfect; from 1e-8 to 0.1 all give the same verdicts

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from holdfast.figures import Axis, Figure, Heatmap, Line, Panel, Table
+from holdfast.figures import Axis, Figure, Heatmap, Line, Panel
 from holdfast_papers import reconstruct
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast_papers.experiments.linrec import _digits
 from holdfast_papers.experiments.linrec._rebuild import reach, rebuild
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 PERFECT = 0.05  # relative error of "almost perfect"
@@ -29,7 +30,7 @@ def run(config: Config, work: Work) -> Arrays:
     images = _digits.sequences(config["images"], config["count"])
     lam = reconstruct.ring_eigenvalues(config["modes"], config["r_min"], seed=config["seed"])
     reader = _digits.Reader.of(config["images"], config["count"])
-    shown = _digits.SHOWN if config["seed"] == 0 else 0
+    shown = _digits.MOSAIC_IMAGES if config["seed"] == 0 else 0
     arrays = {"original": images[:shown].numpy(), "read": np.array(reader.share_read(images))}
     for form in work.steps(("complex", "real"), "inverses"):
         found = rebuild(images, lam, form, shown, reader.share_read)

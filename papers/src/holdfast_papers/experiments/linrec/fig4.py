@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from holdfast.figures import Axis, Figure, Line, Panel, Table
+from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast_papers import reconstruct
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast_papers.experiments.linrec import _digits
 from holdfast_papers.experiments.linrec._rebuild import falls, reach, rebuild
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 Grid = dict[tuple[float, int], list[Arrays]]

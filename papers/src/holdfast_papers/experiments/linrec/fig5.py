@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from holdfast.figures import Axis, Figure, Heatmap, Panel, Table
+from holdfast.figures import Axis, Figure, Heatmap, Panel
 from holdfast_papers import reconstruct
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast_papers.experiments.linrec import _digits
 from holdfast_papers.experiments.linrec._rebuild import rebuild
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 EXACT = 1e-12  # 784 additions of numbers in [0, 1] and back: some hundred units of rounding
@@ -26,11 +27,11 @@ def run(config: Config, work: Work) -> Arrays:
     """Rebuilt images, and what aliasing says they must be."""
     images = _digits.sequences(config["images"], config["count"])
     lam = reconstruct.roots_of_unity(config["modes"])
-    arrays = rebuild(images, lam, "complex", _digits.SHOWN)
+    arrays = rebuild(images, lam, "complex", _digits.MOSAIC_IMAGES)
     aliased = _aliased(images.numpy(), config["modes"])
     whole = reconstruct.decoder(lam, images.shape[1])(reconstruct.encode(images, lam)).numpy()
     gap = np.linalg.norm(whole - aliased) / np.linalg.norm(images.numpy())
-    return {**arrays, "original": images[: _digits.SHOWN].numpy(), "alias_gap": np.array(gap)}
+    return {**arrays, "original": images[: _digits.MOSAIC_IMAGES].numpy(), "alias_gap": np.array(gap)}
 
 
 def _aliased(images: np.ndarray, modes: int) -> np.ndarray:

@@ -13,13 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.data import ArrayTask, load_task
-from holdfast.data.base import AbstractTask, Split
-from holdfast.figures import Axis, Figure, Line, Panel, Table
+from holdfast.data._base import AbstractTask, Split
+from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast.kernels import scan
 from holdfast_papers import reconstruct
 from holdfast_papers.experiments import _runs
 from holdfast_papers.experiments._training import trained
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, drop, presets, split
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 RING, CLOCK = "ring", "ring and clock"

@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.figures import Axis, Figure, Line, Panel, Table
+from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast_papers import reconstruct
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 NAMES = {"outputs": "outputs of a causal map (eq. 26)", "inputs": "inputs rebuilt from a state (eq. 31)"}

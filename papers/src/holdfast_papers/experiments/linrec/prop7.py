@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.figures import Axis, Figure, Line, Panel, Rule, Table
+from holdfast.figures import Axis, Figure, Line, Panel, Rule
 from holdfast.kernels import scan
 from holdfast_papers import reconstruct
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, drop, presets, split
+from holdfast_papers.pages import Table
 from holdfast_papers.reconstruct.decoder import Form
 from holdfast_papers.results import Claim
 

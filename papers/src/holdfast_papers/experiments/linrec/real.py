@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from holdfast.figures import Axis, Figure, Line, Panel, Table
+from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast_papers import reconstruct
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 

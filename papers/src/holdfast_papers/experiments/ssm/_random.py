@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from holdfast.figures import Axis, Figure, Line, Panel, Table
+from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast.memory import MemoryCurve
 from holdfast_papers.experiments._networks import (
     asymptotic_rate,
@@ -17,11 +17,13 @@ from holdfast_papers.experiments._networks import (
     thinned,
     thinned_time,
 )
-from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Unit, Work
+from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 HORIZON = {"rnn": 800, "gru": 1500, "lstm": 1500, "ssm": 40_000, "s4": 80_000}
-NAMES = {"rnn": "RNN", "gru": "GRU", "lstm": "LSTM", "ssm": "SSM, tanh between layers", "s4": "S4"}
+SECONDS = {"rnn": 0.2}  # of a unit of depth 1; 0.5 of other kinds
+ARCHITECTURES = {"rnn": "RNN", "gru": "GRU", "lstm": "LSTM", "ssm": "SSM, tanh between layers", "s4": "S4"}
 POINTS = 400
 SHARE = 0.5  # eq. 24 asks for some c0 > 0: this share of the fitted rate
 
@@ -62,7 +64,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
             over, some = float(np.nanmax(late[:, 2])), max(_some_excess(a) for a in chosen)
             slowest, end = float(np.nanmin(late[:, :2])), float(np.nanmin(late[:, 3]))
             resolved = float(np.isfinite(late).all(1).mean())
-            rows.append((NAMES[kind], depth, rate, predicted, slowest, over, some, resolved, end))
+            rows.append((ARCHITECTURES[kind], depth, rate, predicted, slowest, over, some, resolved, end))
     slowest, resolved = (min(float(row[k]) for row in rows) for k in (4, 7))
     over, some = (max(float(row[k]) for row in rows) for k in (5, 6))
     worst = max(rows, key=lambda row: row[5])
@@ -127,8 +129,34 @@ def _figure(config: Config, units: Sequence[Unit]) -> Figure:
             lines.append(Line(label, time, np.maximum(np.median(values, 0), 1e-17), low, high, colour=slot))
             end = max(end, float(next((t for t, v in zip(time, high, strict=True) if v < 1e-14), time[-1])))
         y = Axis("memory / its largest value", log=True, limits=(1e-14, 1))
-        panels.append(Panel(NAMES[kind], Axis("step", limits=(0, end)), y, lines))
+        panels.append(Panel(ARCHITECTURES[kind], Axis("step", limits=(0, end)), y, lines))
     caption = (
         "Memory of randomly initialised networks, median and range of the repeats: straight lines in logarithmic scale."
     )
     return Figure("memory", caption, panels)
+
+
+def experiment(number: int, title: str, summary: str, kinds: Sequence[str]) -> Experiment:
+    """Figure 5 or 6 of the paper: memory of random networks of these kinds.
+
+    Args:
+        number: of the figure.
+        title: of the experiment.
+        summary: of the experiment.
+        kinds: of the networks.
+    """
+    return Experiment(
+        id=f"ssm-fig{number}",
+        where=f"Figure {number}",
+        title=title,
+        summary=summary,
+        presets=presets(
+            {"kinds": [*kinds], "repeats": 10, "width": 64, "depths": [1, 2, 4], "amplitude": 1.0},
+            quick={"repeats": 3, "width": 32, "depths": [1, 2]},
+        ),
+        units=units,
+        run=run,
+        conclude=conclude,
+        version=2,
+        cost=lambda config: SECONDS.get(config["kind"], 0.5) * config["depth"],
+    )

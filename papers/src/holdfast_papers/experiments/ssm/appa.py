@@ -13,10 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from holdfast.figures import Axis, Figure, Line, Panel, Table
+from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast.memory import closed_form, memory_function
 from holdfast.nn import LinearRNN
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, drop, presets, split
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 

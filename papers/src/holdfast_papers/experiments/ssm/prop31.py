@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from holdfast.figures import Axis, Figure, Line, Panel, Table
+from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast_papers import constructions
 from holdfast_papers.constructions.sigmoids import WIDEST
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, drop, presets, split
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -44,12 +45,12 @@ def run(config: Config, work: Work) -> Arrays:
 
 def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     """The error is below every eps, function by function."""
-    found = {u.config["function"]: u.arrays for u in units}
+    arrays = {u.config["function"]: u.arrays for u in units}
     eps = np.array(config["eps"])
-    claims = [_claim(name, a, eps) for name, a in found.items()]
+    claims = [_claim(name, a, eps) for name, a in arrays.items()]
     rows = [
         (name, float(e), float(a["error"][k]), float(a["along"][k]), int(a["width"][k]), float(a["weight"][k]))
-        for name, a in found.items()
+        for name, a in arrays.items()
         for k, e in enumerate(eps)
     ]
     heads = ("function", "eps", "sup error on the interval", "sup error on sequences", "hidden units", "largest weight")
@@ -59,7 +60,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         f"slope over eps; elementwise() stops at {WIDEST} units. A function that is not within eps there is undecided: more "
         "units would decide it.",
     ]
-    return Conclusion(claims, [_errors(eps, found), _curves(config, found)], [table], notes)
+    return Conclusion(claims, [_errors(eps, arrays), _curves(config, arrays)], [table], notes)
 
 
 def _claim(name: str, a: Arrays, eps: np.ndarray) -> Claim:
@@ -82,10 +83,10 @@ def _claim(name: str, a: Arrays, eps: np.ndarray) -> Claim:
     )
 
 
-def _errors(eps: np.ndarray, found: dict[str, Arrays]) -> Figure:
+def _errors(eps: np.ndarray, arrays: dict[str, Arrays]) -> Figure:
     x = Axis("eps", log=True)
-    errors = [Line(name, eps, a["error"], colour=c, markers=True) for c, (name, a) in enumerate(found.items())]
-    widths = [Line(name, eps, a["width"], colour=c, markers=True) for c, (name, a) in enumerate(found.items())]
+    errors = [Line(name, eps, a["error"], colour=c, markers=True) for c, (name, a) in enumerate(arrays.items())]
+    widths = [Line(name, eps, a["width"], colour=c, markers=True) for c, (name, a) in enumerate(arrays.items())]
     panels = [
         Panel(
             "Error", x, Axis("measured sup error", log=True), [*errors, Line("eps", eps, eps, colour=7, dash="dash")]
@@ -96,9 +97,9 @@ def _errors(eps: np.ndarray, found: dict[str, Arrays]) -> Figure:
     return Figure("errors", caption, panels)
 
 
-def _curves(config: Config, found: dict[str, Arrays]) -> Figure:
+def _curves(config: Config, arrays: dict[str, Arrays]) -> Figure:
     panels = []
-    for name, a in found.items():
+    for name, a in arrays.items():
         lines = [Line("f", a["x"], FUNCTIONS[name](a["x"]), colour=7)]
         lines += [
             Line(f"eps = {e:g}", a["x"], a["y"][k], colour=k, dash="dash") for k, e in enumerate(config["eps"][:2])

@@ -8,9 +8,10 @@ import numpy as np
 import torch
 
 from holdfast import laws
-from holdfast.figures import Axis, Figure, Line, Panel, Table
+from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast_papers import constructions
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, drop, presets, split
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 Kernel = Callable[[np.ndarray], np.ndarray]
@@ -49,10 +50,10 @@ def run(config: Config, work: Work) -> Arrays:
 
 def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     """The kernel and the output are within every eps."""
-    found = {u.config["kernel"]: u.arrays for u in units}
+    arrays = {u.config["kernel"]: u.arrays for u in units}
     eps = np.array(config["eps"])
-    sup = {name: float((a["sup"] / eps).max()) for name, a in found.items()}
-    output = {name: float((np.maximum(a["bound"], a["error"]) / eps).max()) for name, a in found.items()}
+    sup = {name: float((a["sup"] / eps).max()) for name, a in arrays.items()}
+    output = {name: float((np.maximum(a["bound"], a["error"]) / eps).max()) for name, a in arrays.items()}
     claims = [
         Claim.decide(
             "kernel",
@@ -73,7 +74,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     ]
     rows = [
         (name, KERNELS[name][0], float(e), *(float(a[k][j]) for k in ("sup", "bound", "error")), int(a["width"][j]))
-        for name, a in found.items()
+        for name, a in arrays.items()
         for j, e in enumerate(eps)
     ]
     heads = (
@@ -91,16 +92,16 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         "steps, on a circle."
     ]
     table = Table("layers", "One linear layer for each eps.", heads, rows)
-    return Conclusion(claims, [_errors(eps, found), _kernels(config, found)], [table], notes)
+    return Conclusion(claims, [_errors(eps, arrays), _kernels(config, arrays)], [table], notes)
 
 
-def _errors(eps: np.ndarray, found: dict[str, Arrays]) -> Figure:
+def _errors(eps: np.ndarray, arrays: dict[str, Arrays]) -> Figure:
     x = Axis("eps", log=True)
     errors = [
         Line(name, eps, np.maximum(a["sup"], 1e-17), colour=c, markers=True)
-        for c, (name, a) in enumerate(found.items())
+        for c, (name, a) in enumerate(arrays.items())
     ]
-    widths = [Line(name, eps, a["width"], colour=c, markers=True) for c, (name, a) in enumerate(found.items())]
+    widths = [Line(name, eps, a["width"], colour=c, markers=True) for c, (name, a) in enumerate(arrays.items())]
     panels = [
         Panel(
             "Error",
@@ -113,9 +114,9 @@ def _errors(eps: np.ndarray, found: dict[str, Arrays]) -> Figure:
     return Figure("errors", "The kernel's error lies below eps; a few modes do for kernels that decay.", panels)
 
 
-def _kernels(config: Config, found: dict[str, Arrays]) -> Figure:
+def _kernels(config: Config, arrays: dict[str, Arrays]) -> Figure:
     panels = []
-    for name, a in found.items():
+    for name, a in arrays.items():
         k = np.arange(len(a["rho"]))[:128]
         lines = [Line("rho", k, a["rho"][:128], colour=7)]
         lines += [Line(f"eps = {e:g}", k, a["kernels"][j][:128], colour=j, dash="dash")

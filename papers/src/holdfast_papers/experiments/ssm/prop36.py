@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from holdfast.figures import Axis, Figure, Line, Panel, Table
+from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast_papers import constructions
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -47,16 +48,16 @@ def run(config: Config, work: Work) -> Arrays:
 
 def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     """Errors fall below a sequence of eps; the width is exponential in T."""
-    found = {(u.config["function"], u.config["length"], u.config["digits"]): u.arrays for u in units}
+    arrays = {(u.config["function"], u.config["length"], u.config["digits"]): u.arrays for u in units}
     reached = {}
     for length, most in zip(config["lengths"], config["digits"], strict=True):
         for k in range(1, most + 1):
-            reached[length, k] = max(float(found[name, length, k]["error"]) for name in config["functions"])
+            reached[length, k] = max(float(arrays[name, length, k]["error"]) for name in config["functions"])
     falls = all(reached[length, k + 1] < reached[length, k] for length, k in reached if (length, k + 1) in reached)
     least = {length: _least(reached, length) for length in config["lengths"]}
-    within = all(float(a["error"]) <= float(a["bound"]) for a in found.values())
+    within = all(float(a["error"]) <= float(a["bound"]) for a in arrays.values())
     first = config["lengths"][0]
-    growth = {length: float(found["product", length, 1]["width"]) for length in config["growth"]}
+    growth = {length: float(arrays["product", length, 1]["width"]) for length in config["growth"]}
     factors = [b / a for a, b in zip(list(growth.values()), list(growth.values())[1:], strict=False)]
     claims = [
         Claim.decide(
@@ -72,7 +73,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
             "bound",
             "The error of a five-layer network stays within the modulus of f over half a cell plus T (max f - min f) / terms",
             within,
-            {"largest error / bound": max(float(a["error"] / a["bound"]) for a in found.values())},
+            {"largest error / bound": max(float(a["error"] / a["bound"]) for a in arrays.values())},
             otherwise="Some measured error exceeds the bound.",
         ),
         Claim.decide(
@@ -87,11 +88,11 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     ]
     rows = [
         (name, t, k, float(a["error"]), float(a["bound"]), int(a["width"]), int(a["parameters"]))
-        for (name, t, k), a in sorted(found.items(), key=lambda item: item[0][1:])
+        for (name, t, k), a in sorted(arrays.items(), key=lambda item: item[0][1:])
     ]
     heads = ("function", "T", "digits", "error", "bound", "hidden units", "parameters")
     table = Table("networks", "Five-layer networks in base 4.", heads, rows)
-    return Conclusion(claims, [_figure(config, found, growth)], [table])
+    return Conclusion(claims, [_figure(config, arrays, growth)], [table])
 
 
 def _asked(config: Config) -> float:
@@ -104,12 +105,12 @@ def _least(reached: dict[tuple[int, int], float], length: int) -> float:
     return min((eps for eps in EPS if error <= eps), default=np.inf)
 
 
-def _figure(config: Config, found: dict[tuple[str, int, int], Arrays], growth: dict[int, float]) -> Figure:
+def _figure(config: Config, arrays: dict[tuple[str, int, int], Arrays], growth: dict[int, float]) -> Figure:
     lines = []
     for c, length in enumerate(config["lengths"]):
-        digits = [k for name, t, k in found if name == "product" and t == length and t in config["lengths"]]
+        digits = [k for name, t, k in arrays if name == "product" and t == length and t in config["lengths"]]
         for j, name in enumerate(config["functions"]):
-            values = [float(found[name, length, k]["error"]) for k in digits]
+            values = [float(arrays[name, length, k]["error"]) for k in digits]
             dash = ("solid", "dash", "dot")[j]
             lines.append(Line(f"{name}, T = {length}", digits, values, colour=c, dash=dash, markers=True))  # type: ignore[arg-type]
     widths = [Line("product, 1 digit", list(growth), list(growth.values()), colour=0, markers=True)]

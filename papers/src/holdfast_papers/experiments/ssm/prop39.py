@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.figures import Axis, Dash, Figure, Line, Panel, Rule, Table
+from holdfast.figures import Axis, Dash, Figure, Line, Panel, Rule
 from holdfast_papers import constructions
 from holdfast_papers.constructions.volterra import measured_error
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, drop, presets, split
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 # order -> kernel as a function of the lags; the first has a heavy tail, the others die out exponentially
@@ -40,10 +41,10 @@ def run(config: Config, work: Work) -> Arrays:
 
 def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     """One network is below eps at every T."""
-    found = {(u.config["series"], u.config["product"]): u.arrays for u in units}
+    arrays = {(u.config["series"], u.config["product"]): u.arrays for u in units}
     eps, lengths, built = np.array(config["eps"]), config["lengths"], config["built"]
-    excess = {key: float((a["bound"] / eps).max()) for key, a in found.items()}
-    worst = {key: (a["error"] / eps[:, None]).max(0) for key, a in found.items()}
+    excess = {key: float((a["bound"] / eps).max()) for key, a in arrays.items()}
+    worst = {key: (a["error"] / eps[:, None]).max(0) for key, a in arrays.items()}
     claims = [
         Claim.decide(
             "every eps",
@@ -69,7 +70,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     ]
     rows = [
         (s, p, float(e), float(a["bound"][k]), *map(float, a["error"][k]), int(a["width"][k]), int(a["parameters"][k]))
-        for (s, p), a in found.items()
+        for (s, p), a in arrays.items()
         for k, e in enumerate(eps)
     ]
     heads = ("series", "products", "eps", "bound", *(f"error, T = {T}" for T in lengths), "hidden units", "parameters")
@@ -81,10 +82,10 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         "The error is the largest found at step T: inputs of random signs, each moved up the error's gradient.",
     ]
     table = Table("networks", "One network for each series and eps.", heads, rows)
-    return Conclusion(claims, [_figure(config, found)], [table], notes)
+    return Conclusion(claims, [_figure(config, arrays)], [table], notes)
 
 
-def _figure(config: Config, found: dict[tuple[str, str], Arrays]) -> Figure:
+def _figure(config: Config, arrays: dict[tuple[str, str], Arrays]) -> Figure:
     panels = []
     dashes: dict[str, Dash] = {"exact": "solid", "network": "dash"}
     for series in config["series"]:
@@ -92,7 +93,7 @@ def _figure(config: Config, found: dict[tuple[str, str], Arrays]) -> Figure:
         for k, e in enumerate(config["eps"]):
             for product in config["products"]:
                 label = f"eps = {e:g}" + ("" if product == "exact" else ", sigmoids")
-                errors = found[series, product]["error"][k]
+                errors = arrays[series, product]["error"][k]
                 lines.append(Line(label, config["lengths"], errors, colour=k, dash=dashes[product], markers=True))
         rules = [Rule("", y=e) for e in config["eps"]]
         panels.append(

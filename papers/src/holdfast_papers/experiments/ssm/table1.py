@@ -9,12 +9,13 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from holdfast.figures import Axis, Figure, Line, Panel, Rule, Table
+from holdfast.figures import Axis, Figure, Line, Panel, Rule
 from holdfast.memory import InputSearch, memory_function
 from holdfast_papers.experiments._networks import capped, tail
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast_papers.experiments.ssm._models import KERNEL, KINDS, reference_model
 from holdfast_papers.experiments.ssm._random import SHARE
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 NAMES = {
@@ -25,7 +26,7 @@ ORDERS = {"rnn": 1, "tcn": 1, "transformer": 2, "ssm": 1, "ckconv": 1, "linear t
 LONGER = {"tcn": 8, "ssm": 8, "ckconv": 8}  # fast ones run longer: their overhead of a few ms would hide the growth
 RECURRENT = {"rnn": 2000, "ssm": 100_000}  # steps; the slowest mode of S4 decays by e^-0.0005 a step
 PATTERNS = {"rnn": "exponential decay", "tcn": "low rank", "transformer": "no restriction"}
-NEAR = 0.35  # how far a measured exponent may be from the order
+EXPONENT_TOLERANCE = 0.35  # how far a measured exponent may be from the order
 LEVEL = 10.0  # the oldest and the latest lags count alike within this factor
 CHANNELS = 4  # of the TCN whose kernel's rank is measured: below KERNEL^2, the rank that it could have
 
@@ -193,7 +194,7 @@ def _weights(config: Config, counts: dict[str, int]) -> Claim:
 
 
 def _growth(exponents: dict[str, float]) -> Claim:
-    wrong = {kind: e for kind, e in exponents.items() if not abs(e - ORDERS[kind]) < NEAR}
+    wrong = {kind: e for kind, e in exponents.items() if not abs(e - ORDERS[kind]) < EXPONENT_TOLERANCE}
     return Claim.decide(
         "cost",
         "Inference costs O(T) for RNN and TCN, O(T^2) for the transformer, and about O(T) for SSM, CKConv, linear transformer",

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.decay import stack_rate
-from holdfast.figures import Axis, Figure, Line, Panel, Points, Table
+from holdfast.figures import Axis, Figure, Line, Panel, Points
 from holdfast.nn.from_weights import diagonal_layer
 from holdfast_papers.constructions import Chain
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -25,7 +26,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,
 }  # fmt: skip
 HIGH, LOW = 1e-6, 1e-12  # of the largest distance from rest, between which a rate is fitted
-NEAR = 0.05  # how far a measured rate may be from the predicted one
+RATE_TOLERANCE = 0.05  # how far a measured rate may be from the predicted one
 
 
 def units(config: Config) -> list[Config]:
@@ -142,7 +143,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         Claim.decide(
             "layer",
             "A layer's output settles at the smaller of its input's rate c0 and its own (Prop. 3.11, corrected)",
-            float(np.abs(off).max()) < NEAR,
+            float(np.abs(off).max()) < RATE_TOLERANCE,
             {"largest |measured / predicted - 1|": float(np.abs(off).max()), "cases": float(len(off))},
             paper={"largest |measured / predicted - 1|": 0.0},
             otherwise="Some output settles at another rate than the smaller of the two.",
@@ -151,7 +152,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         Claim.decide(
             "same constant",
             "A layer's output settles at its input's rate c0, for the same constant (Prop. 3.11 as printed)",
-            float(below.min()) > 1 - NEAR,
+            float(below.min()) > 1 - RATE_TOLERANCE,
             {"smallest measured rate / c0": float(below.min())},
             paper={"smallest measured rate / c0": 1.0},
             otherwise="An input that settles faster than the layer forgets leaves the layer's own rate. The proof (eq. 60 to "
@@ -168,7 +169,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         Claim.decide(
             "stack",
             "The memory of a stack decays exponentially, at the smallest rate of its layers (Thm 3.13, with the rate)",
-            float(np.abs(apart).max()) < NEAR,
+            float(np.abs(apart).max()) < RATE_TOLERANCE,
             {"largest |measured / predicted - 1|": float(np.abs(apart).max()), "stacks": float(len(apart))},
             otherwise="Some stack decays at another rate than its slowest layer.",
             essential=True,

@@ -14,13 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.data import AbstractTask
-from holdfast.figures import Axis, Figure, Line, Panel, Points, Table
+from holdfast.figures import Axis, Figure, Line, Panel, Points
 from holdfast.nn import DiagonalSSM
 from holdfast_papers.experiments._runs import Spectrum, record, speed
 from holdfast_papers.experiments._training import trained
 from holdfast_papers.experiments.base import Arrays, Config, Unit, Work
+from holdfast_papers.pages import Table
 
-NAMES = ("best", "exp", "softplus", "clip", "direct")
+PARAMETERIZATIONS = ("best", "exp", "softplus", "clip", "direct")
 SEEDS = 3  # fewer decide nothing
 Trials = Mapping[tuple[str, float], Sequence[Unit]]  # by parameterization and share of the learning rate
 HEADS = (
@@ -82,17 +83,17 @@ def mean_and_error(values: np.ndarray) -> tuple[float, float]:
     return float(values.mean()), float(error)
 
 
-def chosen(found: Trials, name: str) -> float:
+def chosen(trials: Trials, name: str) -> float:
     """The share of the learning rate with the best mean accuracy on validation data; the smallest of equal ones."""
-    shares = sorted(share for other, share in found if other == name)
-    return max(shares, key=lambda share: float(accuracy(found[name, share], "valid").mean()))
+    shares = sorted(share for other, share in trials if other == name)
+    return max(shares, key=lambda share: float(accuracy(trials[name, share], "valid").mean()))
 
 
-def columns(found: Trials) -> dict[str, dict[str, Sequence[Unit]]]:
+def columns(trials: Trials) -> dict[str, dict[str, Sequence[Unit]]]:
     """Both columns: the runs of each parameterization at the rate of the other weights, and at its best rate."""
-    names = [name for name in NAMES if any(name == other for other, _ in found)]
-    tuned = {name: found[name, chosen(found, name)] for name in names}
-    return {"same rate": {name: found[name, 1.0] for name in names}, "best rate": tuned}
+    names = [name for name in PARAMETERIZATIONS if any(name == other for other, _ in trials)]
+    tuned = {name: trials[name, chosen(trials, name)] for name in names}
+    return {"same rate": {name: trials[name, 1.0] for name in names}, "best rate": tuned}
 
 
 def median(units: Sequence[Unit], key: str) -> float:
@@ -111,9 +112,9 @@ def row(label: str, units: Sequence[Unit], paper: float | None) -> list[Any]:
     ]  # fmt: skip
 
 
-def table(name: str, caption: str, found: Trials, paper: Mapping[str, float], more: Sequence[Any] = ()) -> Table:
+def table(name: str, caption: str, trials: Trials, paper: Mapping[str, float], more: Sequence[Any] = ()) -> Table:
     """All runs: one line for each parameterization and recurrent rate, medians over the seeds."""
-    rows = [row(key, units, paper.get(key) if share == 1 else None) for (key, share), units in _ordered(found)]
+    rows = [row(key, units, paper.get(key) if share == 1 else None) for (key, share), units in _ordered(trials)]
     return Table(name, caption, HEADS, [*rows, *more])
 
 
@@ -129,15 +130,15 @@ def said(shown: Mapping[str, Sequence[Unit]]) -> str:
     )
 
 
-def accuracy_panel(title: str, found: Trials) -> Panel:
+def accuracy_panel(title: str, trials: Trials) -> Panel:
     """Test accuracy by the recurrent rate, one line for each parameterization; every run is a point."""
     layers: list[Line | Points] = []
-    for k, name in enumerate(NAMES):
-        shares = sorted(share for other, share in found if other == name)
+    for k, name in enumerate(PARAMETERIZATIONS):
+        shares = sorted(share for other, share in trials if other == name)
         if not shares:
             continue
-        means = [float(accuracy(found[name, share]).mean()) for share in shares]
-        runs = [(share, a) for share in shares for a in accuracy(found[name, share])]
+        means = [float(accuracy(trials[name, share]).mean()) for share in shares]
+        runs = [(share, a) for share in shares for a in accuracy(trials[name, share])]
         layers.append(Line(name, shares, means, colour=k, markers=True))
         layers.append(Points(name, [s for s, _ in runs], [a for _, a in runs], colour=k, legend=False))
     axes = Axis("recurrent learning rate / learning rate", log=True), Axis("test accuracy", limits=(0.0, 1.02))
@@ -171,5 +172,5 @@ def settings_of(config: Config) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _ordered(found: Trials) -> list[tuple[tuple[str, float], Sequence[Unit]]]:
-    return sorted(found.items(), key=lambda item: (NAMES.index(item[0][0]), item[0][1]))
+def _ordered(trials: Trials) -> list[tuple[tuple[str, float], Sequence[Unit]]]:
+    return sorted(trials.items(), key=lambda item: (PARAMETERIZATIONS.index(item[0][0]), item[0][1]))

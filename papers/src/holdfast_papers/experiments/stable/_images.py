@@ -13,20 +13,21 @@ from torch import Tensor
 from torch.nn import functional
 
 from holdfast.data import AbstractTask, ArrayTask, MissingDataError, load_task
-from holdfast.data.archive import find_files
-from holdfast.data.base import SPLITS, Split
-from holdfast.data.cifar10 import ARCHIVE, TEST, TRAIN
-from holdfast.data.download import set_folder
-from holdfast.data.mnist import FILES
-from holdfast.figures import Figure, Table
+from holdfast.data._archive import find_files
+from holdfast.data._base import SPLITS, Split
+from holdfast.data._cifar10 import ARCHIVE, TEST, TRAIN
+from holdfast.data._download import set_folder
+from holdfast.data._mnist import FILES
+from holdfast.figures import Figure
 from holdfast.nn import DiagonalSSM, SequenceClassifier
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast_papers.experiments.stable import _comparison as compare
+from holdfast_papers.pages import Note, Table
 from holdfast_papers.results import Claim
 
 CLASSES = 10
 GROWING = 0.5  # where the authors' code starts every direct eigenvalue, in continuous time: all modes grow
-LOW = 0.15  # an accuracy at or below this has learned nothing, of ten classes
+CHANCE_ACCURACY = 0.15  # an accuracy at or below this has learned nothing, of ten classes
 Shown = Mapping[str, Sequence[Unit]]
 ORDERED = ("best", "exp", "softplus")
 PAPER: dict[str, Any] = {
@@ -92,7 +93,7 @@ def units(config: Config, facts: Facts) -> list[Config]:
     axes = {"share": config["shares"], "seed": range(config["seeds"])}
     authors = {"start": "authors", "parameterization": "direct", "share": 1.0}
     return [
-        *split({**shared, "start": "same"}, parameterization=compare.NAMES, **axes),
+        *split({**shared, "start": "same"}, parameterization=compare.PARAMETERIZATIONS, **axes),
         *split({**shared, **authors}, seed=range(config["seeds"])),
     ]
 
@@ -183,9 +184,9 @@ def _model(config: Config, task: AbstractTask) -> SequenceClassifier:
 
 def conclude(config: Config, units: Sequence[Unit], facts: Facts) -> Conclusion:
     """The order of best, exp and softplus; what direct does from stable eigenvalues, and from the authors'."""
-    found = compare.trials([u for u in units if u.config["start"] == "same"])
+    trials = compare.trials([u for u in units if u.config["start"] == "same"])
     authors = sorted((u for u in units if u.config["start"] == "authors"), key=lambda u: u.config["seed"])
-    both = compare.columns(found)
+    both = compare.columns(trials)
     claims = [
         *(_order(column, shown, facts) for column, shown in both.items()),
         _fails("direct", "from the stable eigenvalues of the others", both["same rate"]["direct"], facts),
@@ -196,7 +197,7 @@ def conclude(config: Config, units: Sequence[Unit], facts: Facts) -> Conclusion:
             "accuracy",
             "Test accuracy by the learning rate of the recurrent weights. Points are runs, lines their means; a run that "
             "diverged has accuracy 0.",
-            [compare.accuracy_panel(facts.title, found)],
+            [compare.accuracy_panel(facts.title, trials)],
             columns=1,
         ),
         compare.curves(
@@ -205,7 +206,7 @@ def conclude(config: Config, units: Sequence[Unit], facts: Facts) -> Conclusion:
             both["same rate"],
         ),
     ]
-    return Conclusion(claims, figures, [_table(found, authors, facts)], _notes(config, units, facts))
+    return Conclusion(claims, figures, [_table(trials, authors, facts)], _notes(config, units, facts))
 
 
 def _order(column: str, shown: Shown, facts: Facts) -> Claim:
@@ -239,12 +240,13 @@ def difference(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
 
 def _fails(name: str, start: str, units: Sequence[Unit], facts: Facts) -> Claim:
     values = compare.accuracy(units)
-    low = int((values <= LOW).sum())
+    low = int((values <= CHANCE_ACCURACY).sum())
     enough = len(values) >= compare.SEEDS
     diverged = sum(int(u.arrays["diverged"]) for u in units)
     return Claim.decide(
         name,
-        f"Direct recurrent weights learn nothing {start}: accuracy at most {LOW:.0%} in 2 of 3 seeds, diverged or not",
+        f"Direct recurrent weights learn nothing {start}: accuracy at most {CHANCE_ACCURACY:.0%} in 2 of 3 seeds, diverged "
+        "or not",
         low >= 2 if enough else None,
         {"mean test accuracy": float(values.mean()), "runs at or below 15%": low, "runs that diverged": diverged},
         paper={"mean test accuracy": facts.paper["direct"]},
@@ -252,16 +254,16 @@ def _fails(name: str, start: str, units: Sequence[Unit], facts: Facts) -> Claim:
     )
 
 
-def _table(found: compare.Trials, authors: Sequence[Unit], facts: Facts) -> Table:
+def _table(trials: compare.Trials, authors: Sequence[Unit], facts: Facts) -> Table:
     more = [compare.row(f"direct, from +{GROWING:g}", authors, facts.paper["direct"])]
     caption = (
         "Mean test accuracy with its standard error over the seeds, the paper's beside it; what the recurrences did, medians. "
         "The last row starts as the authors' code did."
     )
-    return compare.table("accuracy", caption, found, facts.paper, more)
+    return compare.table("accuracy", caption, trials, facts.paper, more)
 
 
-def _notes(config: Config, units: Sequence[Unit], facts: Facts) -> list[str]:
+def _notes(config: Config, units: Sequence[Unit], facts: Facts) -> list[str | Note]:
     about = sorted({str(entry["data"]) for u in units for entry in u.log if "data" in entry})
     stand_in = any(u.config["images"] == "digits" for u in units)
     side = 8 if stand_in else facts.side // config["pool"]
@@ -272,9 +274,10 @@ def _notes(config: Config, units: Sequence[Unit], facts: Facts) -> list[str]:
         f"{config['steps']} optimizer steps of {config['batch']} images, {examples:,} in all (the paper: 10 epochs of "
         f"{'60,000' if facts.name == 'mnist' else '50,000'})",
     ]
+    missing = Note("other data", f"{facts.title} was not on this machine and this preset does not download.")
     return [
-        f"Data: {'; '.join(about)}. {'. '.join(size)}.",
-        *([f"{facts.title} was not on this machine and this preset does not download."] if stand_in else []),
+        Note("data", f"{'; '.join(about)}. {'. '.join(size)}."),
+        *([missing] if stand_in else []),
         f"Accuracies elsewhere, at full size: the paper {facts.paper['best']:.2%} (best), {facts.published}. A short run on "
         "small images is below them whatever the parameterization; what is compared is parameterizations with each other.",
         f"{config['depth']} gated blocks of width {config['width']}, {config['states']} real modes each in continuous time, "

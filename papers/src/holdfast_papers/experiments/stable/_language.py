@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from holdfast.data import load_task
-from holdfast.data.base import AbstractTask
-from holdfast.data.download import set_folder
-from holdfast.data.text import SHAKESPEARE
+from holdfast.data._base import AbstractTask
+from holdfast.data._download import set_folder
+from holdfast.data._text import SHAKESPEARE
 from holdfast.nn import AbstractRecurrent, HyenaBlock, LanguageModel
 from holdfast.parameterizations import get
 from holdfast.training import TrainingRun

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from holdfast.figures import Axis, Line, Panel, Table
+from holdfast.figures import Axis, Line, Panel
 from holdfast_papers.experiments._runs import failed, kept, speed
 from holdfast_papers.experiments.base import Unit
 from holdfast_papers.experiments.stable._language import PARAMETERIZATIONS
+from holdfast_papers.pages import Note, Table
 
 BESTS = ("best, b = 0.5", "best, b = 1")
 STABLE = (*BESTS, "exp", "softplus", "tanh")
@@ -26,7 +27,10 @@ TEXTS = {
     "wikitext-2": "WikiText-2 by word",
     "wikitext-103": "WikiText-103 by word",
 }
-OTHER_TEXTS = "The paper's text is WikiText-103, which takes a machine of another size: other texts stand in for it."
+OTHER_TEXTS = Note(
+    "other data",
+    "The paper's text is WikiText-103, which takes a machine of another size: other texts stand in for it.",
+)
 
 
 @dataclass(frozen=True)
@@ -203,15 +207,15 @@ def speed_table(units: Sequence[Unit]) -> Table:
     return Table("speed", caption, (*HEADS, "tokens a second", "seconds"), rows)
 
 
-def notes(units: Sequence[Unit]) -> list[str]:
+def notes(units: Sequence[Unit]) -> list[str | Note]:
     """What a reader must know of all these runs."""
     config = units[0].config
     data = dict.fromkeys(str(unit.log[-1]["data"]) for unit in units if unit.log)
-    stand_in = "Shakespeare's text is not on this machine: Python's manual stands in."
+    stand_in = Note("other data", "Shakespeare's text is not on this machine: Python's manual stands in.")
     return [
         *([stand_in] if config["data"] == "manual" else []),
         *([] if any(unit.config["data"] == "wikitext-103" for unit in units) else [OTHER_TEXTS]),
-        *(f"Data: {text}." for text in data),
+        *(Note("data", f"{text}.") for text in data),
         f"Models: width {config['width']}, {config['depth']} Hyena-type blocks, {config['state']} real modes each, "
         f"{config['steps']:,} steps of {config['batch']} windows of {config['length']} tokens, warm-up {config['warmup']} "
         "steps (the paper's share of the training), then a cosine, AdamW with weight decay "

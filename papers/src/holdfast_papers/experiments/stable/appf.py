@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from holdfast import parameterizations
-from holdfast.figures import Axis, Figure, Line, Panel, Table
+from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
-NAMES = ("direct", "exp", "softplus", "best")
+PARAMETERIZATIONS = ("direct", "exp", "softplus", "best")
 TARGET = 0.1  # rate of the mode that is fitted
 REACHED = 0.01  # relative distance of the rate that counts as converged
 FUNCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[float], list[float]]]] = {
@@ -32,7 +33,7 @@ def units(config: Config) -> list[Config]:
     """The two functions, and one a parameterization."""
     shared = {key: config[key] for key in ("learning_rates", "steps")}
     modes = {**shared, "starts": config["starts"]}
-    return [*split(shared, function=FUNCTIONS), *split(modes, parameterization=NAMES)]
+    return [*split(shared, function=FUNCTIONS), *split(modes, parameterization=PARAMETERIZATIONS)]
 
 
 def run(config: Config, work: Work) -> Arrays:
@@ -114,9 +115,9 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         Claim.decide(
             "others",
             "Direct, exp and softplus, whose gradient is not Lipschitz to the weight, do not converge from slow modes",
-            all(not reached[name][:, 0].any() and largest[name] > 1e3 for name in NAMES[:3]),
-            {f"share that converges, {name}": share[name] for name in NAMES[:3]}
-            | {f"largest |gradient| / |w|, {name}": largest[name] for name in NAMES[:3]},
+            all(not reached[name][:, 0].any() and largest[name] > 1e3 for name in PARAMETERIZATIONS[:3]),
+            {f"share that converges, {name}": share[name] for name in PARAMETERIZATIONS[:3]}
+            | {f"largest |gradient| / |w|, {name}": largest[name] for name in PARAMETERIZATIONS[:3]},
             otherwise="One of them converges from the slowest start at some learning rate.",
             essential=True,
         ),

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from holdfast import parameterizations
-from holdfast.figures import Axis, Figure, Line, Panel, Points, Table
+from holdfast.figures import Axis, Figure, Line, Panel, Points
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, drop, presets
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 NAMES = {
@@ -44,12 +45,12 @@ def run(config: Config, work: Work) -> Arrays:
 
 def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     """What is measured stays below the bound; the closed forms are attained; direct and b = 0.5 have no bound."""
-    found = {(u.config["time"], u.config["name"]): u.arrays for u in units}
-    excess = max(_excess(a) for a in found.values())
-    exact = [found["continuous", name] for name in EXACT if ("continuous", name) in found]
+    arrays = {(u.config["time"], u.config["name"]): u.arrays for u in units}
+    excess = max(_excess(a) for a in arrays.values())
+    exact = [arrays["continuous", name] for name in EXACT if ("continuous", name) in arrays]
     gap = max(float(np.abs(a["searched"] / a["stated"] - 1).max()) for a in exact)
-    direct = [a["searched"] for (_, name), a in found.items() if name == "direct"]
-    first = {name: found["continuous", name] for name in EXACT}
+    direct = [a["searched"] for (_, name), a in arrays.items() if name == "direct"]
+    first = {name: arrays["continuous", name] for name in EXACT}
     slopes = {
         f"g(beta)/beta at beta = {a['beta'][0]:.2g}, {n}": float(a["stated"][0] / a["beta"][0])
         for n, a in first.items()
@@ -83,13 +84,13 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
             essential=True,
         ),
     ]
-    if PAPER in found:
-        claims.append(_papers_choice(found[PAPER]))
+    if PAPER in arrays:
+        claims.append(_papers_choice(arrays[PAPER]))
     notes = [
         "Best (a = 1, b = 0.5): g = (a beta / 2b)(beta + sqrt(beta^2 + 4b/a)); the paper's eq. 75 leaves w in g. Relu "
         "is 0, so unstable, on half the line: it has no modulus. Infinite values are triangles at the upper edge.",
     ]
-    return Conclusion(claims, [_figure(found)], [_table(found)], notes)
+    return Conclusion(claims, [_figure(arrays)], [_table(arrays)], notes)
 
 
 def _papers_choice(a: Arrays) -> Claim:
@@ -135,10 +136,10 @@ def _figure(found: dict[tuple[str, str], Arrays]) -> Figure:
     return Figure("moduli", caption, panels)
 
 
-def _table(found: dict[tuple[str, str], Arrays]) -> Table:
+def _table(arrays: dict[tuple[str, str], Arrays]) -> Table:
     rows = [
         (time, name, float(a["beta"][k]), float(a["stated"][k]), float(a["searched"][k]))
-        for (time, name), a in found.items()
+        for (time, name), a in arrays.items()
         for k in (0, len(a["beta"]) // 2, len(a["beta"]) - 1)
     ]
     return Table(

@@ -13,15 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from holdfast.figures import Figure, Panel, Table
+from holdfast.figures import Figure, Panel
 from holdfast.stability import Ball, Search, StabilityVerdict, perturbation_error
 from holdfast_papers.experiments import _sums
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast_papers.experiments.stable._hippo import RelativeFrequencies, hippo_layer
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 TARGET = "(t+1)^-1.1"
-NAMES = {"direct": "SSM, direct", "softplus": "SSM, softplus", "s4": "S4"}
+MODEL_NAMES = {"direct": "SSM, direct", "softplus": "SSM, softplus", "s4": "S4"}
 EXPECTED = {"direct": "unstable", "softplus": "stable", "s4": "stable"}
 EXACT = ("direct", "softplus")  # real modes: the functional norm over all times is known in closed form
 RECURRENT: _sums.Scope = "recurrent weights"
@@ -100,11 +101,11 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     curves = _sums.families(narrow, "model", "scope")
     plain = [u for u in sequences if (u.config["model"], u.config["scope"]) == ("direct", RECURRENT)]
     beyond = _sums.families(plain, "model", "scope")
-    exact = _sums.families((u for u in units if u.config["part"] == "exact"), "parameterization", "scope")
-    shown, found = _sums.verdicts(curves), _sums.verdicts(exact)
+    exact = _sums.parts(units, "exact", "parameterization", "scope")
+    shown, verdicts = _sums.verdicts(curves), _sums.verdicts(exact)
     claims = [
-        *(_exact_claim(name, scope, v) for (name, scope), v in found.items()),
-        *(_sequence_claim(name, scope, shown, config["length"]) for scope in (RECURRENT, ALL) for name in NAMES),
+        *(_exact_claim(name, scope, v) for (name, scope), v in verdicts.items()),
+        *(_sequence_claim(name, scope, shown, config["length"]) for scope in (RECURRENT, ALL) for name in MODEL_NAMES),
         _relative(shown),
         _better(shown),
     ]
@@ -117,7 +118,9 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
             heads,
             _sums.rows(_sums.verdicts(beyond)),
         ),
-        Table("functional-norm", "Radii in the functional norm over all times, worst case.", heads, _sums.rows(found)),
+        Table(
+            "functional-norm", "Radii in the functional norm over all times, worst case.", heads, _sums.rows(verdicts)
+        ),
     ]
     notes = [
         f"The paper's own measure is {config['length']} steps. They cannot tell rates below 1/{config['length']} from 0, and "
@@ -137,38 +140,34 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
 
 def _exact_claim(name: str, scope: str, verdict: StabilityVerdict) -> Claim:
     how = "cannot approximate" if EXPECTED[name] == "unstable" else "approximates"
-    return Claim.decide(
+    return _sums.claim(
         name if scope == RECURRENT else f"{name}, all weights",
-        f"{NAMES[name]} {how} the target stably in the functional norm, {scope} perturbed: the verdict is {EXPECTED[name]}",
-        _sums.decided((verdict, EXPECTED[name])),
-        _sums.numbers(verdict),
-        otherwise=_sums.why({NAMES[name]: verdict})
-        + (" A mode of rate r turns a change beta of its read-out weight into beta / r." if scope == ALL else ""),
+        f"{MODEL_NAMES[name]} {how} the target stably in the functional norm, {scope} perturbed: the verdict is "
+        f"{EXPECTED[name]}",
+        {MODEL_NAMES[name]: verdict},
+        EXPECTED[name],
+        reason=" A mode of rate r turns a change beta of its read-out weight into beta / r." if scope == ALL else "",
         essential=scope == RECURRENT,
     )
 
 
 def _sequence_claim(name: str, scope: str, shown: _sums.Verdicts, length: int) -> Claim:
-    verdict = shown[name, scope]
-    return Claim.decide(
+    return _sums.claim(
         f"paper's measure, {name}" if scope == RECURRENT else f"paper's measure, {name}, all weights",
-        f"In the paper's own measure, sequences of {length} steps and random draws, {NAMES[name]} with {scope} perturbed is "
-        f"{EXPECTED[name]}",
-        _sums.decided((verdict, EXPECTED[name])),
-        _sums.numbers(verdict),
-        otherwise=_sums.why({NAMES[name]: verdict}),
+        f"In the paper's own measure, sequences of {length} steps and random draws, {MODEL_NAMES[name]} with {scope} "
+        f"perturbed is {EXPECTED[name]}",
+        {MODEL_NAMES[name]: shown[name, scope]},
+        EXPECTED[name],
         essential=name == "s4" and scope == RECURRENT,
     )
 
 
 def _relative(shown: _sums.Verdicts) -> Claim:
-    verdict = shown["s4", RELATIVE]
-    return Claim.decide(
+    return _sums.claim(
         "paper's measure, s4, relative frequencies",
         "S4 is stable too where its frequencies move by a share of their size, with decay rates and step",
-        _sums.decided((verdict, "stable")),
-        _sums.numbers(verdict),
-        otherwise=_sums.why({"S4": verdict}),
+        {"S4": shown["s4", RELATIVE]},
+        "stable",
     )
 
 
@@ -179,7 +178,7 @@ def _better(shown: _sums.Verdicts) -> Claim:
         "better stability",
         "S4 has better stability than the softplus model: a larger radius",
         radius["s4"] > radius["softplus"] if None not in radius.values() else None,  # type: ignore[operator]
-        {f"median radius, {NAMES[name]}": r for name, r in radius.items() if r is not None}
+        {f"median radius, {MODEL_NAMES[name]}": r for name, r in radius.items() if r is not None}
         | ({} if decay is None else {"median radius, S4, decay rates alone": decay}),
         otherwise="Under the same perturbations its radius is not the larger one. Its frequencies and its step move too; the "
         "radius with the decay rates alone is among the numbers.",
@@ -198,23 +197,19 @@ def _figures(curves: _sums.Families, exact: _sums.Families) -> list[Figure]:
             for k, (name, family) in enumerate(families.items())
         ]
 
-    functional = [
-        _sums.panel(f"{NAMES[f]}, {scope}", family, (1e-1, 1e3), legend=k == 0)
-        for k, ((f, scope), family) in enumerate(exact.items())
-    ]
     return [
         Figure(
             "recurrent-weights",
             "Error against the size of the perturbation of the recurrent weights. Direct: the curves of wider models begin "
             "lower, turn up earlier and cross those of narrower ones. Softplus: no curve blows up. S4: a line for each "
             "state size.",
-            panels({NAMES[name]: curves[name, RECURRENT] for name in NAMES}),
+            panels({MODEL_NAMES[name]: curves[name, RECURRENT] for name in MODEL_NAMES}),
             columns=3,
         ),
         Figure(
             "all-weights",
             "The same with the read-out perturbed too.",
-            panels({NAMES[name]: curves[name, ALL] for name in NAMES}),
+            panels({MODEL_NAMES[name]: curves[name, ALL] for name in MODEL_NAMES}),
             columns=3,
         ),
         Figure(
@@ -227,7 +222,7 @@ def _figures(curves: _sums.Families, exact: _sums.Families) -> list[Figure]:
             "functional-norm",
             "Worst case over all times. Direct: errors are infinite from the slowest rate on (triangles). Softplus: all widths "
             "turn up at the same beta; with the read-out, wider ones earlier.",
-            functional,
+            _sums.panels(exact, (1e-1, 1e3), lambda f, scope: f"{MODEL_NAMES[f]}, {scope}"),
         ),
     ]
 

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from holdfast import parameterizations
-from holdfast.figures import Axis, Dash, Figure, Line, Panel, Table
+from holdfast.figures import Axis, Dash, Figure, Line, Panel
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 # StableSSM, Table 1, as printed

@@ -15,11 +15,12 @@ from torch import Tensor, nn
 
 from holdfast import parameterizations
 from holdfast.data import load_task
-from holdfast.figures import Axis, Figure, Line, Panel, Table
+from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast.nn import DiagonalSSM
 from holdfast.parameterizations import AbstractParameterization
 from holdfast_papers.experiments import _runs
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, drop, presets, split
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 BEST = {"best, b = 0.5": 0.5, "best, b = 1": 1.0}
@@ -27,7 +28,7 @@ OTHERS = ("direct", "relu", "exp", "softplus", "tanh")  # those of the paper's T
 BESIDE = "inverse"  # not in the paper: shown, and no part of its claim
 NAMES = (*BEST, *OTHERS, BESIDE)
 PAPER, CHOSEN = "the paper's rate", "the chosen rate"
-ENOUGH, SEEDS = 4, 5  # seeds in which best has to be smallest, of how many at least
+REQUIRED_SEEDS, SEEDS = 4, 5  # seeds in which best has to be smallest, of how many at least
 Runs = Mapping[tuple[str, str, int], Arrays]
 
 
@@ -129,7 +130,7 @@ def _smallest(runs: Runs, column: str, name: str, seeds: range) -> Claim:
     return Claim.decide(
         name if column == PAPER else f"{name}, {column}",
         f"The largest gradient over weight during training is smallest for {name}, at {column}, in at least 4 of 5 seeds",
-        sum(won) >= ENOUGH / SEEDS * len(seeds) if len(seeds) >= SEEDS else None,
+        sum(won) >= REQUIRED_SEEDS / SEEDS * len(seeds) if len(seeds) >= SEEDS else None,
         {"seeds where smallest": sum(won), "seeds": len(seeds), **_finite(medians, "median largest ratio, ")},
         otherwise=f"{len(seeds)} seeds are too few to decide."
         if len(seeds) < SEEDS
@@ -202,12 +203,12 @@ def _table(runs: Runs, seeds: range) -> Table:
     rows = []
     for column in (PAPER, CHOSEN):
         for f in NAMES:
-            found = [runs[column, f, s] for s in seeds]
+            chosen = [runs[column, f, s] for s in seeds]
             rows.append(
                 (
-                    column, f, ", ".join(sorted({f"{float(a['rate']):g}" for a in found})), sum(map(_runs.failed, found)),
-                    *(_shown(np.median([_value(a, k) for a in found])) for k in ("ratio.start", "ratio.max", "valid.loss")),
-                    *(float(np.median([a[k] for a in found])) for k in ("margin.start", "margin.end", "moved", "crossed")),
+                    column, f, ", ".join(sorted({f"{float(a['rate']):g}" for a in chosen})), sum(map(_runs.failed, chosen)),
+                    *(_shown(np.median([_value(a, k) for a in chosen])) for k in ("ratio.start", "ratio.max", "valid.loss")),
+                    *(float(np.median([a[k] for a in chosen])) for k in ("margin.start", "margin.end", "moved", "crossed")),
                 )
             )  # fmt: skip
     heads = (
@@ -229,10 +230,10 @@ def _figures(runs: Runs, seeds: range) -> list[Figure]:
     def panel(column: str, key: str, label: str) -> Panel:
         lines = []
         for k, f in enumerate(NAMES):
-            found = [runs[column, f, s] for s in seeds]
-            count = min(len(a[key]) for a in found)
-            values = np.array([a[key][:count] for a in found])
-            x = found[0]["ratio.steps" if key == "ratio" else "steps"][:count]
+            chosen = [runs[column, f, s] for s in seeds]
+            count = min(len(a[key]) for a in chosen)
+            values = np.array([a[key][:count] for a in chosen])
+            x = chosen[0]["ratio.steps" if key == "ratio" else "steps"][:count]
             lines.append(Line(f, x, np.median(values, 0), values.min(0), values.max(0), colour=k))
         return Panel(column, Axis("step"), Axis(label, log=True), lines)
 

@@ -22,10 +22,10 @@ def units(config: Config) -> list[Config]:
 
 def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     """(a) best has the smallest largest ratio at the start; (b) its loss is steadier than that of ReLU and exp."""
-    found = {text: read.pick(units, text, config["rate"], config["share"]) for text in read.texts(units)}
+    by_text = {text: read.pick(units, text, config["rate"], config["share"]) for text in read.texts(units)}
     claims = [
         claim
-        for text, runs in found.items()
+        for text, runs in by_text.items()
         for claim in (*_start(text, runs), _narrow(text, runs), *_steady(text, runs))
     ]
     figures = [
@@ -33,15 +33,15 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
             "start",
             "Gradient over weight of the recurrent weights at the first step: median over weights, and bars from the 5% "
             "quantile to the largest. All models have the same eigenvalues.",
-            [_spread(read.TEXTS[text], runs) for text, runs in found.items()],
+            [_spread(read.TEXTS[text], runs) for text, runs in by_text.items()],
         ),
         Figure(
             "loss",
             f"Training loss at learning rate {config['rate']:g}, median over seeds.",
-            [read.loss_panel(read.TEXTS[text], runs, k == 0) for k, (text, runs) in enumerate(found.items())],
+            [read.loss_panel(read.TEXTS[text], runs, k == 0) for k, (text, runs) in enumerate(by_text.items())],
         ),
     ]
-    tables = [*read.modes_tables(found), read.runs_table(units), read.speed_table(units)]
+    tables = [*read.modes_tables(by_text), read.runs_table(units), read.speed_table(units)]
     return Conclusion(claims, figures, tables, read.notes(units))
 
 

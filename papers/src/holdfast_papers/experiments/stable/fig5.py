@@ -16,15 +16,15 @@ from holdfast_papers.results import Claim
 
 def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     """Best has the smallest maximum over the training; exp is a comparison of its own where its weights pass through 0."""
-    found = {text: read.pick(units, text, config["rate"], config["share"]) for text in read.texts(units)}
-    claims = [claim for text, runs in found.items() for name in read.BESTS for claim in _claims(text, name, runs)]
+    by_text = {text: read.pick(units, text, config["rate"], config["share"]) for text in read.texts(units)}
+    claims = [claim for text, runs in by_text.items() for name in read.BESTS for claim in _claims(text, name, runs)]
     figure = Figure(
         "ratio",
         f"Largest gradient over weight of the recurrent weights by step at learning rate {config['rate']:g}, median over "
         "seeds. A triangle at the top: most seeds have diverged.",
-        [_panel(read.TEXTS[text], runs, config["steps"], k == 0) for k, (text, runs) in enumerate(found.items())],
+        [_panel(read.TEXTS[text], runs, config["steps"], k == 0) for k, (text, runs) in enumerate(by_text.items())],
     )
-    tables = [*read.modes_tables(found), read.runs_table(units), read.speed_table(units)]
+    tables = [*read.modes_tables(by_text), read.runs_table(units), read.speed_table(units)]
     return Conclusion(claims, [figure], tables, read.notes(units))
 
 

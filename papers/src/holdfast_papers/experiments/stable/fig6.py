@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from holdfast.figures import Axis, Figure, Line, Panel, Table
+from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast_papers.experiments.base import Conclusion, Config, Unit
 from holdfast_papers.experiments.stable import _language as language
 from holdfast_papers.experiments.stable import _language_runs as read
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 RATES = (0.001, 0.002, 0.005, 0.01)
@@ -24,58 +25,65 @@ def units(config: Config) -> list[Config]:
 def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     """The sum of the loss's upward moves is smallest for best at the largest learning rate."""
     (text,) = read.texts(units)
-    found = {rate: read.pick(units, text, rate, config["share"]) for rate in sorted(config["rates"])}
-    claims = [*(_steady(name, found) for name in read.BESTS), *(_lowest(name, found) for name in read.BESTS)]
+    by_rate = {rate: read.pick(units, text, rate, config["share"]) for rate in sorted(config["rates"])}
+    claims = [*(_steady(name, by_rate) for name in read.BESTS), *(_lowest(name, by_rate) for name in read.BESTS)]
     figures = [
         Figure(
             "loss",
             f"Training loss by learning rate, median over seeds: {read.TEXTS[text]}.",
-            [read.loss_panel(f"learning rate {rate:g}", runs, k == 0) for k, (rate, runs) in enumerate(found.items())],
+            [
+                read.loss_panel(f"learning rate {rate:g}", runs, k == 0)
+                for k, (rate, runs) in enumerate(by_rate.items())
+            ],
         ),
         Figure(
             "upward-moves",
             f"Sum of the upward moves of the training loss, smoothed over {read.WINDOW} points of the log, by learning rate; "
             "from the smallest to the largest of the seeds. A run that diverged counts as infinite.",
-            [_moves(found)],
+            [_moves(by_rate)],
         ),
     ]
-    modes = [read.modes_table(f"learning rate {rate:g}", runs, f"modes-{rate:g}") for rate, runs in found.items()]
-    tables = [_table(found), *modes, read.runs_table(units), read.speed_table(units)]
+    modes = [read.modes_table(f"learning rate {rate:g}", runs, f"modes-{rate:g}") for rate, runs in by_rate.items()]
+    tables = [_table(by_rate), *modes, read.runs_table(units), read.speed_table(units)]
     return Conclusion(claims, figures, tables, read.notes(units))
 
 
-def fluctuates(found: Mapping[float, read.Runs]) -> bool:
+def fluctuates(by_rate: Mapping[float, read.Runs]) -> bool:
     """Whether the loss of any parameterization moves upward at the largest rate clearly more than at the smallest."""
-    smallest, largest = found[min(found)], found[max(found)]
+    smallest, largest = by_rate[min(by_rate)], by_rate[max(by_rate)]
     return any(read.median(largest[n], _upward) > FLUCTUATES * read.median(smallest[n], _upward) for n in smallest)
 
 
-def _steady(name: str, found: Mapping[float, read.Runs]) -> Claim:
-    rate = max(found)
-    won = read.wins(found[rate], name, read.RIVALS, _upward)
-    calm = not fluctuates(found)
+def _steady(name: str, by_rate: Mapping[float, read.Runs]) -> Claim:
+    rate = max(by_rate)
+    won = read.wins(by_rate[rate], name, read.RIVALS, _upward)
+    calm = not fluctuates(by_rate)
     return Claim.decide(
         f"steadiest, {name}",
         f"At the largest learning rate, {rate:g}, the sum of the upward moves of the smoothed training loss is smallest for "
         f"{name}: at least 2 of 3 seeds",
         None if calm else read.majority(won),
-        {"seeds won": sum(won), "seeds": len(won), **read.medians(found[rate], "upward moves", _upward)},
+        {"seeds won": sum(won), "seeds": len(won), **read.medians(by_rate[rate], "upward moves", _upward)},
         otherwise=(
             "No parameterization fluctuates: none moves upward twice as much as at the smallest rate. " if calm else ""
         )
-        + read.why(found[rate], name, read.RIVALS, _upward),
+        + read.why(by_rate[rate], name, read.RIVALS, _upward),
     )
 
 
-def _lowest(name: str, found: Mapping[float, read.Runs]) -> Claim:
-    rate = max(found)
-    won = read.wins(found[rate], name, read.RIVALS, lambda run: run["train.loss"])
+def _lowest(name: str, by_rate: Mapping[float, read.Runs]) -> Claim:
+    rate = max(by_rate)
+    won = read.wins(by_rate[rate], name, read.RIVALS, lambda run: run["train.loss"])
     return Claim.decide(
         f"smallest loss, {name}",
         f"At the largest learning rate, {rate:g}, {name} reaches the smallest training loss: at least 2 of 3 seeds",
         read.majority(won),
-        {"seeds won": sum(won), "seeds": len(won), **read.medians(found[rate], "loss", lambda run: run["train.loss"])},
-        otherwise=read.why(found[rate], name, read.RIVALS, lambda run: run["train.loss"]),
+        {
+            "seeds won": sum(won),
+            "seeds": len(won),
+            **read.medians(by_rate[rate], "loss", lambda run: run["train.loss"]),
+        },
+        otherwise=read.why(by_rate[rate], name, read.RIVALS, lambda run: run["train.loss"]),
     )
 
 
@@ -83,24 +91,24 @@ def _upward(run: read.Run) -> float:
     return run.upward
 
 
-def _moves(found: Mapping[float, read.Runs]) -> Panel:
+def _moves(by_rate: Mapping[float, read.Runs]) -> Panel:
     lines = []
     for name in language.PARAMETERIZATIONS:
-        table = np.array([[run.upward for run in runs[name]] for runs in found.values()])
+        table = np.array([[run.upward for run in runs[name]] for runs in by_rate.values()])
         low, middle, high = table.min(1), np.median(table, 1), table.max(1)
-        lines.append(Line(name, [*found], middle, low, high, colour=read.COLOURS[name], markers=True))
+        lines.append(Line(name, [*by_rate], middle, low, high, colour=read.COLOURS[name], markers=True))
     return Panel("", Axis("learning rate", log=True), Axis("upward moves, nats", log=True), lines)
 
 
-def _table(found: Mapping[float, read.Runs]) -> Table:
+def _table(by_rate: Mapping[float, read.Runs]) -> Table:
     rows = []
     for name in language.PARAMETERIZATIONS:
         cells = [
             (read.median(runs[name], _upward), read.median(runs[name], lambda run: run["train.loss"]))
-            for runs in found.values()
+            for runs in by_rate.values()
         ]
         rows.append([name, *(f"{loss:.3f} ({moves:.3f})" for moves, loss in cells)])
-    heads = ("parameterization", *(f"learning rate {rate:g}" for rate in found))
+    heads = ("parameterization", *(f"learning rate {rate:g}" for rate in by_rate))
     caption = "Final training loss, and in brackets the sum of its upward moves, in nats: medians over seeds."
     return Table("rates", caption, heads, rows)
 

@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from holdfast.figures import Axis, Figure, Layer, Line, Panel, Points, Rule, Table
+from holdfast.figures import Axis, Figure, Layer, Line, Panel, Points, Rule
 from holdfast.nn import DiagonalSSM
 from holdfast_papers.constructions import mlp_as_ssm
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "gelu": nn.GELU, "sigmoid": nn.Sigmoid}

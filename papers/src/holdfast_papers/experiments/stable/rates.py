@@ -15,17 +15,18 @@ import numpy as np
 import torch
 
 from holdfast import laws
-from holdfast.data.functional import FunctionalTask
-from holdfast.figures import Axis, Figure, Line, Panel, Points, Table
+from holdfast.data._functional import FunctionalTask
+from holdfast.figures import Axis, Figure, Line, Panel, Points
 from holdfast.nn import DiagonalSSM
-from holdfast.stability.radius import slope_of
+from holdfast.stability.perturbation._curve import slope_of
 from holdfast_papers.experiments._runs import Spectrum, record
 from holdfast_papers.experiments._training import trained
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast_papers.experiments.stable import _comparison as compare
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
-ENOUGH = 0.1  # of the target's mean square: what a run that trains ends below
+TRAINED_BELOW = 0.1  # of the target's mean square: what a run that trains ends below
 FALLS, KEEPS = -0.5, -0.2  # slopes of log rate against log tau: below the first it falls, above the second it does not
 FASTEST = 0.8  # at a rate of 1 the weight of exp is 0, and gradient over weight infinite
 RECURRENT, ALL = "recurrent weights", "all weights"
@@ -38,27 +39,27 @@ def units(config: Config) -> list[Config]:
     """One search for each set of weights, parameterization, memory length and seed."""
     names = ("states", "batch", "steps", "test", "lr", "lowest", "doublings")
     shared = {name: config[name] for name in names}
-    axes = {"parameterization": compare.NAMES, "tau": config["taus"], "seed": range(config["seeds"])}
+    axes = {"parameterization": compare.PARAMETERIZATIONS, "tau": config["taus"], "seed": range(config["seeds"])}
     return split(shared, of=[RECURRENT, ALL], **axes)
 
 
 def run(config: Config, work: Work) -> Arrays:
     """The largest rate of the grid lowest 2^k that trains, by bisection; "largest" is 0 where not even the lowest does."""
-    found: dict[int, Arrays] = {}
+    arrays: dict[int, Arrays] = {}
 
     def trains(k: int) -> bool:
-        part = len(found) / (math.log2(config["doublings"] + 1) + 2)
+        part = len(arrays) / (math.log2(config["doublings"] + 1) + 2)
         work.progress(part, f"rate {_rate(config, k):.3g}")
-        found[k] = _train(config, _rate(config, k), work)
-        return bool(found[k]["error"] <= ENOUGH)
+        arrays[k] = _train(config, _rate(config, k), work)
+        return bool(arrays[k]["error"] <= TRAINED_BELOW)
 
     most = largest(trains, config["doublings"])
-    tried = sorted(found)
-    kept = found[max(most, 0)]
+    tried = sorted(arrays)
+    kept = arrays[max(most, 0)]
     return {
         "largest": np.array(_rate(config, most) if most >= 0 else 0.0),
         "tried": np.array([_rate(config, k) for k in tried]),
-        "errors": np.array([float(found[k]["error"]) for k in tried]),
+        "errors": np.array([float(arrays[k]["error"]) for k in tried]),
         **{key: kept[key] for key in KEPT},
     }
 
@@ -122,21 +123,23 @@ def mean_square(task: FunctionalTask) -> float:
 
 def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     """Direct's largest rate falls with memory, that of stable ones does not, and best's is the largest at long memory."""
-    found: Rates = {}
+    by_rate: Rates = {}
     for of in (RECURRENT, ALL):
-        for name in compare.NAMES:
+        for name in compare.PARAMETERIZATIONS:
             for tau in config["taus"]:
-                found[of, name, tau] = np.array([float(u.arrays["largest"]) for u in _of(units, of, name, tau)])
+                by_rate[of, name, tau] = np.array([float(u.arrays["largest"]) for u in _of(units, of, name, tau)])
     floor = config["lowest"] / 2  # where not even the lowest rate trains
     slopes = {
-        (of, name): _slope(found, of, name, config["taus"], floor) for of in (RECURRENT, ALL) for name in compare.NAMES
+        (of, name): _slope(by_rate, of, name, config["taus"], floor)
+        for of in (RECURRENT, ALL)
+        for name in compare.PARAMETERIZATIONS
     }
     few = len(config["taus"]) < 3 or config["seeds"] < compare.SEEDS
     claims = [
         _falls(slopes[RECURRENT, "direct"], few),
         *(_keeps(name, slopes[RECURRENT, name], few) for name in STABLE),
-        _largest(found, RECURRENT, config, few),
-        _largest(found, ALL, config, few),
+        _largest(by_rate, RECURRENT, config, few),
+        _largest(by_rate, ALL, config, few),
     ]
     top = _rate(config, config["doublings"])
     notes = [
@@ -147,7 +150,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         f"at {config['lr']:g}. Eigenvalues start with rates from 1/(4 tau) to {FASTEST:g}, input weights so that "
         "every mode has the same variance.",
     ]
-    return Conclusion(claims, [_figure(found, config, floor)], [_table(found, units, config, slopes)], notes)
+    return Conclusion(claims, [_figure(by_rate, config, floor)], [_table(by_rate, units, config, slopes)], notes)
 
 
 def _of(units: Sequence[Unit], of: str, name: str, tau: int) -> list[Unit]:
@@ -159,9 +162,9 @@ def _of(units: Sequence[Unit], of: str, name: str, tau: int) -> list[Unit]:
 Slope = tuple[float, tuple[float, float]]
 
 
-def _slope(found: Rates, of: str, name: str, taus: Sequence[int], floor: float) -> Slope:
+def _slope(by_rate: Rates, of: str, name: str, taus: Sequence[int], floor: float) -> Slope:
     """The slope of log rate against log tau over all seeds, with its 95% interval; of two points it is without end."""
-    pairs = [(tau, max(rate, floor)) for tau in taus for rate in found[of, name, tau]]
+    pairs = [(tau, max(rate, floor)) for tau in taus for rate in by_rate[of, name, tau]]
     if len(pairs) < 3:
         (first, low), (last, high) = pairs[0], pairs[-1]
         return math.log(high / low) / math.log(last / first), (-math.inf, math.inf)
@@ -192,15 +195,17 @@ def _keeps(name: str, slope: Slope, few: bool) -> Claim:
     )
 
 
-def _largest(found: Rates, of: str, config: Config, few: bool) -> Claim:
+def _largest(by_rate: Rates, of: str, config: Config, few: bool) -> Claim:
     """Paired by seed, in doublings; more than half a doubling on average, 2 standard errors from 0."""
     tau = max(config["taus"])
     floor = config["lowest"] / 2
-    doublings = {n: np.log2(np.maximum(found[of, n, tau], floor)) for n in compare.NAMES}
-    leads = {n: compare.mean_and_error(doublings["best"] - doublings[n]) for n in compare.NAMES if n != "best"}
+    doublings = {n: np.log2(np.maximum(by_rate[of, n, tau], floor)) for n in compare.PARAMETERIZATIONS}
+    leads = {
+        n: compare.mean_and_error(doublings["best"] - doublings[n]) for n in compare.PARAMETERIZATIONS if n != "best"
+    }
     numbers = {f"doublings of best above {n}": mean for n, (mean, _) in leads.items()}
     numbers |= {f"standard error, {n}": error for n, (_, error) in leads.items()}
-    top = bool((found[of, "best", tau] >= _rate(config, config["doublings"])).all())
+    top = bool((by_rate[of, "best", tau] >= _rate(config, config["doublings"])).all())
     return Claim.decide(
         f"best is largest, {of}",
         f"At the longest memory, tau = {tau}, best trains at a larger rate of {of} than every other parameterization",
@@ -217,12 +222,12 @@ def _few() -> str:
     return f"Needs at least 3 memory lengths and {compare.SEEDS} seeds."
 
 
-def _figure(found: Rates, config: Config, floor: float) -> Figure:
+def _figure(by_rate: Rates, config: Config, floor: float) -> Figure:
     panels = []
     for of in (RECURRENT, ALL):
         layers: list[Any] = []
-        for k, name in enumerate(compare.NAMES):
-            logs = [np.log2(np.maximum(found[of, name, tau], floor)) for tau in config["taus"]]
+        for k, name in enumerate(compare.PARAMETERIZATIONS):
+            logs = [np.log2(np.maximum(by_rate[of, name, tau], floor)) for tau in config["taus"]]
             ends = [compare.mean_and_error(values) for values in logs]
             middle, low, high = ([2.0 ** (m + sign * 2 * e) for m, e in ends] for sign in (0, -1, 1))
             layers.append(
@@ -240,13 +245,13 @@ def _figure(found: Rates, config: Config, floor: float) -> Figure:
     return Figure("largest-rates", caption, panels)
 
 
-def _table(found: Rates, units: Sequence[Unit], config: Config, slopes: dict[tuple[str, str], Slope]) -> Table:
+def _table(by_rate: Rates, units: Sequence[Unit], config: Config, slopes: dict[tuple[str, str], Slope]) -> Table:
     heads = (
         "rate of", "parameterization", "tau", "largest rate, geometric mean", "smallest", "largest", "slope in tau",
         "slowest rate, start", "slowest rate, end", "modes moved", "grad/weight, largest", "tokens/s",
     )  # fmt: skip
     rows: list[list[Any]] = []
-    for (of, name, tau), rates in found.items():
+    for (of, name, tau), rates in by_rate.items():
         runs = _of(units, of, name, tau)
         mean = float(2.0 ** np.log2(np.maximum(rates, config["lowest"] / 2)).mean())
         kept = [compare.median(runs, key) for key in KEPT]

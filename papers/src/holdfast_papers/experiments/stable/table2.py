@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from holdfast.figures import Axis, Bars, Figure, Panel, Table
+from holdfast.figures import Axis, Bars, Figure, Panel
 from holdfast_papers.experiments.base import Conclusion, Config, Unit
 from holdfast_papers.experiments.stable import _language as language
 from holdfast_papers.experiments.stable import _language_runs as read
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 SHARES = (0.05, 0.2, 0.8, 3.2)  # recurrent rates as shares of the learning rate; the paper's is 0.8

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from holdfast.figures import Axis, Figure, Line, Panel, Table
+from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast_papers.experiments.base import Conclusion, Config, Unit
 from holdfast_papers.experiments.stable import _language as language
 from holdfast_papers.experiments.stable import _language_runs as read
 from holdfast_papers.experiments.stable.fig6 import RATES, units
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 PUSHED = (*RATES, 0.03, 0.1, 0.3)
@@ -27,17 +28,17 @@ def trains(run: read.Run) -> bool:
 def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     """Best trains at a larger learning rate than every other parameterization."""
     (text,) = read.texts(units)
-    found = {rate: read.pick(units, text, rate, config["share"]) for rate in sorted(config["rates"])}
-    counts = {name: [sum(map(trains, runs[name])) for runs in found.values()] for name in language.PARAMETERIZATIONS}
-    claims = [*(_claim(name, found, counts, config["steps"]) for name in read.BESTS), _three_billion()]
+    by_rate = {rate: read.pick(units, text, rate, config["share"]) for rate in sorted(config["rates"])}
+    counts = {name: [sum(map(trains, runs[name])) for runs in by_rate.values()] for name in language.PARAMETERIZATIONS}
+    claims = [*(_claim(name, by_rate, counts, config["steps"]) for name in read.BESTS), _three_billion()]
     figure = Figure(
         "final-loss",
         f"Training loss at the end by learning rate, median over seeds: {read.TEXTS[text]}. A triangle at the top: most seeds "
         "diverged.",
-        [_panel(found)],
+        [_panel(by_rate)],
     )
-    modes = [read.modes_table(f"learning rate {rate:g}", runs, f"modes-{rate:g}") for rate, runs in found.items()]
-    tables = [_table(found, counts), *modes, read.runs_table(units), read.speed_table(units)]
+    modes = [read.modes_table(f"learning rate {rate:g}", runs, f"modes-{rate:g}") for rate, runs in by_rate.items()]
+    tables = [_table(by_rate, counts), *modes, read.runs_table(units), read.speed_table(units)]
     extra = (
         "A proxy: the paper's table is of a model of 3 billion weights whose sizes it does not give, at learning rate 0.01. "
         "Nothing here says anything about that model."
@@ -56,8 +57,8 @@ def separated(counts: Mapping[str, Sequence[int]], seeds: int) -> bool:
     return bool((table.any(0) & ~table.all(0)).any())
 
 
-def _claim(name: str, found: Mapping[float, read.Runs], counts: Mapping[str, Sequence[int]], steps: int) -> Claim:
-    rates, seeds = [*found], len(next(iter(found.values()))[name])
+def _claim(name: str, by_rate: Mapping[float, read.Runs], counts: Mapping[str, Sequence[int]], steps: int) -> Claim:
+    rates, seeds = [*by_rate], len(next(iter(by_rate.values()))[name])
     reach = {other: largest(counts[other], rates, seeds) for other in (name, *read.RIVALS)}
     apart = separated({other: counts[other] for other in reach}, seeds)
     ready = seeds >= read.SEEDS and steps >= STEPS and apart
@@ -69,7 +70,7 @@ def _claim(name: str, found: Mapping[float, read.Runs], counts: Mapping[str, Seq
         {f"largest rate that trains, {other}": rate for other, rate in reach.items()},
         otherwise=read.few(seeds)
         + ("" if apart else "At every learning rate that was tried all parameterizations train, or none does. ")
-        + f"At learning rate {rates[-1]:g}: {read.account(found[rates[-1]], [name, *_furthest(reach, name)])}",
+        + f"At learning rate {rates[-1]:g}: {read.account(by_rate[rates[-1]], [name, *_furthest(reach, name)])}",
     )
 
 
@@ -90,10 +91,10 @@ def _three_billion() -> Claim:
     )
 
 
-def _panel(found: Mapping[float, read.Runs]) -> Panel:
+def _panel(by_rate: Mapping[float, read.Runs]) -> Panel:
     lines = [
         Line(
-            name, [*found], [read.median(runs[name], lambda run: run["train.loss"]) for runs in found.values()],
+            name, [*by_rate], [read.median(runs[name], lambda run: run["train.loss"]) for runs in by_rate.values()],
             colour=read.COLOURS[name], markers=True,
         )
         for name in language.PARAMETERIZATIONS
@@ -101,15 +102,15 @@ def _panel(found: Mapping[float, read.Runs]) -> Panel:
     return Panel("", Axis("learning rate", log=True), Axis("training loss at the end, nats"), lines)
 
 
-def _table(found: Mapping[float, read.Runs], counts: Mapping[str, Sequence[int]]) -> Table:
-    seeds = len(next(iter(found.values()))["direct"])
+def _table(by_rate: Mapping[float, read.Runs], counts: Mapping[str, Sequence[int]]) -> Table:
+    seeds = len(next(iter(by_rate.values()))["direct"])
     rows = [
-        [name, *(f"{count}/{seeds}" for count in row), largest(row, [*found], seeds), PRINTED.get(name)]
+        [name, *(f"{count}/{seeds}" for count in row), largest(row, [*by_rate], seeds), PRINTED.get(name)]
         for name, row in counts.items()
     ]
     heads = (
         "parameterization",
-        *(f"rate {rate:g}" for rate in found),
+        *(f"rate {rate:g}" for rate in by_rate),
         "largest rate that trains",
         "paper, 3B, rate 0.01",
     )

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from holdfast.data import AbstractTask, load_task
-from holdfast.figures import Figure, Panel, Table
+from holdfast.figures import Figure, Panel
 from holdfast.nn import LanguageModel
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast_papers.experiments.stable import _comparison as compare
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 POINTS = 0.05  # how far above direct and clip the two must be
@@ -31,7 +32,7 @@ def units(config: Config) -> list[Config]:
     for length, vocabulary, steps, test in _tasks(config):
         sizes = {**shared, "part": "decided", "length": length, "vocabulary": vocabulary, "steps": steps, "test": test}
         shares = [1.0] if length in config["one_rate"] else config["shares"]
-        axes = {"parameterization": compare.NAMES, "share": shares, "seed": range(config["seeds"])}
+        axes = {"parameterization": compare.PARAMETERIZATIONS, "share": shares, "seed": range(config["seeds"])}
         found += split({**sizes, "accumulate": 1}, **axes)
     if config["long_steps"]:
         long = {"part": "long", "length": config["long"], "vocabulary": 30, "steps": config["long_steps"], "test": 8}
@@ -85,15 +86,15 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     panels: list[Panel] = []
     figures: list[Figure] = []
     for length, vocabulary, steps, _ in _tasks(config):
-        found = compare.trials([u for u in units if u.config["part"] == "decided" and u.config["length"] == length])
-        both = compare.columns(found)
-        rates = len({share for _, share in found})
+        trials = compare.trials([u for u in units if u.config["part"] == "decided" and u.config["length"] == length])
+        both = compare.columns(trials)
+        rates = len({share for _, share in trials})
         claims += [_claim(length, vocabulary, column, shown, rates) for column, shown in both.items()]
         caption = (
             f"Length {length:,}, vocabulary {vocabulary}, {steps:,} steps: medians over the seeds, accuracy as a mean."
         )
-        tables.append(compare.table(f"length-{length}", caption, found, PAPER.get(length, {})))
-        panels.append(compare.accuracy_panel(f"Length {length:,}, vocabulary {vocabulary}", found))
+        tables.append(compare.table(f"length-{length}", caption, trials, PAPER.get(length, {})))
+        panels.append(compare.accuracy_panel(f"Length {length:,}, vocabulary {vocabulary}", trials))
         caption = (
             f"Length {length:,}, first seed, all weights at one rate. A line that ends early is a run that diverged."
         )

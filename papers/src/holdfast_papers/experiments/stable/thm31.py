@@ -12,12 +12,13 @@ import numpy as np
 import torch
 
 from holdfast.approximate import ExponentialSum, fit_exponential_sum
-from holdfast.figures import Axis, Figure, Line, Panel, Points, Rule, Table
+from holdfast.figures import Axis, Figure, Line, Panel, Points, Rule
 from holdfast.laws import AbstractLaw
 from holdfast.nn import DiagonalSSM
 from holdfast.stability import memory_bound, weight_bound
 from holdfast_papers.experiments import _sums
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 ACTIVATIONS = ("identity", "tanh", "relu", "sigmoid", "gelu")

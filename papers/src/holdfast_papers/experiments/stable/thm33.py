@@ -12,13 +12,14 @@ import numpy as np
 
 from holdfast import laws
 from holdfast.approximate import ExponentialSum, fit_exponential_sum
-from holdfast.figures import Axis, Figure, Line, Panel, Table
+from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast.stability import kernel_error_bound, kernel_perturbation_error
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
-NAMES = ("direct", "exp", "softplus", "best")
-STABLE = NAMES[1:]
+PARAMETERIZATIONS = ("direct", "exp", "softplus", "best")
+STABLE = PARAMETERIZATIONS[1:]
 FITS = ("non-negative", "least squares")
 RHO, FASTEST = laws.PowerLaw(1.5), 4.0
 ROUNDING = 1e-6  # of the norm of rho: the exact error is placed to 1e-8 of it
@@ -28,16 +29,16 @@ BOUNDED = 1.5  # sums that grow less than this from the narrowest to the widest 
 def units(config: Config) -> list[Config]:
     """One a width, parameterization and fit."""
     shared = {key: config[key] for key in ("smallest", "largest", "points", "spacing")}
-    return split(shared, fit=FITS, parameterization=NAMES, m=config["widths"])
+    return split(shared, fit=FITS, parameterization=PARAMETERIZATIONS, m=config["widths"])
 
 
 def run(config: Config, work: Work) -> Arrays:
     """The exact error and its bound, for each beta."""
-    found = _fit(config)
+    fitted = _fit(config)
     beta = np.geomspace(config["smallest"], config["largest"], config["points"])
-    curve = kernel_perturbation_error(found, RHO, beta, parameterization=config["parameterization"])
-    bound = kernel_error_bound(found, beta, parameterization=config["parameterization"], centre=curve.at_zero)
-    mass = np.abs(found.coefficients / found.rates).sum()
+    curve = kernel_perturbation_error(fitted, RHO, beta, parameterization=config["parameterization"])
+    bound = kernel_error_bound(fitted, beta, parameterization=config["parameterization"], centre=curve.at_zero)
+    mass = np.abs(fitted.coefficients / fitted.rates).sum()
     return {
         "beta": beta,
         "error": curve.errors,
@@ -58,13 +59,13 @@ def _fit(config: Config) -> ExponentialSum:
 
 def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     """The bound holds for every stable reparameterization; direct has none; the sums decide what it is worth."""
-    found = {(u.config["fit"], u.config["parameterization"], u.config["m"]): u.arrays for u in units}
+    arrays = {(u.config["fit"], u.config["parameterization"], u.config["m"]): u.arrays for u in units}
     over = {
-        (fit, f): max(float((a["error"] / a["bound"]).max()) for (k, n, _), a in found.items() if (k, n) == (fit, f))
+        (fit, f): max(float((a["error"] / a["bound"]).max()) for (k, n, _), a in arrays.items() if (k, n) == (fit, f))
         for fit in FITS for f in STABLE
     }  # fmt: skip
-    mass = {fit: [float(found[fit, "exp", m]["mass"]) for m in config["widths"]] for fit in FITS}
-    direct = [a for (_, f, _), a in found.items() if f == "direct"]
+    mass = {fit: [float(arrays[fit, "exp", m]["mass"]) for m in config["widths"]] for fit in FITS}
+    direct = [a for (_, f, _), a in arrays.items() if f == "direct"]
     claims = [
         Claim.decide(
             "bound",
@@ -102,20 +103,20 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     ]
     rows = [
         (fit, f, m, float(a["centre"]), float(a["mass"]), float(a["error"][-1]), float(a["bound"][-1]))
-        for (fit, f, m), a in found.items()
+        for (fit, f, m), a in arrays.items()
     ]
     last = f"{config['largest']:g}"
     heads = ("fit", "parameterization", "m", "E_m(0)", "sum |c|/|f|", f"E_m({last})", f"bound at {last}")
     table = Table("sums", f"Sums of m exponentials for {RHO.name}, L1 norm of the kernel.", heads, rows)
-    return Conclusion(claims, [_figure(config, found)], [table])
+    return Conclusion(claims, [_figure(config, arrays)], [table])
 
 
-def _figure(config: Config, found: dict[tuple[str, str, int], Arrays]) -> Figure:
+def _figure(config: Config, arrays: dict[tuple[str, str, int], Arrays]) -> Figure:
     panels = []
     for f in STABLE:
         lines = []
         for k, m in enumerate(config["widths"]):
-            a = found["non-negative", f, m]
+            a = arrays["non-negative", f, m]
             lines.append(Line(f"m = {m}", a["beta"], a["error"], colour=k, legend=f == "exp"))
             lines.append(Line("bound", a["beta"], a["bound"], colour=k, dash="dash", legend=f == "exp" and k == 0))
         panels.append(Panel(f, Axis("perturbation beta", log=True), Axis("error E_m(beta)", log=True), lines))

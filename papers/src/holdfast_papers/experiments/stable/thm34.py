@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from holdfast import laws, parameterizations
-from holdfast.figures import Axis, Figure, Panel, Points, Rule, Table
+from holdfast.figures import Axis, Figure, Panel, Points, Rule
 from holdfast.parameterizations import AbstractParameterization
 from holdfast.stability import gradient_bound
-from holdfast.stability.perturbation.kernel_error import l1_distance, target_of
+from holdfast.stability.perturbation._kernel_error import l1_distance, target_of
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
+from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 NAMES = {"continuous": ("direct", "exp", "softplus", "best"), "discrete": ("direct", "exp", "softplus", "tanh", "best")}
@@ -131,9 +132,9 @@ def _compare(config: Config, w: Tensor, c: Tensor, seed: int) -> list[np.ndarray
 
 def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     """No gradient exceeds its bound; the printed one fails for negative eigenvalues."""
-    found = {(u.config["loss"], u.config["name"]): u.arrays for u in units}
-    claims = [_holds(loss, {n: a for (k, n), a in found.items() if k == loss}) for loss in LOSSES]
-    discrete = {n: _worst(a, "printed") for (loss, n), a in found.items() if loss == "sup, discrete"}
+    arrays = {(u.config["loss"], u.config["name"]): u.arrays for u in units}
+    claims = [_holds(loss, {n: a for (k, n), a in arrays.items() if k == loss}) for loss in LOSSES]
+    discrete = {n: _worst(a, "printed") for (loss, n), a in arrays.items() if loss == "sup, discrete"}
     claims.append(
         Claim.decide(
             "as printed",
@@ -147,7 +148,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     rows = [
         (LOSSES[loss], n, len(a["gradient"]), _worst(a, "bound"), _worst(a, "printed"),
          float(np.median(a["gradient"] / a["bound"])))
-        for (loss, n), a in found.items()
+        for (loss, n), a in arrays.items()
     ]  # fmt: skip
     heads = ("loss", "parameterization", "gradients", "largest / bound", "largest / printed bound", "median / bound")
     table = Table(
@@ -158,33 +159,33 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         "the sup norm is the larger loss, from which nothing follows for gradients. Order 2: times the L1 norm of the "
         "other kernel.",
     ]
-    return Conclusion(claims, [_figure(found)], [table], notes)
+    return Conclusion(claims, [_figure(arrays)], [table], notes)
 
 
 def _worst(a: Arrays, key: str) -> float:
     return float((a["gradient"] / a[key]).max())
 
 
-def _holds(loss: str, found: dict[str, Arrays]) -> Claim:
-    worst = {n: _worst(a, "bound") for n, a in found.items()}
+def _holds(loss: str, arrays: dict[str, Arrays]) -> Claim:
+    worst = {n: _worst(a, "bound") for n, a in arrays.items()}
     return Claim.decide(
         loss,
         f"|dLoss/dw_j| is at most |c_j| G_f(w_j), times the loss's own factor: {LOSSES[loss]}",
         max(worst.values()) <= 1 + ROUNDING,
         {f"largest gradient / bound, {n}": v for n, v in worst.items()}
-        | {"gradients": float(sum(len(a["gradient"]) for a in found.values()))},
+        | {"gradients": float(sum(len(a["gradient"]) for a in arrays.values()))},
         otherwise="A gradient exceeds its bound; the table says for which parameterization.",
         essential=True,
     )
 
 
-def _figure(found: dict[tuple[str, str], Arrays]) -> Figure:
+def _figure(arrays: dict[tuple[str, str], Arrays]) -> Figure:
     slots = {"direct": 6, "exp": 1, "softplus": 2, "best": 3, "tanh": 4}
     panels = []
     for loss, words in LOSSES.items():
         points = [
             Points(n, a["bound"], a["gradient"] / a["bound"], colour=slots[n])
-            for (k, n), a in found.items()
+            for (k, n), a in arrays.items()
             if k == loss
         ]
         y = Axis("gradient / bound", log=True, limits=(1e-6, 3))

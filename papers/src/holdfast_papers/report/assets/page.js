@@ -63,13 +63,16 @@ const holdfast = (() => {
   }
   const faint = (hex, alpha) => `rgba(${channels(hex).join(",")},${alpha})`;
 
+  // plotly reads links and other tags in any text of a figure, which comes from a saved result
+  const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+
   function trace(raw) {
-    const ink = colour(raw);
+    const ink = colour(raw), name = plain(raw.name);
     if (raw.type === "heatmap") {
-      return { ...raw, colorscale: "Viridis", colorbar: { title: { text: raw.name, side: "right" }, thickness: 12, outlinewidth: 0 } };
+      return { ...raw, name, colorscale: "Viridis", colorbar: { title: { text: name, side: "right" }, thickness: 12, outlinewidth: 0 } };
     }
-    if (raw.type === "bar") return { ...raw, marker: { color: ink }, error_y: raw.error_y && { ...raw.error_y, color: style("--ink"), thickness: 1.2 } };
-    const common = { type: raw.type, name: raw.name, x: raw.x, y: raw.y, legendgroup: raw.legendgroup };
+    if (raw.type === "bar") return { ...raw, name, x: raw.x.map(plain), marker: { color: ink }, error_y: raw.error_y && { ...raw.error_y, color: style("--ink"), thickness: 1.2 } };
+    const common = { type: raw.type, name, x: raw.x, y: raw.y, legendgroup: raw.legendgroup };
     if (raw.role === "band") {
       return { ...common, fill: "toself", fillcolor: faint(ink, 0.16), line: { width: 0 }, mode: "lines", showlegend: false, hoverinfo: "skip" };
     }
@@ -93,7 +96,7 @@ const holdfast = (() => {
 
   function axis(spec, values) {
     const narrow = window.matchMedia("(max-width: 40rem)").matches;
-    return { title: { text: spec.label, standoff: narrow ? 4 : 8, font: { size: narrow ? 11 : 12 } }, type: spec.log ? "log" : undefined, range: spec.range || undefined,
+    return { title: { text: plain(spec.label), standoff: narrow ? 4 : 8, font: { size: narrow ? 11 : 12 } }, type: spec.log ? "log" : undefined, range: spec.range || undefined,
       gridcolor: style("--line"), linecolor: style("--line"), zeroline: false, exponentformat: "power", showexponent: "all",
       ...ticks(spec, values), automargin: true, tickfont: { size: 11 }, ticks: "outside", ticklen: 4, tickcolor: "rgba(0,0,0,0)" };
   }
@@ -102,7 +105,7 @@ const holdfast = (() => {
     const top = panel.traces.flatMap((raw) => raw.y || []).reduce((a, b) => Math.max(a, b), -Infinity);
     const rules = panel.rules.map((rule) => ({ type: "line", line: { color: style("--soft"), width: 1, dash: "dot" },
       // a name above the highest line of a panel would be cut off
-      label: { text: rule.label, font: { size: 11 }, yanchor: rule.y !== null && rule.y >= top ? "top" : "bottom" },
+      label: { text: plain(rule.label), font: { size: 11 }, yanchor: rule.y !== null && rule.y >= top ? "top" : "bottom" },
       ...(rule.x === null ? { xref: "paper", x0: 0, x1: 1, y0: rule.y, y1: rule.y } : { yref: "paper", y0: 0, y1: 1, x0: rule.x, x1: rule.x }) }));
     const along = (name) => panel.traces.flatMap((raw) => raw[name] || []);
     const y = axis(panel.y, along("y"));

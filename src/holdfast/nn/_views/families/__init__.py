@@ -1,4 +1,6 @@
-"""Which modules are recurrences, a file for each family: `recognise(path, module)` gives the views of one module.
+"""Which modules are recurrences: `recognise(path, module)` of each file gives the views of one module.
+
+`holdfast_layers.py` knows ours, `torch_modules.py` torch's, `published.py` those of other libraries.
 
 A family is known by what its module is and holds, never by a weight's name alone: the names, the shapes that fit each
 other, and the class where another family has the same weights. Every file of this folder takes part.

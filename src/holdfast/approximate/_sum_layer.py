@@ -1,0 +1,147 @@
+"""A layer whose kernel is an exponential sum, and its file."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from holdfast._arguments import checked
+from holdfast._files import write_atomically
+from holdfast._types import Time
+from holdfast.errors import ArgumentError, DamagedResultError
+from holdfast.nn import LAYERS, AbstractRecurrent
+from holdfast.nn.from_weights import complex_layer, diagonal_layer
+from holdfast.parameterizations import AbstractParameterization, get
+
+FORMAT = "holdfast layer 2"
+
+
+def sum_layer(
+    rates: np.ndarray,
+    coefficients: np.ndarray,
+    parameterization: str | AbstractParameterization,
+    *,
+    time: Time,
+    dt: float,
+    dtype: torch.dtype | None,
+) -> AbstractRecurrent:
+    """The layer of ExponentialSum.to_layer."""
+    kind = dtype or torch.get_default_dtype()
+    if not (math.isfinite(dt) and dt > 0):
+        raise ArgumentError(f"dt must be a finite number above 0, got {dt!r}")
+    if time not in ("continuous", "discrete"):
+        raise ArgumentError(f"time must be 'continuous' or 'discrete', got {time!r}")
+    if rates.dtype.kind != "c":
+        lam = -rates if time == "continuous" else np.exp(-rates * dt)
+        U, C = np.ones((len(rates), 1)), coefficients.real[None, :]
+        # in discrete time dt is in the eigenvalues already
+        step = dt if time == "continuous" else 1.0
+        return diagonal_layer(lam, U, C, parameterization=parameterization, time=time, dt=step, dtype=kind)
+    modes, weights = _one_of_each_pair(rates, coefficients.astype(np.complex128))
+    lam = -modes if time == "continuous" else np.exp(-modes * dt)
+    return complex_layer(lam, weights, parameterization=parameterization, time=time, dt=dt, dtype=kind)
+
+
+def _one_of_each_pair(rates: np.ndarray, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Modes with Im >= 0 and doubled weights where the conjugate is there too, so that Re sums to the same kernel."""
+    kept, weights = [], []
+    left = list(range(len(rates)))
+    while left:
+        i = left.pop(0)
+        # a fit gives pairs that differ by rounding
+        partner = [j for j in left if np.isclose(rates[j], rates[i].conjugate(), rtol=1e-9, atol=0)]
+        if rates[i].imag != 0 and partner:
+            j = partner[0]
+            left.remove(j)
+            kept.append(rates[i])
+            weights.append(coefficients[i] + coefficients[j].conjugate())
+        else:
+            kept.append(rates[i])
+            weights.append(coefficients[i])
+    return np.array(kept), np.array(weights)
+
+
+@checked
+def save_layer(layer: AbstractRecurrent, path: str | Path) -> None:
+    """Writes a layer into one safetensors file: weights as tensors, and how to build it as metadata.
+
+    Args:
+        layer: a layer that says how it is built (`layer.choices()`), as `to_layer()` makes them.
+        path: of the file, which `load_layer` reads; its folder must be there.
+    """
+    from safetensors.torch import save
+
+    described = {"format": FORMAT, "layer": type(layer).__name__, "choices": json.dumps(_choices(layer))}
+    tensors = {name: value.detach().contiguous() for name, value in layer.state_dict().items()}
+    target = Path(path)
+    if target.is_dir():
+        raise ArgumentError(f"path must name a file, got {str(path)!r}, which is a folder")
+    if not os.path.isdir(target.absolute().parent):
+        raise ArgumentError(
+            f"cannot write to path {target}: there is no folder {target.absolute().parent}; make it first"
+        )
+    write_atomically(target, save(tensors, metadata=described))
+
+
+@checked
+def load_layer(path: str | Path) -> AbstractRecurrent:
+    """The layer that `save_layer` wrote, weights bit by bit.
+
+    Args:
+        path: of the file.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    if not os.path.isfile(path):
+        raise ArgumentError(f"there is no file at path {path}")
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            described = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise DamagedResultError(f"{path} is not a whole safetensors file: {error}") from error
+    if described.get("format") != FORMAT:
+        raise ArgumentError(f"{path} was not written by save_layer: its metadata lacks format = {FORMAT!r}")
+    try:
+        layer = _build(described["layer"], json.loads(described["choices"]), tensors)
+        layer.load_state_dict(tensors)
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:  # RecursionError is a RuntimeError
+        raise DamagedResultError(
+            f"{path}: its metadata does not describe the layer that its weights belong to "
+            f"({type(error).__name__}: {error}); save it again with save_layer"
+        ) from error
+    return layer
+
+
+def _choices(layer: AbstractRecurrent) -> dict[str, Any]:
+    if layer.backward_layer is not None:
+        raise ArgumentError("only a layer in one direction is saved, got a bidirectional one; save its state_dict()")
+    choices = layer.choices()
+    f = layer.boundary_form
+    if not isinstance(f, AbstractParameterization) or not _is_named(f):
+        raise ArgumentError(f"{f!r} is not one of the named parameterizations and cannot be saved with its weights")
+    return {"features": layer.features, "state_size": layer.state_size, **choices}
+
+
+def _is_named(f: AbstractParameterization) -> bool:
+    try:
+        return repr(get(f.key, time=f.time, **f.constants())) == repr(f)
+    except ArgumentError:
+        return False
+
+
+def _build(kind: str, choices: dict[str, Any], tensors: dict[str, Tensor]) -> AbstractRecurrent:
+    """A layer of that kind and shape, its weights still to be loaded."""
+    features, size = choices.pop("features"), choices.pop("state_size")
+    if not 0 < features * size <= sum(tensor.numel() for tensor in tensors.values()):
+        raise ValueError(f"{features} features of {size} states are more than the weights that are there")
+    with torch.random.fork_rng(devices=[]):
+        layer = LAYERS[kind](features, size, **choices)
+    return layer.to(next(value.dtype for value in tensors.values() if value.is_floating_point()))

@@ -1,0 +1,76 @@
+"""Any plain text by characters or bytes; Shakespeare's where no file is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+
+from holdfast._arguments import checked, positive
+from holdfast.data._download import DataFile, read_file, set_folder
+from holdfast.data._files import cut, read_text
+from holdfast.data._tokens import TokenTask
+from holdfast.errors import ArgumentError, DamagedResultError
+
+SHAKESPEARE = DataFile(
+    "input.txt",
+    "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+    1_115_394,
+    ("https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/",),
+)
+
+
+@checked
+def text_task(
+    file: str | None = None,
+    *,
+    unit: Literal["character", "byte"] = "character",
+    length: int = 256,
+    valid: float = 0.05,
+    test: float = 0.05,
+    download: bool = True,
+) -> TokenTask:
+    """The next character or byte of a plain text: the start is for training, what follows for validation and test.
+
+    Characters are those of the whole text, in the order of their code points; bytes are always 256.
+
+    Args:
+        file: a text file in UTF-8, of any kind for bytes; None: the 1.1 MB of Shakespeare used for character models.
+        unit: "character" or "byte".
+        length: steps of a window.
+        valid: share of the text for validation; 0: none.
+        test: share of the text for the test, at its end; 0: none.
+        download: whether Shakespeare's text may be downloaded where it is missing.
+    """
+    positive(length=length)
+    if file is None:
+        content = read_file(set_folder("shakespeare"), SHAKESPEARE, download=download, needed=(SHAKESPEARE,))
+        title, checksum = "Shakespeare", SHAKESPEARE.sha256
+    else:
+        content, checksum = read_text(Path(file))
+        title = Path(file).name
+    ids, vocabulary = _bytes(content) if unit == "byte" else _characters(content, title)
+    facts = {"sha256": checksum, "unit": unit}
+    return TokenTask("text", cut(torch.from_numpy(ids), valid, test), vocabulary, length, f"{title} by {unit}", facts)
+
+
+def _bytes(content: bytes) -> tuple[np.ndarray, int]:
+    return np.frombuffer(bytearray(content), dtype=np.uint8), 256
+
+
+def _characters(content: bytes, title: str) -> tuple[np.ndarray, int]:
+    try:
+        points = np.frombuffer(content.decode("utf-8").encode("utf-32-le"), dtype=np.uint32)
+    except UnicodeDecodeError as error:
+        raise DamagedResultError(
+            f"{title} is not UTF-8 at byte {error.start:,}; save it as UTF-8, or read it with unit='byte'"
+        ) from None
+    # a table over code points: np.unique with its inverse would sort the whole text
+    used = np.zeros(int(points.max()) + 1, dtype=bool)
+    used[points] = True
+    number = np.cumsum(used) - 1
+    if not used.any():
+        raise ArgumentError(f"{title} has no character")
+    return number[points].astype(np.int32), int(used.sum())

@@ -1,0 +1,157 @@
+"""Published architectures, in transformers or other libraries, whose decays are known by all of their weights.
+
+Mamba and Mamba-2: A = -exp(A_log), a step multiplies the state by exp(dt A), dt = softplus(... + bias). Griffin's RG-LRU
+(RecurrentGemma): a gate r multiplies the state by exp(-8 r softplus(recurrent_param)). LRU: lam = exp(-exp(nu_log) +
+i exp(theta_log)). RWKV-4: a step multiplies numerator and denominator by exp(-exp(time_decay)). S4D and S5: real and
+imaginary parts of eigenvalues, a log step size, and what reads the modes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from holdfast.nn._views.decay_view import DecayView, shaped
+from holdfast.nn._views.view import StepSource
+from holdfast.nn.acceleration import kind_of
+
+SELECTIVE_NOTE = (
+    "A = -exp(A_log) is negative by construction, before and after: another parameterization changes the gradients of A, "
+    "not whether the model can diverge. NaN in such a model come from its step sizes (softplus of dt_proj) and the "
+    "learning rate: lower it, clip gradients, keep dt_proj and A in float32"
+)
+_GATE_EXPONENT = 8.0  # c of Griffin's gate
+
+
+def recognise(path: str, module: nn.Module) -> list[DecayView]:
+    """The views of the first architecture that the module is one of."""
+    for architecture in (_griffin, _lru, _mamba, _rwkv, _s4d, _s5):
+        if views := architecture(path, module):
+            return views
+    return []
+
+
+def _mamba(path: str, module: Any) -> list[DecayView]:
+    """A mixer by its weights; one decay a head is Mamba-2's in a class known to be so, as the gated delta rule has it too."""
+    A = getattr(module, "A_log", None)
+    if not isinstance(A, Tensor) or A.ndim not in (1, 2):
+        return []
+    if A.ndim == 2:
+        channels, states = A.shape
+        whole = shaped(module, D=(channels,), dt_proj__bias=(channels,), dt_proj__weight=None, x_proj__weight=None)
+        if not whole or module.x_proj.weight.shape != (module.dt_proj.weight.shape[1] + 2 * states, channels):
+            return []
+    elif not _is_mamba2(module) or not shaped(module, D=tuple(A.shape), dt_bias=tuple(A.shape)):
+        return []
+    return [MambaView(path, module, A.ndim == 2)]
+
+
+def _is_mamba2(module: Any) -> bool:
+    """A mixer of transformers, or the class of the package mamba_ssm."""
+    own = any(kind.__module__.startswith("mamba_ssm.modules.mamba2") for kind in type(module).__mro__)
+    return own or kind_of(module) is not None
+
+
+class MambaView(DecayView):
+    """The state of a mixer, on zero input."""
+
+    def __init__(self, path: str, module: Any, first: bool) -> None:
+        def step_size() -> Tensor:
+            bias = module.dt_proj.bias.unsqueeze(-1) if first else module.dt_bias
+            return functional.softplus(bias.detach().to(module.A_log.dtype))
+
+        super().__init__(path, module, "A_log", "log_negative", step_size)
+        self.by_construction = SELECTIVE_NOTE
+        self.selective = kind_of(module) is not None
+        limited = isinstance(getattr(module, "time_step_limit", None), (tuple, list))
+        bias, weight = ("dt_proj.bias", "dt_proj.weight") if first else ("dt_bias", None)
+        self.steps = StepSource(bias, weight, "time_step_limit" if limited else None)
+
+
+def _griffin(path: str, module: Any) -> list[DecayView]:
+    """Its recurrent unit: a rate a channel, and gates of blocks that cover all channels."""
+    rates, bias = (getattr(module, name, None) for name in ("recurrent_param", "recurrent_gate_bias"))
+    if not isinstance(rates, Tensor) or not isinstance(bias, Tensor) or bias.ndim != 2:
+        return []
+    heads, width = bias.shape
+    gates = {f"{kind}_gate_weight": (heads, width, width) for kind in ("recurrent", "input")}
+    if tuple(rates.shape) != (heads * width,) or not shaped(module, input_gate_bias=(heads, width), **gates):
+        return []
+    return [GriffinView(path, module)]
+
+
+class GriffinView(DecayView):
+    """The state of one unit, with the gate that zero input leaves."""
+
+    def __init__(self, path: str, module: Any) -> None:
+        def step_size() -> Tensor:
+            return _GATE_EXPONENT * torch.sigmoid(module.recurrent_gate_bias.detach()).flatten()
+
+        super().__init__(path, module, "recurrent_param", "softplus_negative", step_size)
+        self.left_alone = (
+            f"{self.path} is left as it is: a gate r multiplies the state by exp(-8 r softplus(weight)), below 1 whatever "
+            "the weight. If training diverges, lower the learning rate or clip gradients"
+        )
+
+
+def _lru(path: str, module: Any) -> list[DecayView]:
+    """Its ring of eigenvalues and their normalization, one number a mode each, beside B and C."""
+    nu = getattr(module, "nu_log", None)
+    if not isinstance(nu, Tensor) or nu.ndim != 1:
+        return []
+    modes = tuple(nu.shape)
+    return [LRUView(path, module)] if shaped(module, theta_log=modes, gamma_log=modes, B=None, C=None) else []
+
+
+class LRUView(DecayView):
+    """The state of one unit; phases do not decide how far it is from the circle."""
+
+    def __init__(self, path: str, module: Any) -> None:
+        ones = lambda: torch.ones_like(module.nu_log)  # noqa: E731
+        super().__init__(path, module, "nu_log", "log_negative", ones, others=("theta_log",))
+
+    def eigenvalues(self) -> Tensor:
+        return torch.complex(super().eigenvalues(), self.module.theta_log.detach().exp())  # type: ignore[operator]
+
+
+def _rwkv(path: str, module: Any) -> list[DecayView]:
+    """Its attention: one decay and one first weight a channel, beside key, value and receptance."""
+    decay = getattr(module, "time_decay", None)
+    if not isinstance(decay, Tensor) or decay.ndim != 1:
+        return []
+    n = len(decay)
+    parts = dict.fromkeys(("key__weight", "value__weight", "receptance__weight"))
+    if not shaped(module, time_first=(n,), **parts) or len(module.key.weight) != n:
+        return []
+    return [DecayView(path, module, "time_decay", "log_negative", lambda: torch.ones_like(module.time_decay))]
+
+
+def _s4d(path: str, module: Any) -> list[DecayView]:
+    """state-spaces' S4DKernel: log_A_real, A_imag (features, modes), log_dt (features,), C (features, modes[, 2])."""
+    real = getattr(module, "log_A_real", None)
+    if not isinstance(real, Tensor) or real.ndim != 2:
+        return []
+    shape = tuple(real.shape)
+    C = getattr(module, "C", None)
+    if not shaped(module, A_imag=shape, log_dt=shape[:1]) or not isinstance(C, Tensor) or tuple(C.shape[:2]) != shape:
+        return []
+    dt = lambda: module.log_dt.exp().unsqueeze(-1)  # noqa: E731
+    return [DecayView(path, module, "log_A_real", "log_negative", dt, imaginary="A_imag", others=("log_dt",))]
+
+
+def _s5(path: str, module: Any) -> list[DecayView]:
+    """S5's layer: Lambda_re, Lambda_im (modes,), log_step (modes,) or (modes, 1), B (modes, ...), C."""
+    real = getattr(module, "Lambda_re", None)
+    if not isinstance(real, Tensor) or real.ndim != 1:
+        return []
+    modes = real.shape[0]
+    step, B = getattr(module, "log_step", None), getattr(module, "B", None)
+    if not shaped(module, Lambda_im=(modes,), C=None) or not isinstance(step, Tensor) or step.numel() != modes:
+        return []
+    if not isinstance(B, Tensor) or B.shape[0] != modes:
+        return []
+    dt = lambda: module.log_step.exp().flatten()  # noqa: E731
+    return [DecayView(path, module, "Lambda_re", "value", dt, imaginary="Lambda_im", others=("log_step",))]

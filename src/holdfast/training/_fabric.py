@@ -1,0 +1,101 @@
+"""Lightning Fabric as the loop uses it: made from a config, loaded only when something is trained."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from holdfast import _heap
+from holdfast.errors import ArgumentError, BackendError
+from holdfast.training._config import TrainingConfig
+
+
+def make_fabric(config: TrainingConfig, folder: Path, loggers: Sequence[Any] = ()) -> Any:
+    """A Fabric for the config, with its processes started where it has several."""
+    try:
+        from lightning_fabric import Fabric
+    except ImportError:
+        raise BackendError("training needs Lightning Fabric; install it with: pip install 'holdfast[train]'") from None
+    given = [*loggers, *([_tensorboard(folder)] if config.tensorboard else [])]
+    fabric = Fabric(
+        accelerator=config.accelerator,
+        strategy=_strategy(config),
+        devices=config.devices,
+        num_nodes=config.nodes,
+        precision=config.precision,
+        loggers=given,
+    )
+    fabric.launch()
+    return fabric
+
+
+def check_batch_size(config: TrainingConfig, processes: int) -> int:
+    """Examples that one process takes at a time."""
+    parts = processes * config.accumulate
+    if config.batch % parts:
+        raise ArgumentError(
+            f"a batch of {config.batch} cannot be cut into {processes} processes times accumulate = {config.accumulate} equal "
+            f"parts; make batch a multiple of {parts}"
+        )
+    return config.batch // parts
+
+
+@contextmanager
+def undisturbed(threads: int | None) -> Iterator[None]:
+    """Puts random states and the number of threads back at the end; freed memory is kept for the next step until then."""
+    before = random.getstate(), np.random.get_state(), torch.get_num_threads()
+    try:
+        if threads is not None:
+            torch.set_num_threads(threads)
+        with torch.random.fork_rng(), _heap.kept():
+            yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])
+        torch.set_num_threads(before[2])
+
+
+def seed_all(seed: int) -> None:
+    """Seeds every generator that a module may draw from."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    if torch.accelerator.is_available():
+        torch.manual_seed(seed)
+    else:  # torch.manual_seed formats three stacks for devices that are not there: a millisecond a step
+        torch.default_generator.manual_seed(seed)
+
+
+def _strategy(config: TrainingConfig) -> Any:
+    if config.strategy != "fsdp":
+        return config.strategy
+    from lightning_fabric.strategies import ModelParallelStrategy
+
+    # Fabric's own FSDP strategy takes GPUs only; this one runs torch's fully_shard on any device
+    return ModelParallelStrategy(shard, data_parallel_size=config.devices * config.nodes, tensor_parallel_size=1)
+
+
+def shard(model: nn.Module, mesh: Any) -> nn.Module:
+    """Shares the weights out: each block of a stack on its own, so that only one is whole at a time, then the rest."""
+    from torch.distributed.fsdp import fully_shard
+
+    for module in [*model.modules()]:
+        if isinstance(module, nn.ModuleList):
+            for block in module:
+                fully_shard(block, mesh=mesh["data_parallel"])
+    return fully_shard(model, mesh=mesh["data_parallel"])  # type: ignore[return-value]
+
+
+def _tensorboard(folder: Path) -> Any:
+    from lightning_fabric.loggers import TensorBoardLogger
+
+    try:
+        return TensorBoardLogger(root_dir=folder / "tensorboard", name="", version="")
+    except ModuleNotFoundError:
+        raise BackendError("tensorboard = true needs TensorBoard: pip install tensorboard") from None

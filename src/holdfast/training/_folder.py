@@ -1,0 +1,151 @@
+"""The folder of a run: one writer at a time, one run for its life, and nothing in it lost.
+
+run.json        what is trained: config, data, model, versions
+last.json       the newest checkpoint, with its last-0 or last-1.safetensors; best.json likewise
+log.jsonl       what was recorded
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from holdfast._codec import plain
+from holdfast._files import temporary_for, write_atomically
+from holdfast._manifest import open_seal, seal
+from holdfast._provenance import Provenance
+from holdfast.errors import ArgumentError, HoldfastError
+from holdfast.training import _checkpoint as checkpoint
+from holdfast.training._config import TrainingConfig
+from holdfast.training._log import LOG
+
+RUN = "run.json"
+FORMAT = "holdfast run 2"
+LOCK = ".holdfast-run.lock"
+FILES = (RUN, LOG, LOCK, *checkpoint.FILES)
+
+
+class RunFolderError(HoldfastError, OSError):
+    """A run's folder is in use or cannot be written; the text says why and what to do."""
+
+
+class RunInUseError(RunFolderError):
+    """Another process is training the run of a folder."""
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """The folder for this process alone, made where it is not there; refused where it holds something else."""
+    with guarded(folder):
+        check_folder(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / LOCK)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise RunInUseError(
+                f"another run is using {folder}; wait for it to end, or choose another folder"
+            ) from None
+    try:
+        with guarded(folder):
+            for left in folder.iterdir():
+                if temporary_for(left.name) in FILES:
+                    left.unlink(missing_ok=True)
+        yield
+    finally:
+        lock.release()
+
+
+def in_use(folder: Path) -> bool:
+    """Whether another process is training the run in a folder."""
+    if not (folder / LOCK).exists():
+        return False
+    lock = FileLock(folder / LOCK)
+    with guarded(folder):
+        try:
+            with lock.acquire(timeout=0):
+                return False
+        except Timeout:
+            return True
+
+
+def check_folder(folder: Path) -> None:
+    """Refuses a folder that holds files and no run of ours."""
+    if not folder.exists() or (folder / RUN).exists():
+        return
+    if not folder.is_dir():
+        raise ArgumentError(f"{folder} is a file; a run needs a folder")
+    others = sorted(p.name for p in folder.iterdir() if p.name != LOCK and temporary_for(p.name) not in FILES)
+    if others:
+        raise ArgumentError(
+            f"{folder} holds files that are no run of holdfast ({', '.join(others[:3])}); nothing was written. Choose a "
+            "folder that is empty or not there yet"
+        )
+
+
+def begin(folder: Path, identity: Mapping[str, Any], config: TrainingConfig) -> None:
+    """Writes what is trained, before anything else."""
+    provenance = Provenance.collect(seed=config.seed)
+    body = {"format": FORMAT, **identity, "settings": plain(config), "provenance": plain(provenance)}
+    with guarded(folder):
+        write_atomically(folder / RUN, seal(body))
+
+
+def read_run(folder: Path) -> dict[str, Any] | None:
+    """What run.json says; None where there is no run."""
+    return open_seal(folder / RUN, FORMAT, checkpoint.advice(folder)) if (folder / RUN).exists() else None
+
+
+def check_same(folder: Path, saved: Mapping[str, Any], identity: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuses to go on with other settings, other data or another model, and says what differs."""
+    differences = [
+        f"{_LABELS[part]}{key} was {_short(there, key)}, is {_short(here, key)}"
+        for part, here in identity.items()
+        for there in [saved[part]]
+        for key in dict.fromkeys([*there, *here])
+        if key not in there or key not in here or there[key] != here[key]
+    ]
+    if differences:
+        more = f" and {len(differences) - MAX_DIFFERENCES} more" if len(differences) > MAX_DIFFERENCES else ""
+        raise ArgumentError(
+            f"{folder} holds a run of something else: {'; '.join(differences[:MAX_DIFFERENCES])}{more}. Continue it with "
+            "what it was begun with, or choose another folder"
+        )
+
+
+MAX_DIFFERENCES = 3  # that an error lists
+_LABELS = {
+    "config": "",
+    "task": "data: ",
+    "weights": "model: ",
+    "model": "model: ",
+    "[task]": "[task] ",
+    "[model]": "[model] ",
+}
+
+
+@contextmanager
+def guarded(folder: Path, kept: str = "") -> Iterator[None]:
+    """Turns a failed write into an error that says what to do; `kept` says what is not lost."""
+    try:
+        yield
+    except HoldfastError:
+        raise
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        todo = "Free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "Mend this"
+        raise RunFolderError(
+            f"cannot write to {folder}: {reason}. {todo} and continue with resume. {kept}".rstrip()
+        ) from error
+
+
+def _short(values: Mapping[str, Any], key: str) -> str:
+    text = json.dumps(values[key]) if key in values else "not given"
+    return text if len(text) <= 60 else text[:59] + "…"
