@@ -16,9 +16,9 @@ from holdfast.diagnosis.advice import Advice, advise
 from holdfast.diagnosis.candidates import Evidence
 from holdfast.diagnosis.forgetting import ahead_of, measure_memory
 from holdfast.diagnosis.learning import RATES, look_at_learning, signs_of_training
-from holdfast.diagnosis.reading import Reading, on_our_kernels, read_model
+from holdfast.diagnosis.reading import Reading, on_our_kernels, read_model, runnable
 from holdfast.diagnosis.result import Diagnosis
-from holdfast.diagnosis.samples import Samples, data_samples, runnable, stand_in_samples, task_form
+from holdfast.diagnosis.samples import Samples, data_samples, stand_in_samples, task_form
 from holdfast.diagnosis.task import TaskMemory, look_at_task
 from holdfast.diagnosis.trial import MAX_RATE, USUAL_RATE, Trials
 from holdfast.diagnosis.weights import look_at_edge, look_at_survival

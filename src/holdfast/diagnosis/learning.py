@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from holdfast.diagnosis.reading import Reading
-from holdfast.diagnosis.samples import Samples, runnable
+from holdfast.diagnosis.reading import Reading, runnable
+from holdfast.diagnosis.samples import Samples
 from holdfast.errors import ArgumentError, HoldfastError
 from holdfast.memory._subject import INPUT_ERRORS
 from holdfast.nn._views.groups import parameter_groups

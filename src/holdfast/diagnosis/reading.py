@@ -111,6 +111,11 @@ def _taking(model: nn.Module, input_size: int | None, seed: int) -> Reading:
     return Reading(model, size or 1, inputs)
 
 
+def runnable(model: nn.Module) -> nn.Module:
+    """The model as it is called on the user's data, batch first."""
+    return BatchFirst(model) if isinstance(model, nn.RNNBase) and not model.batch_first else model
+
+
 def on_our_kernels(model: nn.Module) -> nn.Module:
     """The model, accelerated in place where it has mixers that are known.
 

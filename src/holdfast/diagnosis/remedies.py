@@ -21,6 +21,7 @@ from holdfast.parameterizations import get
 from holdfast.stability.certificates._certificate import time_constant
 
 LOG100 = math.log(100.0)
+REPLACEABLE_KINDS = ("torch.nn.LSTM", "torch.nn.GRU", "torch.nn.RNN")
 MAX_STATE_SIZE = 1024  # numbers of a state up to which a bias is tried before it is told
 HALVINGS = 7  # of the range in which it is looked for: 0.04 of a bias
 NEARLY, CLOSE = 1.3, 1.5  # times longer than asked for: what is looked for, and what is left as it is
@@ -190,14 +191,14 @@ def another_layer(model: nn.Module) -> tuple[str, str] | None:
     Args:
         model: the model.
     """
-    modules = {view.owner: view.module for view in recurrences(model)}
-    lines = [_assigned(path, _stack_call(rnn)) for path, rnn in modules.items() if isinstance(rnn, nn.RNNBase)]
+    modules = {view.owner: view.module for view in recurrences(model) if view.kind in REPLACEABLE_KINDS}
+    lines = [_assigned(path, _stack_call(rnn)) for path, rnn in modules.items()]
     if not lines:
         return None
     return "\n".join(lines), "a new layer, trained from its start: the weights of the one in its place are lost"
 
 
-def _stack_call(rnn: nn.RNNBase) -> str:
+def _stack_call(rnn: Any) -> str:
     """One layer more than before: the first has a filter for each input feature, the second for each of the outputs."""
     options = {"num_layers": (rnn.num_layers + 1, 1), "dropout": (rnn.dropout, 0.0)}
     options |= {"bidirectional": (rnn.bidirectional, False), "batch_first": (rnn.batch_first, False)}

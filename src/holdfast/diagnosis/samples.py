@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from holdfast.diagnosis.adapters import BatchFirst
-from holdfast.diagnosis.reading import Reading
+from holdfast.diagnosis.reading import Reading, runnable
 from holdfast.diagnosis.weights import random_inputs
 from holdfast.errors import ArgumentError
 from holdfast.memory._subject import INPUT_ERRORS, first_output
@@ -135,11 +134,6 @@ class Samples:
         seen, asked = y[y >= 0], held[held >= 0]
         counts = torch.bincount(seen.flatten(), minlength=int(max(seen.max(), asked.max())) + 1) + 1.0
         return float(-(counts / counts.sum()).log()[asked].mean())
-
-
-def runnable(model: nn.Module) -> nn.Module:
-    """The model as it is called on the user's data, batch first."""
-    return BatchFirst(model) if isinstance(model, nn.RNNBase) and not model.batch_first else model
 
 
 def data_samples(model: nn.Module, reading: Reading, data: tuple[Tensor, Tensor]) -> Samples:

@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from holdfast.diagnosis.forgetting import impulse_memory
-from holdfast.diagnosis.reading import Reading, on_our_kernels, read_model
-from holdfast.diagnosis.samples import Samples, runnable
+from holdfast.diagnosis.reading import Reading, on_our_kernels, read_model, runnable
+from holdfast.diagnosis.samples import Samples
 from holdfast.diagnosis.weights import look_at_edge, plain
 from holdfast.errors import ArgumentError, HoldfastError
 from holdfast.memory._subject import INPUT_ERRORS
