@@ -38,6 +38,7 @@ LEVELS = {
     "stability": 5,
     "training": 6,
     "diagnosis": 7,
+    "integrations": 7,
     "cli": 8,
     "__main__": 9,
 }

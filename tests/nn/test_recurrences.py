@@ -424,7 +424,7 @@ OTHER_WALKS = {
     "memory/_subject.py": "layout of torch's modules: batch or time first",
     "stability/perturbation/_error.py": "which modules vmap can vectorise",
     "stability/perturbation/_systems.py": "a linear system of holdfast's own layers",
-    "stability/saving.py": "parametrized weights, and what has save_pretrained",
+    "stability/_checkpoints.py": "parametrized weights, and what has save_pretrained",
     "training/_checkpoint.py": "buffers of every module, those outside of the state dict too",
     "training/_fabric.py": "shares blocks out over processes",
     "training/_identity.py": "class and settings of every module, so that another model is not resumed",

@@ -6,7 +6,7 @@ from torch import nn
 
 import holdfast
 from holdfast.errors import ArgumentError, RangeError, UnknownNameError
-from holdfast.nn import LRU, ContinuousGRU, ContinuousRNN, DiagonalSSM, LinearRNN
+from holdfast.nn import LRU, S4D, ContinuousGRU, ContinuousRNN, DiagonalSSM, LinearRNN, Mamba, Mamba2, SelectiveSSM
 from holdfast.parameterizations import spectral_margin
 
 SWITCHING = torch.tensor([[1.2, 2.0], [-0.5, -0.5]])  # radius 0.63; 1.2 once a ReLU has switched the second unit off
@@ -57,6 +57,78 @@ def test_no_step_of_an_optimizer_makes_a_torch_rnn_diverge(nonlinearity, lr):
         with torch.no_grad():
             two = [model(x, start)[0] for start in (torch.zeros(1, 4, 16), torch.randn(1, 4, 16))]
         assert all(bool(torch.isfinite(y).all()) for y in two)
+
+
+LAYERS = {
+    "DiagonalSSM": lambda: DiagonalSSM(2, 6),
+    "DiagonalSSM discrete": lambda: DiagonalSSM(2, 6, time="discrete"),
+    "LRU": lambda: LRU(2, 6),
+    "S4D": lambda: S4D(2, 8),
+    "S4D bilinear": lambda: S4D(2, 8, discretization="bilinear"),
+    "S4D real": lambda: S4D(2, 8, initialization="real"),
+    "S4D real bilinear": lambda: S4D(2, 8, initialization="real", discretization="bilinear"),
+    "SelectiveSSM": lambda: SelectiveSSM(2, 8),
+    "LinearRNN": lambda: LinearRNN(2, 6),
+    "LinearRNN continuous": lambda: LinearRNN(2, 6, time="continuous"),
+    "ContinuousRNN": lambda: ContinuousRNN(2, 6),
+    "ContinuousRNN diagonal": lambda: ContinuousRNN(2, 6, structure="diagonal"),
+    "Mamba": lambda: Mamba(2, 4),
+    "Mamba2": lambda: Mamba2(2, 4, head_size=2),
+}
+# a dense W may have a condition of 590^2, and 40 steps of it in float32 keep two digits
+AGREEMENT = {"LinearRNN": 0.1, "LinearRNN continuous": 0.1}
+
+
+def held_weights(model):
+    """Free weights of eigenvalues and step sizes: all that `stabilize` promises to hold."""
+    views = holdfast.recurrences(model)
+    free = {path: p for view in views for weight in view.weights for path, p in weight.free.items()}
+    names = [view.steps.bias for view in views if view.steps is not None and view.steps.bias is not None]
+    return list((free | {name: model.get_parameter(name) for name in names}).values())
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("parameterization", ["best", "exp"])
+@pytest.mark.parametrize("lr", [1e3, 1e6, 1e30, 3e37])
+def test_forward_and_step_stay_finite_and_agree_wherever_steps_of_training_lead(name, parameterization, lr):
+    for seed in range(3):
+        torch.manual_seed(seed)
+        layer = LAYERS[name]()
+        holdfast.stabilize(layer, parameterization)
+        free = held_weights(layer)
+        x = 2 * torch.rand(2, 40, 2) - 1
+        for _ in range(5):
+            with torch.no_grad():
+                for p in free:
+                    p.sub_(lr * torch.randn_like(p)).clamp_(-3e38, 3e38)
+                outputs, state = layer(x)[0], None
+                steps = []
+                for t in range(x.shape[1]):
+                    y, state = layer.step(x[:, t], state)
+                    steps.append(y)
+            assert bool(outputs.isfinite().all())
+            apart = (torch.stack(steps, 1) - outputs).abs().max()
+            assert float(apart / (outputs.abs().max() + 1e-3)) < AGREEMENT.get(name, 1e-4), seed
+            gradients = torch.autograd.grad(layer(x)[0].sum(), free, allow_unused=True)
+            assert all(g is None or bool(g.isfinite().all()) for g in gradients), "the next step would be NaN"
+
+
+@pytest.mark.parametrize("log_dt", [-1e30, -100.0, -95.0, 89.0, 1e30])
+def test_a_step_size_beyond_floats_is_held_and_one_inside_is_exact(log_dt):
+    torch.manual_seed(0)
+    layer = S4D(2, 8)
+    before = layer.step_size().detach().squeeze(-1)
+    assert torch.equal(before, layer.log_dt.detach().exp())
+    with torch.no_grad():
+        layer.log_dt.fill_(log_dt)
+        x = torch.randn(1, 20, 2)
+        y, last = layer(x)
+        state = None
+        for t in range(20):
+            y_t, state = layer.step(x[:, t], state)
+        assert bool(y.isfinite().all())
+        torch.testing.assert_close(y_t, y[:, -1], rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(state, last, rtol=1e-4, atol=1e-9 * float(layer.step_size().max()))
 
 
 def test_states_of_a_stabilized_relu_network_come_nearer_at_every_step():

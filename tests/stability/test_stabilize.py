@@ -149,6 +149,213 @@ def test_named_weights_are_taken_as_matrices_or_eigenvalues():
     assert max(done.changes.values()) < 1e-6  # roundings of float32
 
 
+def everything(model):
+    """Names, numbers, identities, what is trained, classes and hooks: what may not change where something is refused."""
+    parameters = [(n, id(p), p.requires_grad, p.detach().clone()) for n, p in model.named_parameters()]
+    modules = [(n, type(m), dict(m._load_state_dict_pre_hooks), set(vars(m))) for n, m in model.named_modules()]
+    return parameters, modules, [(n, repr(getattr(m, "parameterization", None))) for n, m in model.named_modules()]
+
+
+def assert_unchanged(before, after):
+    for (*one, x), (*other, y) in zip(before[0], after[0], strict=True):
+        assert one == other
+        assert x.is_meta or torch.equal(x, y)
+    assert before[1:] == after[1:]
+
+
+def normed(model):
+    nn.utils.parametrizations.weight_norm(model[-1], "weight_hh_l0")
+    return model
+
+
+def normed_by_hook(model):
+    with pytest.warns(FutureWarning, match="weight_norm"):
+        nn.utils.weight_norm(model[-1], "weight_hh_l0")
+    return model
+
+
+def growing(model):
+    with torch.no_grad():
+        model[-1].weight_hh_l0.copy_(2 * torch.eye(4))
+    return model
+
+
+def shared_with_a_read_out(model):
+    model.append(nn.Linear(4, 4))
+    model[-1].weight = model[1].weight_hh_l0
+    return model
+
+
+def read_differently(model):
+    other = LRU(2, 4, parameterization="exp")
+    other.w = model[0].w
+    model.insert(1, other)
+    return model
+
+
+REFUSED = {
+    "weight_norm": (normed, "2.weight_hh_l0 is computed from other weights"),
+    "weight_norm by hooks": (normed_by_hook, "2.weight_hh_l0 is computed from other weights"),
+    "unstable": (growing, "2.weight_hh_l0: .*modulus < 1"),
+    "meta": (lambda model: model.to("meta"), "0.w is on the meta device and holds no numbers"),
+    "shared": (shared_with_a_read_out, "1.weight_hh_l0 is shared with 3.weight"),
+    "read differently": (read_differently, "0.w, 1.w share their parameters and read them differently"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_where_anything_is_refused_nothing_is_changed(name):
+    spoil, text = REFUSED[name]
+    model = spoil(nn.ModuleList([LRU(2, 4, parameterization="best"), nn.RNN(2, 4), nn.RNN(2, 4)]))
+    before = everything(model)
+    with pytest.raises(ArgumentError, match=text):
+        holdfast.stabilize(model)
+    assert_unchanged(before, everything(model))
+
+
+def test_a_second_call_says_what_is_stabilized_already():
+    model = nn.ModuleList([LRU(2, 4), nn.RNN(2, 4)])
+    done = holdfast.stabilize(model)
+    before = everything(model)
+    with pytest.raises(ArgumentError, match=r"already stabilised: 1\.weight_hh_l0\. Call undo\(\)"):
+        holdfast.stabilize(model, "exp")
+    assert_unchanged(before, everything(model))
+    done.undo()
+    holdfast.stabilize(model, "exp")
+
+
+def test_a_failure_in_the_middle_leaves_every_weight_as_it_was(monkeypatch):
+    model = nn.ModuleList([LRU(2, 4), LinearRNN(2, 4, parameterization="direct"), nn.RNN(2, 4), nn.RNN(2, 4)])
+    before = everything(model)
+    register = nn.utils.parametrize.register_parametrization
+
+    def failing(module, *rest):
+        if module is model[3]:
+            raise RuntimeError("no")
+        return register(module, *rest)
+
+    monkeypatch.setattr(nn.utils.parametrize, "register_parametrization", failing)
+    with pytest.raises(RuntimeError, match="no"):
+        holdfast.stabilize(model)
+    assert_unchanged(before, everything(model))
+    x = torch.randn(1, 3, 2)
+    assert torch.isfinite(model[2](x)[0]).all()
+
+
+def tied(kind):
+    if kind == "rnn":
+        model = nn.ModuleList([nn.RNN(2, 4), nn.RNN(2, 4), nn.RNNCell(2, 4)])
+        model[1].weight_hh_l0 = model[0].weight_hh_l0
+        model[2].weight_hh = model[0].weight_hh_l0
+        return model
+    if kind == "lru":
+        model = nn.ModuleList([LRU(2, 4, parameterization="exp"), LRU(2, 4, parameterization="exp")])
+        model[1].w = model[0].w
+        return model
+    model = nn.ModuleList([LinearRNN(2, 4, parameterization="direct"), LinearRNN(2, 4, parameterization="direct")])
+    model[1].recurrence.free = model[0].recurrence.free
+    return model
+
+
+@pytest.mark.parametrize("kind", ["rnn", "lru", "linear"])
+def test_shared_weights_stay_shared(kind):
+    torch.manual_seed(0)
+    model = tied(kind).double()
+    x = torch.randn(1, 2, dtype=torch.float64) if kind == "rnn" else torch.randn(1, 6, 2, dtype=torch.float64)
+    before, names = [m(x)[0].detach() for m in model], [n for n, _ in model.named_parameters()]
+    done = holdfast.stabilize(model)
+    assert len(done.changed) == 1
+    for m, y in zip(model, before, strict=True):
+        torch.testing.assert_close(m(x)[0], y, rtol=1e-10, atol=1e-11)
+    (weights,) = {tuple(map(id, w.free.values())) for v in holdfast.recurrences(model) for w in v.weights if w.decides}
+    assert set(weights) <= {id(p) for p in model.parameters()}
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(0.01 * torch.randn_like(p))
+    values = [w.value for v in holdfast.recurrences(model) for w in v.weights if w.decides]
+    assert all(torch.equal(values[0], value) for value in values)
+    after = [m(x)[0].detach() for m in model]
+    done.undo()
+    assert sorted(names) == sorted(n for n, _ in model.named_parameters())
+    for m, y in zip(model, after, strict=True):
+        torch.testing.assert_close(m(x)[0], y, rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize("make", [lambda: nn.RNN(2, 4), lambda: LRU(2, 4), lambda: LinearRNN(2, 4), lambda: Decay()])
+def test_frozen_weights_stay_frozen(make):
+    model = make().requires_grad_(False)
+    names = {n for n, _ in model.named_parameters()}
+    done = holdfast.stabilize(model, names=["decay"] if isinstance(model, Decay) else None)
+    assert done.changed
+    assert not any(p.requires_grad for p in model.parameters())
+    done.undo()
+    assert {n for n, _ in model.named_parameters()} == names
+    assert not any(p.requires_grad for p in model.parameters())
+
+
+class Decay(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.decay = nn.Parameter(-torch.tensor([0.5, 3.0]))
+
+
+def test_undo_gives_back_the_parameter_that_an_optimizer_holds():
+    for model in (nn.RNN(2, 4), nn.RNNCell(2, 4)):
+        before = {n: id(p) for n, p in model.named_parameters()}
+        holdfast.stabilize(model).undo()
+        assert {n: id(p) for n, p in model.named_parameters()} == before
+
+
+@pytest.mark.parametrize("names", [None, ["weight_hh"]])
+def test_a_relu_cell_gets_the_form_of_its_nonlinear_step(names):
+    cell = nn.RNNCell(1, 2, nonlinearity="relu")
+    with torch.no_grad():
+        cell.weight_hh.copy_(torch.tensor([[1.2, 2.0], [-0.5, -0.5]]))  # radius 0.63; reaches 5e21 once a unit is off
+        cell.weight_ih.copy_(torch.tensor([[1.0], [0.0]]))
+        cell.bias_ih.copy_(torch.tensor([-1.0, 1.0]))
+        cell.bias_hh.zero_()
+    with pytest.raises(RangeError, match="numerical radius below 1"):
+        holdfast.stabilize(cell, names=names)
+    assert holdfast.stabilize(cell, names=names, allow_change=True).changed["weight_hh"].key == "contraction"
+    h = torch.zeros(1, 2)
+    with torch.no_grad():
+        for t in range(300):
+            h = cell(torch.full((1, 1), 4.0 if t == 20 else 0.0), h)
+    assert float(h.abs().max()) < 1e3
+
+
+class StateSpaces(nn.Module):
+    """The kernel of state-spaces' S4D: its weights and what it computes of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.log_A_real = nn.Parameter(torch.log(0.5 * torch.ones(2, 4)))
+        self.A_imag = nn.Parameter(torch.pi * torch.arange(4.0).repeat(2, 1))
+        self.log_dt = nn.Parameter(torch.tensor([-4.0, -2.0]))
+        self.C = nn.Parameter(torch.randn(2, 4, 2))
+
+    def forward(self, steps):
+        dtA = torch.complex(-self.log_A_real.exp(), self.A_imag) * self.log_dt.exp().unsqueeze(-1)
+        C = torch.view_as_complex(self.C) * torch.expm1(dtA) / torch.complex(-self.log_A_real.exp(), self.A_imag)
+        return 2 * torch.einsum("hn,hnl->hl", C, torch.exp(dtA.unsqueeze(-1) * torch.arange(steps))).real
+
+
+@pytest.mark.parametrize("lr", [1e3, 1e30])
+def test_step_sizes_and_frequencies_of_other_libraries_are_held(lr):
+    torch.manual_seed(0)
+    kernel = StateSpaces()
+    before = kernel(20).detach()
+    done = holdfast.stabilize(kernel)
+    assert set(done.changed) == {"log_A_real", "A_imag", "log_dt"}
+    torch.testing.assert_close(kernel(20), before, rtol=1e-5, atol=1e-6)
+    for _ in range(5):
+        with torch.no_grad():
+            for name, p in kernel.named_parameters():
+                if name != "C":
+                    p.sub_(lr * torch.randn_like(p))
+        assert bool(kernel(20).isfinite().all())
+
+
 @pytest.mark.usefixtures("user_mistakes")
 class TestMistakes:
     def test_unstable_weights_are_refused_with_their_eigenvalues_and_nothing_is_changed(self):

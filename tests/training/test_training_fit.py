@@ -392,3 +392,37 @@ def test_any_logger_of_fabric_gets_every_line_of_the_log(task, config, tmp_path)
     losses = [metrics["train/loss"] for _, metrics in recorder.lines if "train/loss" in metrics]
     assert losses == list(run.history.loss)
     assert [step for step, metrics in recorder.lines if "evaluate/accuracy" in metrics] == list(run.history.evaluated)
+
+
+class JumpsAt(nn.Module):
+    """A classifier whose loss and gradient jump at one call in training."""
+
+    def __init__(self, call):
+        super().__init__()
+        self.body, self.call, self.calls = new_model(dropout=0.0), call, 0
+
+    def forward(self, x):
+        self.calls += self.training
+        y = self.body(x)
+        y = y[0] if isinstance(y, tuple) else y
+        return y * 1e4 if self.training and self.calls == self.call else y
+
+
+def test_a_run_stops_before_the_step_of_an_acute_alarm(task, config, tmp_path):
+    settings = config | {"steps": 40, "on_divergence": "stop", "lr": 1e-4}
+    run = fit(JumpsAt(31), task, settings, folder=tmp_path / "run")
+    assert (run.status, run.step) == ("diverged", 30)
+    assert "times its recent median" in run.reason
+
+
+def test_a_run_rolls_back_once_and_ends_at_half_the_rate(task, config, tmp_path):
+    settings = config | {"steps": 40, "on_divergence": "rollback", "lr": 1e-4, "schedule": "constant", "log_every": 1}
+    run = fit(JumpsAt(31), task, settings, folder=tmp_path / "run")
+    assert (run.status, run.step) == ("finished", 40)
+    assert any("back to the weights of step" in text for text in run.warnings)
+    assert run.history.lr[-1] == pytest.approx(0.5e-4)
+
+
+def test_acting_on_divergence_needs_the_monitor():
+    with pytest.raises(ArgumentError, match="needs the monitor"):
+        TrainingConfig(steps=1, on_divergence="stop", monitor_every=0)

@@ -25,7 +25,7 @@ def check_input(name: str, x: Tensor, dims: tuple[str, ...], features: int, weig
     """Refuses inputs of another shape, dtype or device than the layer `name` with this weight takes."""
     if not isinstance(x, Tensor) or not x.is_floating_point() or x.is_nested or x.layout is not torch.strided:
         raise DtypeError(f"{name}: expected x to be a dense real floating-point tensor, came {checks.describe(x)}")
-    if is_fake(x) and not is_fake(weight) and not torch.compiler.is_exporting():
+    if not torch.compiler.is_compiling() and is_fake(x) and not is_fake(weight):
         raise ArgumentError(f"{name}: x is a fake tensor and the weights are not; make the layer in the same mode")
     if x.ndim != len(dims) or x.shape[-1] != features:
         wanted = ", ".join((*dims[:-1], str(features)))

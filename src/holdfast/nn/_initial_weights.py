@@ -20,6 +20,11 @@ from holdfast.errors import ArgumentError, ShapeError
 from holdfast.nn.precision import widened
 from holdfast.parameterizations import AbstractParameterization, fit_constants, get
 
+# Step sizes and rates are held inside these, wherever the weights go: exp(89) is inf and exp(-104) is 0 in float32, and
+# either ends a recurrence in NaN. Inside, |lam dt|^2 stays below 3e36, so that complex quotients are finite too.
+MIN_DT, MAX_DT = 1e-12, 1e6
+MAX_RATE = 1e12  # of -Re lam and |Im lam|, per unit of time
+
 
 def uniform(*shape: int, fan_in: int) -> nn.Parameter:
     """A weight drawn from U(-1/sqrt(fan_in), 1/sqrt(fan_in)), torch's rule for linear layers."""
@@ -59,6 +64,8 @@ def starting_values(given: Tensor | None, make: Callable[[], Tensor], *, home: t
 def own_values(parameterization: AbstractParameterization, w: Tensor) -> Tensor:
     """f(w), in float32 of half precision, and never the weight itself: what is done to it stays with the caller."""
     values = parameterization(widened(w))
+    if parameterization.time == "continuous":
+        return values.clamp(min=-MAX_RATE)
     return values.clone() if values is w else values
 
 
@@ -78,8 +85,14 @@ def step_bias(count: int, dt_min: float, dt_max: float) -> Tensor:
     return target + torch.log(-torch.expm1(-target))
 
 
-def scaled(delta: Tensor, dt: Tensor | float | None) -> Tensor:
-    """Step sizes (..., channels) times `dt`, a number or (...)."""
+def held_bias(bias: Tensor) -> Tensor:
+    """A bias of softplus whose own step stays finite; what inputs add to it has no bound."""
+    return bias.clamp(max=min(MAX_DT, torch.finfo(bias.dtype).max))
+
+
+def input_steps(raw: Tensor, bias: Tensor, dt: Tensor | float | None) -> Tensor:
+    """Step sizes softplus(raw + bias) (..., channels) times `dt`, a number or (...)."""
+    delta = functional.softplus(raw + held_bias(bias))
     return delta if dt is None else delta * (dt.unsqueeze(-1) if isinstance(dt, Tensor) else dt)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,7 @@ from holdfast.parameterizations import (
     get_matrix,
     names,
 )
+from holdfast.parameterizations._saved import held_by, in_sequence, other_form
 
 Structure = Literal["dense", "diagonal"]
 
@@ -100,6 +101,18 @@ class RecurrentWeight(nn.Module):
         free = self.parameterization.right_inverse(W)
         self.free = nn.ParameterList(placed(x, home) for x in (free if isinstance(free, tuple) else (free,)))
 
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *rest: Any) -> None:
+        """Free weights of another form become those of this one, for the same W; refused where it cannot hold W."""
+        inside = f"{prefix}parameterization."
+        if (saved := other_form(state_dict, inside, self.parameterization)) is not None:
+            W = saved(*in_sequence(state_dict, f"{prefix}free."))
+            fitted, free = held_by(self.parameterization, W, prefix.removesuffix("."))
+            for key in [k for k in state_dict if k.startswith((inside, f"{prefix}free."))]:
+                del state_dict[key]
+            state_dict.update({f"{prefix}free.{i}": weight for i, weight in enumerate(free)})
+            state_dict.update({inside + key: value for key, value in fitted.state_dict().items()})
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
     def forward(self) -> Tensor:
         """W of the present free weights."""
         if isinstance(self.parameterization, AbstractMatrixParameterization):
@@ -131,8 +144,10 @@ class RecurrentWeight(nn.Module):
             W: the new recurrent weight; None keeps the present one.
         """
         W = self() if W is None else W
+        trained = any(p.requires_grad for p in self.free)
         self.parameterization = parameterization
         self._store(W, W.device)
+        self.free.requires_grad_(trained)
 
     def settle_(self) -> None:
         """Makes W itself the free weight, where it is dense: nothing keeps it stable from here on."""

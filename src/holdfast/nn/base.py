@@ -24,6 +24,8 @@ from holdfast.nn._export_loop import by_steps
 from holdfast.nn._kept_coefficients import Keeping
 from holdfast.nn.described import Described
 from holdfast.nn.precision import HALF_DTYPES, state_dtype, widened, widened_twin, without_autocast
+from holdfast.parameterizations import AbstractParameterization
+from holdfast.parameterizations._saved import held_by, other_form
 
 
 class AbstractRecurrent(Keeping, Described):
@@ -205,6 +207,16 @@ class AbstractRecurrent(Keeping, Described):
         with without_autocast(x):
             y, state = self._in_state_dtype()._step(widened(x), state, dt)
         return y if y.dtype is x.dtype else y.to(x.dtype), state
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *rest: Any) -> None:
+        """Free weights w of another parameterization become those of this one, for the same eigenvalues."""
+        f, key = getattr(self, "parameterization", None), f"{prefix}w"
+        if isinstance(f, AbstractParameterization) and key in state_dict:
+            saved = other_form(state_dict, f"{prefix}parameterization.", f)
+            if saved is not None:
+                fitted, (state_dict[key],) = held_by(f, saved(state_dict[key]), key)
+                state_dict[f"{prefix}parameterization._extra_state"] = fitted.get_extra_state()
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def stepper(self) -> Stepper:
         """`step` as a module of its own, to be exported: its coefficients are constants, discretised already."""

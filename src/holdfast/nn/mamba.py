@@ -11,7 +11,15 @@ from torch.nn import functional
 
 from holdfast._arguments import checked, positive
 from holdfast.kernels import causal_conv, selective
-from holdfast.nn._initial_weights import check_step_range, free_weight, scaled, starting_values, step_bias, uniform
+from holdfast.nn._initial_weights import (
+    check_step_range,
+    free_weight,
+    held_bias,
+    input_steps,
+    starting_values,
+    step_bias,
+    uniform,
+)
 from holdfast.nn._mamba_base import AbstractMamba, whole_expansion
 from holdfast.nn.base import zero_after
 from holdfast.nn.s4d import initial_modes
@@ -112,10 +120,10 @@ class Mamba(AbstractMamba):
         return functional.linear(low, self.dt_proj.weight), b, c
 
     def step_size(self) -> Tensor:
-        return functional.softplus(self.dt_proj.bias).unsqueeze(-1)
+        return functional.softplus(held_bias(self.dt_proj.bias)).unsqueeze(-1)
 
     def _step_sizes(self, raw: Tensor, dt: Tensor | float | None) -> Tensor:
-        return scaled(functional.softplus(raw + self.dt_proj.bias), dt)
+        return input_steps(raw, self.dt_proj.bias, dt)
 
     def _ahead(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None
@@ -127,7 +135,7 @@ class Mamba(AbstractMamba):
         inside = dt is None
         delta = raw if inside else self._step_sizes(raw, dt)
         y, last = selective(
-            u, delta, self.eigenvalues(), b, c, self.D, z=z, dt_bias=self.dt_proj.bias if inside else None,
+            u, delta, self.eigenvalues(), b, c, self.D, z=z, dt_bias=held_bias(self.dt_proj.bias) if inside else None,
             dt_softplus=inside, h0=h0, lengths=lengths,
         )  # fmt: skip
         return zero_after(self.out_proj(y), lengths), torch.cat((last, inputs), -1)

@@ -12,7 +12,15 @@ from holdfast._arguments import checked, positive
 from holdfast.errors import ArgumentError
 from holdfast.kernels import causal_conv
 from holdfast.kernels.selective import selective_heads
-from holdfast.nn._initial_weights import check_step_range, free_weight, scaled, starting_values, step_bias, uniform
+from holdfast.nn._initial_weights import (
+    check_step_range,
+    free_weight,
+    held_bias,
+    input_steps,
+    starting_values,
+    step_bias,
+    uniform,
+)
 from holdfast.nn._mamba_base import AbstractMamba, whole_expansion
 from holdfast.nn.base import zero_after
 from holdfast.nn.s4d import initial_modes
@@ -141,7 +149,7 @@ class Mamba2(AbstractMamba):
         return x, *(v.unflatten(-1, (self.groups, self.state_size)) for v in (b, c))
 
     def step_size(self) -> Tensor:
-        return functional.softplus(self.dt_bias)
+        return functional.softplus(held_bias(self.dt_bias))
 
     def _read(self, y: Tensor, z: Tensor) -> Tensor:
         return self.out_proj(self.norm(y.flatten(-2) * functional.silu(z)))
@@ -152,7 +160,7 @@ class Mamba2(AbstractMamba):
         h0, before = (None, None) if state is None else self._unpacked(state)
         z, u, raw = self._project(x)
         u, inputs = causal_conv(u, self.conv_weight, self.conv_bias, before, silu=True, lengths=lengths)
-        delta = scaled(functional.softplus(raw + self.dt_bias), dt)
+        delta = input_steps(raw, self.dt_bias, dt)
         inner, b, c = self._select(u)
         y, last = selective_heads(inner, delta, self.eigenvalues(), b, c, self.D, h0=h0, lengths=lengths)
         return zero_after(self._read(y, z), lengths), self._packed(last, inputs)
@@ -163,7 +171,7 @@ class Mamba2(AbstractMamba):
         u, before = self._convolve(before, u)
         inner, b, c = self._select(u)
         b, c = (v.repeat_interleave(self.heads // self.groups, 1).unsqueeze(2) for v in (b, c))
-        delta = scaled(functional.softplus(raw + self.dt_bias), dt).unsqueeze(-1)
+        delta = input_steps(raw, self.dt_bias, dt).unsqueeze(-1)
         factor = torch.exp(delta * self.eigenvalues().unsqueeze(-1)).unsqueeze(-1)
         h = factor * h + (delta * inner).unsqueeze(-1) * b
         y = (h * c).sum(-1) + self.D.unsqueeze(-1) * inner

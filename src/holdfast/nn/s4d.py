@@ -18,6 +18,9 @@ from holdfast.kernels.s4d.step import step_of_pairs
 from holdfast.nn._discretize import discretize, discretize_pairs, step_margins
 from holdfast.nn._export_loop import by_steps
 from holdfast.nn._initial_weights import (
+    MAX_DT,
+    MAX_RATE,
+    MIN_DT,
     as_eigenvalues,
     check_step_range,
     free_weight,
@@ -31,7 +34,6 @@ from holdfast.nn.base import AbstractRecurrent, zero_after
 from holdfast.nn.precision import HALF_DTYPES, widened, widened_twin
 from holdfast.nn.system import LinearSystem, single_system
 from holdfast.parameterizations import AbstractParameterization
-from holdfast.parameterizations._base import exp_limit
 
 Initialization = Literal["lin", "inv", "legs", "real"]
 
@@ -56,7 +58,8 @@ class S4D(AbstractRecurrent):
         out_features: number of outputs; None is `features`. Another number needs a matrix E more, which maps y to the outputs.
         bidirectional: also read the sequence from its end, with weights of its own, and add the outputs.
 
-    `dt` of forward and step multiplies exp(log_dt).
+    `dt` of forward and step multiplies exp(log_dt). Steps are held in [1e-12, 1e6], rates -Re lam and frequencies below
+    1e12: outside of these a weight has no effect and no gradient.
 
     Memory of a training step, in numbers: x, y, their gradients, and state_size features T/128 for checkpoints of the
     state (native kernel); with per-step `dt` also 3 T features state_size.
@@ -108,13 +111,18 @@ class S4D(AbstractRecurrent):
         pair = () if self.frequency is None else (2,)
         return (self.features, self.modes, *pair)
 
-    def _steps(self) -> Tensor:
-        """Step sizes (features,): finite for every log_dt, since the gradient of an infinite one is NaN."""
-        return torch.exp(self.log_dt.clamp(max=exp_limit(self.log_dt.dtype)))
-
     def eigenvalues(self) -> Tensor:
+        real, imaginary = self._parts()
+        return real if imaginary is None else torch.complex(real, imaginary)
+
+    def _parts(self) -> tuple[Tensor, Tensor | None]:
+        """Real and imaginary parts of the eigenvalues, as they are computed with."""
         real = own_values(self.parameterization, self.w)
-        return real if self.frequency is None else torch.complex(real, widened(self.frequency))
+        return real, None if self.frequency is None else widened(self.frequency).clamp(-MAX_RATE, MAX_RATE)
+
+    def _steps(self) -> Float[Tensor, " features"]:
+        """The features' own steps, as they are computed with."""
+        return torch.exp(widened(self.log_dt).clamp(math.log(MIN_DT), math.log(MAX_DT)))
 
     @torch.no_grad()
     def set_eigenvalues_(self, lam: Tensor) -> None:
@@ -145,9 +153,10 @@ class S4D(AbstractRecurrent):
         return_state: bool,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         step = self._steps() if dt is None else self._steps() * dt
+        real, imaginary = self._parts()
         c_re, c_im = (self.C, None) if self.frequency is None else self.C.unbind(-1)
         return s4d(
-            x, step, self.parameterization(self.w), self.frequency, c_re, c_im, self.D, state,
+            x, step, real, imaginary, c_re, c_im, self.D, state,
             discretization=self.discretization, lengths=lengths, reverse=reverse, return_state=return_state,
         )  # fmt: skip
 
@@ -183,14 +192,13 @@ class S4D(AbstractRecurrent):
 
     @torch.no_grad()
     def _factor_pairs(self, scale: Tensor | float) -> tuple[Tensor, Tensor]:
-        assert self.frequency is not None
-        step = self._steps().unsqueeze(-1) * scale
-        return discretize_pairs(self.parameterization(self.w), self.frequency, step, self.discretization)
+        real, imaginary = self._parts()
+        assert imaginary is not None
+        return discretize_pairs(real, imaginary, self._steps().unsqueeze(-1) * scale, self.discretization)
 
     def _factors(self, scale: Tensor | float) -> tuple[Tensor, Tensor]:
         """Factor and input gain of one step, (..., features, modes)."""
-        step = self._steps().unsqueeze(-1) * scale
-        return discretize(self.eigenvalues(), step, self.discretization)
+        return discretize(self.eigenvalues(), self._steps().unsqueeze(-1) * scale, self.discretization)
 
     def step_size(self) -> Tensor | None:
         return self._steps().unsqueeze(-1) if self.discretization == "zoh" else None

@@ -17,10 +17,11 @@ from holdfast.nn._initial_weights import (
     as_eigenvalues,
     check_step_range,
     free_weight,
+    held_bias,
+    input_steps,
     mixed,
     own_values,
     read_out,
-    scaled,
     starting_values,
     step_bias,
     uniform,
@@ -115,10 +116,10 @@ class SelectiveSSM(AbstractRecurrent):
         return functional.linear(low, self.step_weight), b, c
 
     def step_size(self) -> Tensor:
-        return functional.softplus(self.step_bias).unsqueeze(-1)
+        return functional.softplus(held_bias(self.step_bias)).unsqueeze(-1)
 
     def _step_sizes(self, raw: Tensor, dt: Tensor | float | None) -> Tensor:
-        return scaled(functional.softplus(raw + self.step_bias), dt)
+        return input_steps(raw, self.step_bias, dt)
 
     def _run(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
@@ -127,7 +128,7 @@ class SelectiveSSM(AbstractRecurrent):
         inside = dt is None
         delta = raw if inside else self._step_sizes(raw, dt)
         y, last = selective(
-            x, delta, self.eigenvalues(), b, c, self.D, dt_bias=self.step_bias if inside else None,
+            x, delta, self.eigenvalues(), b, c, self.D, dt_bias=held_bias(self.step_bias) if inside else None,
             dt_softplus=inside, h0=state, lengths=lengths, reverse=reverse,
         )  # fmt: skip
         return mixed(y, self.E), last

@@ -23,7 +23,7 @@ class Named(nn.Module):
 
     A tensor, because safetensors holds nothing else, and of bytes, because `.to(bfloat16)` rounds every other kind.
     Loaded into a module of the same name the constants are taken over, into one of another name they are refused:
-    the same free weights would mean another recurrence.
+    the same free weights would mean another recurrence. Layers translate them first (`_saved.py`).
     """
 
     key: ClassVar[str]
@@ -43,7 +43,7 @@ class Named(nn.Module):
 
     def set_extra_state(self, state: Any) -> None:
         """Takes the constants over where the name is the same; raises otherwise."""
-        saved = _decoded(state)
+        saved = decoded(state)
         came, here = (saved.get("name"), saved.get("time")), (self._identity(), self.time)
         constants = saved.get("constants")
         if came != here or not isinstance(constants, dict) or set(constants) != set(self.constants()):
@@ -62,7 +62,8 @@ class Named(nn.Module):
             type(self)(**constants)
 
 
-def _decoded(state: Any) -> dict[str, Any]:
+def decoded(state: Any) -> dict[str, Any]:
+    """Name, time and constants as they were saved."""
     try:
         description = json.loads(bytes(state.cpu().tolist()))
     except (AttributeError, TypeError, ValueError):

@@ -1,25 +1,26 @@
 """Whether memory survives perturbation: error curves and verdict, certificates, gradient scales, stable weights.
 
-`perturbation/` moves the weights and measures, `_verdict.py` judges a family of such curves by their radii,
-`_study.py` does both for a model at hand. `certificates/` reads promises off the weights. All of them read a model's
-recurrences from `holdfast.recurrences`. `stabilize.py` changes parameterizations (`plans.py`: how one weight is
-changed; `saving.py`: how the result is saved). `_bounds.py` has what StableSSM proves of errors and gradients and the
-gradient scale of a parameterization, `_design.py` makes one to a wanted scale, `monitor/` watches gradients in
-training. `exponents.py` tells how fast nearby states part, `_reach.py` how fast a memory can be learned, `_bits.py`
-how many bits the recurrent weights need, `_activation_class.py` which activations "Inverse Approximation Theory" is
-about.
+`perturbation/` moves the weights and measures, `_verdict.py` judges a family of such curves by their radii, `_study.py`
+does both for a model at hand. `certificates/` reads promises off the weights. All of them read a model's recurrences from
+`holdfast.recurrences`. `stabilize.py` changes parameterizations (`_refusals.py`: what is refused first; `_plans.py`: how one
+weight is changed; `_checkpoints.py`: how the result is saved and loaded). `_bounds.py` has what StableSSM proves of errors
+and gradients and the gradient scale of a parameterization, `_design.py` makes one to a wanted scale, `monitor/` watches
+gradients in training. `exponents.py` tells how fast nearby states part, `_reach.py` how fast a memory can be learned,
+`_bits.py` how many bits the recurrent weights
+need, `_activation_class.py` which activations "Inverse Approximation Theory" is about.
 """
 
 from holdfast.stability._activation_class import ActivationClass, classify_activation
 from holdfast.stability._bits import BitBudget, bit_budget
 from holdfast.stability._bounds import gradient_bound, gradient_scale, kernel_error_bound
+from holdfast.stability._checkpoints import plain_state_dict
 from holdfast.stability._design import design_parameterization
 from holdfast.stability._reach import RecurrenceReach, RecurrentRate, reach, recurrent_rate
 from holdfast.stability._study import StabilityStudy, study_stability
 from holdfast.stability._verdict import StabilityVerdict, assess_stability
 from holdfast.stability.certificates import Certificate, certify, memory_bound, weight_bound
 from holdfast.stability.exponents import LyapunovSpectrum, lyapunov_spectrum
-from holdfast.stability.monitor import DivergenceWarning, GradientHistory, GradientMonitor
+from holdfast.stability.monitor import Alarm, DivergenceGuard, DivergenceWarning, GradientHistory, GradientMonitor
 from holdfast.stability.perturbation import (
     Ball,
     Metric,
@@ -32,9 +33,11 @@ from holdfast.stability.stabilize import Stabilized, stabilize
 
 __all__ = [
     "ActivationClass",
+    "Alarm",
     "Ball",
     "BitBudget",
     "Certificate",
+    "DivergenceGuard",
     "DivergenceWarning",
     "GradientHistory",
     "GradientMonitor",
@@ -59,6 +62,7 @@ __all__ = [
     "lyapunov_spectrum",
     "memory_bound",
     "perturbation_error",
+    "plain_state_dict",
     "reach",
     "recurrent_rate",
     "stabilize",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -23,6 +23,10 @@ from holdfast.memory._subject import Layout, Subject, are_alike, as_numbers, fro
 from holdfast.memory.preserve import undisturbed
 
 BLOCKS = 8  # stretches of time whose means say how well an exponent is known
+RANDOM_FRAMES = 3  # Q begins as each of them: where they agree, it has turned into place
+ROUNDING = 1e-9  # relative; a frame that turns changes an exponent by more within a step
+TREND = 0.75  # Kendall's tau of the means of the blocks over time; 8 blocks of noise reach it in 1 of 100 cases
+RELATIVE_TOLERANCE = 0.01  # of an exponent, by which frames may still differ once Q has turned
 NUMBERS = 1 << 22  # of Jacobians held at a time: 32 MB
 LARGEST = 4096  # numbers in a state: one Jacobian then has 128 MB
 
@@ -36,11 +40,14 @@ class LyapunovSpectrum(Record):
 
     Args:
         exponents: per unit of time; -inf where a direction is forgotten within a step.
-        errors: standard error of each, from stretches of time and rows.
+        errors: standard error of each, from stretches of time and rows, plus how far Q may be from its place: the range
+            over different beginnings, and twice what is left of a trend.
         steps: steps of each trajectory that were averaged.
         rows: number of trajectories.
         state_size: real numbers in the state, which is how many exponents there are in all.
         dt: time of one step.
+        status: "converged", or "aligning" where Q still turns, so that errors are mostly those of its place: exponents
+            that differ by d per step need several 1/d steps in `discard`.
     """
 
     exponents: Float64[np.ndarray, " exponents"]
@@ -49,6 +56,7 @@ class LyapunovSpectrum(Record):
     rows: int
     state_size: int
     dt: float = 1.0
+    status: Literal["converged", "aligning"] = "converged"
 
     @property
     def dimension(self) -> float:
@@ -70,10 +78,11 @@ class LyapunovSpectrum(Record):
         what = "chaotic, nearby states separate" if apart else "nearby states come together"
         undecided = abs(largest) <= 2 * error
         what = "on the edge, as far as this many steps can tell" if undecided else what
-        return (
+        text = (
             f"{what}: largest exponent {largest:.4g} +- {error:.2g} per unit of time, "
             f"{len(self.exponents)} of {self.state_size}, {self.rows} x {self.steps} steps"
         )
+        return text + (", not converged: raise discard" if self.status == "aligning" else "")
 
     def figure(self) -> Figure:
         """The exponents in their order, with their errors and the edge of chaos."""
@@ -101,7 +110,9 @@ def lyapunov_spectrum(
 
     The Jacobian J_t = d state_{t+1} / d state_t is taken at each step by the model's own gradient, and J_t Q_t = Q_{t+1}
     R_{t+1} is factored; the exponents are the means of log |diag R| / dt (Benettin et al. 1980, Shimada and Nagashima
-    1979). Q is in float64 whatever the model is in.
+    1979). Q is in float64 whatever the model is in. It begins as each of three seeded random frames, since a frame of unit
+    vectors never turns where states do not mix; where all exponents are asked for, also as the unit vectors. A frame that
+    has not turned yet mixes directions and so averages exponents: the one with the largest partial sums is reported.
 
     Args:
         model: called as `model(x, state)`, it returns `(outputs, state)`: torch's RNN, GRU and LSTM, holdfast's layers and
@@ -184,26 +195,55 @@ def _derivative(subject: Subject, x: Tensor, points: Tensor, like: Any, size: in
     return rows.reshape(len(points), size, size).double().cpu()
 
 
-def _factored(jacobians: Iterator[Tensor], count: int | None) -> Float[Tensor, "steps rows exponents"]:
-    """log |diag R| of J_t Q_t = Q_{t+1} R_{t+1} at every step."""
+def _frames(rows: int, size: int, count: int) -> Float64[Tensor, "frames rows n exponents"]:
+    """Where Q begins: random orthonormal frames, and the unit vectors where they span everything."""
+    # drawn whole, so that the first exponents of few and of all begin alike
+    drawn = torch.randn(RANDOM_FRAMES, size, size, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    frames = torch.linalg.qr(drawn[..., :count])[0]
+    if count == size:
+        frames = torch.cat([torch.eye(size, dtype=torch.float64).unsqueeze(0), frames])
+    return frames.unsqueeze(1).expand(-1, rows, -1, -1)
+
+
+def _factored(jacobians: Iterator[Tensor], count: int | None) -> Float[Tensor, "steps frames rows exponents"]:
+    """log |diag R| of J_t Q_t = Q_{t+1} R_{t+1} at every step, from each frame."""
     logs: list[Tensor] = []
     q: Tensor | None = None
     for jacobian in jacobians:
         if not bool(torch.isfinite(jacobian).all()):
             raise ModelError(f"the state or its derivative is not finite at step {len(logs)} of the trajectory")
         if q is None:
-            kept = min(count or jacobian.shape[-1], jacobian.shape[-1])
-            q = torch.eye(jacobian.shape[-1], dtype=torch.float64)[:, :kept].expand(len(jacobian), -1, -1)
+            rows, size = jacobian.shape[:2]
+            q = _frames(rows, size, min(count or size, size))
         q, r = torch.linalg.qr(jacobian @ q)
         logs.append(r.diagonal(dim1=-2, dim2=-1).abs().log())
     return torch.stack(logs)
 
 
 def _spectrum(logs: Tensor, dt: float, size: int) -> LyapunovSpectrum:
-    steps, rows, _ = logs.shape
-    exponents = logs.mean((0, 1)).numpy() / dt
-    parts = torch.stack([part.mean(0) for part in logs.tensor_split(BLOCKS)]).flatten(0, 1).numpy() / dt
+    steps, _, rows, _ = logs.shape
+    means = logs.mean((0, 2)).numpy() / dt
+    order = np.argsort(-means, axis=-1, kind="stable")
+    means = np.take_along_axis(means, order, -1)
+    best = int(np.argmax(np.nan_to_num(means, neginf=-1e300 / size).cumsum(-1).sum(-1)))
+    chosen = logs[:, best, :, torch.from_numpy(order[best])]
+    blocks = torch.stack([part.mean(0) for part in chosen.tensor_split(BLOCKS)]).numpy() / dt
+    parts = blocks.reshape(-1, blocks.shape[-1])
+    with np.errstate(invalid="ignore"):  # -inf - -inf: a direction that every frame forgets is known exactly
+        noise = np.nan_to_num(parts.std(0, ddof=1) / math.sqrt(len(parts)), nan=0.0)
+        apart = np.nan_to_num(np.abs(means - means[best]), nan=0.0).max(0)
+        left = np.nan_to_num(np.abs(blocks[-1].mean(0) - means[best]), nan=0.0)
+    if means.shape[-1] == size and (noise <= ROUNDING * np.abs(means[best])).all():
+        apart = np.zeros(size)  # a whole frame whose stretches never change has nothing to turn into
+    turning = apart + 2 * np.where(_trend(blocks.mean(1)) >= TREND, left, 0.0)
+    aligning = bool((turning > np.maximum(noise, RELATIVE_TOLERANCE * np.abs(means[best]))).any())
+    status: Literal["converged", "aligning"] = "aligning" if aligning else "converged"
+    return LyapunovSpectrum(means[best], noise + turning, steps, rows, size, dt, status)
+
+
+def _trend(blocks: Float64[np.ndarray, "blocks exponents"]) -> Float64[np.ndarray, " exponents"]:
+    """|Kendall's tau| of each column over its rows: 1 where it only rises or only falls."""
+    i, j = np.triu_indices(len(blocks), 1)
     with np.errstate(invalid="ignore"):
-        errors = np.nan_to_num(parts.std(0, ddof=1) / math.sqrt(len(parts)), nan=0.0)
-    order = np.argsort(-exponents, kind="stable")
-    return LyapunovSpectrum(exponents[order], errors[order], steps, rows, size, dt)
+        signs = np.nan_to_num(np.sign(blocks[j] - blocks[i]), nan=0.0)
+    return np.abs(signs.mean(0))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from holdfast._arguments import checked
 from holdfast._types import Time
@@ -16,8 +15,10 @@ from holdfast.nn._views.stated import stated_weight
 from holdfast.nn._views.view import MemoryWeight
 from holdfast.parameterizations import AbstractParameterization
 from holdfast.parameterizations import names as known_names
-from holdfast.stability.plans import Plan, Wanted, plan_weight
-from holdfast.stability.saving import save_as_before, save_plainly
+from holdfast.parameterizations._saved import relative_distance
+from holdfast.stability._checkpoints import save_as_before, save_plainly
+from holdfast.stability._plans import Plan, Wanted, plan_weight
+from holdfast.stability._refusals import check_weights, tied_weights
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,18 @@ def stabilize(
 
     - eigenvalues (`parameterization`, constants fitted to the present ones with room) are stable;
     - a dense W of a linear recurrence (the complete form) has stable eigenvalues;
-    - a torch.nn.RNN, tanh or ReLU (the contraction form), brings any two states that see the same input nearer at each
-      step, and its state is bounded by its inputs;
+    - step sizes and frequencies stay where products are finite: dt in [1e-12, 1e6], rates and frequencies below 1e12;
+    - a torch.nn.RNN or RNNCell, tanh or ReLU (the contraction form), brings any two states that see the same input nearer at
+      each step, and its state is bounded by its inputs;
     - a layer that steps by Euler's rule (dense W) comes to rest on a constant input, at steps up to its dt.
 
     The other weights of the model are not bounded: a read-out may still grow without end. Gates of LSTM and GRU are
-    left alone, see `notes` of the result. save_pretrained of a transformers model writes plain weights from then on.
+    left alone, see `notes` of the result.
+
+    All or nothing: where one weight is refused (not stable, computed from other weights, on the meta device, sharded,
+    shared with something else, stabilised already) none is changed. Recurrences that share a weight go on sharing it, and
+    what is frozen stays frozen. State dicts with plain names load into the stabilised model, `save_pretrained` of a
+    transformers model writes plain weights, and `holdfast.stability.plain_state_dict` gives them.
 
     Args:
         model: the model, changed in place.
@@ -85,9 +92,12 @@ def stabilize(
     left = [view.left_alone for _, view in chosen if view is not None and view.left_alone is not None]
     if left and (names is not None or len(left) == len(chosen)):
         raise ArgumentError(left[0])
-    wanted = Wanted(parameterization, time, allow_change)
     open_ = [(weight, view) for weight, view in chosen if view is None or view.left_alone is None]
-    plans = [plan for weight, view in open_ if (plan := plan_weight(weight, view, wanted)) is not None]
+    check_weights(weight for weight, _ in open_)
+    wanted = Wanted(parameterization, time, allow_change)
+    plans = [
+        plan for weights, view in tied_weights(model, open_) if (plan := plan_weight(weights, view, wanted)) is not None
+    ]
     return _carry_out(model, plans, left)
 
 
@@ -108,24 +118,21 @@ def _named(model: nn.Module, path: str) -> MemoryWeight:
 
 def _carry_out(model: nn.Module, plans: list[Plan], notes: list[str]) -> Stabilized:
     changes = {}
-    for plan in plans:
-        before = plan.value()
-        plan.apply()
-        changes[plan.path] = _distance(plan.value(), before)
-        notes += plan.notes
+    begun: list[Plan] = []
+    try:
+        for plan in plans:
+            before = plan.value()
+            begun.append(plan)
+            plan.apply()
+            changes[plan.path] = relative_distance(plan.value(), before)
+            notes += plan.notes
+    except BaseException:
+        for plan in reversed(begun):
+            plan.revert()
+        raise
     parts = save_plainly(model)
-    undo = (*(plan.take_back for plan in plans), lambda: save_as_before(parts))
+    undo = (*(plan.undo for plan in plans), lambda: save_as_before(parts))
     return Stabilized({plan.path: plan.form for plan in plans}, changes, tuple(dict.fromkeys(notes)), undo)
-
-
-def _distance(after: Tensor, before: Tensor) -> float:
-    """Relative, in spectral norm for a matrix, by the largest entry for eigenvalues."""
-    moved, size = (after - before).double(), before.double()
-    if moved.numel() == 0:
-        return 0.0
-    matrix = moved.ndim == 2 and moved.shape[0] == moved.shape[1]
-    far, whole = (float(torch.linalg.matrix_norm(x, 2) if matrix else x.abs().max()) for x in (moved, size))
-    return far / whole if whole > 0 else far
 
 
 def _check(model: object, parameterization: object, names: object, time: object) -> None:

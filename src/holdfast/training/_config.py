@@ -44,6 +44,8 @@ class TrainingConfig:
         checkpoint_every: steps between two checkpoints; there is one after each evaluation too.
         log_every: steps that a line of the log is the mean of.
         monitor_every: steps between two records of gradient over weight; 0 keeps none.
+        on_divergence: what an acute alarm of the monitor leads to: "warn" goes on, "stop" ends the run as diverged before
+            the step, "rollback" goes back to the last snapshot (every 50 steps), halves the learning rates and goes on.
         diverged_above: a loss this many times that of the first step ends the run as diverged.
         precision: of the computation: "32-true", "64-true", "bf16-mixed" or "bf16-true".
         accelerator: "auto", "cpu" or "gpu".
@@ -74,6 +76,7 @@ class TrainingConfig:
     checkpoint_every: int = 500
     log_every: int = 10
     monitor_every: int = 10
+    on_divergence: Literal["warn", "stop", "rollback"] = "warn"
     diverged_above: float = 1e3
     precision: Literal["32-true", "64-true", "bf16-mixed", "bf16-true"] = "32-true"
     accelerator: Literal["auto", "cpu", "gpu"] = "auto"
@@ -95,6 +98,11 @@ class TrainingConfig:
             raise ArgumentError(f"give steps or epochs, one of them; got {self.steps=}, {self.epochs=}")
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise ArgumentError(f"betas are two numbers in [0, 1), got {self.betas}")
+        if self.on_divergence != "warn" and (not self.monitor_every or self.strategy == "fsdp"):
+            raise ArgumentError(
+                f"on_divergence = {self.on_divergence!r} needs the monitor: monitor_every >= 1 and a strategy other than "
+                f"'fsdp', got {self.monitor_every=}, {self.strategy=}"
+            )
         self._check_rates()
 
     def _check_rates(self) -> None:

@@ -44,6 +44,7 @@ class Descent:
             # one pass over all weights instead of ten; it takes neither complex weights nor those that are shared out
             fused=config.strategy != "fsdp" and all(p.is_floating_point() for p in model.parameters()),
         )
+        self.rate_scale = 1.0
         self.rates = [group["lr"] for group in self.optimizer.param_groups]
         self.stepper = fabric.setup_optimizers(self.optimizer)
         self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
@@ -89,7 +90,7 @@ class Descent:
         c = self.config
         now = share(step, self.steps, warmup=c.warmup, schedule=c.schedule, floor=c.final_lr)
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
-            group["lr"] = rate * now
+            group["lr"] = rate * now * self.rate_scale
         self.stepper.step()
         self.forget()
 

@@ -15,9 +15,9 @@ import torch
 from torch import nn
 
 from holdfast._words import duration
-from holdfast.data._base import AbstractTask
+from holdfast.data._base import AbstractTask, Batch
 from holdfast.nn import recurrences
-from holdfast.stability import GradientMonitor
+from holdfast.stability import DivergenceGuard, GradientMonitor
 from holdfast.training import _checkpoint as checkpoint
 from holdfast.training._config import TrainingConfig
 from holdfast.training._descent import Descent
@@ -51,6 +51,7 @@ class State:
     tokens: int = 0
     busy: float = 0.0
     monitor: dict[str, Any] = field(default_factory=dict)
+    rate_scale: float = 1.0
 
 
 class _Scalars:
@@ -95,7 +96,15 @@ class Loop:
         self.scalars = _Scalars()
         # shared-out weights are in pieces: gradient over weight of a piece would say nothing
         watched = self.config.monitor_every and self.config.strategy != "fsdp" and recurrences(self.plain)
-        self.monitor = GradientMonitor(self.plain, writer=self.scalars) if watched else None
+        every, acts = max(1, self.config.monitor_every), self.config.on_divergence != "warn"
+        self.monitor = GradientMonitor(self.plain, every=every, writer=self.scalars) if watched or acts else None
+        self.guard = (
+            None
+            if self.monitor is None
+            else DivergenceGuard(
+                self.plain, self.descent.optimizer, on_divergence=self.config.on_divergence, monitor=self.monitor
+            )
+        )
 
     def restore(self) -> None:
         """Goes to the last checkpoint, where there is one."""
@@ -108,6 +117,9 @@ class Loop:
             self._saved = self.state.step
             if self.monitor is not None and MONITOR in tensors:
                 self.monitor.restore(self.state.monitor, tensors[MONITOR].numpy())
+            self.descent.rate_scale = self.state.rate_scale
+            if self.guard is not None and self.config.on_divergence == "rollback":
+                self.guard.keep(self.state.step)
         if self.fabric.is_global_zero:
             self.log = Log(self.folder / LOG, EMPTY_MARK if body is None else body["log"])
 
@@ -133,13 +145,18 @@ class Loop:
         began, step, state = time.perf_counter(), self.state.step, self.state
         batches = self.descent.batches(step)
         loss = self.descent.gradient(batches)
-        self._record(step)
-        norm = self.descent.norm()
-        problem = self._problem(loss, norm)
+        taken = self._record(step, loss)
+        norm = self.descent.norm() if taken else math.nan
+        problem = self._problem(loss, norm) if taken or not math.isfinite(loss) else ""
+        if not taken and self.guard is not None and self.config.on_divergence == "rollback" and not self.guard.stopped:
+            self._roll_back(batches)
+            return
+        if not taken and self.guard is not None:
+            problem = self.guard.stopped
         if problem:
             for batch in batches:
                 blame_data(self.task, batch, step)
-            state.finite = math.isfinite(loss) and math.isfinite(norm)
+            state.finite = math.isfinite(loss) and (not taken or math.isfinite(norm))
             self._end("diverged", problem)
             return
         state.first_loss = loss if state.first_loss is None else state.first_loss
@@ -167,19 +184,35 @@ class Loop:
             return f"the loss is {loss / first:.3g} times that of the first step"
         return ""
 
-    def _record(self, step: int) -> None:
-        if self.monitor is None or step % self.config.monitor_every:
-            return
+    def _roll_back(self, batches: list[Batch]) -> None:
+        """Goes on with the next batch from the weights of a snapshot; a NaN in the data is an error all the same."""
+        assert self.guard is not None
+        for batch in batches:
+            blame_data(self.task, batch, self.state.step)
+        step, kept = self.guard.rollbacks[-1]
+        self.state.rate_scale *= self.guard.rate_factor
+        self.descent.rate_scale = self.state.rate_scale
+        self.descent.forget()
+        self.state.step += 1
+        text = f"step {step}: back to the weights of step {kept}, learning rates times {self.state.rate_scale:g}"
+        self._write("warning", {"text": text})
+
+    def _record(self, step: int, loss: float) -> bool:
+        """Whether the step is to be taken."""
+        if self.guard is None:
+            return True
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            due = step // self.config.monitor_every % RECORDS_BETWEEN_EIGENVALUES == 0
-            self.monitor.record(step, dense=due)
+            due = step // max(1, self.config.monitor_every) % RECORDS_BETWEEN_EIGENVALUES == 0
+            taken = self.guard.check(loss, step=step, dense=due)
         if self.log is not None:
             with guarded(self.folder):
-                self.log.write("gradients", step=step, values=self.scalars.values)
+                if self.scalars.values:
+                    self.log.write("gradients", step=step, values=self.scalars.values)
                 for warning in caught:
                     self.log.write("warning", step=step, text=str(warning.message))
         self.scalars.values = {}
+        return taken
 
     def _log_losses(self, norm: float) -> None:
         state = self.state
@@ -285,4 +318,7 @@ class Loop:
                 checkpoint.write(self.folder, which, tensors, body)
         if which == "last":
             self._saved = self.state.step
+            # a continued run begins with this snapshot, so an uninterrupted one takes it too
+            if self.guard is not None and self.config.on_divergence == "rollback":
+                self.guard.keep(self.state.step)
         self.fabric.barrier()

@@ -32,7 +32,7 @@ class DecayView(RecurrenceView):
         storage: how it stores them.
         step_size: dt, of a shape that multiplies the weight.
         imaginary: the weight that stores imaginary parts, where there is one.
-        others: further weights that decide the decay, as step sizes do.
+        others: logarithms of further numbers that the factor of a step depends on, such as step sizes.
     """
 
     time = "continuous"
@@ -42,8 +42,9 @@ class DecayView(RecurrenceView):
         *, imaginary: str | None = None, others: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
         dot = f"{owner}." if owner else ""
-        names = (*((imaginary,) if imaginary else ()), *others)
-        rest = (MemoryWeight(dot + n, module, n, "value", True, decides=False) for n in names)
+        kinds: dict[str, Storage] = {} if imaginary is None else {imaginary: "frequency"}
+        kinds.update({other: "log_positive" for other in others})
+        rest = (MemoryWeight(dot + n, module, n, kind, True, decides=False) for n, kind in kinds.items())
         super().__init__(dot + name, module, (MemoryWeight(dot + name, module, name, storage, True), *rest))
         self._owner, self.kind, self.step_size, self.imaginary = owner, _KINDS[storage], step_size, imaginary
         self.crosses = storage == "value"

@@ -18,8 +18,9 @@ from holdfast.nn.system import Motion, RateNetwork, StateSpaceModel
 from holdfast.parameterizations import AbstractParameterization
 
 # how a weight stores what it stands for: by the layer's own parameterization, as the matrix of a nonlinear step, as the
-# eigenvalue lam (or a matrix) itself, as log(-lam), or as the inverse of softplus at -lam
-Storage = Literal["own", "step_matrix", "value", "log_negative", "softplus_negative"]
+# eigenvalue lam (or a matrix) itself, as log(-lam), or as the inverse of softplus at -lam; a frequency, or the logarithm of
+# a step size or of a frequency
+Storage = Literal["own", "step_matrix", "value", "log_negative", "softplus_negative", "frequency", "log_positive"]
 
 
 @dataclass(frozen=True, eq=False)

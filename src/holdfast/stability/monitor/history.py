@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Float64, Int64
@@ -29,6 +29,10 @@ class GradientHistory(Record):
             LSTM from the Jacobian of the step where the state rests on zero input. NaN where it was not computed or has
             no meaning (phases, step sizes).
         continuous_margin: the same per unit of time, -max Re lam; NaN in discrete time too.
+        loss: of each record; NaN where it was not told.
+        gradient_norm: |dLoss/dw|_2 of all weights together.
+        largest_state: largest absolute value in outputs and states of the recurrences; NaN before hooks were there.
+        step_size: 0.99 quantile of the step sizes of selective recurrences; NaN where they were not looked at.
     """
 
     paths: tuple[str, ...]
@@ -40,6 +44,10 @@ class GradientHistory(Record):
     norm_ratio: Float64[np.ndarray, "records weights"]
     margin: Float64[np.ndarray, "records weights"]
     continuous_margin: Float64[np.ndarray, "records weights"]
+    loss: Float64[np.ndarray, " records"] = field(default_factory=lambda: np.empty(0))
+    gradient_norm: Float64[np.ndarray, " records"] = field(default_factory=lambda: np.empty(0))
+    largest_state: Float64[np.ndarray, " records"] = field(default_factory=lambda: np.empty(0))
+    step_size: Float64[np.ndarray, " records"] = field(default_factory=lambda: np.empty(0))
 
     def summary(self) -> str:
         """A line: how much was recorded, and the largest gradient over weight with the smallest margin."""

@@ -19,12 +19,17 @@ from holdfast._arguments import checked
 from holdfast.errors import ArgumentError, listed, unknown_name
 from holdfast.nn import RecurrenceView, recurrences
 from holdfast.nn._views.groups import belongs
+from holdfast.stability.monitor._activations import Activations
+from holdfast.stability.monitor._signals import Alarm, Cause, Series, Signals
 from holdfast.stability.monitor.history import GradientHistory
 
-SAMPLE = 1 << 12  # entries of one weight that quantiles are taken of; more are sampled evenly
-SPIKE = 1e3  # a gradient this many times its median over the last records is a warning
-RECENT = 100
-FIRST = 20  # records before a spike can be told from the start of training
+MAX_SAMPLES = 1 << 12  # entries of one weight that quantiles are taken of; more are sampled evenly
+STEP_SIZE_EVERY = 10  # steps between two looks at the step sizes of selective recurrences
+_NAMES: Mapping[Series, str] = {
+    "loss": "the loss", "gradient": "the norm of all gradients", "state": "the largest state or output",
+    "step size": "the 0.99 quantile of the step sizes",
+}  # fmt: skip
+PACE_RECORDS = 10  # over which the pace of a margin is taken
 
 
 class HoldfastWarning(UserWarning):
@@ -57,19 +62,21 @@ class Watched:
 
 
 class GradientMonitor:
-    """Records gradient over weight of every recurrent weight before each optimizer step (StableSSM, Fig. 3 and 4).
+    """Watches a training run, and warns before it diverges; records gradient over weight (StableSSM, Fig. 3 and 4).
 
     `with GradientMonitor(model) as monitor:` listens to every optimizer that holds one of the weights; or call
-    `record()` yourself between backward and step.
+    `record(loss=loss)` yourself between backward and step, before gradients are clipped: only then it sees the loss too.
 
-    A DivergenceWarning is given, once for each weight and cause: a gradient that is not finite; a recurrence at or past
-    the boundary; one that at its present pace reaches it soon (a weight whose parameterization cannot reach it is left
-    alone); a gradient 1000 times its recent median.
+    Every step it compares, with their medians over the last 100 steps, the loss (1.6 times), the norm of all gradients (6
+    times) and the largest state or output of a recurrence (10 times; step sizes of selective ones too). A
+    DivergenceWarning is given once for each cause: one of these; a loss, weight or gradient that is not finite; a
+    recurrence at or past the boundary; one that at its present pace reaches it soon (a weight whose parameterization
+    cannot reach it is left alone). `DivergenceGuard` stops or rolls back by the same signals.
 
     Args:
         model: the model that is trained.
         names: weights to watch that are not known as recurrent.
-        every: 1 keeps every step, 2 every second one, and so on.
+        every: gradient over weight and margins are recorded at steps that this divides.
         quantiles: which quantiles of |dLoss/dw| / |w| to keep, in [0, 1].
         lookahead: number of records within which reaching the boundary is worth a warning.
         share: of the elapsed time that margins of dense matrices, which need eigenvalues, may take.
@@ -100,10 +107,15 @@ class GradientMonitor:
         self._dense = {view: view.nonlinear or view.matrix() is not None for view in views}
         self._restless: set[RecurrenceView] = set()
         self._ids = {id(p) for w in self.watched for p in w.parameters}
+        self._parameters = dict(model.named_parameters())
+        self._activations = Activations(tuple(views), max(every, STEP_SIZE_EVERY))
+        self._signals = Signals()
+        self.alarms: list[Alarm] = []
+        self._scalars: list[tuple[float, ...]] = []
         self._seen = 0
         self._steps: list[int] = []
         self._rows: list[np.ndarray] = []
-        self._warned: set[tuple[str, str]] = set()
+        self._warned: set[tuple[str, Cause]] = set()
         self._handle: Any = None
         self._start: float | None = None
         self._spent = 0.0
@@ -112,6 +124,7 @@ class GradientMonitor:
         if self._handle is not None:
             raise ArgumentError("this monitor is already listening")
         self._handle = register_optimizer_step_pre_hook(self._before_step)
+        self._activations.open()
         return self
 
     def __exit__(
@@ -121,6 +134,7 @@ class GradientMonitor:
 
     def close(self) -> None:
         """Stops listening; the history stays."""
+        self._activations.close()
         if self._handle is not None:
             self._handle.remove()
             self._handle = None
@@ -130,30 +144,76 @@ class GradientMonitor:
         if any(id(p) in self._ids for group in optimizer.param_groups for p in group["params"]):
             self.record()
 
-    def record(self, step: int | None = None, *, dense: bool | None = None) -> None:
-        """Reads the gradients as they are now.
+    def record(
+        self,
+        step: int | None = None,
+        *,
+        loss: float | torch.Tensor | None = None,
+        gradient_norm: float | None = None,
+        dense: bool | None = None,
+    ) -> tuple[Alarm, ...]:
+        """Reads the gradients as they are now; gives the alarms that are new.
 
         Args:
             step: its number, counted from 0 where it is left out.
+            loss: of this step.
+            gradient_norm: the norm of the whole gradient, where it has been clipped already.
             dense: compute the margins of dense matrices; None decides by the time that they took so far.
         """
         number = self._seen if step is None else step
-        self._seen += 1
-        if (self._seen - 1) % self.every:
-            return
+        self._seen = number + 1
+        told = len(self.alarms)
+        self._activations.open()  # the first call of one who does not enter
+        values, broken = self._measure(loss, gradient_norm)
+        for path, what in broken:
+            self._tell(number, path, "not finite", what)
+        for series, ratio in self._signals.judge(values):
+            self._tell(number, "", series, f"{_NAMES[series]} is {ratio:.3g} times its recent median")
+        if number % self.every == 0:
+            self._keep(number, values, dense)
+        return tuple(self.alarms[told:])
+
+    def forgive(self) -> None:
+        """Warns again of what it has warned of: training goes on from another place."""
+        self._warned.clear()
+
+    def _keep(self, number: int, values: Mapping[Series, float], dense: bool | None) -> None:
         row = np.empty((len(self.watched), len(self.levels) + 5))
         self._ratios(row)
         row[:, -2:] = self._margins(dense)
         self._steps.append(number)
         self._rows.append(row)
+        self._scalars.append(tuple(values[name] for name in ("loss", "gradient", "state", "step size")))
         self._warn(row)
         if self.writer is not None:
             self._write(self.writer, row, number)
 
+    @torch.no_grad()
+    def _measure(
+        self, loss: float | torch.Tensor | None, gradient_norm: float | None
+    ) -> tuple[dict[Series, float], list[tuple[str, str]]]:
+        """What is compared with its median, and what is not finite."""
+        gradients = {name: p.grad for name, p in self._parameters.items() if p.grad is not None}
+        told = math.nan if loss is None else float(loss)
+        broken = [] if loss is None or math.isfinite(told) else [("", "the loss is not finite")]
+        norm, names = _total_norm(gradients)
+        broken += [(name, "its gradient is not finite") for name in names]
+        broken += [(name, "it is not finite") for name in _total_norm(self._parameters)[1]]
+        state, (_, step_size) = self._activations.read()
+        norm = norm if gradient_norm is None else gradient_norm
+        if not math.isfinite(norm) and not names and gradients:
+            broken.append(("", "the gradient is not finite"))
+        return {"loss": told, "gradient": norm, "state": state, "step size": step_size}, broken
+
     def state(self) -> tuple[dict[str, Any], np.ndarray]:
         """What later records and warnings depend on: plain values, and the recent rows."""
-        plain = {"seen": self._seen, "steps": self._steps[-RECENT - 1 :], "warned": sorted(map(list, self._warned))}
-        rows = np.array(self._rows[-RECENT - 1 :]).reshape(-1, len(self.watched), len(self.levels) + 5)
+        recent = slice(-PACE_RECORDS - 1, None)
+        plain = {"seen": self._seen, "steps": self._steps[recent], "warned": sorted(map(list, self._warned))}
+        plain |= {
+            "scalars": [[v if math.isfinite(v) else None for v in s] for s in self._scalars[recent]],
+            "windows": self._signals.state(),
+        }
+        rows = np.array(self._rows[recent]).reshape(-1, len(self.watched), len(self.levels) + 5)
         return plain, rows
 
     def restore(self, plain: Mapping[str, Any], rows: np.ndarray) -> None:
@@ -165,11 +225,14 @@ class GradientMonitor:
         """
         self._seen, self._steps, self._rows = plain["seen"], list(plain["steps"]), list(rows)
         self._warned = {(path, cause) for path, cause in plain["warned"]}
+        self._scalars = [tuple(math.nan if v is None else v for v in s) for s in plain["scalars"]]
+        self._signals.load(plain["windows"])
 
     @property
     def history(self) -> GradientHistory:
         """Everything recorded so far as arrays."""
         table = np.stack(self._rows) if self._rows else np.empty((0, len(self.watched), len(self.levels) + 5))
+        scalars = np.array(self._scalars, dtype=np.float64).reshape(-1, 4)
         count = len(self.levels)
         return GradientHistory(
             paths=tuple(w.path for w in self.watched),
@@ -181,19 +244,11 @@ class GradientMonitor:
             norm_ratio=table[:, :, -3],
             margin=table[:, :, -2],
             continuous_margin=table[:, :, -1],
+            loss=scalars[:, 0],
+            gradient_norm=scalars[:, 1],
+            largest_state=scalars[:, 2],
+            step_size=scalars[:, 3],
         )
-
-    def as_lightning_callback(self) -> Any:
-        """A Lightning callback that records before every optimizer step; do not enter the monitor as well."""
-        from holdfast.stability.monitor.callbacks import lightning_callback
-
-        return lightning_callback(self)
-
-    def as_transformers_callback(self) -> Any:
-        """A transformers TrainerCallback that records before every optimizer step; do not enter the monitor as well."""
-        from holdfast.stability.monitor.callbacks import transformers_callback
-
-        return transformers_callback(self)
 
     @torch.no_grad()
     def _ratios(self, row: np.ndarray) -> None:
@@ -219,12 +274,12 @@ class GradientMonitor:
         if np.isnan(ratios).any():
             # 0/0 is a weight at rest; any other NaN is a gradient that broke
             ratios = np.where(np.isnan(ratios) & (gradients == 0), 0.0, ratios)
-        if len(ratios) <= SAMPLE:
+        if len(ratios) <= MAX_SAMPLES:
             ordered = np.sort(ratios)
             low, high = ordered[0], ordered[-1]
         else:
             low, high = ratios.min(), ratios.max()
-            ordered = np.sort(ratios[:: -(-len(ratios) // SAMPLE)])
+            ordered = np.sort(ratios[:: -(-len(ratios) // MAX_SAMPLES)])
         last = len(ordered) - 1
         return [float(low), float(high), *(float(ordered[round(q * last)]) for q in self.levels)]
 
@@ -246,36 +301,36 @@ class GradientMonitor:
         return [margins[w.view] for w in self.watched]
 
     def _warn(self, row: np.ndarray) -> None:
+        step = self._steps[-1]
         for i, watched in enumerate(self.watched):
-            ratio, margin = row[i, -3], row[i, -2]
-            if watched.parameters[0].grad is not None and not math.isfinite(ratio):
-                self._tell(watched, "gradient", "its gradient is not finite")
+            margin = row[i, -2]
             if margin <= 0:
-                self._tell(watched, "boundary", f"its recurrence is at or past the boundary, margin {margin:.3g}")
+                text = f"its recurrence is at or past the boundary, margin {margin:.3g}"
+                self._tell(step, watched.path, "boundary", text)
             elif watched.view in self._restless:
-                self._tell(watched, "boundary", "on zero input its state neither settles nor has a point of rest")
+                text = "on zero input its state neither settles nor has a point of rest"
+                self._tell(step, watched.path, "boundary", text)
             elif watched.view is not None and watched.view.crosses and len(self._rows) > 1:
                 self._approach(watched, i, margin)
-            if len(self._rows) > FIRST:
-                usual = float(np.median([r[i, -3] for r in self._rows[-RECENT - 1 : -1]]))
-                if ratio > SPIKE * usual > 0:
-                    self._tell(watched, "spike", f"its gradient is {ratio / usual:.0f} times its recent median")
 
     def _approach(self, watched: Watched, i: int, margin: float) -> None:
-        known = [(k, r[i, -2]) for k, r in enumerate(self._rows[-11:-1]) if not math.isnan(r[i, -2])]
+        rows = self._rows[-PACE_RECORDS - 1 : -1]
+        known = [(k, r[i, -2]) for k, r in enumerate(rows) if not math.isnan(r[i, -2])]
         if not known or math.isnan(margin):
             return
         back, before = known[0]
-        pace = (before - margin) / (min(len(self._rows), 11) - 1 - back)
+        pace = (before - margin) / (len(rows) - back)
         if pace > 0 and margin / pace < self.lookahead:
             left = math.ceil(margin / pace)
             text = f"at its present pace the recurrence leaves the stable region in {left} records, margin {margin:.3g}"
-            self._tell(watched, "approach", text)
+            self._tell(self._steps[-1], watched.path, "approach", text)
 
-    def _tell(self, watched: Watched, cause: str, text: str) -> None:
-        if (watched.path, cause) not in self._warned:
-            self._warned.add((watched.path, cause))
-            warnings.warn(f"{watched.path}, step {self._steps[-1]}: {text}", DivergenceWarning, stacklevel=2)
+    def _tell(self, step: int, subject: str, cause: Cause, text: str) -> None:
+        if (subject, cause) not in self._warned:
+            self._warned.add((subject, cause))
+            sentence = f"{subject}, step {step}: {text}" if subject else f"step {step}: {text}"
+            self.alarms.append(Alarm(step, cause, subject, sentence))
+            warnings.warn(sentence, DivergenceWarning, stacklevel=2)
 
     def _write(self, writer: Writer, row: np.ndarray, step: int) -> None:
         columns = {"minimum": 0, "maximum": 1, "norm_ratio": -3, "margin": -2, "continuous_margin": -1}
@@ -310,6 +365,20 @@ def _watched(model: nn.Module, names: Sequence[str]) -> list[Watched]:
 def _margins_of(view: RecurrenceView) -> tuple[float, float]:
     rate = view.rate()
     return view.margin(), math.nan if rate is None else rate
+
+
+def _total_norm(tensors: Mapping[str, torch.Tensor]) -> tuple[float, list[str]]:
+    """The norm of all tensors together, and the names of those that are not finite."""
+    if not tensors:
+        return math.nan, []
+    norm = float(nn.utils.get_total_norm(tensors.values()))
+    if math.isfinite(norm):
+        return norm, []
+    names = [name for name, t in tensors.items() if not bool(torch.isfinite(t).all())]
+    if names:
+        return norm, names
+    # squares of float32 overflow from 1.8e19 on
+    return float(nn.utils.get_total_norm([t.detach().abs().double() for t in tensors.values()])), []
 
 
 def _sizes(tensors: Sequence[torch.Tensor]) -> np.ndarray:

@@ -1,0 +1,182 @@
+"""State dicts of modules whose weights `stabilize` parametrized: plain ones are loaded, and the own ones never in silence.
+
+torch keeps the free weights of `layer.weight` under `layer.parametrizations.weight.original`. Hooks on the module
+translate a state dict that has `layer.weight` itself, whoever loads it, and leave a mark under that name in its own state
+dicts, which a plain model refuses: torch reports a size that does not fit also where names that do not are let pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from holdfast._arguments import checked
+from holdfast.errors import ArgumentError
+from holdfast.nn._initial_weights import MAX_RATE
+from holdfast.parameterizations import AbstractMatrixParameterization, AbstractParameterization
+from holdfast.parameterizations._bounded import Bounded
+from holdfast.parameterizations._saved import held_by, in_sequence, other_form
+
+
+class LogNegative(nn.Module):
+    """A weight stored as log(-lam), as Mamba's A_log: log(-f(w)) of a free weight w.
+
+    Args:
+        f: the parameterization of lam.
+    """
+
+    def __init__(self, f: AbstractParameterization) -> None:
+        super().__init__()
+        self.f = f
+
+    def forward(self, w: Tensor) -> Tensor:
+        """The stored form of f(w)."""
+        return torch.log((-self.f(w)).clamp(max=min(MAX_RATE, torch.finfo(w.dtype).max)))
+
+    def right_inverse(self, stored: Tensor) -> Tensor:
+        """The free weight of a stored value."""
+        return self.f.inverse(-torch.exp(stored))
+
+
+def is_stabilized(module: nn.Module, name: str) -> bool:
+    """Whether a form of ours, and nothing else, stands behind `module.name`."""
+    if not parametrize.is_parametrized(module, name):
+        return False
+    stack: Any = module.parametrizations[name]  # type: ignore[index]
+    ours = AbstractParameterization | AbstractMatrixParameterization | Bounded | LogNegative
+    return len(stack) == 1 and isinstance(stack[0], ours)
+
+
+def follow_checkpoints(module: nn.Module) -> Callable[[], None]:
+    """Hooks a module whose weights are parametrized; gives back what takes the hooks away. Once for each module."""
+    if any(getattr(hook, "hook", None) is _translate for hook in module._load_state_dict_pre_hooks.values()):
+        return lambda: None
+    handles = (
+        module.register_load_state_dict_pre_hook(_translate),
+        module.register_state_dict_post_hook(_mark),
+    )
+
+    def unhook() -> None:
+        for handle in handles:
+            handle.remove()
+
+    return unhook
+
+
+def _mark(module: nn.Module, state: dict[str, Tensor], prefix: str, metadata: object) -> None:
+    for name in _names(module):
+        state[prefix + name] = torch.empty(0)
+
+
+def _names(module: nn.Module) -> list[str]:
+    return [name for name in getattr(module, "parametrizations", {}) if is_stabilized(module, name)]
+
+
+def _translate(module: nn.Module, state: dict[str, Tensor], prefix: str, *rest: object) -> None:
+    """Plain weights, and free weights of another form, become free weights of the present one."""
+    for name in _names(module):
+        stack: Any = module.parametrizations[name]  # type: ignore[index]
+        path, behind = prefix + name, f"{prefix}parametrizations.{name}."
+        value = state.pop(path, None)
+        if value is not None and value.numel() == 0 != stack().numel():
+            value = None  # the mark
+        if value is None:
+            value = _saved_otherwise(stack[0], state, behind)
+        if value is None:
+            continue
+        if value.shape != stack().shape:
+            raise ArgumentError(
+                f"{path} of the state dict has shape {tuple(value.shape)}, expected {tuple(stack().shape)}"
+            )
+        _write(stack, value, state, behind, path)
+
+
+def _saved_otherwise(form: nn.Module, state: dict[str, Tensor], behind: str) -> Tensor | None:
+    """The plain weight, where `state` has free weights of another form."""
+    logarithmic = isinstance(form, LogNegative)
+    inner: Any = form.f if logarithmic else form
+    saved = other_form(state, f"{behind}0.f." if logarithmic else f"{behind}0.", inner)
+    if saved is None:
+        return None
+    single = state.get(f"{behind}original")
+    value = saved(*(in_sequence(state, f"{behind}original") if single is None else (single,))).detach()
+    return torch.log(-value) if logarithmic else value
+
+
+def _write(stack: Any, value: Tensor, state: dict[str, Tensor], behind: str, path: str) -> None:
+    first = next(stack.parameters(), None)
+    value = value.detach().to(stack.original if first is None else first)
+    form: Any = stack[0]
+    fitted: nn.Module
+    if isinstance(form, LogNegative):
+        f, free = held_by(form.f, -torch.exp(value), path)
+        assert isinstance(f, AbstractParameterization)
+        fitted = LogNegative(f)
+    else:
+        fitted, free = held_by(form, value, path)
+    for key in [key for key in state if key.startswith(behind)]:
+        del state[key]
+    keys = ("original",) if stack.is_tensor else tuple(f"original{i}" for i in range(len(free)))
+    state.update({behind + key: weight for key, weight in zip(keys, free, strict=True)})
+    state.update({f"{behind}0.{key}": entry for key, entry in fitted.state_dict().items()})
+
+
+@checked
+def plain_state_dict(model: nn.Module, state: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
+    """`state` (that of the model by default) with plain weights in place of parametrized ones, under their own names.
+
+    What a model that was never stabilised loads. Other parametrizations than those of `stabilize` are made plain too.
+
+    Args:
+        model: the stabilised model.
+        state: a state dict of it.
+    """
+    plain = dict(model.state_dict() if state is None else state)
+    for prefix, module in model.named_modules():
+        if not parametrize.is_parametrized(module):
+            continue
+        for name, stack in module.parametrizations.items():
+            dot = f"{prefix}." if prefix else ""
+            behind = f"{dot}parametrizations.{name}."
+            kept = {key: plain.pop(key) for key in list(plain) if key.startswith(behind)}
+            if kept:
+                plain[dot + name] = _value(stack, {key.removeprefix(behind): v for key, v in kept.items()})
+    return plain
+
+
+@torch.no_grad()
+def _value(stack: nn.Module, state: dict[str, Tensor]) -> Tensor:
+    """What the parametrizations make of the saved free weights, which may be others than the present ones."""
+    weights = {key: value for key, value in state.items() if not key.endswith("_extra_state")}
+    return torch.func.functional_call(stack, weights, ()).detach().contiguous()
+
+
+class PlainSave:
+    """Stands in for the `save_pretrained` of one model; an object, so that a deep copy saves itself and not the original."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+
+    def __call__(self, *args: Any, state_dict: dict[str, Tensor] | None = None, **choices: Any) -> Any:
+        """The model's own save_pretrained, given plain weights."""
+        plain = plain_state_dict(self.model, state_dict)
+        own: Any = type(self.model)
+        return own.save_pretrained(self.model, *args, state_dict=plain, **choices)
+
+
+def save_plainly(model: nn.Module) -> list[nn.Module]:
+    """Sets `PlainSave` on every part of `model` that knows save_pretrained; gives back those parts."""
+    parts = [m for m in model.modules() if callable(getattr(type(m), "save_pretrained", None))]
+    for part in parts:
+        part.save_pretrained = PlainSave(part)  # type: ignore[assignment]
+    return parts
+
+
+def save_as_before(parts: list[nn.Module]) -> None:
+    """Takes `save_plainly` back."""
+    for part in parts:
+        part.__dict__.pop("save_pretrained", None)
