@@ -91,6 +91,16 @@ def test_direct_modes_diverge_at_one_over_m_squared_and_others_nowhere(printed):
     assert {name for name, row in rows if "diverges" in row} == {"direct"}
 
 
+def test_the_advice_for_a_forecaster_was_tried_and_its_error_is_told(printed):
+    text = printed("forecaster", "--series", "6", "--steps", "20")
+    assert re.search(r"test error of the LSTM: \d\.\d+", text)
+    assert "held-out sequences" in text
+    assert text.count('layer="s4d"') == 1
+    before, after = map(float, re.search(r"held-out loss ([\d.]+) -> ([\d.]+)", text).groups())
+    assert after < before
+    assert "another layer learns it better: test error" in text
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda p: p.stem)
 def test_an_example_fits_a_page_and_has_a_title(path):
     text = path.read_text()

@@ -19,7 +19,8 @@ from holdfast.diagnosis.advice import Advice
 from holdfast.diagnosis.forgetting import PROBES, Forgetting
 from holdfast.diagnosis.learning import Learning
 from holdfast.diagnosis.task import TaskMemory
-from holdfast.diagnosis.weights import Edge, Survival
+from holdfast.diagnosis.trial import Outcome, Trial
+from holdfast.diagnosis.weights import Edge, LongRun, Survival, Tolerance
 from holdfast.errors import ArgumentError, DamagedResultError
 from holdfast.figures import Figure
 from holdfast.stability import GradientHistory, LyapunovSpectrum
@@ -71,11 +72,13 @@ def training_run():
 def diagnosis():
     curve, fit = memory_curve(), holdfast.fit_decay(memory_curve(), eigenvalues=torch.tensor([0.5]))
     part = holdfast.certify(holdfast.nn.LRU(1, 2))
+    survival = Survival(Tolerance(0.1, np.inf, "at least", perturbation_curve()))
+    trial = Trial(Outcome(np.inf, 3.0, -0.1), Outcome(0.5, np.inf, None), 10, 0.01, 0.01, "a task")
     return holdfast.Diagnosis(
         "a $x$ <b>", "a GRU", memory=tuple(Forgetting(kind, "ahead", curve, fit, reach_of(fit), 1.0) for kind in PROBES),
-        edge=Edge((part,), part, ("W",)), survival=Survival(0.1, np.inf, "at least", perturbation_curve()),
+        edge=Edge((part,), part, ("W",), LongRun(10, 1.0, np.inf)), survival=survival,
         learning=Learning("a task", {"other": 0.1}, 2.0, 1.0, None, {"other": 0.01, "recurrent": None}, (0.1, 0.01)),
-        task=TaskMemory(3, 0.5, 59, curve, fit), needs=3, advice=(Advice("it <b>", "3", "call()", "so"),), notes=("n",),
+        task=TaskMemory(3, 0.5, 59, curve, fit), needs=3, advice=(Advice("it <b>", "3", "call()", "so", trial),), notes=("n",),
     )  # fmt: skip
 
 

@@ -13,11 +13,12 @@ from torch import nn
 
 import holdfast
 from holdfast.diagnosis import Diagnosis, diagnose
-from holdfast.diagnosis.advice import Advice, Findings, advise
+from holdfast.diagnosis.advice import Advice
+from holdfast.diagnosis.candidates import Evidence, candidates
 from holdfast.diagnosis.forgetting import measure_memory
-from holdfast.diagnosis.learning import _affordable
-from holdfast.diagnosis.longer import each, longer_memory
 from holdfast.diagnosis.reading import read_model
+from holdfast.diagnosis.remedies import each, longer_memory
+from holdfast.diagnosis.samples import _affordable, _batch
 from holdfast.diagnosis.task import look_at_task
 from holdfast.diagnosis.weights import look_at_edge, look_at_survival, random_inputs
 from holdfast.errors import ArgumentError
@@ -62,7 +63,7 @@ def test_its_numbers_are_those_of_the_functions_behind_it(lstm):
     assert lstm.edge.worst.margin == pytest.approx(holdfast.certify(model).margin, rel=1e-6)
     said = json.loads(json.dumps(lstm.to_dict(), allow_nan=False))
     assert said["memory"][0]["steps"] == by_kind["impulse"].steps
-    assert said["training"]["safe_means"].startswith("12 steps of Adam")
+    assert said["training"]["stable_means"].startswith("20 steps of Adam")
 
 
 def test_the_page_is_one_file_with_its_figure_and_everything_in_it_escaped(lstm, tmp_path):
@@ -205,7 +206,7 @@ def test_rounding_is_told_where_it_moves_outputs_and_advised_against_where_it_is
 
 
 def wiping(model, edge):
-    return [one for one in advise(Findings(model, [], edge, None, None, None)) if "wipe" in one.trouble]
+    return [one for one in candidates(Evidence(model, [], edge, None, None, None)) if "wipe" in one.trouble]
 
 
 def selective_stack():
@@ -239,17 +240,19 @@ def test_layers_that_inputs_can_wipe_are_told_once_and_the_call_shortens_their_s
 
 
 def test_a_large_model_is_trained_on_fewer_and_shorter_sequences():
-    assert _affordable(nn.Linear(10, 10), 64) == (8, 64)
-    rows, length = _affordable(nn.Linear(8000, 8000, device="meta"), 64)
-    assert (rows, length) == (2, 39)  # 156 steps of 64 million weights
-    assert _affordable(nn.Linear(64_000, 16_000, device="meta"), 64) == (2, 16)
+    assert _affordable(nn.Linear(10, 10), 128) == (64, 128)
+    assert _batch(nn.Linear(10, 10), 128) == 16
+    large = nn.Linear(8000, 8000, device="meta")  # 156 steps of 64 million weights are one gradient
+    assert _affordable(large, 128) == (8, 78)
+    assert _batch(large, 78) == 2
+    assert _affordable(nn.Linear(64_000, 16_000, device="meta"), 128) == (8, 32)
 
 
 def test_a_call_for_accelerated_mixers_finds_those_that_are_not():
     for name in ("MambaMixer", "AcceleratedMambaMixer"):
         model = nn.Sequential(type(name, (nn.Identity,), {})())
-        exec(each("AcceleratedMambaMixer", "m.found = True"), {"model": model})
-        assert model[0].found
+        exec(each("AcceleratedMambaMixer", "m.seen = True"), {"model": model})
+        assert model[0].seen
 
 
 @pytest.mark.filterwarnings("ignore")  # transformers warns about optional kernels

@@ -1,5 +1,7 @@
 """Small models whose memory is known, or that are broken in one known way."""
 
+from collections import UserList
+
 import torch
 from torch import nn
 
@@ -10,7 +12,7 @@ class Linear(nn.Module):
     def __init__(self, lam, B, C, bias=0.0, drive=0.0):
         super().__init__()
         self.lam, self.B, self.C = (nn.Parameter(torch.as_tensor(w)) for w in (lam, B, C))
-        self.bias, self.drive, self.steps = bias, drive, []
+        self.bias, self.drive, self.steps = bias, drive, UserList()  # a list would be put back
 
     def run(self, x, h):
         out = []

@@ -18,7 +18,7 @@ NAMES = (("inputs", "targets"), ("x", "y"))
 
 
 def read_data(path: Path) -> tuple[Tensor, Tensor]:
-    """Inputs (rows, time, features), and targets (rows, time, outputs) or (rows, outputs).
+    """Inputs (rows, time, features) or tokens (rows, time), and targets (rows, time, outputs), (rows, outputs) or labels.
 
     An .npz holds arrays `inputs` and `targets` (or x and y). A CSV has a line for each time: its last column is the
     target, the others are inputs.
@@ -26,11 +26,15 @@ def read_data(path: Path) -> tuple[Tensor, Tensor]:
     if not os.path.isfile(path):
         raise ArgumentError(f"there is no file {path}")
     x, y = _from_npz(path) if path.suffix.lower() == ".npz" else _from_csv(path)
-    x = x[..., None] if x.ndim == 2 else x
     for name, part in (("inputs", x), ("targets", y)):
         if part.dtype.kind not in "fiu" or not np.isfinite(part).all():
             raise ArgumentError(f"{path}: {name} must be finite real numbers, got {part.dtype} {part.shape}")
-    return torch.from_numpy(x.astype(np.float32)), torch.from_numpy(y.astype(np.float32))
+    return _tensor(x if x.ndim != 2 or x.dtype.kind in "iu" else x[..., None]), _tensor(y)
+
+
+def _tensor(part: np.ndarray) -> Tensor:
+    """Tokens and class labels stay whole numbers."""
+    return torch.from_numpy(part.astype(np.int64 if part.dtype.kind in "iu" else np.float32))
 
 
 def _from_npz(path: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -41,8 +45,10 @@ def _from_npz(path: Path) -> tuple[np.ndarray, np.ndarray]:
     for pair in NAMES:
         if all(name in arrays for name in pair):
             x, y = (arrays[name] for name in pair)
-            # a target of one number at each step, or at the end of each sequence
-            return x, y if y.ndim > 2 or (y.ndim == 2 and y.shape[:2] != x.shape[:2]) else y[..., None]
+            # a target of one number at each step, or at the end of each sequence; labels have no dimension of outputs
+            return x, y if y.dtype.kind in "iu" or y.ndim > 2 or (y.ndim == 2 and y.shape[:2] != x.shape[:2]) else y[
+                ..., None
+            ]
     raise ArgumentError(f"{path} must hold 'inputs' and 'targets' (or 'x' and 'y'); it holds {', '.join(arrays)}")
 
 

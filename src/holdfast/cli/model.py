@@ -17,7 +17,7 @@ from holdfast.cli.text import visible
 from holdfast.errors import ArgumentError
 from holdfast.memory import huggingface
 from holdfast.nn._views.step_function import known_size
-from holdfast.nn.acceleration import accelerate, mixers_of
+from holdfast.nn.acceleration import accelerate_quietly, mixers_of
 
 HELP = (
     "FILE.py:NAME or package:NAME, where NAME is a module or a function that returns one; "
@@ -67,7 +67,7 @@ def _adapted(name: str, model: nn.Module, tokenizer: Any, notes: tuple[str, ...]
             f"{type(model).__name__} reads no tokens, so {name} cannot be measured as it is; wrap it in a file as a module "
             "from (batch, time, features) to (batch, time, outputs), and give file.py:function"
         )
-    fast = accelerate(model).replaced if mixers_of(model) else ()
+    fast = accelerate_quietly(model).replaced if mixers_of(model) else ()
     adapter = huggingface.FromEmbeddings(model)
     if fast:
         notes = (*notes, f"mixers that run on holdfast's kernels: {len(fast)}")

@@ -28,7 +28,7 @@ class Plain(nn.Module):
         return self.function(x)
 
 
-class Turned(nn.Module):
+class BatchFirst(nn.Module):
     """A model that takes (time, batch, features), read with the batch first.
 
     Args:

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from holdfast._arguments import checked, positive
-from holdfast.diagnosis.advice import Findings, advise
-from holdfast.diagnosis.forgetting import measure_memory
-from holdfast.diagnosis.learning import look_at_learning
-from holdfast.diagnosis.reading import Reading, read_model
+from holdfast.diagnosis.advice import Advice, advise
+from holdfast.diagnosis.candidates import Evidence
+from holdfast.diagnosis.forgetting import ahead_of, measure_memory
+from holdfast.diagnosis.learning import RATES, look_at_learning, signs_of_training
+from holdfast.diagnosis.reading import Reading, on_our_kernels, read_model, runnable
 from holdfast.diagnosis.result import Diagnosis
+from holdfast.diagnosis.samples import Samples, data_samples, stand_in_samples, task_form
 from holdfast.diagnosis.task import TaskMemory, look_at_task
+from holdfast.diagnosis.trial import MAX_RATE, USUAL_RATE, Trials
 from holdfast.diagnosis.weights import look_at_edge, look_at_survival
 from holdfast.errors import ArgumentError, HoldfastError
-from holdfast.memory._subject import INPUT_ERRORS, first_output
+from holdfast.memory._subject import INPUT_ERRORS
+from holdfast.memory.preserve import modules_of, random_states_kept, undisturbed
 
-Found = TypeVar("Found")
-LENGTH = 64  # steps of the sequences on which weights are changed and gradients taken
+Part = TypeVar("Part")
+LENGTH = 64  # steps of the sequences on which weights are changed
+PARTS = 6  # that a progress bar counts
 
 
 @checked
@@ -39,14 +47,16 @@ def diagnose(
 
     How far it remembers (`memory_function`, until 1% is left), how near its worst recurrence is to the edge (`certify`),
     how large a change of its recurrent weights it survives (`perturbation_error`), what training does to it at its start,
-    and with data the memory that the task needs. A copy of the model is looked at; the model stays as it is. What cannot
+    and with data the memory that the task needs. Every call under ADVICE was run on a copy, and that copy trained beside
+    an unchanged one; what did not help is dropped. A copy of the model is looked at; the model stays as it is. What cannot
     be looked at is said, and the rest is done all the same.
 
     Args:
         model: any sequence model: a module or a function, batch first; torch's RNN, GRU and LSTM in any layout, models of
             tokens (transformers' too), models that keep a state or read both ways, classifiers that pool.
         input_size: number of input features; None: what the model tells.
-        data: inputs (rows, time, features) and targets (rows, time, outputs), or (rows, outputs) at the end of each.
+        data: inputs (rows, time, features) or tokens (rows, time), and targets: numbers (rows, time, outputs), or
+            (rows, outputs) where a sequence has one answer; or class labels (rows, time) or (rows,), as integers.
         needs: steps that the model is to remember; None: what the data need.
         horizon: most steps to follow its memory for.
         name: what to call it; None is its class.
@@ -58,77 +68,145 @@ def diagnose(
         data = _pair(data)
     if needs is not None:
         positive(needs=needs)
-    with torch.random.fork_rng(devices=[]):
-        return _looked_at(
-            model, input_size, data, needs, horizon, name or type(model).__name__, seed, progress or _quiet
-        )
+    with random_states_kept(), _protected(model):
+        torch.manual_seed(seed)
+        examination = _Examination(model, input_size, data, needs, horizon, seed, progress or _quiet)
+        return examination.diagnosis(name or type(model).__name__)
 
 
-def _looked_at(
-    model: Callable[..., Any], input_size: int | None, data: tuple[Tensor, Tensor] | None, needs: int | None, horizon: int,
-    called: str, seed: int, announce: Callable[[str, int | None, int | None], None],
-) -> Diagnosis:  # fmt: skip
-    try:
-        reading = read_model(model, input_size, seed)
-    except (HoldfastError, *INPUT_ERRORS) as error:
-        why = f"the model could not be run: {_line(error)}"
-        return Diagnosis(called, _about(model, None), needs=needs, task=_task(data), unseen=(why,))
-    unseen: list[str] = []
+@contextmanager
+def _protected(model: Callable[..., Any]) -> Iterator[None]:
+    """Of a function the modules that it runs are put back at the end; a module is copied instead."""
+    if isinstance(model, nn.Module) or not modules_of(model):
+        yield
+        return
+    with undisturbed(model):
+        yield
 
-    def look(what: str, step: int, at: Callable[..., Found], *arguments: Any) -> Found | None:
-        announce(what, step, 5)
+
+class _Examination:
+    """One side of a model after the other, and what could not be looked at."""
+
+    def __init__(
+        self, model: Callable[..., Any], input_size: int | None, data: tuple[Tensor, Tensor] | None, needs: int | None,
+        horizon: int, seed: int, announce: Callable[[str, int | None, int | None], None],
+    ) -> None:  # fmt: skip
+        self.model, self.input_size, self.data, self.needs = model, input_size, data, needs
+        self.horizon, self.seed, self.announce = horizon, seed, announce
+        self.unseen: list[str] = []
+        self.done = 0
+
+    def look(self, what: str, at: Callable[..., Part], *arguments: Any) -> Part | None:
+        """One side; None and a line under NOT SEEN where it cannot be looked at."""
+        self.announce(what, self.done, PARTS)
+        self.done += 1
         try:
-            return at(reading, *arguments)
-        except (HoldfastError, *INPUT_ERRORS, NotImplementedError) as error:
-            unseen.append(f"{what}: {_line(error)}")
+            return at(*arguments)
+        except (HoldfastError, *INPUT_ERRORS) as error:
+            self.unseen.append(f"{what}: {_line(error)}")
             return None
 
-    measured = look("memory", 0, measure_memory, horizon, seed)
-    memory, notes = measured if measured is not None else ([], [])
-    edge = look("edge", 1, look_at_edge, LENGTH, seed)
-    survival = look("change of the weights", 2, look_at_survival, LENGTH, seed)
-    announce("task", 3, 5)
-    task = _task(data)
-    learning = look("training", 4, look_at_learning, LENGTH, seed, _for_training(reading, data))
-    wanted = needs if needs is not None else task.steps if task is not None and task.tells else None
-    findings = Findings(model, memory, edge, survival, learning, wanted)
-    return Diagnosis(
-        name=called,
-        about=_about(model, reading),
-        memory=tuple(memory),
-        edge=edge,
-        survival=survival,
-        learning=learning,
-        task=task,
-        needs=wanted,
-        advice=tuple(advise(findings)),
-        unseen=tuple(unseen),
-        notes=(*reading.notes, *notes),
-    )
+    def diagnosis(self, called: str) -> Diagnosis:
+        """Everything, in the order of the screen."""
+        try:
+            reading = read_model(self.model, self.input_size, self.seed)
+        except (HoldfastError, *INPUT_ERRORS) as error:
+            self.unseen.append(f"the model could not be run: {_line(error)}")
+            return self._of_data_alone(called)
+        measured = self.look("memory", measure_memory, reading, self.horizon, self.seed)
+        memory, notes = measured if measured is not None else ([], [])
+        edge = self.look("edge", look_at_edge, reading, LENGTH, self.seed)
+        survival = self.look("change of the weights", look_at_survival, reading, LENGTH, self.seed)
+        samples = self._data_samples(reading)
+        task = None if self.data is None else self.look("task", self._task, samples)
+        wanted = self.needs if self.needs is not None else task.steps if task is not None and task.tells else None
+        if samples is None:
+            samples = stand_in_samples(reading, wanted, self.seed)
+        learning = self.look("training", look_at_learning, reading, self._subject(reading, samples), samples)
+        trained = signs_of_training(self.model, samples) if isinstance(self.model, nn.Module) else None
+        evidence = Evidence(self.model, memory, edge, survival, learning, wanted, trained, samples.given)
+        advice, dropped = self._advice(evidence, None if learning is None else samples)
+        return Diagnosis(
+            name=called,
+            about=_about(self.model, reading),
+            memory=tuple(memory),
+            edge=edge,
+            survival=survival,
+            learning=learning,
+            task=task,
+            needs=wanted,
+            advice=tuple(advice),
+            dropped=tuple(dropped),
+            unseen=tuple(self.unseen),
+            notes=(*reading.notes, *notes, *self._remarks(trained)),
+        )
+
+    def _of_data_alone(self, called: str) -> Diagnosis:
+        task = None if self.data is None else self.look("task", self._task, None)
+        return Diagnosis(called, _about(self.model, None), needs=self.needs, task=task, unseen=tuple(self.unseen))
+
+    def _data_samples(self, reading: Reading) -> Samples | None:
+        """The user's data where the model runs on them and answers what they ask; otherwise it is said."""
+        if self.data is None or not isinstance(self.model, nn.Module):
+            return None
+        try:
+            return data_samples(copy.deepcopy(self.model), reading, self.data)
+        except (HoldfastError, *INPUT_ERRORS) as error:
+            self.unseen.append(f"training on your data: {_line(error)}; a stand-in is trained on instead")
+            return None
+
+    def _subject(self, reading: Reading, samples: Samples) -> nn.Module:
+        """What is run on the samples."""
+        if not samples.given or not isinstance(self.model, nn.Module):
+            return reading.model
+        return runnable(on_our_kernels(copy.deepcopy(self.model)))
+
+    def _task(self, samples: Samples | None) -> TaskMemory:
+        assert self.data is not None
+        x, y, classes = task_form(self.data, samples)
+        task = look_at_task(x, y, classes=classes)
+        if samples is None or not isinstance(self.model, nn.Module):
+            return task
+        error = samples.error_beside_kernel(runnable(copy.deepcopy(self.model)), task.lags)
+        return replace(task, model_error=error)
+
+    def _advice(self, evidence: Evidence, samples: Samples | None) -> tuple[list[Advice], list[str]]:
+        if not isinstance(self.model, nn.Module):
+            return [], []
+        self.announce("trying advice", PARTS - 1, PARTS)
+        learning, edge = evidence.learning, evidence.edge
+        safe = USUAL_RATE if learning is None else learning.safe or min(RATES)
+        margin = None if edge is None else edge.worst.margin
+        trials = Trials(
+            self.model,
+            self.input_size,
+            samples,
+            rate=min(safe, MAX_RATE),
+            memory=ahead_of(evidence.memory),
+            margin=margin,
+            horizon=self.horizon,
+            seed=self.seed,
+        )
+        return advise(evidence, trials)
+
+    def _remarks(self, trained: str | None) -> list[str]:
+        if trained is not None:
+            return [f"it counts as trained ({trained}): no advice overwrites its weights"]
+        if not isinstance(self.model, nn.Module) and not modules_of(self.model):
+            return ["a function without a module that can be seen: what it keeps between calls cannot be put back"]
+        return []
 
 
 def _pair(data: Any) -> tuple[Tensor, Tensor]:
     if len(data) != 2:
-        raise ArgumentError(f"data must be (inputs, targets), came {len(data)} items")
+        raise ArgumentError(f"data must be (inputs, targets), got {len(data)} items")
     inputs, targets = (torch.as_tensor(part) for part in data)
+    if inputs.ndim < 2 or targets.ndim < 1 or len(inputs) != len(targets):
+        raise ArgumentError(
+            f"data: expected inputs (rows, time, features) or tokens (rows, time), and as many targets, got "
+            f"{tuple(inputs.shape)} and {tuple(targets.shape)}"
+        )
     return inputs, targets
-
-
-def _task(data: tuple[Tensor, Tensor] | None) -> TaskMemory | None:
-    return None if data is None else look_at_task(*data)
-
-
-def _for_training(reading: Reading, data: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor] | None:
-    """The data where they fit the model's outputs at every step; otherwise the stand-in is taken."""
-    if data is None or data[1].ndim != 3 or data[0].shape[-1] != reading.input_size:
-        return None
-    weight = next(reading.model.parameters(), None)
-    if weight is None:
-        return None
-    x, y = (part.to(weight.device, weight.dtype) for part in data)
-    with torch.no_grad():
-        fits = first_output(reading.model(x[:1, :2])).shape[-1] == y.shape[-1]
-    return (x, y) if fits else None
 
 
 def _about(model: Any, reading: Reading | None) -> str:
@@ -139,7 +217,8 @@ def _about(model: Any, reading: Reading | None) -> str:
 
 
 def _line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    line = (str(error).strip().splitlines() or [""])[0]
+    return line if isinstance(error, HoldfastError) else f"{type(error).__name__}: {line}"
 
 
 def _quiet(text: str, done: int | None, total: int | None) -> None:

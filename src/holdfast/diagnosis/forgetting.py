@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,11 +25,14 @@ Way = Literal["ahead", "back"]
 Cause = Literal["gates", "selection", "unknown"]
 WAYS: tuple[Way, Way] = ("ahead", "back")
 PROBES: dict[Kind, Literal["impulse", "heaviside"]] = {"impulse": "impulse", "step": "heaviside"}
-FIRST, FURTHER = 256, 4  # steps that a memory is followed for at first, and how many times longer while it is not gone
-APART = 1.5  # two horizons differ where one is this many times the other
-LARGE = 1.0  # size of an input from which on units and gates saturate
-BUDGET = 16  # directions of input that are tried
-REST = 1024  # steps that a large model is given to come to rest
+FIRST_STEPS, FURTHER = (
+    256,
+    4,
+)  # steps that a memory is followed for at first, and how many times longer while it is not gone
+MIN_RATIO = 1.5  # two horizons differ where one is this many times the other
+SATURATING_SIZE = 1.0  # of an input from which on units and gates saturate
+MAX_DIRECTIONS = 16  # of input that are tried
+REST_STEPS = 1024  # steps that a large model is given to come to rest
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,13 +86,36 @@ def measure_memory(reading: Reading, horizon: int, seed: int) -> tuple[list[Forg
     notes = [] if why is None else [why]
     if not reading.causal:
         return _both_ways(reading, horizon, double, seed), notes
-    found, first = [], FIRST
+    curves, first = [], FIRST_STEPS
     for kind in PROBES:
         one = _followed(reading, kind, min(first, horizon), horizon, double, seed)
         first = len(one.curve.time) - 1  # the next probe begins where this one had to go
-        found.append(one)
+        curves.append(one)
         notes += [note for note in one.curve.notes if note not in notes]
-    return found, notes
+    return curves, notes
+
+
+def impulse_memory(reading: Reading, horizon: int, seed: int) -> float | None:
+    """Steps until 1% of one input is left; inf where it does not fade, None where it cannot be told.
+
+    Args:
+        reading: the model.
+        horizon: most steps to follow it for.
+        seed: of random inputs.
+    """
+    double, _ = widest(reading.model, reading.input_size)
+    if not reading.causal:
+        return ahead_of(_both_ways(reading, horizon, double, seed))
+    return _followed(reading, "impulse", min(FIRST_STEPS, horizon), horizon, double, seed).steps
+
+
+def ahead_of(memory: Sequence[Forgetting]) -> float | None:
+    """The memory of one input among several.
+
+    Args:
+        memory: what was measured.
+    """
+    return next((one.steps for one in memory if one.kind == "impulse" and one.way == "ahead"), None)
 
 
 def _followed(reading: Reading, kind: Kind, steps: int, most: int, double: bool, seed: int) -> Forgetting:
@@ -100,16 +127,18 @@ def _followed(reading: Reading, kind: Kind, steps: int, most: int, double: bool,
             reading.model,
             input_size=reading.input_size,
             horizon=steps,
-            probe=Probe(PROBES[kind], max_burn_in=REST if reading.large else None),
+            probe=Probe(PROBES[kind], max_burn_in=REST_STEPS if reading.large else None),
             search=InputSearch(
-                candidates=reading.candidates, budget=None if reading.candidates is not None else BUDGET, seed=seed
+                candidates=reading.candidates,
+                budget=None if reading.candidates is not None else MAX_DIRECTIONS,
+                seed=seed,
             ),
             double=double,
         )
-        found = _judged(kind, "ahead", curve)
-        gone = found.reach.measured or (found.steps is not None and math.isinf(found.steps))
+        one = _judged(kind, "ahead", curve)
+        gone = one.reach.measured or (one.steps is not None and math.isinf(one.steps))
         if gone or steps >= most or curve.status != "ok":
-            return found
+            return one
         steps *= FURTHER
 
 
@@ -127,17 +156,17 @@ def _judged(kind: Kind, way: Way, curve: MemoryCurve) -> Forgetting:
 
 def _both_ways(reading: Reading, horizon: int, double: bool, seed: int) -> list[Forgetting]:
     """Of a model that sees later inputs: an input in the middle of zeros, read at each distance after and before it."""
-    steps, longest = FIRST, reading.longest
+    steps, longest = FIRST_STEPS, reading.longest
     horizon = horizon if longest is None else min(horizon, (longest - 1) // 4)  # as long a run as `_middle` makes
     while True:
         steps = min(steps, horizon)
-        found = [
+        curves = [
             _judged(kind, way, curve)
             for kind in PROBES
             for way, curve in zip(WAYS, _middle(reading, kind, steps, double, seed), strict=True)
         ]
-        if all(one.reach.measured for one in found) or steps >= horizon:
-            return found
+        if all(one.reach.measured for one in curves) or steps >= horizon:
+            return curves
         steps *= FURTHER
 
 
@@ -148,7 +177,7 @@ def _middle(reading: Reading, kind: Kind, steps: int, double: bool, seed: int) -
         prepare(subject, generator, causal=False)
         x = reading.candidates
         if x is None:
-            unit = directions(reading.input_size, BUDGET, generator)
+            unit = directions(reading.input_size, MAX_DIRECTIONS, generator)
             x = torch.cat([0.1 * unit, unit, 10 * unit])
         # as many steps again on both sides, so that the ends of the run are no part of the answer
         middle = 2 * steps
@@ -176,16 +205,16 @@ def _curve(sizes: np.ndarray, x: np.ndarray, floor: float) -> MemoryCurve:
     )
 
 
-def why_they_differ(found: list[Forgetting], cause: Cause) -> str | None:
+def why_they_differ(memory: list[Forgetting], cause: Cause) -> str | None:
     """One sentence on why the step's horizon is not the impulse's; None where they are near each other or not known.
 
     Args:
-        found: what was measured.
+        memory: what was measured.
         cause: "gates" (and units) that saturate, "selection" where inputs set the steps, "unknown" without a recurrence.
     """
-    ahead = {one.kind: one for one in found if one.way == "ahead"}
+    ahead = {one.kind: one for one in memory if one.way == "ahead"}
     a, b = ahead["impulse"].steps, ahead["step"].steps
-    if a is None or b is None or math.isinf(a) or max(a, b) <= APART * max(min(a, b), 1.0):
+    if a is None or b is None or math.isinf(a) or max(a, b) <= MIN_RATIO * max(min(a, b), 1.0):
         return None
     size, longer = ahead["step"].size, "slower" if b > a else "faster"
     if cause == "unknown":
@@ -194,7 +223,7 @@ def why_they_differ(found: list[Forgetting], cause: Cause) -> str | None:
         return (
             f"They differ by selection: inputs set its step sizes, and at those of a steady input it forgets {longer}."
         )
-    if size < LARGE:
+    if size < SATURATING_SIZE:
         return (
             f"They differ though the input that lasts longest is small (size {size:g}): it moves the state in which the model "
             f"rests, and there it forgets {longer}."

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from holdfast.diagnosis.adapters import Around, BeforePooling, Fresh, Plain, ThroughEmbedding, Turned
+from holdfast.diagnosis.adapters import Around, BatchFirst, BeforePooling, Fresh, Plain, ThroughEmbedding
 from holdfast.errors import ArgumentError
 from holdfast.memory import ModelError, huggingface
 from holdfast.memory._checks import prepare
@@ -18,7 +18,7 @@ from holdfast.memory._curve import NotCausalError, NotRepeatableError
 from holdfast.memory._subject import INPUT_ERRORS, Subject
 from holdfast.memory.preserve import undisturbed
 from holdfast.nn._views.step_function import known_size
-from holdfast.nn.acceleration import accelerate, mixers_of
+from holdfast.nn.acceleration import accelerate_quietly, mixers_of
 
 SWAPS, FEW = 12, 4  # tokens that the one at rest is exchanged for, and those of a large model
 LARGE = 2e7  # weights from which on a model is large: a step of it takes a core several milliseconds
@@ -71,7 +71,7 @@ def read_model(model: Callable[..., Any], input_size: int | None, seed: int) -> 
         seed: of the tokens that are tried.
     """
     if not callable(model):
-        raise ArgumentError(f"model must be a module or a function of tensors, came {type(model).__name__}")
+        raise ArgumentError(f"model must be a module or a function of tensors, got {type(model).__name__}")
     own = _copy(model)
     reading = _taking(own, input_size, seed)
     reading = _giving(reading)
@@ -94,11 +94,10 @@ def _taking(model: nn.Module, input_size: int | None, seed: int) -> Reading:
             "it has an encoder and a decoder, which read two sequences; give one of them: model.get_encoder()"
         )
     if (tokens := huggingface.token_table(model)) is not None:
-        if mixers_of(model):
-            accelerate(model)
+        on_our_kernels(model)
         return _by_tokens(huggingface.FromEmbeddings(model), tokens, seed, "model.")
     if isinstance(model, nn.RNNBase) and not model.batch_first:
-        turned = Turned(model)
+        turned = BatchFirst(model)
         words = f"{model.input_size} real inputs"
         return Reading(turned, model.input_size, words, prefix="inner.").note("read with time in the first dimension")
     size = input_size or known_size(model) or _first_size(model)
@@ -110,6 +109,22 @@ def _taking(model: nn.Module, input_size: int | None, seed: int) -> Reading:
             return _by_tokens(through, table, seed, "inner.")
     inputs = "1 real input" if (size or 1) == 1 else f"{size} real inputs"
     return Reading(model, size or 1, inputs)
+
+
+def runnable(model: nn.Module) -> nn.Module:
+    """The model as it is called on the user's data, batch first."""
+    return BatchFirst(model) if isinstance(model, nn.RNNBase) and not model.batch_first else model
+
+
+def on_our_kernels(model: nn.Module) -> nn.Module:
+    """The model, accelerated in place where it has mixers that are known.
+
+    Args:
+        model: a copy of the user's.
+    """
+    if mixers_of(model):
+        accelerate_quietly(model)
+    return model
 
 
 def _by_tokens(inner: nn.Module, table: nn.Embedding, seed: int, prefix: str) -> Reading:
@@ -195,6 +210,6 @@ def _runs(model: nn.Module, size: int) -> bool:
     try:
         with torch.no_grad():
             model(torch.zeros(1, SHORT, size, dtype=weight.dtype, device=weight.device))
-    except (*INPUT_ERRORS, AttributeError, KeyError):
+    except INPUT_ERRORS:
         return False
     return True

@@ -19,13 +19,14 @@ from holdfast.diagnosis.advice import Advice
 from holdfast.diagnosis.forgetting import Forgetting
 from holdfast.diagnosis.learning import Learning
 from holdfast.diagnosis.task import TaskMemory
-from holdfast.diagnosis.weights import Edge, Survival
+from holdfast.diagnosis.trial import Outcome, Trial
+from holdfast.diagnosis.weights import Edge, LongRun, Survival, Tolerance
 from holdfast.errors import ArgumentError
 from holdfast.figures import Axis, Figure, Layer, Line, Panel, Rule
 from holdfast.memory import MemoryCurve
 from holdfast.stability import Certificate, PerturbationCurve
 
-LEAST = 1e-4  # share left at the foot of the figure
+MIN_SHARE = 1e-4  # share left at the foot of the figure
 RECORDS: tuple[type[Record], ...] = (MemoryCurve, DecayFit, Certificate, PerturbationCurve)
 
 
@@ -42,13 +43,14 @@ class Diagnosis(Record):
         learning: what training does to it at its start.
         task: the memory that the data given need.
         needs: steps that were asked for, or that the data need.
-        advice: what to do, in the order in which to do it.
+        advice: what to do, each tried on a copy; the one with the smallest loss first.
+        dropped: calls that were tried and did not help, with the reason.
         unseen: what could not be looked at, and why.
         notes: how the model was read.
     """
 
     _parts: ClassVar[tuple[type, ...]] = (
-        *(Forgetting, Reach, Edge, Survival, Learning, TaskMemory, Advice),
+        *(Forgetting, Reach, Edge, LongRun, Survival, Tolerance, Learning, TaskMemory, Advice, Trial, Outcome),
         *(kind for record in RECORDS for kind in (record, *record._parts)),
     )
 
@@ -61,13 +63,14 @@ class Diagnosis(Record):
     task: TaskMemory | None = None
     needs: int | None = None
     advice: tuple[Advice, ...] = ()
+    dropped: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
     def bad(self) -> bool:
-        """Whether a recurrence is not stable, or the memory grows or could not be measured."""
-        unstable = self.edge is not None and any(part.status == "unstable" for part in self.edge.parts)
+        """Whether an unstable recurrence makes outputs grow, or the memory grows or could not be measured."""
+        unstable = self.edge is not None and self.edge.explodes
         return unstable or not self.memory or any(one.curve.status == "not finite" for one in self.memory)
 
     def lines(self, *, details: bool = False, width: int = 80) -> list[str]:
@@ -99,6 +102,7 @@ class Diagnosis(Record):
         plain["memory"] = [one.to_dict() for one in self.memory]
         plain |= {name: None if part is None else part.to_dict() for name, part in parts.items()}
         plain["advice"] = [advice.to_dict() for advice in self.advice]
+        plain["tried_in_vain"] = list(self.dropped)
         return _finite(plain | {"not_seen": list(self.unseen), "notes": list(self.notes)})
 
     def figure(self) -> Figure:
@@ -111,7 +115,7 @@ class Diagnosis(Record):
         layers.append(Rule("1%", y=0.01))
         caption = f"{self.name}: the share of an input that is left, by the steps since."
         panel = Panel(
-            "what is left", Axis("steps since", log=True), Axis("share left", log=True, limits=(LEAST, 2.0)), layers
+            "what is left", Axis("steps since", log=True), Axis("share left", log=True, limits=(MIN_SHARE, 2.0)), layers
         )
         return Figure("diagnosis", caption, [panel], columns=1)
 
@@ -161,7 +165,7 @@ def _share(one: Forgetting) -> tuple[np.ndarray, np.ndarray]:
     rest = one.fit.envelope
     peak = float(rest[0]) if math.isfinite(rest[0]) and rest[0] > 0 else 1.0
     last = int(np.searchsorted(one.curve.time, one.fit.window[1])) + 1
-    below = np.flatnonzero(rest / peak < LEAST)  # the axis of steps ends where the curve leaves the figure
+    below = np.flatnonzero(rest / peak < MIN_SHARE)  # the axis of steps ends where the curve leaves the figure
     last = max(2, min(last, int(below[0]) + 1)) if len(below) else max(2, last)
     return one.curve.time[1:last], rest[1:last] / peak
 

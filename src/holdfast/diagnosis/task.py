@@ -13,15 +13,15 @@ from holdfast.decay import DecayFit, fit_decay
 from holdfast.errors import ArgumentError
 from holdfast.memory import MemoryCurve
 
-LAGS = 256  # most steps back that the kernel has
+MAX_LAGS, MAX_COLUMNS = 256, 2100  # steps back that the kernel has, and its entries
 RIDGES = tuple(10.0**k for k in range(-8, 3))  # of the mean square of the inputs
-HELD = 0.25  # share of the sequences, or of the time of a single one, on which kernels are judged
+HELD_OUT = 0.25  # share of the sequences, or of the time of a single one, on which kernels are judged
 ENOUGH = 0.99  # of what the whole kernel explains: the task needs no more steps than explain this
-NUMBERS = 4_000_000  # of the regression's matrix; more rows are sampled evenly
-SEVERAL = 4  # sequences from which on some are held out; of fewer, the last part of their time is
+MAX_NUMBERS = 4_000_000  # of the regression's matrix; more rows are sampled evenly
+MIN_ROWS = 4  # sequences from which on some are held out; of fewer, the last part of their time is
 LITTLE, NOTHING = 0.3, 0.05  # shares explained below which products are tried, and below which no steps are told
-MOST = 8  # inputs up to which there are products: 36 of them
-LOUD = 2.0  # standard errors below which a weight of the kernel says nothing
+MAX_FACTORS = 8  # inputs up to which there are products: 36 of them
+MIN_STANDARD_ERRORS = 2.0  # standard errors below which a weight of the kernel says nothing
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +36,9 @@ class TaskMemory:
         curve: the size of its weight on the input k steps back.
         fit: the decay law of that.
         products: whether it is a kernel of the products of two inputs of a step too, since inputs alone explain little.
+        error: of the kernel on what was held out: the mean squared error, or the share of classes that it gets wrong.
+        model_error: that of the model as it is, on the same sequences; None where it does not run on them.
+        classes: whether targets are classes.
     """
 
     steps: int
@@ -44,6 +47,14 @@ class TaskMemory:
     curve: MemoryCurve
     fit: DecayFit
     products: bool = False
+    error: float = math.nan
+    model_error: float | None = None
+    classes: bool = False
+
+    @property
+    def unit(self) -> str:
+        """What the errors are."""
+        return "share of wrong classes" if self.classes else "mean squared error"
 
     @property
     def tells(self) -> bool:
@@ -52,12 +63,13 @@ class TaskMemory:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, for JSON."""
-        plain = {"steps": self.steps, "explained": self.explained, "lags": self.lags}
+        plain: dict[str, Any] = {"steps": self.steps, "explained": self.explained, "lags": self.lags}
         plain |= {"products": self.products, "tells": self.tells}
+        plain |= {"error": self.error, "model_error": self.model_error, "unit": self.unit}
         return {**plain, "fit": self.fit.as_dict(), "kernel": self.curve.as_dict()}
 
 
-def look_at_task(inputs: Tensor, targets: Tensor, lags: int | None = None) -> TaskMemory:
+def look_at_task(inputs: Tensor, targets: Tensor, lags: int | None = None, *, classes: bool = False) -> TaskMemory:
     """Regresses targets on the inputs of the last steps, with a ridge and a length chosen on data held out.
 
     Where that explains little, products of two inputs of the same step are taken too, as the adding problem needs them.
@@ -66,24 +78,25 @@ def look_at_task(inputs: Tensor, targets: Tensor, lags: int | None = None) -> Ta
         inputs: (rows, time, features).
         targets: (rows, time, outputs), or (rows, outputs) where a sequence has one, at its end.
         lags: most steps back; None: half of the length (a quarter of a single sequence), at most 256.
+        classes: whether targets are classes, a column each.
     """
     x, y = inputs.detach().cpu().double().numpy(), targets.detach().cpu().double().numpy()
     if x.ndim != 3 or len(x) != len(y):
         raise ArgumentError(f"data: inputs (rows, time, features) and as many targets, came {x.shape} and {y.shape}")
-    found = _regressed(x, y, lags, products=False)
-    if found.explained >= LITTLE or x.shape[2] > MOST:
-        return found
+    linear = _regressed(x, y, lags, products=False, classes=classes)
+    if linear.explained >= LITTLE or x.shape[2] > MAX_FACTORS:
+        return linear
     i, j = np.triu_indices(x.shape[2])
-    more = _regressed(np.concatenate([x, x[..., i] * x[..., j]], axis=2), y, lags, products=True)
-    return more if more.explained > max(found.explained, NOTHING) else found
+    more = _regressed(np.concatenate([x, x[..., i] * x[..., j]], axis=2), y, lags, products=True, classes=classes)
+    return more if more.explained > max(linear.explained, NOTHING) else linear
 
 
-def _regressed(x: np.ndarray, y: np.ndarray, lags: int | None, products: bool) -> TaskMemory:
+def _regressed(x: np.ndarray, y: np.ndarray, lags: int | None, products: bool, classes: bool) -> TaskMemory:
     once = y.ndim == 2
-    length = x.shape[1] - 1 if once else x.shape[1] // (2 if len(x) >= SEVERAL else 4)
-    lags = max(1, min(lags or LAGS, length))
-    A, b, group = _rows(x, y, lags, once)
-    held = group >= np.quantile(group, 1 - HELD)
+    length = x.shape[1] - 1 if once else x.shape[1] // (2 if len(x) >= MIN_ROWS else 4)
+    lags = max(1, min(lags or MAX_LAGS, length, MAX_COLUMNS // x.shape[2] - 1))
+    A, b, group, mean = _rows(x, y, lags, once)
+    held = group >= np.quantile(group, 1 - HELD_OUT)
     if held.all() or not held.any():
         raise ArgumentError("data: too little to keep a part back; give more sequences, or a longer one")
     features = x.shape[2]
@@ -92,24 +105,26 @@ def _regressed(x: np.ndarray, y: np.ndarray, lags: int | None, products: bool) -
     _, kernel, errors = _score(A, b, held, ridge, (lags + 1) * features)
     steps = _needed(A, b, held, ridge, features, lags, whole)
     size = np.abs(kernel.reshape(lags + 1, features, -1)).sum(1).max(-1)
-    floor = LOUD * errors.reshape(lags + 1, features).sum(1)
+    floor = MIN_STANDARD_ERRORS * errors.reshape(lags + 1, features).sum(1)
     curve = MemoryCurve(time=np.arange(lags + 1), values=size, floor=floor)
-    return TaskMemory(steps, whole, lags, curve, fit_decay(curve), products)
+    answers = A[held] @ kernel
+    wrong = (answers + mean).argmax(1) != (b[held] + mean).argmax(1) if classes else (answers - b[held]) ** 2
+    return TaskMemory(steps, whole, lags, curve, fit_decay(curve), products, error=float(wrong.mean()), classes=classes)
 
 
-def _rows(x: np.ndarray, y: np.ndarray, lags: int, once: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A row (x_t, x_{t-1}, ..., x_{t-lags}) and its target for each step that has so many before it, and its group."""
+def _rows(x: np.ndarray, y: np.ndarray, lags: int, once: bool) -> tuple[np.ndarray, ...]:
+    """A row (x_t, x_{t-1}, ..., x_{t-lags}) and its target for each step with so many before it, its group, the mean target."""
     windows = np.lib.stride_tricks.sliding_window_view(x, lags + 1, axis=1)[..., ::-1]  # (rows, starts, features, lags)
     starts = windows.shape[1]
     windows = windows[:, -1:] if once else windows
     wanted = y[:, None] if once else y[:, lags:]
     A = windows.swapaxes(-1, -2).reshape(windows.shape[0] * windows.shape[1], -1)
     b = wanted.reshape(len(A), -1)
-    several = len(x) >= SEVERAL
+    several = len(x) >= MIN_ROWS
     group = np.repeat(np.arange(len(x)), windows.shape[1]) if several else np.tile(np.arange(starts), len(x))
-    every = max(1, A.size // NUMBERS)
+    every = max(1, A.size // MAX_NUMBERS)
     A, b, group = A[::every], b[::every], group[::every]
-    return A - A.mean(0), b - b.mean(0), group
+    return A - A.mean(0), b - b.mean(0), group, b.mean(0)
 
 
 def _score(

@@ -18,7 +18,7 @@ from holdfast.memory.preserve import modules_of
 
 Layout = Literal["batch_first", "time_first"]
 # what models raise on an input that they do not take
-INPUT_ERRORS = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)
+INPUT_ERRORS = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError)
 MAX_BATCH_NUMBERS = 1 << 26  # numbers in one batch of inputs or outputs: 256 MB in float32
 
 

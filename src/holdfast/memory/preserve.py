@@ -2,41 +2,80 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import random
+import types
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from holdfast.errors import ArgumentError
 
 # containers inside a module's __dict__ whose contents may change while the container stays the same object
 _CONTAINERS = ("_parameters", "_buffers", "_modules")
+_MODULE_ATTRIBUTES = frozenset(vars(nn.Module()))  # torch's own: weights are kept apart, hooks stay
+MAX_DEPTH = 4  # levels of containers, objects and functions that are followed
+_Contents = tuple[Any, Any]
 
 
 def modules_of(model: Callable[..., Any]) -> list[nn.Module]:
-    """The modules that a model runs: itself, or those that a function is bound to, encloses or names."""
-    if isinstance(model, nn.Module):
-        return [model]
-    if isinstance(model, functools.partial):
-        held = [model.func, *model.args, *model.keywords.values()]
-        return [m for item in held if callable(item) for m in modules_of(item)]
-    found = [getattr(model, "__self__", None)]
-    function = getattr(model, "__func__", model)
-    for cell in getattr(function, "__closure__", None) or ():
-        try:
-            found.append(cell.cell_contents)
-        except ValueError:  # a cell that is filled later
-            continue
-    code = getattr(function, "__code__", None)
-    if code is not None:
-        found += [function.__globals__.get(name) for name in code.co_names]
-    found += list(vars(model).values()) if hasattr(model, "__dict__") and not hasattr(model, "__code__") else []
-    return [item for item in found if isinstance(item, nn.Module)]
+    """The modules that a model runs: itself, or those that a function is bound to, encloses, names or has as defaults.
+
+    Containers, objects and other functions that hold them are followed too, a few levels deep.
+    """
+    modules: dict[int, nn.Module] = {}
+    _collect(model, MAX_DEPTH, set(), modules)
+    return list(modules.values())
+
+
+def _collect(item: Any, depth: int, seen: set[int], modules: dict[int, nn.Module]) -> None:
+    if id(item) in seen or depth < 0:
+        return
+    seen.add(id(item))
+    if isinstance(item, nn.Module):
+        modules[id(item)] = item
+        return
+    for part in _parts_of(item):
+        _collect(part, depth - 1, seen, modules)
+
+
+def _parts_of(item: Any) -> list[Any]:
+    """What a function, container or object holds; nothing of classes, imported modules, tensors and plain values."""
+    if isinstance(item, dict):
+        return list(item.values())
+    if isinstance(item, (list, tuple, set, frozenset, deque)):
+        return list(item)
+    if isinstance(item, functools.partial):
+        return [item.func, *item.args, *item.keywords.values()]
+    if isinstance(item, types.MethodType):
+        return [item.__self__, item.__func__]
+    if isinstance(item, types.FunctionType):
+        held = [*(item.__defaults__ or ()), *(item.__kwdefaults__ or {}).values(), getattr(item, "__wrapped__", None)]
+        for cell in item.__closure__ or ():
+            try:
+                held.append(cell.cell_contents)
+            except ValueError:  # a cell that is filled later
+                continue
+        return held + [item.__globals__[name] for name in item.__code__.co_names if name in item.__globals__]
+    if isinstance(item, (type, types.ModuleType, Tensor, np.ndarray)) or not hasattr(item, "__dict__"):
+        return []
+    return list(vars(item).values())
+
+
+@contextmanager
+def random_states_kept() -> Iterator[None]:
+    """Puts the random states of torch, numpy and Python back at the end."""
+    states = _random_states()
+    try:
+        yield
+    finally:
+        _restore_random(states)
 
 
 @contextmanager
@@ -44,11 +83,13 @@ def undisturbed(model: Callable[..., Any], *, evaluate: bool = True) -> Iterator
     """Puts the model's modules into eval mode (unless `evaluate` is false) and everything back at the end.
 
     Costs one copy of the weights for the time of the measurement: a forward that rewrites a weight or a buffer, or
-    keeps its last state as an attribute, is undone too. Hooks stay where they are and see the runs.
+    keeps its last state as an attribute, is undone too, also inside lists, dicts and arrays. Hooks stay where they are
+    and see the runs.
     """
     modules = list(dict.fromkeys(m for root in modules_of(model) for m in root.modules()))
     refuse_unready(modules)
     saved = [_snapshot(module) for module in modules]
+    contents = _own_contents(modules)
     tensors = {t: t.detach().clone() for m in modules for t in (*m.parameters(False), *m.buffers(False))}
     grads = {p: (p.grad, p.requires_grad) for m in modules for p in m.parameters(False)}
     states = _random_states()
@@ -60,6 +101,8 @@ def undisturbed(model: Callable[..., Any], *, evaluate: bool = True) -> Iterator
     finally:
         for module, attributes in zip(modules, saved, strict=True):
             _restore(module, attributes)
+        for item, held in contents:
+            _put_back(item, held)
         with torch.no_grad():
             for tensor, value in tensors.items():
                 if not torch.equal(tensor, value):
@@ -88,6 +131,45 @@ def _snapshot(module: nn.Module) -> dict[str, Any]:
     for name in _CONTAINERS:
         attributes[name] = (attributes[name], dict(attributes[name]))
     return attributes
+
+
+def _own_contents(modules: Iterable[nn.Module]) -> list[_Contents]:
+    """The contents of every list, dict, set, tensor and array among the attributes that are the module's own."""
+    contents: dict[int, _Contents] = {}
+    for module in modules:
+        for name, value in module.__dict__.items():
+            if name not in _MODULE_ATTRIBUTES:
+                _record(value, MAX_DEPTH, contents)
+    return list(contents.values())
+
+
+def _record(item: Any, depth: int, contents: dict[int, _Contents]) -> None:
+    if id(item) in contents or depth < 0 or isinstance(item, nn.Parameter) or getattr(item, "is_meta", False):
+        return
+    if isinstance(item, Tensor):
+        contents[id(item)] = (item, item.detach().clone())
+    elif isinstance(item, np.ndarray):
+        contents[id(item)] = (item, item.copy())
+    elif isinstance(item, (dict, list, set, deque)):
+        contents[id(item)] = (item, copy.copy(item))
+    if isinstance(item, (dict, list, tuple, set, deque)):
+        for part in item.values() if isinstance(item, dict) else item:
+            _record(part, depth - 1, contents)
+
+
+@torch.no_grad()
+def _put_back(item: Any, contents: Any) -> None:
+    if isinstance(item, Tensor):
+        if not torch.equal(item, contents):
+            item.copy_(contents)
+    elif isinstance(item, np.ndarray):
+        item[...] = contents
+    elif isinstance(item, (list, deque)):
+        item.clear()
+        item.extend(contents)
+    else:
+        item.clear()
+        item.update(contents)
 
 
 def _restore(module: nn.Module, attributes: dict[str, Any]) -> None:

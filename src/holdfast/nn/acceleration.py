@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import nn
 from holdfast.errors import ArgumentError, BackendError
 
 TESTED_VERSION = "5.22"  # the version of transformers that the tests run with
+ALREADY = "it is accelerated already"
 CLASS_PREFIX = "Accelerated"  # of the class of a changed mixer
 # each mixer, and the part of transformers.models that it comes from
 FAMILIES = {
@@ -66,8 +68,19 @@ def accelerate(model: nn.Module) -> Acceleration:
         model: a model with one of these mixers in it, such as MambaForCausalLM.
 
     Returns what was replaced and what was left, with the reason, and how to undo it: `accelerate(model).restore()`.
+    Where nothing could be replaced it warns.
     Tested with transformers 5.22; a version whose mixers call other functions is refused.
     """
+    done = accelerate_quietly(model)
+    reasons = [(name, reason) for name, reason in done.left if reason != ALREADY]
+    if not done.replaced and reasons:
+        name, reason = reasons[0]
+        warnings.warn(f"accelerate replaced nothing: {name or 'the model'}: {reason}", stacklevel=2)
+    return done
+
+
+def accelerate_quietly(model: nn.Module) -> Acceleration:
+    """`accelerate` for a measurement, which goes on where nothing is replaced."""
     if importlib.util.find_spec("transformers") is None:
         raise BackendError("accelerate: transformers is not installed; pip install 'holdfast[hf]'")
     known = mixers_of(model)
@@ -105,10 +118,10 @@ def _reason_to_leave(module: Any) -> str | None:
 
     kind = str(kind_of(module))
     if any(base.__name__ == CLASS_PREFIX + kind for base in type(module).__mro__):
-        return "it is accelerated already"
+        return ALREADY
     plain = mixers.own_mixer(kind)
     if hasattr(module, "parametrizations"):
-        return "its weights are parametrized; accelerate it before that, as before stabilize"
+        return "its weights are parametrized; call accelerate first and stabilize after it"
     if type(module) is not plain:
         return f"it is another {kind} than transformers'"
     activation = getattr(module, "activation", None)

@@ -65,12 +65,13 @@ class MemoryWeight:
 
 @dataclass(frozen=True)
 class Gate:
-    """The gate that keeps the state: rows `first` to `last` of the bias called `bias` in the module."""
+    """The gate that keeps the state, or replaces it: rows `first` to `last` of the bias called `bias` in the module."""
 
     name: str
     bias: str
     first: int
     last: int
+    keeps: bool = True
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from holdfast.errors import ArgumentError
 from holdfast.kernels.selective.watch import watching
 from holdfast.memory._subject import INPUT_ERRORS
 from holdfast.nn import RecurrenceView
-from holdfast.nn.acceleration import accelerate, mixers_of
+from holdfast.nn.acceleration import accelerate_quietly, mixers_of
 
 SELECTIVE_NOTE = (
     "selective: a step multiplies the state by exp(dt A), and dt >= 0 comes from the input. Stable means that no input "
@@ -76,7 +76,7 @@ def watch_steps(model: nn.Module, views: tuple[RecurrenceView, ...], inputs: Ten
         if view.selective:
             handles.append(view.module.register_forward_pre_hook(lambda *_, path=view.owner: running.append(path)))
             handles.append(view.module.register_forward_hook(left, always_call=True))
-    changed = accelerate(model) if mixers_of(model) else None  # transformers' own loop cannot be watched
+    changed = accelerate_quietly(model) if mixers_of(model) else None  # transformers' own loop cannot be watched
     try:
         with torch.no_grad(), watching(watcher):
             model(inputs)

@@ -108,7 +108,7 @@ class MaxAbs(AbstractBall):
     name = "max-abs"
 
     def norm(self, delta: Tensor) -> Float[Tensor, " draws"]:
-        return delta.abs().flatten(1).amax(-1) if delta[0].numel() else delta.new_zeros(len(delta)).abs()
+        return delta.abs().flatten(1).amax(-1) if delta.shape[1:].numel() else delta.new_zeros(len(delta)).abs()
 
     def project(self, delta: Tensor, radius: Float[Tensor, " draws"]) -> Tensor:
         # entry by entry, with the phase of a complex one kept

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from holdfast.nn._recurrent_weight import RecurrentWeight
 from holdfast.nn._views.rest import StepMap
-from holdfast.nn._views.view import MemoryWeight, NonlinearView, RecurrenceView, StepSource, matrix_map, modes_map
+from holdfast.nn._views.view import Gate, MemoryWeight, NonlinearView, RecurrenceView, StepSource, matrix_map, modes_map
 from holdfast.nn.base import AbstractRecurrent
 from holdfast.nn.system import RateNetwork, StateSpaceModel
 from holdfast.parameterizations import AbstractParameterization
@@ -81,6 +81,8 @@ class GatedLayerView(NonlinearView):
         super().__init__(path, layer, _weights(path, layer))
         self.kind, self.time, self.euler = type(layer).__name__, layer.time, layer.euler_step
         self.left_alone = gated_words(self.weights[0].path, self.kind, "lower the bias of its gate z")
+        if getattr(layer, "b", None) is not None:
+            self.gate = Gate("update", "b", 0, layer.state_size, keeps=False)
 
     def step_map(self) -> StepMap:
         moving = self.module.motion_at_rest()
