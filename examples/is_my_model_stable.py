@@ -18,6 +18,7 @@ from torch import nn
 
 import holdfast
 from holdfast.nn import DiagonalSSM
+from holdfast.stability import Ball
 
 LENGTH, BATCH, STEPS = 100, 64, 150
 RADII = np.geomspace(1e-3, 0.3, 6)
@@ -49,9 +50,7 @@ def train(model, generator, lr):
 def row(name, model):
     """Margin from the weights alone, and the error at each radius, the recurrent weights moving in their worst way."""
     x, y = task(torch.Generator().manual_seed(1))
-    curve = holdfast.perturbation_error(
-        model, x, y, RADII, norm=holdfast.stability.Ball(scope="recurrent"), search="modes"
-    )
+    curve = holdfast.perturbation_error(model, x, y, RADII, norm=Ball(scope="recurrent"), search="modes")
     numbers = (holdfast.certify(model).margin, curve.centre, *curve.errors)
     return f"{name:8s}" + "".join(f"{number:10.2g}" for number in numbers)
 

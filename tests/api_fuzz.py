@@ -301,7 +301,7 @@ ODD = {
     "path": lambda: Path("/nowhere"),
     "two tensors": lambda: TwoTensor(torch.ones(1, 5, 2), torch.ones(1, 5, 2)),
     "fake": lambda: FakeTensorMode().from_tensor(torch.ones(1, 5, 2)),
-    "nested tensor": lambda: torch.nested.nested_tensor([torch.ones(2, 2), torch.ones(3, 2)]),
+    "nested tensor": lambda: torch.nested.nested_tensor([torch.ones(2, 2), torch.ones(3, 2)], layout=torch.jagged),
     "subclass": lambda: nn.Parameter(torch.ones(1, 5, 2)).as_subclass(Marked),
 }  # fmt: skip
 

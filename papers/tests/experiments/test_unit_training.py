@@ -28,7 +28,7 @@ def _killer(done, text):
 
 
 def test_a_killed_unit_goes_on_to_the_same_weights(tmp_path, monkeypatch):
-    monkeypatch.setattr("holdfast.training._loop.EVERY", 0.0)
+    monkeypatch.setattr("holdfast.training._loop.SECONDS_BETWEEN_REPORTS", 0.0)
     task = load_task("functional", length=16)
     whole = _model()
     run = trained(whole, task, CONFIG, Work())

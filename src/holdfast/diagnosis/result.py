@@ -136,7 +136,7 @@ class Diagnosis(Record):
         """
         suffix = as_path(path).suffix
         if suffix not in (".html", ".json"):
-            raise ArgumentError(f"a diagnosis is saved as .html or .json, came {suffix!r}")
+            raise ArgumentError(f"a diagnosis is saved as .html or .json, got {suffix!r}")
         if suffix == ".json":
             return super().save(path)
         file = writable_file(path)

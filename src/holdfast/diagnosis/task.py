@@ -82,7 +82,7 @@ def look_at_task(inputs: Tensor, targets: Tensor, lags: int | None = None, *, cl
     """
     x, y = inputs.detach().cpu().double().numpy(), targets.detach().cpu().double().numpy()
     if x.ndim != 3 or len(x) != len(y):
-        raise ArgumentError(f"data: inputs (rows, time, features) and as many targets, came {x.shape} and {y.shape}")
+        raise ArgumentError(f"data: inputs (rows, time, features) and as many targets, got {x.shape} and {y.shape}")
     linear = _regressed(x, y, lags, products=False, classes=classes)
     if linear.explained >= LITTLE or x.shape[2] > MAX_FACTORS:
         return linear
