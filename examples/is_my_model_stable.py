@@ -63,7 +63,6 @@ def main():
     loss, history, told = train(model, generator, lr=1e-3)
     print(f"trained with direct weights: loss {loss:.2e}, gradient over weight up to {history.maximum.max():.3g}")
     print("\n".join(f"  monitor: {text}" for text in told))
-
     print("\nsup error E(beta) when every recurrent weight moves by up to beta")
     print(f"{'weights':8s}{'margin':>10s}{'beta=0':>10s}" + "".join(f"{beta:10.2g}" for beta in RADII))
     print(row("direct", model))
