@@ -64,4 +64,4 @@ plt.legend()
 # %%
 # A model as a function of its whole past: is it linear, continuous, causal?
 properties = holdfast.check_properties(models["GRU"], input_size=1, horizon=200)
-print("The GRU:", ", ".join(f"{name} {found['answer']}" for name, found in properties.as_dict().items()))
+print("The GRU:", ", ".join(f"{name} {found['answer']}" for name, found in properties.to_dict().items()))

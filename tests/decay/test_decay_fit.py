@@ -89,7 +89,7 @@ def test_known_eigenvalues_settle_what_the_window_cannot():
     assert found.asymptotic.law == "exponential"
     assert found.asymptotic.rate == pytest.approx(-math.log(0.9999), rel=1e-9)
     assert "by its eigenvalues it is exponential" in found.explanation
-    assert found.as_dict()["asymptotic"]["law"] == "exponential"
+    assert found.to_dict()["asymptotic"]["law"] == "exponential"
 
 
 @pytest.mark.parametrize(

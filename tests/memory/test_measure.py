@@ -464,7 +464,7 @@ def test_an_option_that_would_be_ignored_is_refused(user_mistakes):
 def test_a_curve_can_be_made_by_hand_and_checks_itself(user_mistakes):
     curve = MemoryCurve(time=[0, 1, 2], values=torch.tensor([1.0, 0.5, math.inf]))
     assert curve.values.dtype == np.float64
-    assert curve.as_dict()["values"] == [1.0, 0.5, None]
+    assert curve.to_dict()["values"] == [1.0, 0.5, None]
     assert "3 times to 2" in repr(curve)
     for wrong in ({"time": [0, 1], "values": [1.0]}, {"time": [], "values": []}):
         with pytest.raises(ShapeError):

@@ -79,7 +79,7 @@ def test_properties_leave_the_model_alone_and_print():
     found = check_properties(model, 2, 40)
     assert model.training
     assert model[1].training
-    assert found.as_dict()["causal"]["answer"] == "yes"
+    assert found.to_dict()["causal"]["answer"] == "yes"
     assert not found.linear.counterexample  # a bias is subtracted with H(0)
 
 

@@ -145,7 +145,7 @@ def test_our_layers_are_certified_by_their_own_eigenvalues(layer, time):
     rate = None if time == "discrete" else pytest.approx(float(-lam.real.max()), rel=1e-4)
     assert found.continuous_margin == rate
     assert len(found.eigenvalues) == lam.numel()
-    json.dumps(found.as_dict(), allow_nan=False)
+    json.dumps(found.to_dict(), allow_nan=False)
 
 
 @pytest.mark.parametrize(("models", "nearest"), [(40, 0.02), pytest.param(200, 0.25, marks=pytest.mark.slow)])
@@ -285,7 +285,7 @@ def test_a_recurrence_without_equilibrium_is_unstable_and_said_so():
     found = certify(module)
     assert found.status == "unstable"
     assert any("no equilibrium" in note for note in found.notes)
-    json.dumps(found.as_dict(), allow_nan=False)
+    json.dumps(found.to_dict(), allow_nan=False)
 
 
 class Foreign(nn.Module):
@@ -408,7 +408,7 @@ class TestScope:
         assert found.contracting is None
         assert any(not e.stable for e in found.equilibria)
         assert any("unstable equilibria beside it" in note for note in found.notes)
-        assert found.as_dict()["scope"] == "local"
+        assert found.to_dict()["scope"] == "local"
 
     @pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
     def test_a_contracting_network_is_stable_from_every_state_and_within_its_bound(self, nonlinearity):

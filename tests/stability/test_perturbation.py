@@ -218,7 +218,7 @@ def test_what_is_not_finite_is_infinite_and_never_dropped():
     # 1.45^4000 is far beyond float32, in the kernels of the impulse method too
     assert math.isfinite(found.errors[0])
     assert math.isinf(found.errors[1])
-    assert found.as_dict()["errors"][1] is None
+    assert found.to_dict()["errors"][1] is None
 
 
 @pytest.mark.parametrize("length", [300, 4000])

@@ -40,7 +40,7 @@ def test_the_largest_factor_is_that_of_the_steps_that_the_layer_takes():
     assert certificate.status == "stable"
     assert any("no input makes a factor larger than 1" in note for note in certificate.notes)
     assert any("over the 22 steps" in note for note in certificate.notes)
-    assert certificate.as_dict()["selective"]["steps"] == 22
+    assert certificate.to_dict()["selective"]["steps"] == 22
 
 
 @pytest.mark.parametrize("before", [False, True])

@@ -95,7 +95,7 @@ def command(
     if plot is not None:
         write_plot(_figure(parts, loaded.name), plot)
     if as_json:
-        whole = {"model": loaded.name, "about": list(loaded.notes), **certificate.as_dict()}
+        whole = {"model": loaded.name, "about": list(loaded.notes), **certificate.to_dict()}
         typer.echo(json.dumps(whole, indent=1, allow_nan=False))
     else:
         report(", ".join((loaded.name, *loaded.notes)), parts, details)

@@ -81,7 +81,7 @@ def command(
     if plot is not None:
         write_plot(kernel_figure(file.name, fit), plot)
     if as_json:
-        typer.echo(json.dumps({"file": file.name, **fit.as_dict()}, indent=1))
+        typer.echo(json.dumps({"file": file.name, **fit.to_dict()}, indent=1))
     else:
         _report(file.name, fit, export)
     if not fit.reached:

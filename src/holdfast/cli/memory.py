@@ -99,7 +99,7 @@ def command(
     if plot is not None:
         write_plot(memory_figure(study.curves, study.fits, loaded.name), plot)
     if as_json:
-        typer.echo(json.dumps({"model": loaded.name, **study.as_dict()}, indent=1))
+        typer.echo(json.dumps({"model": loaded.name, **study.to_dict()}, indent=1))
     else:
         report(loaded.name, study)
     if not study.measured:
@@ -202,7 +202,7 @@ def _reach(curve: MemoryCurve, fit: DecayFit) -> str:
 def _property_table(properties: Properties) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False, title="What kind of map it is", title_justify="left")
     colours = {"yes": "green", "no": "red", "undecided": "yellow"}
-    for name, entry in properties.as_dict().items():
+    for name, entry in properties.to_dict().items():
         table.add_row(
             name.replace("_", "-"), f"[{colours[entry['answer']]}]{entry['answer']}[/]", plain(entry["explanation"])
         )

@@ -101,7 +101,7 @@ def command(
     if plot is not None:
         write_plot(_figure(model, study), plot)
     if as_json:
-        typer.echo(json.dumps({"model": model, **study.as_dict()}, indent=1, allow_nan=False))
+        typer.echo(json.dumps({"model": model, **study.to_dict()}, indent=1, allow_nan=False))
     else:
         report(name, study)
     if study.bad:

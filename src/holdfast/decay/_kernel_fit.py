@@ -74,12 +74,12 @@ class KernelFit:
         step = spacing(self.time) if time == "discrete" else float(np.diff(self.time).mean())
         return self.best.to_layer(parameterization, time=time, dt=step)
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Everything as plain numbers, for JSON."""
         return {
             "samples": len(self.values),
             "l1_norm": self.size,
-            "decay": self.decay.as_dict(),
+            "decay": self.decay.to_dict(),
             "tolerance": self.tolerance,
             "reached": self.reached,
             "useful": self.useful,

@@ -46,19 +46,19 @@ class MemoryStudy:
         """Whether every curve could be measured."""
         return all(curve.status == "ok" for curve in self.curves.values())
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Everything as plain numbers, for JSON."""
         return {
             "notes": list(self.notes),
             "probes": {name: self._probe(name) for name in self.fits},
-            "properties": None if self.properties is None else self.properties.as_dict(),
+            "properties": None if self.properties is None else self.properties.to_dict(),
         }
 
     def _probe(self, name: str) -> dict[str, Any]:
         fit = self.fits[name]
         reach = reach_of(fit)
         left = reach.time if reach.time is not None and math.isfinite(reach.time) else None
-        return {f"horizon_{REMAINING_SHARE}": left, "fit": fit.as_dict(), "curve": self.curves[name].as_dict()}
+        return {f"horizon_{REMAINING_SHARE}": left, "fit": fit.to_dict(), "curve": self.curves[name].to_dict()}
 
 
 def study_memory(

@@ -149,7 +149,7 @@ class DecayFit(Record):
         axes = Axis("t"), Axis("envelope", log=True)
         return Figure("decay", f"Decay of memory: {self.summary()}.", [Panel(f"Decay: {self.law}", *axes, layers)])
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Everything but the arrays, for JSON; an infinite number becomes None."""
         names = (
             "law",

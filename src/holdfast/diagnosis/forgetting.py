@@ -71,7 +71,7 @@ class Forgetting:
         steps = None if self.steps is None or math.isinf(self.steps) else self.steps
         plain = {"kind": self.kind, "way": self.way, "steps": steps, "measured": self.reach.measured}
         fades = None if self.steps is None else math.isfinite(self.steps)
-        return plain | {"fades": fades, "size": self.size, "status": self.curve.status, "fit": self.fit.as_dict()}
+        return plain | {"fades": fades, "size": self.size, "status": self.curve.status, "fit": self.fit.to_dict()}
 
 
 def measure_memory(reading: Reading, horizon: int, seed: int) -> tuple[list[Forgetting], list[str]]:

@@ -66,7 +66,7 @@ class TaskMemory:
         plain: dict[str, Any] = {"steps": self.steps, "explained": self.explained, "lags": self.lags}
         plain |= {"products": self.products, "tells": self.tells}
         plain |= {"error": self.error, "model_error": self.model_error, "unit": self.unit}
-        return {**plain, "fit": self.fit.as_dict(), "kernel": self.curve.as_dict()}
+        return {**plain, "fit": self.fit.to_dict(), "kernel": self.curve.to_dict()}
 
 
 def look_at_task(inputs: Tensor, targets: Tensor, lags: int | None = None, *, classes: bool = False) -> TaskMemory:

@@ -124,7 +124,7 @@ class Tolerance:
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, for JSON."""
         plain = {"radius": self.radius, "share": self.share, "censored": self.censored}
-        return plain | {"curve": self.curve.as_dict()}
+        return plain | {"curve": self.curve.to_dict()}
 
 
 @dataclass(frozen=True, eq=False)

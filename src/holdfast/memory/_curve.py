@@ -108,7 +108,7 @@ class MemoryCurve(Record):
         floor = None if self.floor is None else self.floor[keep]
         return replace(self, time=self.time[keep], values=self.values[keep], maximiser=maximiser, floor=floor)
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Everything as plain numbers and lists, for JSON; infinite values become None."""
         names = ("probe", "normalization", "dt", "norm", "status", "notes", "burn_in", "tried", "bound")
         shown = {name: getattr(self, name) for name in (*names, "time", "values", "floor", "zero_input")}

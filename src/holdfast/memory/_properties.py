@@ -62,7 +62,7 @@ class Properties:
     causal: Property
     regular: Property
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Answers, explanations and numbers, for JSON; an infinite number becomes None."""
         shown = ("answer", "explanation", "numbers")
         return {

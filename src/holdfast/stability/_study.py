@@ -70,11 +70,11 @@ class StabilityStudy:
             lines.append(f"not finite from radius {curve.radii[diverged][0]:.3g} on")
         return lines
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Everything as plain numbers, for JSON."""
         return {
             "target": self.target,
-            "curves": {str(width): curve.as_dict() for width, curve in self.curves.items()},
+            "curves": {str(width): curve.to_dict() for width, curve in self.curves.items()},
             "verdict": None if self.verdict is None else self.verdict.to_dict(),
             "radius": self.radius,
             "censored": self.censored,

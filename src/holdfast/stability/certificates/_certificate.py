@@ -129,7 +129,7 @@ class Certificate(Record):
         """The eigenvalues in the complex plane, with the boundary of stability."""
         return spectrum(self.eigenvalues, self.time, self.summary())
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain numbers for JSON; eigenvalues as [re, im]."""
         shown: dict[str, Any] = {
             n: getattr(self, n) for n in ("path", "kind", "time", "status", "scope", "spectral", "numerical")
@@ -155,7 +155,7 @@ class Certificate(Record):
         if self.memory is not None:
             shown["memory_bound"] = {n: getattr(self.memory, n) for n in ("constant", "rate", "weight_norm", "ratio")}
         shown["weight_bound"] = self.weight_bound
-        shown["parts"] = [part.as_dict() for part in self.parts]
+        shown["parts"] = [part.to_dict() for part in self.parts]
         return plain(shown, exact=False)
 
 

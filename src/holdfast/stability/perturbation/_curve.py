@@ -116,7 +116,7 @@ class PerturbationCurve(Record):
         caption = f"Error against the size of the change of the weights: {self.summary()}."
         return Figure("perturbation", caption, [Panel("Perturbed weights", *axes, layers)])
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Everything as plain numbers and lists, for JSON; infinite errors become None."""
         names = ("metric", "norm", "ball", "search", "method", "reason", "scope", "running_maximum", "centre")
         numbers = ("target_norm", "held_by_horizon", "radii", "errors", "upper")
