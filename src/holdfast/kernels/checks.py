@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from jaxtyping import Int64
 from torch import Tensor
-from torch._subclasses.fake_tensor import is_fake
+from torch._subclasses.fake_tensor import FakeTensor, is_fake
 
 from holdfast._readers import describe
 from holdfast.errors import ArgumentError, DtypeError, ShapeError, unknown_name
@@ -71,6 +71,13 @@ def same_device(function: str, **tensors: Tensor | None) -> None:
         present = {name: t.device for name, t in tensors.items() if t is not None}
         got = ", ".join(f"{name} on {device}" for name, device in present.items())
         raise ArgumentError(f"{function}: expected all tensors on one device, got {got}; move them with .to(device)")
+    if torch.compiler.is_compiling():
+        return
+    fake = [name for name, t in tensors.items() if type(t) is FakeTensor]
+    if fake and not all(t is None or is_fake(t) for t in tensors.values()):
+        raise ArgumentError(
+            f"{function}: expected tensors of one kind, got fake ones ({', '.join(fake)}) and real ones"
+        )
 
 
 def same_dtype(function: str, **tensors: Tensor | None) -> None:

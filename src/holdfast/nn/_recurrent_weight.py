@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from holdfast._arguments import checked, positive
 from holdfast._types import Time
-from holdfast.errors import ShapeError, unknown_name
+from holdfast.errors import RangeError, ShapeError, unknown_name
 from holdfast.nn._export_loop import refuse_onnx
 from holdfast.nn._initial_weights import placed, starting_values
 from holdfast.nn._loading import check_elements
@@ -73,7 +74,12 @@ class RecurrentWeight(nn.Module):
             self.parameterization = self._choose(parameterization, W, dt)
             W = W.to(torch.get_default_dtype())
             if initial is None and isinstance(self.parameterization, EulerContraction):
-                W = self.parameterization.project(W)  # a long step asks for a slower start
+                try:
+                    W = self.parameterization.project(W)  # a long step asks for a slower start
+                except np.linalg.LinAlgError as error:
+                    raise RangeError(
+                        f"dt: no start is a contraction at steps of {dt}; expected a shorter dt"
+                    ) from error
             self._store(W, home)
 
     def _choose(

@@ -126,7 +126,7 @@ def _measure(
     Which points are worst is found with the staircase as a table, a thousand times cheaper than the network.
     """
     probes = int(min(2048, max(128, _WORK / (width * stairs.length))))
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(seed % 2**64)
     on_steps = stairs.points_on_steps(_CANDIDATES, generator)
     worst = np.argsort(np.abs(stairs(on_steps) - f(on_steps)))[-(probes - probes // 2) :]
     x = np.concatenate([generator.random((probes // 2, stairs.length)), on_steps[worst]])
@@ -140,7 +140,7 @@ def _measure(
 
 def _modulus(f: Callable[[Points], np.ndarray], length: int, cell: float, seed: int) -> tuple[float, float]:
     """By sampling: the largest |f(x) - f(c)| with c at most half a cell away in each coordinate, and max f - min f."""
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(seed % 2**64)
     x = generator.random((20_000, length))
     corners = cell / 2 * np.sign(generator.random(x.shape) - 0.5)
     values = f(x)
