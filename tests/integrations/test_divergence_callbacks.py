@@ -49,8 +49,7 @@ def run_transformers(callback, folder):
 
 
 def run_lightning(callback, folder):
-    pytest.importorskip("lightning")
-    from lightning.pytorch import LightningModule, Trainer
+    from pytorch_lightning import LightningModule, Trainer
     from torch.utils.data import DataLoader
 
     class Module(LightningModule):
@@ -79,7 +78,7 @@ RUNS = {"transformers": run_transformers, "lightning": run_lightning}
 
 
 def callback_of(name, *given, **choices):
-    pytest.importorskip(name)
+    pytest.importorskip({"lightning": "pytorch_lightning"}.get(name, name))
     module = __import__(f"holdfast.integrations.{name}", fromlist=["DivergenceCallback"])
     return module.DivergenceCallback(*given, **choices)
 
