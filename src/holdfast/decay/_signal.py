@@ -57,7 +57,7 @@ def _last_clear(clear: Bool[np.ndarray, " time"]) -> int:
     # oscillations leave gaps of their own; only a gap four times as long sets a value apart
     usual = max(4.0, 4 * float(np.median(gaps)))
     last = len(index) - 1
-    # at most 2% of the clear values, and four, may be outliers: more are signal that came back
+    # at most 2% of the clear values, and four, may be outliers: more are signal that returns
     while last > 0 and gaps[last - 1] > usual and last > 0.98 * len(index) - 4:
         last -= 1
     return int(index[last])
