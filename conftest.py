@@ -2,6 +2,8 @@
 
 import gc
 import os
+import subprocess
+import sys
 
 import hypothesis
 import jaxtyping
@@ -38,3 +40,24 @@ def threads():
     before = torch.get_num_threads()
     yield torch.set_num_threads
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """The command in this process, with a current folder and environment variables of its own."""
+
+    def run(*arguments, cwd, **environment):
+        from holdfast.cli.app import main
+
+        monkeypatch.chdir(cwd)
+        monkeypatch.setattr(sys, "argv", ["holdfast", *map(str, arguments)])
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        code = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code or 0
+        return subprocess.CompletedProcess(arguments, code, *capsys.readouterr())
+
+    return run

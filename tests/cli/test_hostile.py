@@ -10,29 +10,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from holdfast.cli.app import app, main
+from holdfast.cli.app import app
 
 ROOT = Path(__file__).parent.parent.parent
 HOLDFAST = [sys.executable, "-P", "-c", "from holdfast_command import main; main()"]
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    """The command in this process, with a current folder and environment variables of its own."""
-
-    def run(*arguments, cwd, **environment):
-        monkeypatch.chdir(cwd)
-        monkeypatch.setattr(sys, "argv", ["holdfast", *map(str, arguments)])
-        for name, value in environment.items():
-            monkeypatch.setenv(name, value)
-        code = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = end.code or 0
-        return subprocess.CompletedProcess(arguments, code, *capsys.readouterr())
-
-    return run
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from holdfast.cli.app import app, main
+from holdfast.cli.app import app
 from holdfast_papers import experiments
 from holdfast_papers.execution import Store
 
@@ -35,25 +35,6 @@ def project(concluded, tmp_path):
         (tmp_path / name).write_text("mine")
     shutil.copytree(concluded, tmp_path / "results")
     return tmp_path
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    """The command in this process, with a current folder and environment variables of its own."""
-
-    def run(*arguments, cwd, **environment):
-        monkeypatch.chdir(cwd)
-        monkeypatch.setattr(sys, "argv", ["holdfast", *map(str, arguments)])
-        for name, value in environment.items():
-            monkeypatch.setenv(name, value)
-        code = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = end.code or 0
-        return subprocess.CompletedProcess(arguments, code, *capsys.readouterr())
-
-    return run
 
 
 def tree(folder):
