@@ -169,15 +169,15 @@ def test_the_search_finds_a_cycle_and_passes_what_only_looks_like_one():
 def test_only_what_runs_on_import_counts_as_loaded():
     code = """
 from typing import TYPE_CHECKING
-from holdfast.kernels import library
-from holdfast.kernels.library import status
+from holdfast.kernels._common import library
+from holdfast.kernels._common.library import status
 if TYPE_CHECKING:
     from holdfast import nn
 def late():
     from holdfast import cli
 """
-    known = {"holdfast.kernels", "holdfast.kernels.library", "holdfast.nn", "holdfast.cli"}
-    assert set(imported_modules(ast.parse(code), known)) == {"holdfast.kernels.library"}
+    known = {"holdfast.kernels", "holdfast.kernels._common.library", "holdfast.nn", "holdfast.cli"}
+    assert set(imported_modules(ast.parse(code), known)) == {"holdfast.kernels._common.library"}
 
 
 def test_the_check_sees_an_import_that_turns_back():
@@ -190,7 +190,9 @@ FREE = {"nn", "cli"}  # these build layers; all others ask a layer what it is
 
 @pytest.mark.parametrize("path", [p for p in files_of(LIBRARY) if part(p) not in FREE], ids=shown)
 def test_no_layer_class_is_named_outside_nn(path):
-    assert names_in(path) & set(holdfast.nn.LAYERS) == set(), "let the layer say what is needed of it (nn/described.py)"
+    assert names_in(path) & set(holdfast.nn.LAYERS) == set(), (
+        "let the layer say what is needed of it (nn/_described.py)"
+    )
 
 
 def names_in(path):

@@ -24,7 +24,7 @@ after = torch.get_num_threads(), torch.get_default_dtype(), random.getstate(), t
 assert before[:3] == after[:3] and torch.equal(before[3], after[3])
 found = sorted({{name.split(".")[0] for name in set(sys.modules) - loaded}} & set({HEAVY}))
 assert not found, f"importing holdfast loaded {{found}}"
-from holdfast.kernels import library
+from holdfast.kernels._common import library
 assert library._load.cache_info().misses == 0, "importing loaded the native library"
 """
     done = children.run(code)

@@ -15,12 +15,12 @@ import holdfast
 from holdfast._manifest import seal
 from holdfast._record import FORMAT, Record
 from holdfast.decay._memory_study import reach_of
-from holdfast.diagnosis.advice import Advice
-from holdfast.diagnosis.forgetting import PROBES, Forgetting
-from holdfast.diagnosis.learning import Learning
-from holdfast.diagnosis.task import TaskMemory
-from holdfast.diagnosis.trial import Outcome, Trial
-from holdfast.diagnosis.weights import Edge, LongRun, Survival, Tolerance
+from holdfast.diagnosis._advice import Advice
+from holdfast.diagnosis._forgetting import PROBES, Forgetting
+from holdfast.diagnosis._learning import Learning
+from holdfast.diagnosis._task import TaskMemory
+from holdfast.diagnosis._trial import Outcome, Trial
+from holdfast.diagnosis._weights import Edge, LongRun, Survival, Tolerance
 from holdfast.errors import ArgumentError, DamagedResultError
 from holdfast.figures import Figure
 from holdfast.stability import GradientHistory, LyapunovSpectrum

@@ -19,7 +19,7 @@ TRIAL = """
 import sys
 from pathlib import Path
 import torch, holdfast
-from holdfast.kernels import library
+from holdfast.kernels._common import library
 assert Path(holdfast.__file__).is_relative_to(sys.prefix), holdfast.__file__
 assert library.status().available == (sys.argv[1] == "native"), library.status()
 torch.manual_seed(0)

@@ -9,7 +9,7 @@ import children
 import holdfast
 from holdfast.cli import doctor
 from holdfast.cli.app import app
-from holdfast.kernels import library
+from holdfast.kernels._common import library
 
 
 def test_doctor_reports_versions_kernels_data_and_a_passing_self_test():

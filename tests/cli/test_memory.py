@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from holdfast._factories import load_factory
+from holdfast.cli._memory_plot import terminal_plot
+from holdfast.cli._model import known_size
 from holdfast.cli.app import main
-from holdfast.cli.memory_plot import terminal_plot
-from holdfast.cli.model import known_size
 from holdfast.errors import ArgumentError
 from holdfast.memory import MemoryCurve
 

@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from holdfast.cli._screen import WIDTH, folded, print_table, say, screen
 from holdfast.cli.app import _shown, app
-from holdfast.cli.screen import WIDTH, folded, print_table, say, screen
 from holdfast.errors import ArgumentError
 
 MODELS = """

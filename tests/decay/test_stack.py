@@ -9,7 +9,7 @@ import torch
 from holdfast import nn
 from holdfast.decay import stack_rate
 from holdfast.errors import ArgumentError
-from holdfast.nn.from_weights import diagonal_layer
+from holdfast.nn._from_weights import diagonal_layer
 from holdfast_papers.constructions import Chain
 
 

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 import holdfast
-from holdfast.diagnosis.candidates import Evidence, candidates
-from holdfast.diagnosis.learning import Learning
-from holdfast.diagnosis.reading import read_model
-from holdfast.diagnosis.weights import look_at_edge, look_at_survival
+from holdfast.diagnosis._candidates import Evidence, candidates
+from holdfast.diagnosis._learning import Learning
+from holdfast.diagnosis._reading import read_model
+from holdfast.diagnosis._weights import look_at_edge, look_at_survival
 from holdfast.nn import LRU, ContinuousRNN, LinearRNN
 
 SOUND = Learning("a task", {"recurrent": 0.1, "other": 0.1}, growth=1.0, norm=2.0, safe=0.1, safe_of={})

@@ -13,14 +13,14 @@ from torch import nn
 
 import holdfast
 from holdfast.diagnosis import Diagnosis, diagnose
-from holdfast.diagnosis.advice import Advice
-from holdfast.diagnosis.candidates import Evidence, candidates
-from holdfast.diagnosis.forgetting import measure_memory
-from holdfast.diagnosis.reading import read_model
-from holdfast.diagnosis.remedies import each, longer_memory
-from holdfast.diagnosis.samples import _affordable, _batch
-from holdfast.diagnosis.task import look_at_task
-from holdfast.diagnosis.weights import look_at_edge, look_at_survival, random_inputs
+from holdfast.diagnosis._advice import Advice
+from holdfast.diagnosis._candidates import Evidence, candidates
+from holdfast.diagnosis._forgetting import measure_memory
+from holdfast.diagnosis._reading import read_model
+from holdfast.diagnosis._remedies import each, longer_memory
+from holdfast.diagnosis._samples import _affordable, _batch
+from holdfast.diagnosis._task import look_at_task
+from holdfast.diagnosis._weights import look_at_edge, look_at_survival, random_inputs
 from holdfast.errors import ArgumentError
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when transformers is imported

@@ -10,15 +10,15 @@ from torch import nn
 
 import holdfast
 from holdfast.diagnosis import diagnose
-from holdfast.diagnosis.advice import advise, why_not
-from holdfast.diagnosis.candidates import Evidence
-from holdfast.diagnosis.forgetting import measure_memory
-from holdfast.diagnosis.learning import signs_of_training
-from holdfast.diagnosis.reading import read_model, runnable
-from holdfast.diagnosis.remedies import another_layer
-from holdfast.diagnosis.samples import data_samples, stand_in_samples
-from holdfast.diagnosis.trial import Trials, execute
-from holdfast.diagnosis.weights import look_at_edge, look_at_survival
+from holdfast.diagnosis._advice import advise, why_not
+from holdfast.diagnosis._candidates import Evidence
+from holdfast.diagnosis._forgetting import measure_memory
+from holdfast.diagnosis._learning import signs_of_training
+from holdfast.diagnosis._reading import read_model, runnable
+from holdfast.diagnosis._remedies import another_layer
+from holdfast.diagnosis._samples import data_samples, stand_in_samples
+from holdfast.diagnosis._trial import Trials, execute
+from holdfast.diagnosis._weights import look_at_edge, look_at_survival
 from holdfast.errors import ArgumentError
 
 

@@ -23,7 +23,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 import holdfast
 from holdfast import kernels
 from holdfast.errors import HoldfastError
-from holdfast.kernels.s4d.step import s4d_step
+from holdfast.kernels.s4d._step import s4d_step
 
 BATCH, TIME, WIDTH, MODES = 2, 24, 16, 4
 

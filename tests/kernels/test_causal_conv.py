@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 
 from holdfast.errors import ArgumentError, DtypeError, ShapeError, UnknownNameError
-from holdfast.kernels import library
+from holdfast.kernels._common import library
 from holdfast.kernels.causal_conv import causal_conv, causal_conv_reference
 
 native = pytest.mark.skipif(not library.status().available, reason="the native library is not built")

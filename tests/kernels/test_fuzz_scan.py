@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from holdfast.errors import HoldfastError
-from holdfast.kernels import library
+from holdfast.kernels._common import library
 from holdfast.kernels.lru import lru, lru_reference
 from holdfast.kernels.scan import scan, scan_reference
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from holdfast.errors import ArgumentError, ShapeError
-from holdfast.kernels import gate, library
+from holdfast.kernels import gate
+from holdfast.kernels._common import library
 from holdfast.kernels.gate import gate_reference
 
 native = pytest.mark.skipif(not library.status().available, reason="the native library is not built")

@@ -9,7 +9,8 @@ from torch.autograd import forward_ad
 import children
 from holdfast import nn
 from holdfast.errors import ArgumentError, BackendError, DtypeError, HoldfastError
-from holdfast.kernels import gate, library, lru, rnn, s4d, scan, selective
+from holdfast.kernels import gate, lru, rnn, s4d, scan, selective
+from holdfast.kernels._common import library
 from holdfast.kernels.gate import gate_reference
 from holdfast.kernels.s4d import s4d_step
 

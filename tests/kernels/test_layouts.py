@@ -6,9 +6,9 @@ import math
 import pytest
 import torch
 
-from holdfast.kernels import calls, library
-from holdfast.kernels.s4d import native as s4d
-from holdfast.kernels.selective import native as selective
+from holdfast.kernels._common import calls, library
+from holdfast.kernels.s4d import _native as s4d
+from holdfast.kernels.selective import _native as selective
 
 pytestmark = pytest.mark.skipif(bool(library.missing()), reason="needs the native library")
 

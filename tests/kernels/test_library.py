@@ -11,7 +11,7 @@ import torch
 
 import children
 from holdfast.errors import BackendError, ShapeError
-from holdfast.kernels import library, stream
+from holdfast.kernels._common import library, stream
 
 native = pytest.mark.skipif(not library.status().available, reason="the native library is not built")
 
@@ -25,7 +25,7 @@ def team(threads):
 def test_every_variant_that_is_built_loads_and_computes(variant):
     code = """
 import torch
-from holdfast.kernels import library, stream
+from holdfast.kernels._common import library, stream
 x, y, out = torch.rand(1003), torch.rand(1003), torch.full((1003,), float("nan"))
 stream.triad(out, x, y, 3.0)
 # one fused multiply-add against two roundings of numbers below 4
@@ -47,7 +47,7 @@ def test_threads_are_those_that_torch_was_given(threads):
 def test_only_one_openmp_runtime_is_in_the_process():
     code = """
 import re, torch
-from holdfast.kernels import stream
+from holdfast.kernels._common import stream
 stream.triad(*torch.rand(3, 8).unbind(), 1.0)
 maps = open("/proc/self/maps").read()
 print(len({line.split()[-1] for line in maps.splitlines() if re.search(r"lib(gomp|omp|iomp5)[.-]", line)}))
@@ -82,7 +82,7 @@ def test_flush_to_zero_is_put_back_after_a_call():
 
 def test_switched_off_library_raises_with_the_reason():
     code = """
-from holdfast.kernels import library
+from holdfast.kernels._common import library
 library.function("holdfast_triad", [])
 """
     assert (
@@ -101,14 +101,16 @@ def test_a_library_of_other_sources_is_refused(tmp_path):
         ["g++", "-shared", "-fPIC", "-o", str(tmp_path / "libholdfast_portable.so"), str(source)], check=False
     )
     assert made.returncode == 0
-    done = children.run("from holdfast.kernels import library; library.status()", HOLDFAST_NATIVE_FOLDER=str(tmp_path))
+    done = children.run(
+        "from holdfast.kernels._common import library; library.status()", HOLDFAST_NATIVE_FOLDER=str(tmp_path)
+    )
     assert "was built from other sources (ABI -1" in done.stderr
 
 
 def test_a_library_for_another_cpu_is_named_and_not_loaded(tmp_path):
     (tmp_path / "libholdfast_v4.so").write_bytes(b"")
     code = """
-from holdfast.kernels import library
+from holdfast.kernels._common import library
 library.torch.backends.cpu.get_cpu_capability = lambda: "AVX2"
 print(library.status())
 """

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from holdfast.errors import ArgumentError, DtypeError, ShapeError, UnknownNameError
-from holdfast.kernels import library
-from holdfast.kernels.lru import fused, lru, lru_reference
+from holdfast.kernels._common import library
+from holdfast.kernels.lru import _fused as fused
+from holdfast.kernels.lru import lru, lru_reference
 
 native = pytest.mark.skipif(not library.status().available, reason="the native library is not built")
 BACKENDS = [pytest.param("native", marks=native), "chunked"]

@@ -13,7 +13,7 @@ import test_selective
 import torch
 
 import children
-from holdfast.kernels import library
+from holdfast.kernels._common import library
 
 native = pytest.mark.skipif(not library.status().available, reason="the native library is not built")
 KERNELS = (test_scan, test_lru, test_s4d, test_rnn, test_gate, test_selective, test_causal_conv)
@@ -32,7 +32,7 @@ def test_other_builds_are_right_too(variant):
 import torch
 torch.set_num_threads(1)
 import test_processes
-from holdfast.kernels import library
+from holdfast.kernels._common import library
 test_processes.check_build()
 print(library.status().variant)
 """
@@ -94,7 +94,7 @@ for choose, call in calls:
 def test_importing_the_kernels_loads_no_library():
     code = """
 import holdfast.kernels.rnn
-from holdfast.kernels import library
+from holdfast.kernels._common import library
 print(library._load.cache_info().currsize)
 """
     done = children.run(code)

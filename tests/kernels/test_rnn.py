@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from holdfast.errors import ArgumentError, BackendError, DtypeError, HoldfastError, ShapeError, UnknownNameError
-from holdfast.kernels import library
+from holdfast.kernels._common import library
 from holdfast.kernels.rnn import ACTIVATIONS, choose, rnn, rnn_reference
 
 AVAILABLE = library.status().available

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from holdfast.kernels import gate, library, lru, rnn, s4d, scan
+from holdfast.kernels import gate, lru, rnn, s4d, scan
+from holdfast.kernels._common import library
 from holdfast.kernels.gate import gate_reference
 
 # two groups of 32 rows in the rnn, several vectors of rows, more than one tile of time

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from holdfast.errors import ArgumentError, BackendError, DtypeError, ShapeError, UnknownNameError
-from holdfast.kernels import library
+from holdfast.kernels._common import library
 from holdfast.kernels.scan import choose, scan, scan_reference
 
 native = pytest.mark.skipif(not library.status().available, reason="the native library is not built")

@@ -11,7 +11,7 @@ from fuzz_cuts import PLACES
 
 from holdfast.errors import ArgumentError, DtypeError, ShapeError
 from holdfast.kernels import causal_conv, lru, rnn, s4d, scan, selective
-from holdfast.kernels.segments import in_pieces
+from holdfast.kernels._common.segments import in_pieces
 
 # the same kernel on the same numbers in other batches: float64 roundings of sums over at most 40 steps
 EXACT = {"rtol": 1e-11, "atol": 1e-11}

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from holdfast.errors import ArgumentError, DtypeError, ShapeError, UnknownNameError
-from holdfast.kernels import library
+from holdfast.kernels._common import library
 from holdfast.kernels.selective import selective, selective_heads, selective_reference
 
 native = pytest.mark.skipif(not library.status().available, reason="the native library is not built")

@@ -7,7 +7,7 @@ import torch
 
 from holdfast import nn
 from holdfast.errors import ArgumentError, ShapeError
-from holdfast.kernels.s4d.reference import s4d_reference
+from holdfast.kernels.s4d._reference import s4d_reference
 from holdfast.memory import InputSearch, Probe, closed_form, memory_function
 
 STEPS = range(40)

@@ -7,7 +7,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from holdfast.errors import ArgumentError, ShapeError
 from holdfast.nn import LRU, Mamba, RecurrentStack
-from holdfast.nn.stack import LAYERS
+from holdfast.nn._stack import LAYERS
 
 EXACT = {"rtol": 1e-11, "atol": 1e-11}  # float64, two layers of at most 7 steps
 SIZES = (3, 4)

@@ -274,7 +274,7 @@ def test_lru_normalisation_gives_white_noise_a_state_of_unit_size():
 
 
 def test_legs_eigenvalues_are_those_of_the_hippo_matrix():
-    from holdfast.nn.s4d import initial_modes
+    from holdfast.nn._s4d import initial_modes
 
     n = torch.arange(8, dtype=torch.float64)
     root = torch.sqrt(2 * n + 1)

@@ -6,8 +6,8 @@ import torch
 import children
 from holdfast.errors import ArgumentError, ShapeError, UnknownNameError
 from holdfast.nn import LRU, LanguageModel, SequenceClassifier, SequenceModel
-from holdfast.nn import s4d as s4d_layer
-from holdfast.nn.stack import LAYERS
+from holdfast.nn import _s4d as s4d_layer
+from holdfast.nn._stack import LAYERS
 
 OPTIONS = {"mamba2": {"head_size": 4}}  # of layers that need one at these sizes
 TIGHT = {"rtol": 1e-11, "atol": 1e-11}  # float64 through four blocks
@@ -111,7 +111,7 @@ def test_wrong_choices_are_refused():
 HALF = """
 import copy, torch
 from holdfast.nn import LanguageModel, SequenceModel
-from holdfast.nn.stack import LAYERS
+from holdfast.nn._stack import LAYERS
 torch.manual_seed(0)
 for dtype in (torch.bfloat16, torch.float16):
     # the linear layers of a stack round as torch does: a few dozen roundings of outputs near 1

@@ -418,8 +418,8 @@ def _parts(model):
 SOURCE = Path(holdfast.__file__).parent
 # what walks a user's modules outside of nn/ for something else than recurrences
 OTHER_WALKS = {
-    "diagnosis/adapters.py": "hooks that show which module keeps one answer a sequence",
-    "diagnosis/reading.py": "finds the embedding, and the size of the inputs",
+    "diagnosis/_adapters.py": "hooks that show which module keeps one answer a sequence",
+    "diagnosis/_reading.py": "finds the embedding, and the size of the inputs",
     "memory/preserve.py": "puts mode and buffers of every module back",
     "memory/_subject.py": "layout of torch's modules: batch or time first",
     "stability/perturbation/_error.py": "which modules vmap can vectorise",

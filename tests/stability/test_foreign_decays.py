@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from holdfast import certify, diagnose, recurrences, stabilize
-from holdfast.diagnosis.remedies import longer_memory
+from holdfast.diagnosis._remedies import longer_memory
 from holdfast.errors import ArgumentError
 
 transformers = pytest.importorskip("transformers")

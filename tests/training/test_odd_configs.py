@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.data._tasks import TASKS
 from holdfast.errors import HoldfastError
-from holdfast.nn.stack import LAYERS
+from holdfast.nn._stack import LAYERS
 from holdfast.training._recipe import RUN, read_recipes
 
 OPTIMIZER = ("lr", "recurrent_lr", "betas", "warmup", "schedule", "final_lr", "clip", "weight_decay")

@@ -3,8 +3,8 @@
 import pytest
 from typer.testing import CliRunner
 
+from holdfast.cli._screen import WIDTH
 from holdfast.cli.app import app
-from holdfast.cli.screen import WIDTH
 
 
 @pytest.mark.parametrize("columns", [None, 80, 120])

@@ -17,7 +17,7 @@ from holdfast._files import write_atomically
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, DamagedResultError
 from holdfast.nn import LAYERS, AbstractRecurrent
-from holdfast.nn.from_weights import complex_layer, diagonal_layer
+from holdfast.nn._from_weights import complex_layer, diagonal_layer
 from holdfast.parameterizations import AbstractParameterization, get
 
 FORMAT = "holdfast layer 2"

@@ -14,12 +14,12 @@ from rich.table import Table
 from rich.text import Text
 from torch import nn
 
-from holdfast.cli import model as models
-from holdfast.cli.options import file
-from holdfast.cli.plot import check_plot, write_plot
-from holdfast.cli.screen import say, screen
+from holdfast.cli import _model as models
+from holdfast.cli._options import file
+from holdfast.cli._plot import check_plot, write_plot
+from holdfast.cli._screen import say, screen
+from holdfast.cli._text import visible
 from holdfast.cli.stability import law_of
-from holdfast.cli.text import visible
 from holdfast.errors import ArgumentError
 from holdfast.figures import Figure
 from holdfast.nn import recurrences

@@ -9,12 +9,12 @@ from typing import Annotated
 import torch
 import typer
 
-from holdfast.cli.bar import progress_bar
-from holdfast.cli.data_file import read_data
-from holdfast.cli.model import HELP, load_model
-from holdfast.cli.options import file
-from holdfast.cli.screen import screen
-from holdfast.cli.text import visible
+from holdfast.cli._bar import progress_bar
+from holdfast.cli._data_file import read_data
+from holdfast.cli._model import HELP, load_model
+from holdfast.cli._options import file
+from holdfast.cli._screen import screen
+from holdfast.cli._text import visible
 from holdfast.diagnosis import diagnose
 
 

@@ -16,10 +16,10 @@ import typer
 from rich.table import Table
 
 from holdfast import laws, parameterizations
-from holdfast.cli.screen import say, screen
-from holdfast.cli.text import plain
+from holdfast.cli._screen import say, screen
+from holdfast.cli._text import plain
 from holdfast.data import data_root, find_sets
-from holdfast.kernels import library, stream
+from holdfast.kernels._common import library, stream
 
 PACKAGES = ("holdfast", "torch", "numpy", "scipy")
 EXTRAS = {"train": "lightning-fabric", "hf": "transformers", "cluster": "ray"}  # and the package that each brings

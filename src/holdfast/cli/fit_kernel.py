@@ -14,13 +14,13 @@ from rich.table import Table
 from holdfast import parameterizations
 from holdfast._types import Time
 from holdfast.approximate import save_layer
-from holdfast.cli import options
-from holdfast.cli.bar import progress_bar
-from holdfast.cli.kernel_file import read_kernel
-from holdfast.cli.kernel_plot import kernel_figure
-from holdfast.cli.memory_plot import terminal_plot
-from holdfast.cli.plot import check_plot, write_plot
-from holdfast.cli.screen import say, screen
+from holdfast.cli import _options as options
+from holdfast.cli._bar import progress_bar
+from holdfast.cli._kernel_file import read_kernel
+from holdfast.cli._kernel_plot import kernel_figure
+from holdfast.cli._memory_plot import terminal_plot
+from holdfast.cli._plot import check_plot, write_plot
+from holdfast.cli._screen import say, screen
 from holdfast.decay import DecayFit, KernelFit, fit_kernel
 from holdfast.decay._kernel_fit import DEFAULT_ORDERS, OFFERED_METHODS, spacing
 from holdfast.errors import ArgumentError, unknown_name

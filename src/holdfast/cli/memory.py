@@ -11,13 +11,13 @@ import torch
 import typer
 from rich.table import Table
 
-from holdfast.cli.bar import Tick, progress_bar
-from holdfast.cli.memory_plot import memory_figure, shown, terminal_plot
-from holdfast.cli.model import HELP, LoadedModel, load_model
-from holdfast.cli.options import file
-from holdfast.cli.plot import check_plot, write_plot
-from holdfast.cli.screen import say, screen
-from holdfast.cli.text import plain
+from holdfast.cli._bar import Tick, progress_bar
+from holdfast.cli._memory_plot import memory_figure, shown, terminal_plot
+from holdfast.cli._model import HELP, LoadedModel, load_model
+from holdfast.cli._options import file
+from holdfast.cli._plot import check_plot, write_plot
+from holdfast.cli._screen import say, screen
+from holdfast.cli._text import plain
 from holdfast.decay import DecayFit, MemoryStudy, study_memory, study_repeated
 from holdfast.decay._memory_study import REMAINING_SHARE, reach_of, with_notes
 from holdfast.errors import ArgumentError, unknown_name

@@ -16,11 +16,11 @@ from torch import nn
 
 from holdfast import laws
 from holdfast._factories import load_factory
-from holdfast.cli import model as models
-from holdfast.cli.bar import progress_bar
-from holdfast.cli.options import file
-from holdfast.cli.plot import check_plot, write_plot
-from holdfast.cli.screen import say, screen
+from holdfast.cli import _model as models
+from holdfast.cli._bar import progress_bar
+from holdfast.cli._options import file
+from holdfast.cli._plot import check_plot, write_plot
+from holdfast.cli._screen import say, screen
 from holdfast.errors import ArgumentError
 from holdfast.figures import Axis, Figure, Layer, Line, Panel, Rule
 from holdfast.stability import Ball, Metric, PerturbationCurve, Search, StabilityStudy, study_stability

@@ -13,11 +13,11 @@ import typer
 
 from holdfast._codec import plain
 from holdfast._words import duration
-from holdfast.cli.bar import SECONDS_BETWEEN_LINES, progress_bar
-from holdfast.cli.interrupt import INTERRUPTED, termination_as_interrupt
-from holdfast.cli.options import folder as folder_option
-from holdfast.cli.screen import print_table, say, screen
-from holdfast.cli.text import visible
+from holdfast.cli._bar import SECONDS_BETWEEN_LINES, progress_bar
+from holdfast.cli._interrupt import INTERRUPTED, termination_as_interrupt
+from holdfast.cli._options import folder as folder_option
+from holdfast.cli._screen import print_table, say, screen
+from holdfast.cli._text import visible
 from holdfast.errors import ArgumentError
 
 if TYPE_CHECKING:

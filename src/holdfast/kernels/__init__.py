@@ -1,10 +1,8 @@
 """Recurrences, and the gate between them: reference, torch and native C++ versions of each, behind one function.
 
-A folder for each: `reference.py` is the plain loop, `chunked.py` runs on any device, `native.py` calls C++ (`csrc/`),
-`op.py` checks, chooses and owns the gradient. They share `library.py` (finds the compiled library), `checks.py`
-(arguments, in words), `segments.py` (rows cut at resets and packed bounds), `arguments.py` (the last look before C reads
-a tensor), `calls.py` (the one way into C), `autograd.py` (ways in), `memory.py` (large results) and `stream.py` (what
-the memory system gives).
+A folder for each: `_reference.py` is the plain loop, `_chunked.py` runs on any device, `_native.py` calls C++ (`csrc/`),
+`_op.py` checks, chooses and owns the gradient. What they
+share is in `_common/`.
 """
 
 from holdfast.kernels.causal_conv import causal_conv

@@ -14,8 +14,8 @@ from torch._subclasses.fake_tensor import is_fake
 
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, DtypeError, ShapeError
-from holdfast.kernels import checks
-from holdfast.nn.precision import state_dtype
+from holdfast.kernels._common import checks
+from holdfast.nn._precision import state_dtype
 
 Lengths = Int[Tensor, " batch"] | Sequence[int] | np.ndarray
 StepSize = float | Float[Tensor, " time"] | Float[Tensor, "batch time"]

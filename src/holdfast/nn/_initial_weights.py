@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, ShapeError
-from holdfast.nn.precision import widened
+from holdfast.nn._precision import widened
 from holdfast.parameterizations import AbstractParameterization, fit_constants, get
 
 # Step sizes and rates are held inside these, wherever the weights go: exp(89) is inf and exp(-104) is 0 in float32, and

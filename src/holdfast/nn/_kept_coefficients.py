@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from holdfast.kernels import library
-from holdfast.kernels.arguments import pointer
-from holdfast.kernels.autograd import PLAIN
+from holdfast.kernels._common import library
+from holdfast.kernels._common.arguments import pointer
+from holdfast.kernels._common.autograd import PLAIN
 
 Kept = TypeVar("Kept")
 MAX_ENTRIES = 8  # of one layer: step sizes that take turns share them, one that changes all the time fills no memory

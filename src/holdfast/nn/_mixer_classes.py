@@ -11,8 +11,8 @@ import inspect
 from types import CellType, FunctionType
 from typing import Any
 
-from holdfast.nn.acceleration import CLASS_PREFIX, FAMILIES
-from holdfast.nn.mixer_functions import FUNCTIONS
+from holdfast.nn._acceleration import CLASS_PREFIX, FAMILIES
+from holdfast.nn._mixer_functions import FUNCTIONS
 
 _CLASSES: dict[str, type[Any]] = {}
 

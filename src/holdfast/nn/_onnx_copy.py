@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from holdfast._arguments import checked
-from holdfast.nn.base import AbstractRecurrent
+from holdfast.nn._base import AbstractRecurrent
 
 
 @checked

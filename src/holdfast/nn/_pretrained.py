@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from holdfast._arguments import checked
 from holdfast._files import write_atomically
 from holdfast.errors import ArgumentError, BackendError, DamagedResultError
+from holdfast.nn._base import AbstractRecurrent
 from holdfast.nn._loading import built_around
-from holdfast.nn.base import AbstractRecurrent
 from holdfast.parameterizations import AbstractParameterization
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"

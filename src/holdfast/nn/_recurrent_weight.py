@@ -14,7 +14,7 @@ from holdfast.errors import RangeError, ShapeError, unknown_name
 from holdfast.nn._export_loop import refuse_onnx
 from holdfast.nn._initial_weights import placed, starting_values
 from holdfast.nn._loading import check_elements
-from holdfast.nn.precision import widened
+from holdfast.nn._precision import widened
 from holdfast.parameterizations import (
     AbstractMatrixParameterization,
     AbstractParameterization,

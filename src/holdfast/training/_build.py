@@ -12,7 +12,7 @@ from holdfast._arguments import annotations_of
 from holdfast.data._base import AbstractTask
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.nn import LanguageModel, SequenceClassifier, SequenceModel
-from holdfast.nn.stack import LAYERS
+from holdfast.nn._stack import LAYERS
 
 KINDS: dict[str, Callable[..., nn.Module]] = {
     "classifier": SequenceClassifier,

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from holdfast._provenance import Provenance
-from holdfast.kernels import library
+from holdfast.kernels._common import library
 from holdfast_papers.benchmarks import growth, memory
 from holdfast_papers.benchmarks.case import Case, Contender, Inputs, Match, Results, Runner
 from holdfast_papers.benchmarks.check import Check, compare

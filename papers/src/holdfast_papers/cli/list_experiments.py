@@ -10,8 +10,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.screen import say, screen
-from holdfast.cli.text import visible
+from holdfast.cli._screen import say, screen
+from holdfast.cli._text import visible
 
 
 def command(

@@ -11,7 +11,7 @@ import torch
 
 from holdfast._arguments import checked
 from holdfast.errors import ArgumentError, unknown_name
-from holdfast.nn.from_weights import diagonal_layer
+from holdfast.nn._from_weights import diagonal_layer
 from holdfast.parameterizations import AbstractParameterization
 from holdfast_papers.constructions.network import Chain, Construction
 from holdfast_papers.constructions.sigmoids import WIDEST, Function, Sigmoid, Sigmoids, fit_sigmoids, widths

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from holdfast._arguments import checked
 from holdfast.errors import ArgumentError
-from holdfast.nn.from_weights import diagonal_layer
+from holdfast.nn._from_weights import diagonal_layer
 from holdfast.parameterizations import AbstractParameterization
 from holdfast_papers.constructions.network import Chain
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from holdfast.nn import AbstractRecurrent
-from holdfast.nn.from_weights import dense_layer, diagonal_layer
+from holdfast.nn._from_weights import dense_layer, diagonal_layer
 from holdfast_papers.constructions.network import Chain, Pointwise
 from holdfast_papers.constructions.sigmoids import Sigmoids, sigmoids_for_power
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from holdfast.nn import AbstractRecurrent
-from holdfast.nn.from_weights import diagonal_layer
+from holdfast.nn._from_weights import diagonal_layer
 from holdfast_papers.constructions.inner_function import decay_factors, inner_values, plateaus, weights
 from holdfast_papers.constructions.network import ByChannel, Chain
 

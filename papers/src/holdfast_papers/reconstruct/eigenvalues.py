@@ -9,7 +9,7 @@ from torch import Tensor
 
 from holdfast._arguments import checked, positive
 from holdfast.errors import ArgumentError
-from holdfast.nn.lru import ring
+from holdfast.nn._lru import ring
 
 
 @checked

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from holdfast import laws, parameterizations
-from holdfast.nn.s4d import initial_modes
+from holdfast.nn._s4d import initial_modes
 from holdfast_papers.experiments.stable import appf, fig1, thm31, thm34
 from holdfast_papers.experiments.stable._hippo import RelativeFrequencies, hippo_layer
 

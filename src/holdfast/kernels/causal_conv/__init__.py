@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.kernels.causal_conv.op import causal_conv
-from holdfast.kernels.causal_conv.reference import causal_conv_reference
+from holdfast.kernels.causal_conv._op import causal_conv
+from holdfast.kernels.causal_conv._reference import causal_conv_reference
 
 __all__ = ["causal_conv", "causal_conv_reference"]

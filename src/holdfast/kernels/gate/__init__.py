@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.kernels.gate.op import gate
-from holdfast.kernels.gate.reference import gate_reference
+from holdfast.kernels.gate._op import gate
+from holdfast.kernels.gate._reference import gate_reference
 
 __all__ = ["gate", "gate_reference"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.kernels.lru.op import choose, lru
-from holdfast.kernels.lru.reference import lru_reference
+from holdfast.kernels.lru._op import choose, lru
+from holdfast.kernels.lru._reference import lru_reference
 
 __all__ = ["choose", "lru", "lru_reference"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.kernels.scan.op import choose, scan
-from holdfast.kernels.scan.reference import scan_reference
+from holdfast.kernels.scan._op import choose, scan
+from holdfast.kernels.scan._reference import scan_reference
 
 __all__ = ["choose", "scan", "scan_reference"]

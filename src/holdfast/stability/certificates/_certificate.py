@@ -21,11 +21,11 @@ from holdfast.figures import Axis, Figure, Layer, Line, Panel, Points, Rule
 from holdfast.laws import AbstractLaw
 from holdfast.memory.preserve import undisturbed
 from holdfast.nn import RecurrenceView, recurrences
+from holdfast.nn._activations import MAX_SLOPES
+from holdfast.nn._precision import HALF_DTYPES, widened
 from holdfast.nn._recurrent_weight import Structure
 from holdfast.nn._views.rest import Equilibria, Equilibrium, find_equilibria
 from holdfast.nn._views.stated import stated_view
-from holdfast.nn.activations import MAX_SLOPES
-from holdfast.nn.precision import HALF_DTYPES, widened
 from holdfast.stability.certificates._lyapunov import (
     Growth,
     Lyapunov,

@@ -13,7 +13,7 @@ from holdfast._arguments import checked
 from holdfast.errors import ArgumentError
 from holdfast.memory import MemoryCurve, Probe, memory_function
 from holdfast.nn import AbstractRecurrent
-from holdfast.nn.activations import MAX_SLOPES
+from holdfast.nn._activations import MAX_SLOPES
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.errors import ArgumentError
-from holdfast.kernels.selective.watch import watching
+from holdfast.kernels.selective._watch import watching
 from holdfast.memory._subject import INPUT_ERRORS
 from holdfast.nn import RecurrenceView
-from holdfast.nn.acceleration import accelerate_quietly, mixers_of
+from holdfast.nn._acceleration import accelerate_quietly, mixers_of
 
 SELECTIVE_NOTE = (
     "selective: a step multiplies the state by exp(dt A), and dt >= 0 comes from the input. Stable means that no input "

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from holdfast.kernels.selective.watch import watching
+from holdfast.kernels.selective._watch import watching
 from holdfast.nn import RecurrenceView
 
 MAX_SAMPLES = 1 << 12  # step sizes of one call that quantiles are taken of

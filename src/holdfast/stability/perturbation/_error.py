@@ -16,8 +16,8 @@ from holdfast.memory._checks import refuse_unrepeatable
 from holdfast.memory._subject import INPUT_ERRORS, tolerance_of
 from holdfast.memory.preserve import undisturbed
 from holdfast.nn import AbstractRecurrent
+from holdfast.nn._precision import HALF_DTYPES
 from holdfast.nn._views.cells import Unrolled, cell_of
-from holdfast.nn.precision import HALF_DTYPES
 from holdfast.stability.perturbation._balls import BallNorm, select_weights
 from holdfast.stability.perturbation._curve import PerturbationCurve, as_radii
 from holdfast.stability.perturbation._evaluate import (

@@ -16,7 +16,7 @@ from torch.nn import functional
 from holdfast.kernels import rnn, scan
 from holdfast.kernels.rnn import Activation
 from holdfast.nn import AbstractRecurrent
-from holdfast.nn.activations import ACTIVATIONS
+from holdfast.nn._activations import ACTIVATIONS
 from holdfast.nn.system import LinearSystem, RateNetwork
 from holdfast.stability.perturbation._evaluate import AbstractEvaluator, Data, Stacked
 from holdfast.stability.perturbation._systems import System, stack_systems

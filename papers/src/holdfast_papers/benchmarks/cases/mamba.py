@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from holdfast.nn.acceleration import accelerate
+from holdfast.nn._acceleration import accelerate
 from holdfast_papers.benchmarks.case import Case, Contender, Inputs, Kind, Match, OwnKernel, Results, Runner, Shape
 from holdfast_papers.benchmarks.peers.optional import load
 from holdfast_papers.benchmarks.steps import generator, training_step, truth_by

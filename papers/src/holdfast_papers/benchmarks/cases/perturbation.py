@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from holdfast.nn import DiagonalSSM
-from holdfast.nn.activations import ACTIVATIONS
+from holdfast.nn._activations import ACTIVATIONS
 from holdfast.stability import perturbation_error
 from holdfast.stability.perturbation._balls import select_weights
 from holdfast_papers.benchmarks.case import Case, Contender, Inputs, Match, Results, Runner, Shape

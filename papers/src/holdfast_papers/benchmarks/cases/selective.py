@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from holdfast.kernels import library
+from holdfast.kernels._common import library
 from holdfast.kernels.selective import selective, selective_heads
 from holdfast_papers.benchmarks.case import Case, Contender, Inputs, Match, OwnKernel, Runner, Shape
 from holdfast_papers.benchmarks.cases import token

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from holdfast.kernels.causal_conv import causal_conv_reference
 from holdfast.kernels.selective import selective_reference
-from holdfast.nn import mixer_functions
+from holdfast.nn import _mixer_functions as mixer_functions
 from holdfast_papers.benchmarks.case import Case, Contender, Inputs, Match, Results, Runner, Shape
 from holdfast_papers.benchmarks.peers.optional import load
 from holdfast_papers.benchmarks.steps import generator

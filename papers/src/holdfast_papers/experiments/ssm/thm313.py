@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from holdfast.decay import stack_rate
 from holdfast.figures import Axis, Figure, Line, Panel, Points
-from holdfast.nn.from_weights import diagonal_layer
+from holdfast.nn._from_weights import diagonal_layer
 from holdfast_papers.constructions import Chain
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast_papers.pages import Table

@@ -1,4 +1,4 @@
-"""holdfast's own layers, which describe themselves (`holdfast.nn.described`)."""
+"""holdfast's own layers, which describe themselves (`holdfast.nn._described`)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import math
 import torch
 from torch import Tensor, nn
 
+from holdfast.nn._base import AbstractRecurrent
 from holdfast.nn._recurrent_weight import RecurrentWeight
 from holdfast.nn._views.rest import StepMap
 from holdfast.nn._views.view import Gate, MemoryWeight, NonlinearView, RecurrenceView, StepSource, matrix_map, modes_map
-from holdfast.nn.base import AbstractRecurrent
 from holdfast.nn.system import RateNetwork, StateSpaceModel
 from holdfast.parameterizations import AbstractParameterization
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from holdfast.nn._acceleration import kind_of
 from holdfast.nn._views.decay_view import DecayView, shaped
 from holdfast.nn._views.view import StepSource
-from holdfast.nn.acceleration import kind_of
 
 SELECTIVE_NOTE = (
     "A = -exp(A_log) is negative by construction, before and after: another parameterization changes the gradients of A, "

@@ -1,0 +1,225 @@
+"""diagnose: one call that looks at a model from every side and says what to do."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from holdfast._arguments import checked, positive
+from holdfast.diagnosis._advice import Advice, advise
+from holdfast.diagnosis._candidates import Evidence
+from holdfast.diagnosis._forgetting import ahead_of, measure_memory
+from holdfast.diagnosis._learning import RATES, look_at_learning, signs_of_training
+from holdfast.diagnosis._reading import Reading, on_our_kernels, read_model, runnable
+from holdfast.diagnosis._result import Diagnosis
+from holdfast.diagnosis._samples import Samples, data_samples, stand_in_samples, task_form
+from holdfast.diagnosis._task import TaskMemory, look_at_task
+from holdfast.diagnosis._trial import MAX_RATE, USUAL_RATE, Trials
+from holdfast.diagnosis._weights import look_at_edge, look_at_survival
+from holdfast.errors import ArgumentError, HoldfastError
+from holdfast.memory._subject import INPUT_ERRORS
+from holdfast.memory.preserve import modules_of, random_states_kept, undisturbed
+
+Part = TypeVar("Part")
+LENGTH = 64  # steps of the sequences on which weights are changed
+PARTS = 6  # that a progress bar counts
+
+
+@checked
+def diagnose(
+    model: Callable[..., Any],
+    *,
+    input_size: int | None = None,
+    data: tuple[Tensor, Tensor] | None = None,
+    needs: int | None = None,
+    horizon: int = 4096,
+    name: str | None = None,
+    seed: int = 0,
+    progress: Callable[[str, int | None, int | None], None] | None = None,
+) -> Diagnosis:
+    """Looks at a model from every side and says in plain words what is wrong and which call helps.
+
+    How far it remembers (`memory_function`, until 1% is left), how near its worst recurrence is to the edge (`certify`),
+    how large a change of its recurrent weights it survives (`perturbation_error`), what training does to it at its start,
+    and with data the memory that the task needs. Every call under ADVICE was run on a copy, and that copy trained beside
+    an unchanged one; what did not help is dropped. A copy of the model is looked at; the model stays as it is. What cannot
+    be looked at is said, and the rest is done all the same.
+
+    Args:
+        model: any sequence model: a module or a function, batch first; torch's RNN, GRU and LSTM in any layout, models of
+            tokens (transformers' too), models that keep a state or read both ways, classifiers that pool.
+        input_size: number of input features; None: what the model tells.
+        data: inputs (rows, time, features) or tokens (rows, time), and targets: numbers (rows, time, outputs), or
+            (rows, outputs) where a sequence has one answer; or class labels (rows, time) or (rows,), as integers.
+        needs: steps that the model is to remember; None: what the data need.
+        horizon: most steps to follow its memory for.
+        name: what to call it; None is its class.
+        seed: of random inputs and changes.
+        progress: called as `progress(text, done, total)` along the way.
+    """
+    positive(horizon=horizon)
+    if data is not None:
+        data = _pair(data)
+    if needs is not None:
+        positive(needs=needs)
+    with random_states_kept(), _protected(model):
+        torch.manual_seed(seed)
+        examination = _Examination(model, input_size, data, needs, horizon, seed, progress or _quiet)
+        return examination.diagnosis(name or type(model).__name__)
+
+
+@contextmanager
+def _protected(model: Callable[..., Any]) -> Iterator[None]:
+    """Of a function the modules that it runs are put back at the end; a module is copied instead."""
+    if isinstance(model, nn.Module) or not modules_of(model):
+        yield
+        return
+    with undisturbed(model):
+        yield
+
+
+class _Examination:
+    """One side of a model after the other, and what could not be looked at."""
+
+    def __init__(
+        self, model: Callable[..., Any], input_size: int | None, data: tuple[Tensor, Tensor] | None, needs: int | None,
+        horizon: int, seed: int, announce: Callable[[str, int | None, int | None], None],
+    ) -> None:  # fmt: skip
+        self.model, self.input_size, self.data, self.needs = model, input_size, data, needs
+        self.horizon, self.seed, self.announce = horizon, seed, announce
+        self.unseen: list[str] = []
+        self.done = 0
+
+    def look(self, what: str, at: Callable[..., Part], *arguments: Any) -> Part | None:
+        """One side; None and a line under NOT SEEN where it cannot be looked at."""
+        self.announce(what, self.done, PARTS)
+        self.done += 1
+        try:
+            return at(*arguments)
+        except (HoldfastError, *INPUT_ERRORS) as error:
+            self.unseen.append(f"{what}: {_line(error)}")
+            return None
+
+    def diagnosis(self, called: str) -> Diagnosis:
+        """Everything, in the order of the screen."""
+        try:
+            reading = read_model(self.model, self.input_size, self.seed)
+        except (HoldfastError, *INPUT_ERRORS) as error:
+            self.unseen.append(f"the model could not be run: {_line(error)}")
+            return self._of_data_alone(called)
+        measured = self.look("memory", measure_memory, reading, self.horizon, self.seed)
+        memory, notes = measured if measured is not None else ([], [])
+        edge = self.look("edge", look_at_edge, reading, LENGTH, self.seed)
+        survival = self.look("change of the weights", look_at_survival, reading, LENGTH, self.seed)
+        samples = self._data_samples(reading)
+        task = None if self.data is None else self.look("task", self._task, samples)
+        wanted = self.needs if self.needs is not None else task.steps if task is not None and task.tells else None
+        if samples is None:
+            samples = stand_in_samples(reading, wanted, self.seed)
+        learning = self.look("training", look_at_learning, reading, self._subject(reading, samples), samples)
+        trained = signs_of_training(self.model, samples) if isinstance(self.model, nn.Module) else None
+        evidence = Evidence(self.model, memory, edge, survival, learning, wanted, trained, samples.given)
+        advice, dropped = self._advice(evidence, None if learning is None else samples)
+        return Diagnosis(
+            name=called,
+            about=_about(self.model, reading),
+            memory=tuple(memory),
+            edge=edge,
+            survival=survival,
+            learning=learning,
+            task=task,
+            needs=wanted,
+            advice=tuple(advice),
+            dropped=tuple(dropped),
+            unseen=tuple(self.unseen),
+            notes=(*reading.notes, *notes, *self._remarks(trained)),
+        )
+
+    def _of_data_alone(self, called: str) -> Diagnosis:
+        task = None if self.data is None else self.look("task", self._task, None)
+        return Diagnosis(called, _about(self.model, None), needs=self.needs, task=task, unseen=tuple(self.unseen))
+
+    def _data_samples(self, reading: Reading) -> Samples | None:
+        """The user's data where the model runs on them and answers what they ask; otherwise it is said."""
+        if self.data is None or not isinstance(self.model, nn.Module):
+            return None
+        try:
+            return data_samples(copy.deepcopy(self.model), reading, self.data)
+        except (HoldfastError, *INPUT_ERRORS) as error:
+            self.unseen.append(f"training on your data: {_line(error)}; a stand-in is trained on instead")
+            return None
+
+    def _subject(self, reading: Reading, samples: Samples) -> nn.Module:
+        """What is run on the samples."""
+        if not samples.given or not isinstance(self.model, nn.Module):
+            return reading.model
+        return runnable(on_our_kernels(copy.deepcopy(self.model)))
+
+    def _task(self, samples: Samples | None) -> TaskMemory:
+        assert self.data is not None
+        x, y, classes = task_form(self.data, samples)
+        task = look_at_task(x, y, classes=classes)
+        if samples is None or not isinstance(self.model, nn.Module):
+            return task
+        error = samples.error_beside_kernel(runnable(copy.deepcopy(self.model)), task.lags)
+        return replace(task, model_error=error)
+
+    def _advice(self, evidence: Evidence, samples: Samples | None) -> tuple[list[Advice], list[str]]:
+        if not isinstance(self.model, nn.Module):
+            return [], []
+        self.announce("trying advice", PARTS - 1, PARTS)
+        learning, edge = evidence.learning, evidence.edge
+        safe = USUAL_RATE if learning is None else learning.safe or min(RATES)
+        margin = None if edge is None else edge.worst.margin
+        trials = Trials(
+            self.model,
+            self.input_size,
+            samples,
+            rate=min(safe, MAX_RATE),
+            memory=ahead_of(evidence.memory),
+            margin=margin,
+            horizon=self.horizon,
+            seed=self.seed,
+        )
+        return advise(evidence, trials)
+
+    def _remarks(self, trained: str | None) -> list[str]:
+        if trained is not None:
+            return [f"it counts as trained ({trained}): no advice overwrites its weights"]
+        if not isinstance(self.model, nn.Module) and not modules_of(self.model):
+            return ["a function without a module that can be seen: what it keeps between calls cannot be put back"]
+        return []
+
+
+def _pair(data: Any) -> tuple[Tensor, Tensor]:
+    if len(data) != 2:
+        raise ArgumentError(f"data must be (inputs, targets), got {len(data)} items")
+    inputs, targets = (torch.as_tensor(part) for part in data)
+    if inputs.ndim < 2 or targets.ndim < 1 or len(inputs) != len(targets):
+        raise ArgumentError(
+            f"data: expected inputs (rows, time, features) or tokens (rows, time), and as many targets, got "
+            f"{tuple(inputs.shape)} and {tuple(targets.shape)}"
+        )
+    return inputs, targets
+
+
+def _about(model: Any, reading: Reading | None) -> str:
+    count = sum(p.numel() for p in model.parameters()) if isinstance(model, nn.Module) else 0
+    kind = type(model).__name__
+    read = "" if reading is None else f", reads {reading.inputs}"
+    return f"{kind}, {count:,} weights{read}"
+
+
+def _line(error: BaseException) -> str:
+    line = (str(error).strip().splitlines() or [""])[0]
+    return line if isinstance(error, HoldfastError) else f"{type(error).__name__}: {line}"
+
+
+def _quiet(text: str, done: int | None, total: int | None) -> None:
+    """Shows nothing."""

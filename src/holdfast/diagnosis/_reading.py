@@ -1,0 +1,215 @@
+"""How a model is read: as a module from (batch, time, features) to (batch, time, outputs), whatever it takes itself."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.diagnosis._adapters import Around, BatchFirst, BeforePooling, Fresh, Plain, ThroughEmbedding
+from holdfast.errors import ArgumentError
+from holdfast.memory import ModelError, huggingface
+from holdfast.memory._checks import prepare
+from holdfast.memory._curve import NotCausalError, NotRepeatableError
+from holdfast.memory._subject import INPUT_ERRORS, Subject
+from holdfast.memory.preserve import undisturbed
+from holdfast.nn._acceleration import accelerate_quietly, mixers_of
+from holdfast.nn._views.step_function import known_size
+
+SWAPS, FEW = 12, 4  # tokens that the one at rest is exchanged for, and those of a large model
+LARGE = 2e7  # weights from which on a model is large: a step of it takes a core several milliseconds
+SHORT = 12  # steps of the runs that show how a model is to be read
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A copy of a model as everything here measures it.
+
+    Args:
+        model: (batch, time, features) in, (batch, time, outputs) out.
+        input_size: number of features.
+        inputs: in words, what a single input is.
+        candidates: the inputs to try, (rows, input_size); None: sign vectors at several sizes.
+        causal: whether outputs depend on earlier inputs alone.
+        notes: how the model is read where that is not as it was given.
+        prefix: what the paths of its weights begin with inside the adapters.
+    """
+
+    model: nn.Module
+    input_size: int
+    inputs: str
+    candidates: Tensor | None = None
+    causal: bool = True
+    notes: tuple[str, ...] = ()
+    prefix: str = ""
+
+    @property
+    def large(self) -> bool:
+        """Whether the model has so many weights that fewer and shorter runs have to do."""
+        return _is_large(self.model)
+
+    @property
+    def longest(self) -> int | None:
+        """Most steps that the model takes; None where there is no limit."""
+        return getattr(self.model, "longest_input", None)
+
+    def note(self, text: str) -> Reading:
+        """The same with one more note."""
+        return replace(self, notes=(*self.notes, text))
+
+
+def read_model(model: Callable[..., Any], input_size: int | None, seed: int) -> Reading:
+    """Finds what the model takes, and wraps a copy of it until it can be measured; ModelError where that fails.
+
+    Args:
+        model: a module, or a function of tensors.
+        input_size: number of input features; None: what the model tells, or 1.
+        seed: of the tokens that are tried.
+    """
+    if not callable(model):
+        raise ArgumentError(f"model must be a module or a function of tensors, got {type(model).__name__}")
+    own = _copy(model)
+    reading = _taking(own, input_size, seed)
+    reading = _giving(reading)
+    return _checked(reading, seed)
+
+
+def _copy(model: Callable[..., Any]) -> nn.Module:
+    if not isinstance(model, nn.Module):
+        return Plain(model)
+    try:
+        return copy.deepcopy(model)
+    except (RuntimeError, TypeError) as error:
+        raise ModelError(f"the model cannot be copied, and is not measured in place: {error}") from error
+
+
+def _taking(model: nn.Module, input_size: int | None, seed: int) -> Reading:
+    """By tokens, or by real inputs with time in the second dimension."""
+    if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
+        raise ModelError(
+            "it has an encoder and a decoder, which read two sequences; give one of them: model.get_encoder()"
+        )
+    if (tokens := huggingface.token_table(model)) is not None:
+        on_our_kernels(model)
+        return _by_tokens(huggingface.FromEmbeddings(model), tokens, seed, "model.")
+    if isinstance(model, nn.RNNBase) and not model.batch_first:
+        turned = BatchFirst(model)
+        words = f"{model.input_size} real inputs"
+        return Reading(turned, model.input_size, words, prefix="inner.").note("read with time in the first dimension")
+    size = input_size or known_size(model) or _first_size(model)
+    embedding = next(((path, m) for path, m in model.named_modules() if isinstance(m, nn.Embedding)), None)
+    if embedding is not None and input_size is None:
+        path, table = embedding
+        through = ThroughEmbedding(model, path)
+        if _runs(through, table.embedding_dim):
+            return _by_tokens(through, table, seed, "inner.")
+    inputs = "1 real input" if (size or 1) == 1 else f"{size} real inputs"
+    return Reading(model, size or 1, inputs)
+
+
+def runnable(model: nn.Module) -> nn.Module:
+    """The model as it is called on the user's data, batch first."""
+    return BatchFirst(model) if isinstance(model, nn.RNNBase) and not model.batch_first else model
+
+
+def on_our_kernels(model: nn.Module) -> nn.Module:
+    """The model, accelerated in place where it has mixers that are known.
+
+    Args:
+        model: a copy of the user's.
+    """
+    if mixers_of(model):
+        accelerate_quietly(model)
+    return model
+
+
+def _by_tokens(inner: nn.Module, table: nn.Embedding, seed: int, prefix: str) -> Reading:
+    weight = table.weight.detach()
+    generator = torch.Generator().manual_seed(seed)
+    swaps = FEW if _is_large(inner) else SWAPS
+    ids = torch.randperm(len(weight), generator=generator)[: swaps + 1]
+    size = float((weight[ids] - weight[ids].mean(0)).square().mean().sqrt()) or 1.0
+    reading = Reading(
+        Around(inner, weight[ids[0]], size),
+        weight.shape[1],
+        "tokens",
+        candidates=((weight[ids[1:]] - weight[ids[0]]) / size).double().cpu(),
+        prefix=f"inner.{prefix}",
+    )
+    said = (
+        f"read by tokens: at rest it reads token {int(ids[0])} again and again, an input is another of {swaps} tokens"
+    )
+    return reading.note(said)
+
+
+def _is_large(model: nn.Module) -> bool:
+    return sum(p.numel() for p in model.parameters()) > LARGE
+
+
+def _giving(reading: Reading) -> Reading:
+    """One output a step: of a model that gives one answer a sequence, what comes before it is pooled."""
+    shapes = [tuple(_output(reading, steps).shape) for steps in (SHORT, SHORT - 3)]
+    if shapes[0] != shapes[1]:
+        return reading
+    inner, path = BeforePooling.find(reading.model, reading.input_size, SHORT)
+    if inner is None:
+        raise ModelError(
+            f"the model gives one answer a sequence, {shapes[0][1:]}, and no module inside it gives one output a step; give "
+            "the model without its pooling"
+        )
+    read = replace(reading, model=inner, prefix=f"inner.{reading.prefix}")
+    return read.note(
+        f"it gives one answer a sequence: measured is what comes before the pooling ({path or 'its input'})"
+    )
+
+
+def _output(reading: Reading, steps: int) -> Tensor:
+    subject = Subject(reading.model, reading.input_size)
+    with torch.no_grad():
+        return subject.raw(subject.zeros(2, steps))[0]
+
+
+def _checked(reading: Reading, seed: int) -> Reading:
+    generator = torch.Generator().manual_seed(seed)
+    reading.model.eval()
+    try:
+        with torch.no_grad():
+            prepare(Subject(reading.model, reading.input_size), generator)
+    except NotRepeatableError:
+        if _is_noisy(reading):
+            raise
+        fresh = replace(reading, model=Fresh(reading.model), prefix=f"inner.{reading.prefix}")
+        with torch.no_grad():
+            prepare(Subject(fresh.model, fresh.input_size), generator, causal=False)
+        return fresh.note("it keeps a state between calls: every run here begins with the state that it had when given")
+    except NotCausalError:
+        return replace(reading, causal=False).note("it reads both ways: memory is how far inputs reach, ahead and back")
+    return reading
+
+
+def _is_noisy(reading: Reading) -> bool:
+    """Whether outputs follow the random state, which `Fresh` would hold still."""
+    outputs = []
+    for seed in (0, 1):
+        with torch.random.fork_rng(), undisturbed(reading.model):
+            torch.manual_seed(seed)
+            outputs.append(_output(reading, SHORT))
+    return not torch.equal(*outputs)
+
+
+def _first_size(model: nn.Module) -> int | None:
+    return next((size for m in model.modules() if m is not model and (size := known_size(m))), None)
+
+
+def _runs(model: nn.Module, size: int) -> bool:
+    weight = next(model.parameters())
+    try:
+        with torch.no_grad():
+            model(torch.zeros(1, SHORT, size, dtype=weight.dtype, device=weight.device))
+    except INPUT_ERRORS:
+        return False
+    return True

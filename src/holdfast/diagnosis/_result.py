@@ -1,0 +1,178 @@
+"""Diagnosis: everything that was found of a model, as one object that can be printed, drawn and saved."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from holdfast._files import write_atomically
+from holdfast._record import Record, as_path, writable_file
+from holdfast.decay import DecayFit
+from holdfast.decay._memory_study import Reach
+from holdfast.diagnosis._advice import Advice
+from holdfast.diagnosis._forgetting import Forgetting
+from holdfast.diagnosis._learning import Learning
+from holdfast.diagnosis._task import TaskMemory
+from holdfast.diagnosis._trial import Outcome, Trial
+from holdfast.diagnosis._weights import Edge, LongRun, Survival, Tolerance
+from holdfast.errors import ArgumentError
+from holdfast.figures import Axis, Figure, Layer, Line, Panel, Rule
+from holdfast.memory import MemoryCurve
+from holdfast.stability import Certificate, PerturbationCurve
+
+MIN_SHARE = 1e-4  # share left at the foot of the figure
+RECORDS: tuple[type[Record], ...] = (MemoryCurve, DecayFit, Certificate, PerturbationCurve)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Diagnosis(Record):
+    """What is to be known of a model that remembers, and what to do about it.
+
+    Args:
+        name: what the model is called.
+        about: its kind, size and inputs, in a line.
+        memory: its memory of one input and of a change that lasts; empty where it could not be measured.
+        edge: its recurrences and how near they are to instability; None where none is known.
+        survival: how large a change of its recurrent weights it survives.
+        learning: what training does to it at its start.
+        task: the memory that the data given need.
+        needs: steps that were asked for, or that the data need.
+        advice: what to do, each tried on a copy; the one with the smallest loss first.
+        dropped: calls that were tried and did not help, with the reason.
+        unseen: what could not be looked at, and why.
+        notes: how the model was read.
+    """
+
+    _parts: ClassVar[tuple[type, ...]] = (
+        *(Forgetting, Reach, Edge, LongRun, Survival, Tolerance, Learning, TaskMemory, Advice, Trial, Outcome),
+        *(kind for record in RECORDS for kind in (record, *record._parts)),
+    )
+
+    name: str
+    about: str
+    memory: tuple[Forgetting, ...] = ()
+    edge: Edge | None = None
+    survival: Survival | None = None
+    learning: Learning | None = None
+    task: TaskMemory | None = None
+    needs: int | None = None
+    advice: tuple[Advice, ...] = ()
+    dropped: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def bad(self) -> bool:
+        """Whether an unstable recurrence makes outputs grow, or the memory grows or could not be measured."""
+        unstable = self.edge is not None and self.edge.explodes
+        return unstable or not self.memory or any(one.curve.status == "not finite" for one in self.memory)
+
+    def lines(self, *, details: bool = False, width: int = 80) -> list[str]:
+        """The screen, plain words first.
+
+        Args:
+            details: also laws, spectra and bounds, in the papers' words.
+            width: columns that there are.
+        """
+        from holdfast.diagnosis._words import screen
+
+        return screen(self, details=details, width=width)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def summary(self) -> str:
+        """A line: how far it remembers, how near it is to the edge, and what to do first."""
+        from holdfast.diagnosis._words import advice, edge, memory
+
+        said = [*memory(self)[:1], *edge(self)[:1]] or [f"not measured: {reason[:200]}" for reason in self.unseen[:1]]
+        first = [f"{len(self.advice)} to do, first: {self.advice[0].trouble}"] if self.advice else advice(self)
+        return f"{self.name}: {'; '.join([*said, *first])}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain numbers and texts, for JSON."""
+        parts = {"edge": self.edge, "survival": self.survival, "training": self.learning, "task": self.task}
+        plain: dict[str, Any] = {"name": self.name, "about": self.about, "needs": self.needs}
+        plain["memory"] = [one.to_dict() for one in self.memory]
+        plain |= {name: None if part is None else part.to_dict() for name, part in parts.items()}
+        plain["advice"] = [advice.to_dict() for advice in self.advice]
+        plain["tried_in_vain"] = list(self.dropped)
+        return _finite(plain | {"not_seen": list(self.unseen), "notes": list(self.notes)})
+
+    def figure(self) -> Figure:
+        """What is left after so many steps, as data: of one input, of a step, and what the task needs."""
+        layers: list[Layer] = [Line(_label(one), *_share(one)) for one in self.memory]
+        if self.task is not None:
+            peak = float(self.task.curve.values.max()) or 1.0
+            lags = self.task.curve.time
+            layers.append(Line("what the task needs", lags[1:], self.task.curve.values[1:] / peak, dash="dash"))
+        layers.append(Rule("1%", y=0.01))
+        caption = f"{self.name}: the share of an input that is left, by the steps since."
+        panel = Panel(
+            "what is left", Axis("steps since", log=True), Axis("share left", log=True, limits=(MIN_SHARE, 2.0)), layers
+        )
+        return Figure("diagnosis", caption, [panel], columns=1)
+
+    def html(self) -> str:
+        """One page with the figure in it, which needs nothing else to be shown."""
+        from holdfast.diagnosis._page import page
+
+        return page(self)
+
+    def _repr_html_(self) -> str:
+        return f"{super()._repr_html_()}<pre>{escape(str(self))}</pre>"
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes the page to look at (.html), or a file from which `load` gives the diagnosis back (.json).
+
+        Args:
+            path: the file; its ending says which. Folders on the way are made.
+        """
+        suffix = as_path(path).suffix
+        if suffix not in (".html", ".json"):
+            raise ArgumentError(f"a diagnosis is saved as .html or .json, got {suffix!r}")
+        if suffix == ".json":
+            return super().save(path)
+        file = writable_file(path)
+        write_atomically(file.resolve(), self.html().encode("utf-8", "backslashreplace"))
+        return file
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Reads back what `save` wrote into a .json file.
+
+        Args:
+            path: of the file.
+        """
+        if as_path(path).suffix == ".html":
+            raise ArgumentError(f"{path} is a page to look at; load the file that save('....json') writes")
+        return super().load(path)
+
+
+def _label(one: Forgetting) -> str:
+    what = "one input" if one.kind == "impulse" else "an input that stays"
+    return what if one.way == "ahead" else f"{what}, read backwards"
+
+
+def _share(one: Forgetting) -> tuple[np.ndarray, np.ndarray]:
+    """Steps from 1 on, up to where the curve ends, and the share that is left of its largest value."""
+    rest = one.fit.envelope
+    peak = float(rest[0]) if math.isfinite(rest[0]) and rest[0] > 0 else 1.0
+    last = int(np.searchsorted(one.curve.time, one.fit.window[1])) + 1
+    below = np.flatnonzero(rest / peak < MIN_SHARE)  # the axis of steps ends where the curve leaves the figure
+    last = max(2, min(last, int(below[0]) + 1)) if len(below) else max(2, last)
+    return one.curve.time[1:last], rest[1:last] / peak
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,266 @@
+"""What the weights say: how near each recurrence is to the edge, and how large a change of them the model survives."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from holdfast.diagnosis._reading import Reading
+from holdfast.errors import ArgumentError
+from holdfast.memory._subject import first_output
+from holdfast.nn import recurrences
+from holdfast.nn._precision import HALF_DTYPES
+from holdfast.stability import Ball, Certificate, PerturbationCurve, Search, certify, study_stability
+from holdfast.stability.perturbation._balls import select_weights
+from holdfast.stability.perturbation._curve import Censored
+
+STARTS = 4  # states from which equilibria are looked for
+SHARES = np.geomspace(1e-3, 1.0, 7)  # of the smallest recurrent weight: sizes of the changes that are tried
+DRAWS = 8  # random changes of each size
+ASCENT_RESTARTS, ASCENT_STEPS = 0, 8  # of the search for the worst change, beside its fixed starting points
+MAX_ASCENT_WEIGHTS = 300_000  # of a model; of larger ones random changes have to do
+MIN_RUN_STEPS, MAX_RUN_STEPS = 200, 10_000  # of the run that shows whether outputs grow
+RUN_WORK = 2e10  # weights times steps of it
+MAX_GROWTH = 10.0  # times the outputs of the run's first tenth: larger ones have grown
+NO_RECURRENCE = "no recurrent weight is known in this model; attention and convolutions have none"
+MOVED = 0.1  # of the largest output: a model whose outputs move further is not the same
+
+
+@dataclass(frozen=True)
+class LongRun:
+    """The size of outputs along a long run of random inputs.
+
+    Args:
+        steps: its length.
+        early: the largest output in its first tenth.
+        late: the largest in its last half; inf where one is not finite.
+    """
+
+    steps: int
+    early: float
+    late: float
+
+    @property
+    def grew(self) -> bool:
+        """Whether outputs became many times larger."""
+        return not self.late <= MAX_GROWTH * self.early
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, for JSON."""
+        return {"steps": self.steps, "early": plain(self.early), "late": plain(self.late), "grew": self.grew}
+
+
+@dataclass(frozen=True, eq=False)
+class Edge:
+    """The recurrences of a model and the one that is nearest to instability.
+
+    Args:
+        parts: the certificate of each.
+        worst: that of the worst.
+        crosses: paths of those that a step of training can take across the boundary.
+        run: outputs along a long run, where a recurrence is not stable.
+        linear: whether an unstable one moves linearly, so that it grows without bound.
+    """
+
+    parts: tuple[Certificate, ...]
+    worst: Certificate
+    crosses: tuple[str, ...] = ()
+    run: LongRun | None = None
+    linear: bool = False
+
+    @property
+    def explodes(self) -> bool:
+        """Whether a recurrence is unstable and outputs grow by it: gates and tanh bound those of an LSTM."""
+        unstable = any(part.status != "stable" for part in self.parts)
+        return unstable and (self.linear or self.run is None or self.run.grew)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, for JSON."""
+        named = ("path", "status", "scope", "margin", "continuous_margin", "time_constant")
+        rows = [{name: plain(getattr(part, name)) for name in named} for part in self.parts]
+        run = None if self.run is None else self.run.to_dict()
+        return {
+            "worst": self.worst.path,
+            "crosses": list(self.crosses),
+            "explodes": self.explodes,
+            "long_run": run,
+            "recurrences": rows,
+        }
+
+
+def lasting_of(edge: Edge | None) -> float:
+    """Steps to 1/e of the slowest recurrence that is stable; 0 where none is known.
+
+    Args:
+        edge: the recurrences.
+    """
+    known = () if edge is None else (part.time_constant for part in edge.parts if part.status == "stable")
+    return max((steps for steps in known if math.isfinite(steps)), default=0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Tolerance:
+    """How large a change of all recurrent weights at once leaves the outputs as they are, by one kind of search.
+
+    Args:
+        radius: largest size of a change (spectral norm, or largest entry of a diagonal one) up to which no output moved
+            by more than a tenth of the largest.
+        share: the same over the size of the smallest recurrent weight.
+        censored: where that is only a bound, "at least" or "at most".
+        curve: the errors at every size.
+    """
+
+    radius: float
+    share: float
+    censored: Censored
+    curve: PerturbationCurve
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, for JSON."""
+        plain = {"radius": self.radius, "share": self.share, "censored": self.censored}
+        return plain | {"curve": self.curve.to_dict()}
+
+
+@dataclass(frozen=True, eq=False)
+class Survival:
+    """What changes of the recurrent weights do to the outputs.
+
+    Args:
+        random: by random changes.
+        worst: by gradient ascent to the worst change; None for a model that is too large for it.
+        rounded: by what share of the largest output outputs move where these weights are rounded to bfloat16.
+        half: whether they have 16 bits as they are.
+    """
+
+    random: Tolerance
+    worst: Tolerance | None = None
+    rounded: float = 0.0
+    half: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, for JSON."""
+        worst = None if self.worst is None else self.worst.to_dict()
+        return {"random": self.random.to_dict(), "worst": worst, "rounded": self.rounded}
+
+
+def look_at_edge(reading: Reading, length: int, seed: int, *, run: bool = True) -> Edge:
+    """Certificates of every recurrence, paths as the model has them; ArgumentError where none is known.
+
+    Args:
+        reading: the model.
+        length: steps of the random inputs that a selective recurrence is watched on.
+        seed: of them.
+        run: whether outputs are followed along a long run where a recurrence is not stable.
+    """
+    views = recurrences(reading.model)
+    if not views:
+        raise ArgumentError(
+            f"{NO_RECURRENCE}. Name one that you know: holdfast.certify(model, 'path', time='discrete')"
+        )
+    selective = any(view.selective for view in views)
+    inputs = random_inputs(reading, 1, length, seed) if selective else None
+    certificate = certify(reading.model, inputs=inputs, starts=STARTS, seed=seed)
+    parts = certificate.parts or (certificate,)
+    deciding = (weight for view in views if view.crosses for weight in view.weights if weight.decides)
+    crosses = tuple(weight.path.removeprefix(reading.prefix) for weight in deciding)
+    named = tuple(_renamed(part, reading.prefix) for part in parts)
+    worst = min(
+        named, key=lambda part: (part.status != "unstable", part.margin if math.isfinite(part.margin) else -1.0)
+    )
+    bad = {part.path for part in parts if part.status != "stable"}
+    linear = any(view.path in bad and not view.nonlinear for view in views)
+    return Edge(named, worst, crosses, _long_run(reading, seed) if bad and run else None, linear)
+
+
+@torch.no_grad()
+def _long_run(reading: Reading, seed: int) -> LongRun:
+    """10,000 steps of normal inputs, fewer of a large model."""
+    weights = max(sum(p.numel() for p in reading.model.parameters()), 1)
+    steps = max(MIN_RUN_STEPS, min(MAX_RUN_STEPS, int(RUN_WORK / weights)))
+    x = random_inputs(reading, 1, steps, seed)
+    y = first_output(copy.deepcopy(reading.model).eval()(x)).abs().double().flatten(2).amax((0, 2))
+    early, late = float(y[: max(1, len(y) // 10)].max()), float(y[len(y) // 2 :].max())
+    return LongRun(len(y), early, late if math.isfinite(late) else math.inf)
+
+
+def _renamed(part: Certificate, prefix: str) -> Certificate:
+    return replace(part, path=part.path.removeprefix(prefix), parts=())
+
+
+def random_inputs(reading: Reading, rows: int, steps: int, seed: int) -> Tensor:
+    """Normal inputs, or random tokens of those that are tried, in the model's dtype."""
+    generator = torch.Generator().manual_seed(seed)
+    weight = next((p for p in reading.model.parameters() if p.is_floating_point()), torch.zeros(()))
+    steps = steps if reading.longest is None else min(steps, reading.longest)
+    if reading.candidates is not None:
+        chosen = torch.randint(len(reading.candidates), (rows, steps), generator=generator)
+        return reading.candidates[chosen].to(weight.device, weight.dtype)
+    return torch.randn(rows, steps, reading.input_size, generator=generator).to(weight.device, weight.dtype)
+
+
+def look_at_survival(reading: Reading, length: int, seed: int) -> Survival:
+    """Random changes of all recurrent weights at once, of sizes up to the smallest of them, and the worst that is found.
+
+    Args:
+        reading: the model.
+        length: steps of the inputs on which outputs are compared.
+        seed: of inputs and changes.
+    """
+    if not recurrences(reading.model):
+        raise ArgumentError(NO_RECURRENCE)
+    random = Search(draws=DRAWS, seed=seed)
+    weights = sum(p.numel() for p in reading.model.parameters())
+    worst = None
+    if weights <= MAX_ASCENT_WEIGHTS:
+        ascent = Search("adversarial", draws=DRAWS, restarts=ASCENT_RESTARTS, steps=ASCENT_STEPS, seed=seed)
+        worst = _tolerance(reading, length, ascent)
+    return Survival(_tolerance(reading, length, random), worst, *_as_bfloat16(reading, length, seed))
+
+
+def _tolerance(reading: Reading, length: int, search: Search) -> Tolerance:
+    smallest = _smallest(reading.model)
+    study = study_stability(
+        reading.model,
+        SHARES * smallest,
+        shape=(4, length if reading.longest is None else min(length, reading.longest), reading.input_size),
+        level=MOVED,
+        norm=Ball(scope="recurrent"),
+        search=search,
+    )
+    assert study.radius is not None
+    return Tolerance(study.radius, study.radius / smallest, study.censored, study.curves[0])
+
+
+@torch.no_grad()
+def _as_bfloat16(reading: Reading, length: int, seed: int) -> tuple[float, bool]:
+    """How far outputs move where recurrent weights are rounded, and whether they are that coarse already."""
+    x = random_inputs(reading, 4, length, seed)
+    model = copy.deepcopy(reading.model).eval()
+    before = first_output(model(x)).double()
+    weights = [getattr(model.get_submodule(at), name) for w in _recurrent(model) for at, _, name in [w.rpartition(".")]]
+    for weight in weights:
+        parts = torch.view_as_real(weight) if weight.is_complex() else weight
+        parts.copy_(parts.bfloat16())
+    moved = (first_output(model(x)).double() - before).abs().max() / before.abs().max().clamp(min=1e-300)
+    return float(moved), all(weight.dtype in HALF_DTYPES for weight in weights)
+
+
+def _recurrent(model: nn.Module) -> list[str]:
+    return [w.name for w in select_weights(model, "recurrent", "spectral")]
+
+
+def _smallest(model: nn.Module) -> float:
+    sizes = [float(w.ball.norm(w.value.unsqueeze(0))[0]) for w in select_weights(model, "recurrent", "spectral")]
+    # a free weight that begins at 0, as a form's skew part may, is no measure of the others
+    return min((size for size in sizes if size > 1e-3 * max(sizes)), default=1.0)
+
+
+def plain(value: Any) -> Any:
+    """A number for JSON: None where it is not finite."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

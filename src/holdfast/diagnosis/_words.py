@@ -1,0 +1,297 @@
+"""A diagnosis in words: blocks of a head and its sentences, plain ones first, the papers' behind `details`."""
+
+from __future__ import annotations
+
+import math
+import re
+import textwrap
+from typing import TYPE_CHECKING
+
+from holdfast.decay._memory_study import REMAINING_SHARE
+from holdfast.diagnosis._forgetting import Cause, Forgetting, ahead_of, why_they_differ
+from holdfast.diagnosis._learning import RATES, STABLE_MEANS
+from holdfast.diagnosis._remedies import LOG100
+from holdfast.diagnosis._task import LITTLE, TaskMemory
+from holdfast.diagnosis._trial import Trial
+from holdfast.diagnosis._weights import MOVED, LongRun, Tolerance, lasting_of
+from holdfast.stability import Certificate
+
+if TYPE_CHECKING:
+    from holdfast.diagnosis._result import Diagnosis
+
+HEAD_COLUMNS = 10  # of the heads
+ROUGH = "; roughly, since the model was not at rest"
+INDENT = "   "  # of what belongs to a number
+NUMBERED = re.compile(r"\d+\. ")  # how advice begins
+MAX_NAMED = 6  # recurrences that a screen names
+UNREAD_RATIO = 3.0  # times that the slowest recurrence outlasts the measured memory where that needs a word
+
+Block = tuple[str, list[str]]
+
+
+def screen(report: Diagnosis, *, details: bool, width: int) -> list[str]:
+    """The blocks as lines of at most `width` columns.
+
+    Args:
+        report: the diagnosis.
+        details: whether the papers' numbers are wanted too.
+        width: columns.
+    """
+    lines = textwrap.wrap(f"{report.name}: {report.about}", width)
+    for head, sentences in blocks(report, details=details):
+        for k, sentence in enumerate(sentences):
+            start = f"{head if k == 0 else '':<{HEAD_COLUMNS}}"
+            own = len(sentence) - len(sentence.lstrip())
+            after = " " * (HEAD_COLUMNS + (len(INDENT) if NUMBERED.match(sentence) else own))
+            lines += textwrap.wrap(
+                sentence, width, initial_indent=start, subsequent_indent=after, break_on_hyphens=False
+            )
+    return lines
+
+
+def blocks(report: Diagnosis, *, details: bool) -> list[Block]:
+    """Head and sentences of everything that there is to say.
+
+    Args:
+        report: the diagnosis.
+        details: whether the papers' numbers are wanted too.
+    """
+    parts: list[Block] = [("MEMORY", memory(report)), ("TASK", task(report)), ("EDGE", edge(report))]
+    parts += [("WEIGHTS", survival(report)), ("TRAINING", training(report)), ("ADVICE", advice(report))]
+    if details:
+        parts.append(("DETAILS", in_detail(report)))
+    parts += [("NOT SEEN", list(report.unseen)), ("NOTES", list(report.notes))]
+    return [(head, sentences) for head, sentences in parts if sentences]
+
+
+def number(value: float) -> str:
+    """Two or three digits, and no powers of ten for what people count."""
+    return f"{value:,.0f}" if 100 <= value < 1e7 else f"{value:.3g}" if value >= 10 else f"{value:.2g}"
+
+
+def memory(report: Diagnosis) -> list[str]:
+    """How far it remembers."""
+    said = [_reach(one) + (ROUGH if one.curve.status == "unsettled" else "") for one in report.memory]
+    why = why_they_differ(list(report.memory), _cause(report)) if report.memory else None
+    return [*said, why] if why else said
+
+
+def _cause(report: Diagnosis) -> Cause:
+    if report.edge is None:
+        return "unknown"
+    return "selection" if any(part.selective is not None for part in report.edge.parts) else "gates"
+
+
+def _reach(one: Forgetting) -> str:
+    what = "one input (impulse)" if one.kind == "impulse" else "a change that stays (step)"
+    what = what if one.way == "ahead" else f"{what}, read backwards"
+    if one.curve.status == "not finite":
+        return f"{what}: the outputs are not finite"
+    if one.steps is None:
+        return f"more than {one.curve.time[-1]:.0f} steps for {what}: {one.left:.2g} of it is left there"
+    if math.isinf(one.steps):
+        return f"no end for {what}: it does not fade ({one.fit.explanation})"
+    by = "" if one.reach.measured else f", by its law beyond the {one.curve.time[-1]:.0f} steps measured"
+    return f"{one.steps:.0f} step{'' if one.steps == 1 else 's'} until {REMAINING_SHARE:.0%} is left of {what}{by}"
+
+
+def task(report: Diagnosis) -> list[str]:
+    """What the data need."""
+    one = report.task
+    if one is None:
+        return [] if report.needs is None else [f"needs {report.needs} steps, as asked"]
+    kind = "a kernel of them and their products" if one.products else "a linear kernel of them"
+    if not one.tells:
+        more = "" if report.needs is None else f"; needs {report.needs} steps, as asked"
+        return [
+            f"how far back it reaches the data do not tell: {kind} explains {one.explained:.0%} of the targets{more}"
+        ]
+    said = [f"needs the last {one.steps} steps: {kind} explains {one.explained:.0%} of the targets"]
+    if one.steps >= one.lags:
+        said[0] += f"; it was given {one.lags}, so the task may need more"
+    if one.explained < LITTLE:
+        said.append("that is little: the task is not linear in its inputs, and may need more steps")
+    return said + _errors(one)
+
+
+def _errors(one: TaskMemory) -> list[str]:
+    if one.model_error is None or not math.isfinite(one.error):
+        return []
+    worse = ": the kernel is better, so the model has not learned what is linear in the task"
+    return [
+        f"{one.unit} on held-out sequences: {one.model_error:.3g} for the model as it is, {one.error:.3g} for the kernel"
+        f"{worse if one.error < one.model_error else ''}"
+    ]
+
+
+def edge(report: Diagnosis) -> list[str]:
+    """How near the worst recurrence is to instability, in steps."""
+    one = report.edge
+    if one is None:
+        return []
+    worst = one.worst
+    name = worst.path or "its recurrence"
+    said = [f"{name}{'' if len(one.parts) == 1 else ', the nearest to it'}: {_lasting(worst)}"]
+    reach = ahead_of(report.memory)
+    if reach is not None and lasting_of(one) * LOG100 > UNREAD_RATIO * reach:
+        said.append(
+            f"that is longer than the memory of {number(reach)} step{'' if reach == 1 else 's'} above: outputs read little of "
+            "this slowest part, and training has to raise what reads it"
+        )
+    if one.run is not None and any(part.status != "stable" for part in one.parts):
+        said.append(_along(one.run))
+    unstable = [part for part in one.parts if part.status == "unstable"]
+    if len(unstable) > 1:
+        said.append(f"{len(unstable)} of {len(one.parts)} recurrences are unstable")
+    return said
+
+
+def _along(run: LongRun) -> str:
+    if run.grew:
+        return f"outputs grew from {number(run.early)} to {number(run.late)} in {run.steps:,} steps of random inputs"
+    return (
+        f"outputs stayed below {number(max(run.early, run.late))} in {run.steps:,} steps of random inputs: the state does "
+        "not settle, but nothing explodes"
+    )
+
+
+def _lasting(part: Certificate) -> str:
+    steps = part.time_constant
+    if math.isnan(steps):
+        return f"{part.status}, it has no state of rest"
+    if steps < 0:
+        return f"past it, a deviation grows by e every {number(-steps)} steps (margin {part.margin:.3g} per step)"
+    if math.isinf(steps):
+        return "on it, a deviation stays for ever (margin 0)"
+    kind = "small deviation" if part.scope == "local" else "deviation"
+    return f"a {kind} falls to 1/e in {number(steps)} steps (margin {part.margin:.3g} per step)"
+
+
+def survival(report: Diagnosis) -> list[str]:
+    """How large a change of the weights it survives."""
+    one = report.survival
+    if one is None:
+        return []
+    said = [
+        f"outputs move by less than {MOVED:.0%} under changes of all recurrent weights at once, by size relative to the "
+        f"weights: {_tolerated(one.random)} for random changes; "
+        + (
+            "the worst change was not searched for, since the model is large"
+            if one.worst is None
+            else f"{_tolerated(one.worst)} for the worst change found"
+        )
+    ]
+    if one.rounded > MOVED and not one.half:
+        said.append(f"rounded to bfloat16 they would move outputs by {one.rounded:.0%}: keep them in float32")
+    return said
+
+
+def _tolerated(one: Tolerance) -> str:
+    sign = {"": "up to ", "at least": "at least ", "at most": "less than "}[one.censored]
+    return f"{sign}{number(100 * one.share)}% ({one.radius:.2g})"
+
+
+def training(report: Diagnosis) -> list[str]:
+    """What training does to it."""
+    one = report.learning
+    if one is None:
+        return []
+    ratios = ", ".join(f"{number(value)} {name}" for name, value in one.ratio.items())
+    rate = "below 1e-4" if one.safe is None else f"{one.safe:.2g}{' or more' if one.safe == max(RATES) else ''}"
+    apart = "" if one.pair is None else f"; {one.pair[0]:.2g} for the others with recurrent_lr={one.pair[1]:.2g}"
+    return [
+        f"Gradient over weight at the start: {ratios} (the share of the weights that one step of plain gradient descent "
+        f"at rate 1 moves); for twice the length the gradient is {_times(one.growth)}",
+        f"Largest stable learning rate: {rate} for all weights{apart}. For {one.task}; stable: {STABLE_MEANS}",
+    ]
+
+
+def _times(growth: float) -> str:
+    return "as large" if abs(growth - 1) < 0.05 else f"{number(growth)} times as large"
+
+
+def advice(report: Diagnosis) -> list[str]:
+    """What to do, numbered, with what it did to a copy."""
+    if not report.advice:
+        tried = "nothing that was tried helped" if report.dropped else "nothing to fix"
+        return [tried] if report.memory or report.edge else []
+    said = []
+    first = report.advice[0].trial
+    if first is not None:
+        said.append(_tried_how(first))
+    for k, one in enumerate(report.advice, start=1):
+        said.append(f"{k}. {one.trouble}: {one.number}")
+        said += [f"{INDENT}{line}" for line in (*one.call.splitlines(), one.effect)]
+        if one.trial is not None:
+            said.append(f"{INDENT}tried: {_tried(one.trial)}")
+    return said
+
+
+def _tried_how(trial: Trial) -> str:
+    if not trial.task:
+        return "Each was tried alone on a copy (without it -> with it)."
+    return (
+        f"Each was tried alone on a copy (without it -> with it), {trial.steps} steps of Adam at {trial.rate:.2g} on "
+        f"{trial.task}."
+    )
+
+
+def _tried(trial: Trial) -> str:
+    before, after = trial.unchanged, trial.changed
+    said = []
+    if before.loss is not None and after.loss is not None:
+        rate = "" if trial.changed_rate == trial.rate else f" (at learning rate {trial.changed_rate:.2g})"
+        said.append(f"held-out loss {before.loss:.3g} -> {after.loss:.3g}{rate}")
+    if before.memory is not None or after.memory is not None:
+        said.append(f"memory {_steps(before.memory)} -> {_steps(after.memory)} steps")
+    if before.margin is not None and after.margin is not None:
+        said.append(f"margin {before.margin:.3g} -> {after.margin:.3g}")
+    return ", ".join(said)
+
+
+def _steps(value: float | None) -> str:
+    return "unknown" if value is None else "endless" if math.isinf(value) else f"{value:.0f}"
+
+
+def in_detail(report: Diagnosis) -> list[str]:
+    """Laws, spectra and bounds as the papers name them."""
+    said = [_law(one) for one in report.memory]
+    if report.task is not None:
+        said.append(f"task: kernel {report.task.fit.law}, {report.task.fit.explanation}")
+    for part in () if report.edge is None else report.edge.parts[:MAX_NAMED]:
+        said.append(_spectrum(part))
+        said += [f"{part.path or 'model'}: {note}" for note in part.notes]
+    if report.edge is not None and len(report.edge.parts) > MAX_NAMED:
+        said.append(f"and {len(report.edge.parts) - MAX_NAMED} more recurrences: holdfast certify lists all")
+    for one in () if report.survival is None else (report.survival.random, report.survival.worst):
+        if one is not None:
+            curve = one.curve
+            rows = ", ".join(f"{r:.2g}: {e:.2g}" for r, e in zip(curve.radii, curve.errors, strict=True))
+            said.append(f"perturbation error E(beta), {curve.metric} metric, {curve.norm} norm, {curve.search}: {rows}")
+    if report.learning is not None:
+        said.append(f"gradient norm {report.learning.norm:.3g}")
+        rates = report.learning.safe_of.items()
+        alone = ", ".join(f"{name} {'none' if rate is None else f'{rate:.2g}'}" for name, rate in rates)
+        said += [f"largest stable rates of each group alone: {alone}"] if alone else []
+    said += [f"tried in vain: {' '.join(line.split())}" for line in report.dropped]
+    return said
+
+
+def _law(one: Forgetting) -> str:
+    fit = one.fit
+    named = {"rate": fit.rate, "exponent": fit.exponent, "support": fit.support, "period": fit.period}
+    value = "".join(f", {name} {number:.4g}" for name, number in named.items() if number is not None)
+    interval = "" if fit.interval is None else f" (95%: {fit.interval[0]:.4g} to {fit.interval[1]:.4g})"
+    return f"{one.kind}{'' if one.way == 'ahead' else ' back'}: {fit.law}{value}{interval}; {fit.explanation}"
+
+
+def _spectrum(part: Certificate) -> str:
+    which = "spectral abscissa" if part.time == "continuous" else "spectral radius"
+    text = f"{part.path or 'model'}: {part.kind}, {which} {part.spectral:.4g}, numerical {part.numerical:.4g}"
+    if part.continuous_margin is not None:
+        text += f", margin {part.continuous_margin:.4g} per unit of time"
+    if part.growth is not None:
+        text += f", transient growth at most {part.growth.bound:.4g} (seen {part.growth.measured:.4g})"
+    if part.lyapunov is not None:
+        text += f", Lyapunov |P| {part.lyapunov.norm:.4g}"
+    return text

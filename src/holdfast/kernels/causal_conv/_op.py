@@ -1,0 +1,143 @@
+"""The public causal convolution: checks its arguments, chooses a backend and owns the gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int, Int64
+from torch import Tensor
+
+from holdfast.errors import ShapeError
+from holdfast.kernels._common import autograd, checks, segments
+from holdfast.kernels._common.arguments import in_dtype
+from holdfast.kernels.causal_conv import _native as native
+from holdfast.kernels.causal_conv._reference import causal_conv_reference
+from holdfast.kernels.scan._op import Backend, choose
+
+_DTYPES = (*checks.REAL, *checks.HALF)
+_FLOATS = 4  # x, weight, bias, state
+
+
+class _CausalConv(torch.autograd.Function):
+    """Saves its arguments and nothing else."""
+
+    @staticmethod
+    def forward(*arguments: Any) -> tuple[Tensor, Tensor]:
+        return torch.ops.holdfast.causal_conv_forward(*arguments)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.save_for_backward(*inputs[: _FLOATS + 1])
+        ctx.silu = inputs[-1]
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, grad_y: Tensor | None, grad_last: Tensor | None) -> tuple[Tensor | None, ...]:
+        need = ctx.needs_input_grad
+        if grad_y is None and grad_last is None:
+            return (None,) * len(need)
+        inputs = ctx.saved_tensors
+        grads: tuple[Tensor | None, ...]
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # a second backward is to follow
+            *tensors, lengths = inputs
+            wanted = [x for x, n in zip(tensors, need, strict=False) if n]
+            outputs = causal_conv_reference(*tensors, silu=ctx.silu, lengths=lengths)
+            pairs = [(y, g) for y, g in zip(outputs, (grad_y, grad_last), strict=True) if g is not None]
+            ys, gs = zip(*pairs, strict=True)
+            wanted_grads = iter(torch.autograd.grad(ys, wanted, gs, create_graph=True, allow_unused=True))
+            grads = tuple(next(wanted_grads) if n else None for n in need[:_FLOATS])
+        else:
+            grads = torch.ops.holdfast.causal_conv_backward(*inputs, ctx.silu, grad_y, grad_last)
+        return (*(g if n else None for g, n in zip(grads, need[:_FLOATS], strict=True)), None, None)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Any, tuple[int, int]]:
+        """Runs mapped calls one after another."""
+        runs = []
+        for i in range(info.batch_size):
+            own = [x if dim is None else x.select(dim, i) for x, dim in zip(arguments, in_dims, strict=True)]
+            runs.append(_CausalConv.apply(*own))
+        return tuple(torch.stack(parts) for parts in zip(*runs, strict=True)), (0, 0)
+
+
+def causal_conv(
+    x: Float[Tensor, "batch time channels"],
+    weight: Float[Tensor, "channels taps"],
+    bias: Float[Tensor, " channels"] | None = None,
+    state: Float[Tensor, "sequences channels memory"] | None = None,
+    *,
+    silu: bool = False,
+    lengths: Int64[Tensor, " batch"] | None = None,
+    resets: Bool[Tensor, "batch time"] | None = None,
+    cu_seqlens: Int[Tensor, " bounds"] | None = None,
+    backend: Backend = "auto",
+) -> tuple[Float[Tensor, "batch time channels"], Float[Tensor, "sequences channels memory"]]:
+    """The short causal convolution of each channel with its own taps, and the inputs that the next call goes on from.
+
+    y_t = bias + sum over k of weight_k x_{t - K + 1 + k}, k from 0 to K - 1, then silu where asked for: the convolution
+    before the selective scan in Mamba (Gu and Dao, 2023, figure 3).
+
+    Args:
+        x: inputs (batch, time, channels).
+        weight: taps (channels, K), the last for the present input.
+        bias: (channels,), or None.
+        state: the K - 1 inputs before the first step (batch, channels, K - 1), the oldest first; None is zero.
+        silu: whether outputs go through silu(v) = v sigmoid(v).
+        lengths: int64 (batch,): row i has lengths[i] steps. Outputs after its end are 0, and its final state is the one
+            at its end.
+        resets: bool (batch, time): the inputs before a marked step are taken as zero; marks after a row's end are not
+            read. Equal to running the pieces apart.
+        cu_seqlens: int64 or int32 (sequences + 1,): sequence i has the steps cu_seqlens[i] to cu_seqlens[i + 1] of a
+            batch of one row; initial and final states then have one entry for each sequence. Instead of lengths.
+        backend: as in `scan`; "chunked" and "reference" are torch's own operators.
+
+    Returns y (batch, time, channels) and the last K - 1 inputs, shaped like `state`. Everything is differentiable, the
+    final state included, twice if need be.
+
+    Dtypes: float32 and float64, promoted together; bfloat16 and float16 are computed in float32, y comes back in x's
+    dtype and the state in float32.
+    """
+    if resets is not None or cu_seqlens is not None:
+        return segments.in_pieces(
+            "causal_conv",
+            lambda x, state, lengths: causal_conv(
+                x, weight, bias, state, silu=silu, lengths=lengths, backend=backend
+            ),
+            {"x": x}, state, lengths=lengths, resets=resets, cu_seqlens=cu_seqlens, reverse=False,
+        )  # fmt: skip
+    given = {"x": x, "weight": weight, "bias": bias, "state": state}
+    for name, value in given.items():
+        if value is not None or name in ("x", "weight"):
+            checks.tensor("causal_conv", name, value, _DTYPES)
+    checks.ndim("causal_conv", "x", x, "batch time channels")
+    checks.ndim("causal_conv", "weight", weight, "channels taps")
+    batch, time, channels = x.shape
+    taps = weight.shape[1]
+    checks.shape("causal_conv", "weight", weight, (channels, taps), "x's channels by taps")
+    if taps == 0:
+        raise ShapeError(f"causal_conv: expected at least one tap, got weight of shape {tuple(weight.shape)}")
+    if bias is not None:
+        checks.shape("causal_conv", "bias", bias, (channels,), "x's channels")
+    if state is not None:
+        checks.shape("causal_conv", "state", state, (batch, channels, taps - 1), "batch, channels, taps less one")
+    checks.addressable("causal_conv", "x", (*x.shape, taps), 8)
+    checks.same_device("causal_conv", **given)
+    checks.flags("causal_conv", silu=silu)
+    chosen, _ = choose(x.device, backend, function="causal_conv")
+    dtype = torch.float32
+    for tensor in given.values():
+        dtype = dtype if tensor is None else torch.promote_types(dtype, tensor.dtype)
+    tensors = [in_dtype(t, dtype) for t in given.values()]
+    plain = torch.compiler.is_exporting() or autograd.has_tangent(*tensors)
+    chosen = "chunked" if backend == "auto" and plain else chosen
+    if lengths is not None:
+        checks.lengths("causal_conv", lengths, (batch,), time, x.device, backend=chosen)
+    if chosen != "native":
+        y, last = causal_conv_reference(*tensors, silu=silu, lengths=lengths)  # type: ignore[arg-type]
+    elif autograd.untracked(*tensors, lengths):
+        y, last = native.causal_conv_forward(*tensors, lengths, silu)  # type: ignore[arg-type, call-arg]
+    else:
+        autograd.refuse_tangents("causal_conv", chosen, *tensors)
+        y, last = autograd.apply(_CausalConv, *tensors, lengths, silu)
+    return in_dtype(y, x.dtype if x.dtype in checks.HALF else dtype), last

@@ -1,0 +1,216 @@
+"""The public linear recurrent unit: checks its arguments, chooses a backend and owns the gradients."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int, Int64
+from torch import Tensor
+
+from holdfast.errors import ShapeError
+from holdfast.kernels._common import autograd, checks, segments
+from holdfast.kernels._common.arguments import in_dtype
+from holdfast.kernels.lru import _native  # noqa: F401  (defines torch.ops.holdfast.lru_*)
+from holdfast.kernels.lru._chunked import lru_chunked
+from holdfast.kernels.lru._reference import lru_reference
+from holdfast.kernels.scan._op import Backend, choose
+
+_DTYPES = (*checks.REAL, *checks.HALF)
+
+
+class _LRU(torch.autograd.Function):
+    """Saves the states beside its arguments."""
+
+    @staticmethod
+    def forward(
+        u: Tensor,
+        lam_re: Tensor,
+        lam_im: Tensor | None,
+        b: Tensor,
+        c: Tensor,
+        d: Tensor | None,
+        h0: Tensor | None,
+        lengths: Tensor | None,
+        reverse: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        return torch.ops.holdfast.lru_forward(u, lam_re, lam_im, b, c, d, h0, lengths, reverse)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(*inputs[:8], output[1])
+        ctx.reverse = inputs[8]
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(
+        ctx: Any, grad_y: Tensor | None, _: Tensor | None, grad_last: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        *arguments, h = ctx.saved_tensors
+        need = ctx.needs_input_grad
+        if grad_y is None and grad_last is None:
+            return (None,) * 9
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # a second backward is to follow
+            return (*_differentiable_backward(arguments, ctx.reverse, grad_y, grad_last, need), None, None)
+        wanted = [need[0], need[1] or need[2], need[3], need[4], need[5], need[6]]
+        u, lam, b, c, d, h0 = torch.ops.holdfast.lru_backward(*arguments, ctx.reverse, h, grad_y, grad_last, wanted)
+        states = arguments[1].shape[0]
+        grads = (u, lam[:states], lam[states:], b, c, d, h0)
+        return (*(grad if want else None for grad, want in zip(grads, need, strict=False)), None, None)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Any, tuple[int, int, int]]:
+        """Mapped inputs and states are more rows of the batch; mapped weights are run one after another."""
+        moved = [x if dim is None else x.movedim(dim, 0) for x, dim in zip(arguments[:8], in_dims[:8], strict=True)]
+        mapped = [dim is not None for dim in in_dims[:8]]
+        size = info.batch_size
+        if any(mapped[1:6]):
+            runs = [
+                _LRU.apply(*(x[i] if m else x for x, m in zip(moved, mapped, strict=True)), arguments[8])
+                for i in range(size)
+            ]
+            return tuple(torch.stack(parts) for parts in zip(*runs, strict=True)), (0, 0, 0)
+        for place in (0, 6, 7):
+            x = moved[place]
+            if x is not None:
+                rows = x if mapped[place] else x.unsqueeze(0).expand(size, *x.shape)
+                moved[place] = rows.reshape(-1, *rows.shape[2:])
+        outputs = _LRU.apply(*moved, arguments[8])
+        return tuple(x.unflatten(0, (size, x.shape[0] // size)) for x in outputs), (0, 0, 0)
+
+
+def _differentiable_backward(
+    arguments: list[Tensor | None],
+    reverse: bool,
+    grad_y: Tensor | None,
+    grad_last: Tensor | None,
+    need: tuple[bool, ...],
+) -> list[Tensor | None]:
+    *tensors, lengths = arguments
+    wanted = [x for x, want in zip(tensors, need, strict=False) if want and x is not None]
+    y, last = lru_chunked(*tensors, lengths=lengths, reverse=reverse)  # type: ignore[arg-type]
+    pairs = [(out, grad) for out, grad in ((y, grad_y), (last, grad_last)) if grad is not None]
+    outputs, gradients = zip(*pairs, strict=True)
+    grads = iter(torch.autograd.grad(outputs, wanted, gradients, create_graph=True, allow_unused=True))
+    return [next(grads) if want else None for want in need[:7]]
+
+
+def _check(u: object, lam_re: object, lam_im: object, b: object, c: object, d: object, h0: object) -> None:
+    u = checks.tensor("lru", "u", u, _DTYPES)
+    checks.ndim("lru", "u", u, "batch time inputs")
+    checks.addressable("lru", "u", u.shape, 8)
+    lam_re = checks.tensor("lru", "lam_re", lam_re, _DTYPES)
+    checks.ndim("lru", "lam_re", lam_re, "states")
+    planar = lam_re.shape[0]
+    width = f"N = {planar} states, real without lam_im"
+    if lam_im is not None:
+        lam_im = checks.tensor("lru", "lam_im", lam_im, _DTYPES)
+        checks.shape("lru", "lam_im", lam_im, lam_re.shape, "lam_re's")
+        planar, width = 2 * planar, f"2N numbers for N = {planar} complex states, real parts first"
+    b = checks.tensor("lru", "b", b, _DTYPES)
+    checks.shape("lru", "b", b, (planar, u.shape[2]), f"{width}, by u's features")
+    c = checks.tensor("lru", "c", c, _DTYPES)
+    if c.ndim != 2 or c.shape[1] != planar:
+        raise ShapeError(f"lru: expected c of shape (outputs, {planar}) ({width}), got {tuple(c.shape)}")
+    checks.addressable("lru", "the states", (*u.shape[:2], planar), 8)
+    checks.addressable("lru", "the outputs", (*u.shape[:2], c.shape[0]), 8)
+    if d is not None:
+        d = checks.tensor("lru", "d", d, _DTYPES)
+        checks.shape("lru", "d", d, (c.shape[0],), "one for each output")
+        if c.shape[0] != u.shape[2]:
+            raise ShapeError(
+                f"lru: with d, u_t goes to y_t elementwise, so outputs must equal inputs, got {c.shape[0]} "
+                f"outputs (c) and {u.shape[2]} inputs (u); leave d out, or change c"
+            )
+    if h0 is not None:
+        h0 = checks.tensor("lru", "h0", h0, _DTYPES)
+        checks.shape("lru", "h0", h0, (u.shape[0], planar), f"u's batch by {width}")
+    checks.same_device("lru", u=u, lam_re=lam_re, lam_im=lam_im, b=b, c=c, d=d, h0=h0)
+
+
+def _without_autocast(device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    # the state is float32 or better whatever the surroundings, and bfloat16 products die on some CPUs
+    if torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return contextlib.nullcontext()
+
+
+def lru(
+    u: Float[Tensor, "batch time inputs"],
+    lam_re: Float[Tensor, " states"],
+    lam_im: Float[Tensor, " states"] | None,
+    b: Float[Tensor, "planar inputs"],
+    c: Float[Tensor, "outputs planar"],
+    d: Float[Tensor, " outputs"] | None = None,
+    h0: Float[Tensor, "sequences planar"] | None = None,
+    *,
+    lengths: Int64[Tensor, " batch"] | None = None,
+    resets: Bool[Tensor, "batch time"] | None = None,
+    cu_seqlens: Int[Tensor, " bounds"] | None = None,
+    reverse: bool = False,
+    backend: Backend = "auto",
+) -> tuple[Float[Tensor, "batch time outputs"], Float[Tensor, "sequences planar"]]:
+    """A linear recurrent unit over time: a complex diagonal recurrence between two matrix products.
+
+    h_t = lam h_{t-1} + B u_t, y_t = Re(C h_t) + d u_t; in reverse h_t = lam h_{t+1} + B u_t. Orvieto et al.,
+    "Resurrecting recurrent neural networks for long sequences" (2023), eq. 3-4, without its parameterization: lam are
+    the eigenvalues themselves, and b holds any normalisation of the input.
+
+    Complex numbers are planar: all real parts and then all imaginary ones, 2N numbers in a row for N states. Where
+    lam_im is None the recurrence is real and 2N becomes N.
+
+    Args:
+        u: inputs (batch, time, inputs).
+        lam_re: real parts of the eigenvalues (N,).
+        lam_im: their imaginary parts (N,), or None for real eigenvalues.
+        b: input weights (2N, inputs), rows [Re B | Im B].
+        c: output weights (outputs, 2N) with y = c [Re h | Im h], so that its right half is -Im C.
+        d: direct path (outputs,), feature by feature; needs as many outputs as inputs. None is no direct path.
+        h0: state before the first step (batch, 2N); None is zero.
+        lengths: int64 (batch,): row i has lengths[i] steps. Outputs after its end are 0, the final state is the one at
+            its end, and a reverse run starts there.
+        resets: bool (batch, time): the state before a marked step is zero, where "before" is in the order of the run;
+            marks after a row's end are not read. Equal to running the pieces apart.
+        cu_seqlens: int64 or int32 (sequences + 1,): sequence i has the steps cu_seqlens[i] to cu_seqlens[i + 1] of a
+            batch of one row; initial and final states then have one entry for each sequence. Instead of lengths.
+        reverse: run from the last step to the first.
+        backend: as in `scan`; `choose` tells what "auto" takes.
+
+    Returns y (batch, time, outputs) and the final state (batch, 2N). Everything is differentiable, the final state
+    included, twice if need be.
+
+    Dtypes: float32 and float64, promoted together; bfloat16 and float16 are computed in float32, y comes back in u's
+    dtype and the final state in float32. Autocast is switched off inside.
+
+    Memory of a training step: the arguments, y, their gradients and the states (batch, time, 2N); where inputs, outputs
+    or 2N is no multiple of 16, one more buffer of the states' size in backward.
+
+    Accuracy: the scan is float64 inside (see `scan`); matrix products round in the dtype, as torch's do.
+    """
+    checks.flags("lru", reverse=reverse)
+    if resets is not None or cu_seqlens is not None:
+        weights = (lam_re, lam_im, b, c, d)
+        return segments.in_pieces(
+            "lru", lambda u, h0, lengths: lru(u, *weights, h0, lengths=lengths, reverse=reverse, backend=backend),
+            {"u": u}, h0, lengths=lengths, resets=resets, cu_seqlens=cu_seqlens, reverse=reverse,
+        )  # fmt: skip
+    _check(u, lam_re, lam_im, b, c, d, h0)
+    name, _ = choose(u.device, backend, function="lru")
+    if lengths is not None:
+        checks.lengths("lru", lengths, u.shape[:1], u.shape[1], u.device, backend=name)
+    tensors = (u, lam_re, lam_im, b, c, d, h0)
+    dtype = torch.float32
+    for x in tensors:
+        dtype = dtype if x is None else torch.promote_types(dtype, x.dtype)
+    outputs = u.dtype if u.dtype in checks.HALF else dtype
+    arguments = [in_dtype(x, dtype) for x in tensors]
+    if name == "native":
+        autograd.refuse_tangents("lru", name, *arguments)
+        y, _, last = autograd.apply(_LRU, *arguments, lengths, bool(reverse))
+    else:
+        run = lru_chunked if name == "chunked" else lru_reference
+        with _without_autocast(u.device):
+            y, last = run(*arguments, lengths=lengths, reverse=reverse)  # type: ignore[arg-type]
+    return in_dtype(y, outputs), last

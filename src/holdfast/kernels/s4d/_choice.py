@@ -1,0 +1,94 @@
+"""Which backend and which native algorithm serve a call, and why."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+
+from holdfast.errors import ArgumentError, BackendError, unknown_name
+from holdfast.kernels._common import checks, library
+
+Backend = Literal["auto", "reference", "chunked", "native"]
+Algorithm = Literal["auto", "scan", "fft"]
+ALGORITHMS = ("auto", "scan", "fft")
+
+
+class Choice(NamedTuple):
+    """What serves a call of `s4d`.
+
+    Args:
+        backend: "native", "chunked" or "reference".
+        algorithm: "scan" or "fft" for the native backend, empty for the others.
+        reason: why, in words.
+    """
+
+    backend: str
+    algorithm: str
+    reason: str
+
+
+MAX_FFT_STEPS = 4096  # past it the transforms leave the caches: at 8192 steps they cost two to three times as much
+
+
+def algorithm_for(batch: int, time: int, features: int, modes: int, pairs: bool, state: bool) -> tuple[str, str]:
+    """The faster native algorithm for these sizes.
+
+    Nanoseconds for each number of u in a training step, two cores with AVX-512, fitted to 12 shapes: the scan pays for
+    every mode at every step, the transforms for each mode once a feature, and once a row where the state is wanted.
+    """
+    weight = modes if pairs else 0.35 * modes
+    scan = 1.3 + 0.29 * weight
+    fft = 3.9 + 1.4 * weight / max(batch, 1) + (0.05 * weight if state else 0.0)
+    if time <= MAX_FFT_STEPS and fft < scan:
+        return "fft", f"transforms over {time} steps cost less than {modes} modes at every step"
+    return "scan", f"{modes} modes at every step cost less than transforms over {time} steps"
+
+
+def choose(
+    batch: int,
+    time: int,
+    features: int,
+    modes: int,
+    *,
+    complex_modes: bool = True,
+    initial_state: bool = False,
+    return_state: bool = True,
+    device: torch.device | str = "cpu",
+    algorithm: Algorithm = "auto",
+    backend: Backend = "auto",
+) -> Choice:
+    """Tells what `s4d` runs for a call of these sizes: backend, native algorithm, and why.
+
+    Args:
+        batch: sequences.
+        time: steps.
+        features: features of the layer.
+        modes: modes of each feature.
+        complex_modes: whether the modes are complex.
+        initial_state: whether an h0 is given.
+        return_state: whether the final state is wanted.
+        device: where the tensors are.
+        algorithm: what was asked for: "auto", "scan" or "fft".
+        backend: what was asked for: "auto", "native", "chunked" or "reference".
+    """
+    checks.backend("s4d", backend)
+    if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
+        raise unknown_name("algorithm of s4d", algorithm, ALGORITHMS)
+    if backend in ("reference", "chunked"):
+        if algorithm != "auto":
+            raise ArgumentError(f"s4d: algorithm={algorithm!r} is for the native backend, got backend={backend!r}")
+        return Choice(backend, "", "asked for by name")
+    kind = torch.device(device).type
+    missing = library.missing() if kind in ("cpu", "meta") else f"for the CPU, and the tensors are on {kind}"
+    if missing:
+        if backend == "native" or algorithm != "auto":
+            raise BackendError(f"s4d: the native kernels are {missing}; or use backend='chunked'")
+        return Choice("chunked", "", f"the native kernels are {missing}")
+    if algorithm == "fft" and initial_state:
+        raise ArgumentError("s4d: algorithm='fft' takes no h0, which costs as much as the scan; use 'scan' or 'auto'")
+    if algorithm != "auto":
+        return Choice("native", algorithm, "asked for by name")
+    if initial_state:
+        return Choice("native", "scan", "an initial state costs as much as the scan")
+    return Choice("native", *algorithm_for(batch, time, features, modes, complex_modes, return_state))

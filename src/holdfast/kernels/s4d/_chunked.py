@@ -1,0 +1,143 @@
+"""S4D in torch ops for any device: convolution inside blocks of time by matrix products, states carried between."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Complex, Float, Int64, Shaped
+from torch import Tensor
+
+from holdfast.kernels.s4d._discretize import Discretization, discretize, has_double
+
+BLOCK_STEPS = (
+    64  # products inside a block cost BLOCK_STEPS / 2 a number, those with states 4 modes, whatever BLOCK_STEPS is
+)
+
+
+def _powers(a: Shaped[Tensor, "features modes"], count: int) -> Shaped[Tensor, "count features modes"]:
+    """a^0 .. a^(count - 1) by doubling: log2(count) roundings each, and finite for every |a| <= 1."""
+    powers = torch.ones_like(a).unsqueeze(0)
+    while len(powers) < count:
+        powers = torch.cat((powers, powers * (powers[-1] * a)))
+    return powers[:count]
+
+
+def _planar(x: Shaped[Tensor, "... modes"], sign: int) -> Float[Tensor, "... numbers"]:
+    """Real and (times sign) imaginary parts side by side."""
+    return torch.cat((x.real, sign * x.imag), -1) if x.is_complex() else x
+
+
+class _Tables:
+    """The matrices of one block length, made from the modes in double and rounded once."""
+
+    def __init__(
+        self, a: Shaped[Tensor, "features modes"], b: Shaped[Tensor, "features modes"],
+        c: Shaped[Tensor, "features modes"], steps: int, dtype: torch.dtype,
+    ) -> None:  # fmt: skip
+        powers = _powers(a, steps + 1)
+        response = ((c * b) * powers[:steps]).sum(-1)
+        response = response.real if response.is_complex() else response
+        lag = torch.arange(steps, device=a.device)
+        lag = lag - lag.unsqueeze(-1)  # [from, to]
+        toeplitz = torch.where(lag >= 0, response.T[:, lag.clamp(min=0)], 0)
+        self.inside: Float[Tensor, "features steps steps"] = toeplitz.to(dtype)
+        gather = (b * powers[:steps].flip(0)).transpose(0, 1)
+        self.gather: Float[Tensor, "features steps numbers"] = _planar(gather, 1).to(dtype)
+        emit = (c * powers[1:]).transpose(0, 1)
+        self.emit: Float[Tensor, "features numbers steps"] = _planar(emit, -1).transpose(1, 2).to(dtype)
+        self.leap = powers[steps]
+
+
+def _run_blocks(
+    u: Float[Tensor, "batch time features"], h: Shaped[Tensor, "batch features modes"], tables: _Tables, steps: int
+) -> tuple[Float[Tensor, "batch time features"], list[Shaped[Tensor, "batch features modes"]]]:
+    """Outputs without the skip, and the states before each block and after the last."""
+    batch, time, features = u.shape
+    blocks, numbers = time // steps, tables.gather.shape[2]
+    rows = u.permute(2, 0, 1).reshape(features, batch * blocks, steps)
+    gained = torch.bmm(rows, tables.gather).view(features, batch, blocks, numbers).permute(2, 1, 0, 3).to(h.real.dtype)
+    if h.is_complex():
+        gained = torch.complex(*gained.chunk(2, -1))
+    states = [h]
+    for k in range(blocks):
+        states.append(tables.leap * states[-1] + gained[k])
+    before = _planar(torch.stack(states[:-1]), 1).to(u.dtype).permute(2, 1, 0, 3)
+    before = before.reshape(features, batch * blocks, numbers)
+    y = torch.baddbmm(torch.bmm(rows, tables.inside), before, tables.emit)
+    return y.view(features, batch, time).permute(1, 2, 0), states
+
+
+def _at_ends(
+    u: Float[Tensor, "batch time features"], states: Shaped[Tensor, "blocks batch features modes"],
+    a: Shaped[Tensor, "features modes"], b: Shaped[Tensor, "features modes"], lengths: Int64[Tensor, " batch"],
+    steps: int,
+) -> Shaped[Tensor, "batch features modes"]:  # fmt: skip
+    """The state of each row at its own end, from the one at the block boundary before it."""
+    boundary = (lengths // steps).clamp(max=len(states) - 1)
+    row = torch.arange(len(lengths), device=u.device)
+    h = states[boundary, row]
+    for i in range(min(steps, u.shape[1])):
+        t = boundary * steps + i
+        moved = a * h + b * u[row, t.clamp(max=u.shape[1] - 1)].unsqueeze(-1)
+        h = torch.where((t < lengths)[:, None, None], moved, h)
+    return h
+
+
+def _turned(
+    x: Float[Tensor, "batch time features"], lengths: Int64[Tensor, " batch"] | None
+) -> Float[Tensor, "batch time features"]:
+    """Each row backwards within its length; its own inverse."""
+    if lengths is None:
+        return x.flip(1)
+    t = torch.arange(x.shape[1], device=x.device)
+    index = torch.where(t < lengths[:, None], lengths[:, None] - 1 - t, t)
+    return x.gather(1, index.unsqueeze(-1).expand_as(x))
+
+
+def s4d_chunked(
+    u: Float[Tensor, "batch time features"],
+    dt: Float[Tensor, " features"],
+    lam_re: Float[Tensor, "features modes"],
+    lam_im: Float[Tensor, "features modes"] | None,
+    c_re: Float[Tensor, "features modes"],
+    c_im: Float[Tensor, "features modes"] | None,
+    d: Float[Tensor, " features"] | None = None,
+    h0: Float[Tensor, "batch features modes *pair"] | None = None,
+    *,
+    discretization: Discretization = "zoh",
+    lengths: Int64[Tensor, " batch"] | None = None,
+    reverse: bool = False,
+) -> tuple[Float[Tensor, "batch time features"], Float[Tensor, "batch features modes *pair"]]:
+    """The layer of `holdfast.kernels.s4d` by matrix products over blocks of 64 steps.
+
+    Modes, powers and carried states are in double (not on devices without it), so that long memory does not drift;
+    autograd keeps modes / 16 + 4 numbers for each one of u.
+    """
+    batch, time, _ = u.shape
+    wide = torch.float64 if has_double(u.device) else u.dtype
+    if reverse:
+        u = _turned(u, lengths)
+    lam: Complex[Tensor, "features modes"] | Tensor = lam_re.to(wide)
+    c = c_re.to(wide)
+    if lam_im is not None and c_im is not None:
+        lam, c = torch.complex(lam, lam_im.to(wide)), 2 * torch.complex(c, c_im.to(wide))
+    a, b = discretize(dt.unsqueeze(-1), lam, discretization)
+    if h0 is None:
+        h = torch.zeros(batch, *lam.shape, dtype=lam.dtype, device=u.device)
+    else:
+        h = torch.view_as_complex(h0.to(wide).contiguous()) if lam.is_complex() else h0.to(wide)
+    whole = time - time % BLOCK_STEPS
+    outputs, states = [], [h]
+    for begin, end, steps in ((0, whole, BLOCK_STEPS), (whole, time, time % BLOCK_STEPS)):
+        if end > begin:
+            y, more = _run_blocks(u[:, begin:end], states[-1], _Tables(a, b, c, steps, u.dtype), steps)
+            outputs.append(y)
+            states += more[1:]
+    y = torch.cat(outputs, 1) if outputs else u.clone()
+    y = y if d is None else y + d * u
+    h = states[-1]
+    if lengths is not None:
+        h = _at_ends(u, torch.stack(states[: whole // BLOCK_STEPS + 1]), a, b, lengths, BLOCK_STEPS)
+        y = torch.where((torch.arange(time, device=u.device) < lengths[:, None]).unsqueeze(-1), y, 0)
+    y = _turned(y, lengths) if reverse else y
+    last = torch.view_as_real(h) if h.is_complex() else h
+    return y, last.to(u.dtype)

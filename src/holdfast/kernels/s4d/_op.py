@@ -1,0 +1,231 @@
+"""The public S4D layer: checks its arguments, chooses a backend and an algorithm, and owns the gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int, Int64
+from torch import Tensor
+
+from holdfast.errors import ArgumentError, DtypeError, ShapeError, unknown_name
+from holdfast.kernels._common import autograd, checks, segments
+from holdfast.kernels._common.arguments import in_dtype
+from holdfast.kernels.s4d import _native  # noqa: F401  (defines torch.ops.holdfast.s4d_*)
+from holdfast.kernels.s4d._choice import Algorithm, Backend, choose
+from holdfast.kernels.s4d._chunked import s4d_chunked
+from holdfast.kernels.s4d._discretize import DISCRETIZATIONS, Discretization
+from holdfast.kernels.s4d._reference import s4d_reference
+
+_DTYPES = (*checks.REAL, *checks.HALF)
+_WEIGHTS = 7  # u, dt, lam_re, lam_im, c_re, c_im, d
+_TENSORS = 9  # these, lengths and h0
+
+
+class _S4D(torch.autograd.Function):
+    """Saves, beside its arguments, the discrete modes and the states at tiles (scan) or the impulse response (fft)."""
+
+    @staticmethod
+    def forward(
+        u: Tensor, dt: Tensor, lam_re: Tensor, lam_im: Tensor | None, c_re: Tensor, c_im: Tensor | None,
+        d: Tensor | None, lengths: Tensor | None, h0: Tensor | None,
+        algorithm: str, bilinear: bool, reverse: bool, state: bool,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+        inputs = (u, dt, lam_re, lam_im, c_re, c_im, d, lengths)
+        if algorithm == "fft":
+            return torch.ops.holdfast.s4d_fft_forward(*inputs, bilinear, reverse, state, True)
+        return torch.ops.holdfast.s4d_scan_forward(*inputs, h0, bilinear, reverse, state, True)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        _, last, modes, saved = output
+        ctx.algorithm, ctx.bilinear, ctx.reverse, ctx.state = inputs[_TENSORS:]
+        ctx.mark_non_differentiable(*((modes, saved) if ctx.state else (last, modes, saved)))
+        ctx.save_for_backward(*inputs[:_TENSORS], modes, saved)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(
+        ctx: Any, grad_y: Tensor | None, grad_last: Tensor | None, *_: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        grad_last = grad_last if ctx.state else None  # a compiler gives zeros for a state that was not computed
+        if grad_y is None and grad_last is None:
+            return (None,) * len(ctx.needs_input_grad)
+        *inputs, modes, saved = ctx.saved_tensors
+        need, choices = ctx.needs_input_grad, (ctx.bilinear, ctx.reverse)
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # a second backward is to follow
+            grads = _differentiable_backward(inputs, *choices, grad_y, grad_last, need)
+        elif ctx.algorithm == "fft" and grad_last is None and grad_y is not None:
+            grads = torch.ops.holdfast.s4d_fft_backward(*inputs[:-1], *choices, modes, saved, grad_y)
+        else:
+            if ctx.algorithm == "fft":
+                _, _, modes, saved = torch.ops.holdfast.s4d_scan_forward(*inputs, *choices, False, True)
+            grads = torch.ops.holdfast.s4d_scan_backward(*inputs, *choices, modes, saved, grad_y, grad_last)
+        of_weights = [g if n else None for g, n in zip(grads[:_WEIGHTS], need[:_WEIGHTS], strict=True)]
+        return (*of_weights, None, grads[-1] if need[_WEIGHTS + 1] else None, None, None, None, None)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Any, tuple[int, ...]]:
+        """Runs mapped calls one after another; what is saved has the size of each."""
+        runs = []
+        for i in range(info.batch_size):
+            own = [x if dim is None else x.select(dim, i) for x, dim in zip(arguments, in_dims, strict=True)]
+            runs.append(_S4D.apply(*own))
+        return tuple(torch.stack(parts) for parts in zip(*runs, strict=True)), (0, 0, 0, 0)
+
+
+def _differentiable_backward(
+    inputs: list[Tensor | None], bilinear: bool, reverse: bool, grad_y: Tensor | None, grad_last: Tensor | None,
+    need: tuple[bool, ...],
+) -> tuple[Tensor | None, ...]:  # fmt: skip
+    """The gradients as functions that can be differentiated again, by way of the chunked backend."""
+    *weights, lengths, h0 = inputs
+    kind = "bilinear" if bilinear else "zoh"
+    wanted = [x for x, n in zip(inputs, need, strict=False) if n and x is not None]
+    outputs = s4d_chunked(*weights, h0, discretization=kind, lengths=lengths, reverse=reverse)  # type: ignore[arg-type, misc]
+    pairs = [(y, g) for y, g in zip(outputs, (grad_y, grad_last), strict=True) if g is not None]
+    ys, gs = zip(*pairs, strict=True)
+    grads = iter(torch.autograd.grad(ys, wanted, gs, create_graph=True, allow_unused=True))
+    return tuple(next(grads) if n else None for n in need[:_TENSORS])
+
+
+def _check_shapes(
+    u: Tensor, dt: Tensor, lam_re: Tensor, lam_im: Tensor | None, c_re: Tensor, c_im: Tensor | None,
+    d: Tensor | None, h0: Tensor | None,
+) -> None:  # fmt: skip
+    checks.ndim("s4d", "u", u, "batch time features")
+    checks.ndim("s4d", "lam_re", lam_re, "features modes")
+    batch, _, features = u.shape
+    modes = lam_re.shape[1]
+    checks.shape("s4d", "dt", dt, (features,), "u's features")
+    checks.shape("s4d", "lam_re", lam_re, (features, modes), "u's features by modes")
+    if modes == 0:
+        raise ShapeError(f"s4d: expected at least one mode, got lam_re of shape {tuple(lam_re.shape)}")
+    if (lam_im is None) != (c_im is None):
+        given, missing = ("c_im", "lam_im") if lam_im is None else ("lam_im", "c_im")
+        raise ArgumentError(f"s4d: got {given} without {missing}; give both (complex modes) or neither (real ones)")
+    for name, value in (("lam_im", lam_im), ("c_re", c_re), ("c_im", c_im)):
+        if value is not None:
+            checks.shape("s4d", name, value, lam_re.shape, "lam_re's")
+    if d is not None:
+        checks.shape("s4d", "d", d, (features,), "u's features")
+    if h0 is not None:
+        pair = () if lam_im is None else (2,)
+        why = "batch, features, modes" + ("" if lam_im is None else ", real and imaginary part")
+        checks.shape("s4d", "h0", h0, (batch, features, modes, *pair), why)
+    checks.addressable("s4d", "u", u.shape, 64)
+    checks.addressable("s4d", "the states of all tiles", (*u.shape, modes), 64)
+
+
+def _check_dtypes(dtype: torch.dtype, **tensors: object) -> None:
+    """Weights and states come in u's precision, or below float32 with a u that is computed in float32."""
+    allowed = (torch.float64,) if dtype == torch.float64 else (torch.float32, *checks.HALF)
+    for name, value in tensors.items():
+        if value is None and name in ("lam_im", "c_im", "d", "h0"):
+            continue
+        if checks.tensor("s4d", name, value, _DTYPES).dtype not in allowed:
+            raise DtypeError(
+                f"s4d: expected {name} in {dtype}, the precision that u is computed in, "
+                f"got {checks.describe(value)}; convert {name}, or u"
+            )
+
+
+def s4d(
+    u: Float[Tensor, "batch time features"],
+    dt: Float[Tensor, " features"],
+    lam_re: Float[Tensor, "features modes"],
+    lam_im: Float[Tensor, "features modes"] | None,
+    c_re: Float[Tensor, "features modes"],
+    c_im: Float[Tensor, "features modes"] | None,
+    d: Float[Tensor, " features"] | None = None,
+    h0: Float[Tensor, "sequences features modes *pair"] | None = None,
+    *,
+    discretization: Discretization = "zoh",
+    lengths: Int64[Tensor, " batch"] | None = None,
+    resets: Bool[Tensor, "batch time"] | None = None,
+    cu_seqlens: Int[Tensor, " bounds"] | None = None,
+    reverse: bool = False,
+    return_state: bool = True,
+    algorithm: Algorithm = "auto",
+    backend: Backend = "auto",
+) -> tuple[Float[Tensor, "batch time features"], Float[Tensor, "sequences features modes *pair"] | None]:
+    """A diagonal state-space layer (S4D) over time: the outputs and the final state.
+
+    Each feature has its own modes and step:
+    dh/dt = lam h + u, discretised with the feature's dt into h_t = a h_{t-1} + b u_t, and y_t = 2 Re(c h_t) + d u_t
+    with complex modes, which stand for conjugate pairs, or y_t = c h_t + d u_t with real ones. "zoh": a = exp(dt lam),
+    b = (a - 1) / lam; "bilinear": a = (1 + dt lam / 2) / (1 - dt lam / 2), b = dt / (1 - dt lam / 2). Gu et al., "On
+    the parameterization and initialization of diagonal state space models" (2022), section 3.1.
+
+    Args:
+        u: inputs (batch, time, features).
+        dt: step of each feature (features,).
+        lam_re: real parts of the continuous-time eigenvalues (features, modes).
+        lam_im: their imaginary parts (features, modes), or None for real modes.
+        c_re: real parts of the output weights (features, modes).
+        c_im: their imaginary parts (features, modes), or None for real modes.
+        d: direct path (features,), or None.
+        h0: state before the first step (batch, features, modes), with a last dimension of 2, real and imaginary part,
+            for complex modes; None is zero.
+        discretization: "zoh" (input held over a step) or "bilinear", as above.
+        lengths: int64 (batch,): row i has lengths[i] steps. Outputs after its end are 0, the final state is the one at
+            its end.
+        resets: bool (batch, time): the state before a marked step is zero, where "before" is in the order of the run;
+            marks after a row's end are not read. Equal to running the pieces apart.
+        cu_seqlens: int64 or int32 (sequences + 1,): sequence i has the steps cu_seqlens[i] to cu_seqlens[i + 1] of a
+            batch of one row; initial and final states then have one entry for each sequence. Instead of lengths.
+        reverse: run from a row's end to its first step.
+        return_state: whether the final state is wanted; otherwise the second output is None.
+        algorithm: of the native backend: "scan" goes step by step and takes an initial state, "fft" convolves with the
+            impulse response; "auto" takes the faster one, and `choose` tells which and why.
+        backend: as in `scan`.
+
+    Returns y (batch, time, features) and the final state, shaped like h0. Everything is differentiable, the final state
+    included, twice if need be.
+
+    Dtypes: float32 and float64, all tensors in one; bfloat16 and float16 are computed in float32, y comes back in u's
+    dtype and the state in float32.
+
+    Rows and features never mix, whatever one of them holds. Within one row and feature "fft" rounds relative to the
+    largest of its inputs, at earlier steps too, and an infinite input makes all its steps NaN: where that matters, ask
+    for algorithm="scan".
+    """
+    if resets is not None or cu_seqlens is not None:
+        checks.flags("s4d", reverse=reverse)
+        weights = (dt, lam_re, lam_im, c_re, c_im, d)
+        return segments.in_pieces(
+            "s4d",
+            lambda u, h0, lengths: s4d(
+                u, *weights, h0, discretization=discretization, lengths=lengths, reverse=reverse,
+                return_state=return_state, algorithm=algorithm, backend=backend,
+            ),
+            {"u": u}, h0, lengths=lengths, resets=resets, cu_seqlens=cu_seqlens, reverse=reverse,
+        )  # fmt: skip
+    value = checks.tensor("s4d", "u", u, _DTYPES)
+    dtype = torch.float64 if value.dtype == torch.float64 else torch.float32
+    others = {"dt": dt, "lam_re": lam_re, "lam_im": lam_im, "c_re": c_re, "c_im": c_im, "d": d, "h0": h0}
+    _check_dtypes(dtype, **others)
+    _check_shapes(u, **others)  # type: ignore[arg-type]
+    checks.same_device("s4d", u=u, **others)
+    checks.flags("s4d", reverse=reverse, return_state=return_state)
+    if not isinstance(discretization, str) or discretization not in DISCRETIZATIONS:
+        raise unknown_name("discretization", discretization, DISCRETIZATIONS)
+    batch, time, features = u.shape
+    chosen = choose(
+        batch, time, features, lam_re.shape[1], complex_modes=lam_im is not None, initial_state=h0 is not None,
+        return_state=return_state, device=u.device, algorithm=algorithm, backend=backend,
+    )  # fmt: skip
+    if lengths is not None:
+        checks.lengths("s4d", lengths, u.shape[:1], time, u.device, backend=chosen.backend)
+    given = [u, dt, lam_re, lam_im, c_re, c_im, d]
+    tensors = [in_dtype(x, dtype) for x in given]
+    state = in_dtype(h0, dtype)
+    if chosen.backend == "native":
+        autograd.refuse_tangents("s4d", "native", *tensors, state)
+        y, last, *_ = autograd.apply(
+            _S4D, *tensors, lengths, state, chosen.algorithm, discretization == "bilinear", reverse, return_state
+        )
+    else:
+        run = s4d_reference if chosen.backend == "reference" else s4d_chunked
+        y, last = run(*tensors, state, discretization=discretization, lengths=lengths, reverse=reverse)  # type: ignore[arg-type, misc]
+    return in_dtype(y, u.dtype), last if return_state else None

@@ -1,0 +1,124 @@
+"""The continuous-time gated recurrent unit of "Inverse Approximation Theory", App. J."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from holdfast._arguments import checked
+from holdfast._types import Time
+from holdfast.errors import ArgumentError
+from holdfast.nn._base import AbstractRecurrent
+from holdfast.nn._initial_weights import uniform
+from holdfast.nn._precision import widened
+from holdfast.nn.system import Motion
+
+
+class ContinuousGRU(AbstractRecurrent):
+    """dh/dt = z o (tanh(W_h x + U_h (r o h) + b_h) - h), z and r = sigmoid(W x + U h + b), y = C h (iat, eq. 138).
+
+    W, U and b hold the rows of z, r, h in this order. The recurrence is a plain loop over time in torch. The state is
+    h, (batch, state_size).
+
+    Args:
+        features: number of input features.
+        state_size: number of states.
+        dt: size of the Euler step; 1 is the classical GRU.
+        bias: whether there is a b.
+        out_features: number of outputs; None is `features`.
+        bidirectional: also read the sequence from its end, with weights of its own, and add the outputs.
+    """
+
+    recurrent_names = ("U",)
+    boundary_name = None
+    fused = False
+    time: Time = "continuous"
+
+    @checked
+    def __init__(
+        self,
+        features: int,
+        state_size: int,
+        *,
+        dt: float = 1.0,
+        bias: bool = True,
+        out_features: int | None = None,
+        bidirectional: bool = False,
+    ) -> None:
+        choices: dict[str, Any] = dict(dt=dt, bias=bias, out_features=out_features)
+        super().__init__(features, state_size, bidirectional=bidirectional, **choices)
+        if not dt > 0:
+            raise ArgumentError(f"dt must be above 0, got {dt!r}")
+        self.dt = float(dt)
+        self.W = uniform(3 * state_size, features, fan_in=state_size)
+        self.U = uniform(3 * state_size, state_size, fan_in=state_size)
+        self.b = nn.Parameter(torch.zeros(3 * state_size)) if bias else None
+        self.C = uniform(self.out_features, state_size, fan_in=state_size)
+
+    @property
+    def state_shape(self) -> tuple[int, ...]:
+        return (self.state_size,)
+
+    def eigenvalues(self) -> Tensor:
+        """Eigenvalues at the equilibrium h = 0 of zero input, exact where b_h = 0 (iat, App. J).
+
+        Those of Diag(sigmoid(b_z)) (U_h Diag(sigmoid(b_r)) - I).
+        """
+        n = self.state_size
+        U = widened(self.U)
+        b = U.new_zeros(3 * n) if self.b is None else widened(self.b)
+        z, r = torch.sigmoid(b[:n]), torch.sigmoid(b[n : 2 * n])
+        return torch.linalg.eigvals(z.unsqueeze(-1) * (U[2 * n :] * r - torch.eye(n, dtype=U.dtype, device=U.device)))
+
+    @property
+    def euler_step(self) -> float:
+        return self.dt
+
+    def motion_at_rest(self) -> tuple[Motion, Motion]:
+        """dh/dt = z o (candidate - h) on zero input, and candidate - h: a closed gate z is no equilibrium."""
+        n = self.state_size
+        U = self.U.detach().cpu().double()
+        b = U.new_zeros(3 * n) if self.b is None else self.b.detach().cpu().double()
+
+        def residual(h: Tensor) -> Tensor:
+            r = torch.sigmoid(functional.linear(h, U[n : 2 * n], b[n : 2 * n]))
+            return torch.tanh(functional.linear(r * h, U[2 * n :], b[2 * n :])) - h
+
+        def motion(h: Tensor) -> Tensor:
+            return torch.sigmoid(functional.linear(h, U[:n], b[:n])) * residual(h)
+
+        return motion, residual
+
+    def _advance(self, drive: Tensor, h: Tensor, step: Tensor | float) -> Tensor:
+        n = self.state_size
+        gates = torch.sigmoid(drive[..., : 2 * n] + functional.linear(h, self.U[: 2 * n]))
+        z, r = gates.chunk(2, dim=-1)
+        candidate = torch.tanh(drive[..., 2 * n :] + functional.linear(r * h, self.U[2 * n :]))
+        return h + step * z * (candidate - h)
+
+    def _run(
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
+    ) -> tuple[Tensor, Tensor]:
+        drive = functional.linear(x, self.W, self.b)
+        steps = x.shape[1]
+        state = x.new_zeros(len(x), self.state_size) if state is None else state
+        outputs: list[Tensor] = [state] * steps
+        for t in reversed(range(steps)) if reverse else range(steps):
+            step = dt[:, t, None] if isinstance(dt, Tensor) else self.dt if dt is None else dt
+            moved = self._advance(drive[:, t], state, step)
+            if lengths is None:
+                state = outputs[t] = moved
+            else:
+                running = (t < lengths).unsqueeze(-1)
+                state = torch.where(running, moved, state)
+                outputs[t] = torch.where(running, moved, moved.new_zeros(()))
+        h = torch.stack(outputs, dim=1) if steps else x.new_zeros(len(x), 0, self.state_size)
+        return functional.linear(h, self.C), state
+
+    def _step(self, x: Tensor, state: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor]:
+        step = dt.unsqueeze(-1) if isinstance(dt, Tensor) else self.dt if dt is None else dt
+        h = self._advance(functional.linear(x, self.W, self.b), state, step)
+        return functional.linear(h, self.C), h
