@@ -13,6 +13,9 @@ holds step sizes and frequencies of other libraries' layers.
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+from collections.abc import Iterator
 from typing import Any
 
 from holdfast._arguments import checked
@@ -54,7 +57,28 @@ _CLASSES: tuple[type[AbstractParameterization], ...] = (
     DiscreteInverse,
     DiscreteClip,
 )
-_TABLE = {(c.key, c.time): c for c in _CLASSES}
+
+
+def _members() -> Iterator[type[AbstractParameterization]]:
+    """The parameterizations in the files of this folder, so that a new one is its file and nothing else.
+
+    Those above are listed for their order, and for tools that read types.
+    """
+    for file in pkgutil.iter_modules(__path__):
+        module = importlib.import_module(f"{__name__}.{file.name}")
+        for member in vars(module).values():
+            own = isinstance(member, type) and member.__module__ == module.__name__
+            # an abstract class has no name yet, and Custom, made of a function, has its kind of time from the user
+            if (
+                own
+                and issubclass(member, AbstractParameterization)
+                and hasattr(member, "key")
+                and hasattr(member, "time")
+            ):
+                yield member
+
+
+_TABLE = {(c.key, c.time): c for c in (*_CLASSES, *_members())}
 _FORMS = ("complete", "contraction", "normal")
 
 
@@ -65,7 +89,6 @@ def names(time: Time = "continuous") -> tuple[str, ...]:
     Args:
         time: "continuous" or "discrete".
     """
-    _check_time(time)
     return tuple(key for key, t in _TABLE if t == time)
 
 
@@ -80,7 +103,6 @@ def get(
         time: "continuous" or "discrete".
         constants: of the parameterization, by name, such as b of "best".
     """
-    _check_time(time)
     if isinstance(name, AbstractParameterization):
         if name.time != time or constants:
             raise ArgumentError(f"{name!r} is already built; it cannot become time={time!r}, constants={constants}")
@@ -111,7 +133,6 @@ def get_matrix(
         constants: of that parameterization; or `dt` for the contraction form in continuous time, the Euler step that it
             has to bear.
     """
-    _check_time(time)
     if form in ("complete", "contraction") and parameterization != "exp":
         raise ArgumentError(f"the {form} form has no scalar parameterization; leave it out, or use form='normal'")
     if form == "contraction" and time == "continuous":
@@ -125,11 +146,6 @@ def get_matrix(
     if form == "normal":
         return Normal(get(parameterization, time=time, **constants))
     raise unknown_name("matrix form", form, _FORMS)
-
-
-def _check_time(time: str) -> None:
-    if time not in ("continuous", "discrete"):
-        raise unknown_name("kind of time", time, ("continuous", "discrete"))
 
 
 __all__ = [
