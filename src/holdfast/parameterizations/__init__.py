@@ -13,12 +13,10 @@ holds step sizes and frequencies of other libraries' layers.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from collections.abc import Iterator
 from typing import Any
 
 from holdfast._arguments import checked
+from holdfast._factories import members_of
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.parameterizations._base import AbstractParameterization, Range
@@ -57,28 +55,10 @@ _CLASSES: tuple[type[AbstractParameterization], ...] = (
     DiscreteInverse,
     DiscreteClip,
 )
-
-
-def _members() -> Iterator[type[AbstractParameterization]]:
-    """The parameterizations in the files of this folder, so that a new one is its file and nothing else.
-
-    Those above are listed for their order, and for tools that read types.
-    """
-    for file in pkgutil.iter_modules(__path__):
-        module = importlib.import_module(f"{__name__}.{file.name}")
-        for member in vars(module).values():
-            own = isinstance(member, type) and member.__module__ == module.__name__
-            # an abstract class has no name yet, and Custom, made of a function, has its kind of time from the user
-            if (
-                own
-                and issubclass(member, AbstractParameterization)
-                and hasattr(member, "key")
-                and hasattr(member, "time")
-            ):
-                yield member
-
-
-_TABLE = {(c.key, c.time): c for c in (*_CLASSES, *_members())}
+# those above are listed for their order, and for tools that read types; a further one is found by its file. Custom, made of a
+# function, has its kind of time from the user
+_FOUND = [c for c in members_of(__name__, AbstractParameterization) if hasattr(c, "key") and hasattr(c, "time")]
+_TABLE = {(c.key, c.time): c for c in (*_CLASSES, *_FOUND)}
 _FORMS = ("complete", "contraction", "normal")
 
 
