@@ -53,6 +53,7 @@ def read_csv(path: Path) -> np.ndarray:
         raise ArgumentError(f"{path} is neither text (CSV) nor named .npy") from error
     except OSError as error:
         raise ArgumentError(f"cannot read {path}: {error.strerror}") from error
+    # not numpy.loadtxt, which wants one delimiter, named beforehand
     rows: list[list[float]] = []
     for number, line in enumerate(text.splitlines(), start=1):
         fields = line.replace(";", " ").replace(",", " ").split()

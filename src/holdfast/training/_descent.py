@@ -101,6 +101,7 @@ class Descent:
         self.order = Order(task.size("train"), config.batch, config.seed)
         self.steps = config.total_steps(self.order.steps_per_epoch)
         self.model = fabric.setup_module(model)
+        # after setup_module, which may move weights to a device: the optimizer must hold those
         groups = parameter_groups(
             model, lr=config.lr, recurrent_lr=config.recurrent_lr, weight_decay=config.weight_decay
         )
@@ -117,6 +118,7 @@ class Descent:
 
     def batches(self, step: int) -> list[Batch]:
         """This process's share of the step's examples, in as many parts as are accumulated."""
+        # each step and process has random numbers of its own, whatever was drawn before: dropout is the same after a kill
         seed_all(mixed(self.config.seed, step, self.fabric.global_rank))
         parts = self.order.indices(step).split(self.part)
         own = parts[self.fabric.global_rank :: self.fabric.world_size]
@@ -148,6 +150,7 @@ class Descent:
             norm = nn.utils.clip_grad_norm_(self.parameters, clip)
         else:
             norm = nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
+        # a norm over shared-out weights is a DTensor
         whole = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
         return float(whole)
 

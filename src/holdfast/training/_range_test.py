@@ -68,6 +68,7 @@ class DirectShadow:
             if shadow.weight.grad is None:
                 continue
             slope = shadow.form.derivative(shadow.weight).double()
+            # f' is 0 where a parameterization is flat: there no step of lam can be told from that of w
             gradient = (shadow.weight.grad.double() / slope).nan_to_num(0.0, 0.0, 0.0)
             shadow.first.lerp_(gradient, 1 - BETAS[0])
             shadow.second.lerp_(gradient.square(), 1 - BETAS[1])
