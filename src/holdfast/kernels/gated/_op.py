@@ -2,41 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
 from holdfast.errors import BackendError, DtypeError, ShapeError
-from holdfast.kernels._common import autograd, checks, library
-from holdfast.kernels.gated import _native  # noqa: F401  (defines torch.ops.holdfast.gated_*)
+from holdfast.kernels._common import autograd, backends, checks
+from holdfast.kernels._common.backends import Backend
+from holdfast.kernels.gated._native import GatedSettings, GatedTensors
 from holdfast.kernels.gated._reference import Weights, gru_reference, lstm_reference
 
-Backend = Literal["auto", "reference", "native"]
 GATES = {"lstm": 4, "gru": 3}
 
 
-def choose(device: torch.device | str = "cpu", backend: str = "auto") -> tuple[str, str]:
-    """The backend that `lstm` and `gru` take, and why; raises if it cannot run there.
-
-    Args:
-        device: where the tensors are.
-        backend: what was asked for: "auto", "native" or "reference".
-    """
-    if backend not in ("auto", "native", "reference"):
-        raise BackendError(f"expected a backend 'auto', 'native' or 'reference', got {backend!r}")
-    kind, state = torch.device(device).type, library.status()
-    lacks = f"the tensors are on {kind}" if kind != "cpu" else "" if state.available else state.reason
-    if backend == "native" and lacks:
-        raise BackendError(f"the native kernels of lstm and gru run on the cpu, and {lacks}; use backend='reference'")
-    if backend != "auto":
-        return backend, "asked for"
-    return ("reference", lacks) if lacks else ("native", f"C++ kernels, variant {state.variant}: {state.reason}")
-
-
 class _Gated(torch.autograd.Function):
-    """x, w_ih, w_hh, b, h0, c0, lengths, gru, reverse, keep -> h, last, c_last."""
+    """GatedTensors, GatedSettings and True, one argument for each field -> h, last, c_last, and what backward needs."""
 
     @staticmethod
     def forward(*args: Any) -> tuple[Tensor, ...]:
@@ -44,28 +27,43 @@ class _Gated(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        x, w_ih, w_hh, _, h0, c0, lengths, gru, reverse, _ = inputs
+        ctx.settings = inputs[7:9]
         h, _, c_last, gates, cells = output
-        ctx.settings = gru, reverse
-        ctx.mark_non_differentiable(gates, cells, *([c_last] if gru else []))
+        ctx.mark_non_differentiable(gates, cells, *([c_last] if ctx.settings[0] else []))
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(x, w_ih, w_hh, h0, c0, lengths, h, gates, cells)
+        ctx.save_for_backward(*inputs[:7], h, gates, cells)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        grad_h, grad_last, grad_c_last = grads[:3]
-        if grad_h is None and grad_last is None and grad_c_last is None:
+        if all(grad is None for grad in grads[:3]):
             return (None,) * 10
-        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-            raise BackendError(
-                "lstm, gru: expected a first derivative, got a second one (double backward), which only the plain loop "
-                "has; use backend='reference'"
-            )
         wanted = ctx.needs_input_grad[:6]
-        gradients = torch.ops.holdfast.gated_backward(
-            *ctx.saved_tensors, grad_h, grad_last, None if ctx.settings[0] else grad_c_last, *ctx.settings, wanted
-        )
+        grads = grads[:2] if ctx.settings[0] else grads[:3]  # a compiler gives an empty tensor for the cell of a GRU
+        if autograd.again():
+            tensors = GatedTensors(*ctx.saved_tensors[:7])
+            outputs = _plain(tensors, GatedSettings(*ctx.settings))
+            found = autograd.differentiable_gradients(outputs, grads, tensors[:6], wanted)
+            return *found, None, None, None, None
+        given = (*grads, None)[:3]
+        gradients = torch.ops.holdfast.gated_backward(*ctx.saved_tensors, *given, *ctx.settings, wanted)
         return *(g if want else None for g, want in zip(gradients, wanted, strict=True)), None, None, None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Sequence[Any], *args: Any) -> Any:
+        return autograd.one_by_one(_Gated, info, in_dims, args)
+
+
+def _plain(tensors: GatedTensors, settings: GatedSettings) -> tuple[Tensor, ...]:
+    """The plain loop over the arguments of the operator."""
+    x, w_ih, w_hh, b, h0, c0, lengths = tensors
+    if not settings.gru:
+        weights = Weights(w_ih, w_hh, b.flatten(), torch.zeros_like(b).flatten())
+        return lstm_reference(x, weights, h0, c0, lengths=lengths, reverse=settings.reverse)
+    n, r, z, n_h = b.unbind(0)  # the order of csrc/gated/plan.h
+    hidden = torch.cat([torch.zeros_like(r), torch.zeros_like(z), n_h])
+    return gru_reference(
+        x, Weights(w_ih, w_hh, torch.cat([r, z, n]), hidden), h0, lengths=lengths, reverse=settings.reverse
+    )
 
 
 def lstm(
@@ -89,14 +87,14 @@ def lstm(
         c0: cell before the first step (batch, state); None is zero.
         lengths: int64 (batch,): steps of each row; outputs after its end are 0.
         reverse: run from the last step of each row to the first.
-        backend: "auto", "native" or "reference".
+        backend: "native" (C++ on a CPU), "reference" or "chunked" (the plain loop), or "auto".
     """
     given = _checked("lstm", x, weights, h0, c0, lengths)
-    if choose(x.device, backend)[0] == "reference" or autograd.has_tangent(x, *weights, h0, c0):
+    if not _native(x, backend, *weights, h0, c0):
         return lstm_reference(x, given, h0, c0, lengths=lengths, reverse=reverse)
     bias = x.new_zeros(4, given.w_hh.shape[1]) if given.b_ih is None else (given.b_ih + given.b_hh).view(4, -1)
-    h, last, c_last = _apply(x, given, bias, h0, c0, lengths, False, reverse)
-    return h, last, c_last
+    tensors = GatedTensors(x, given.w_ih, given.w_hh, bias, h0, c0, lengths)
+    return _apply(tensors, GatedSettings(False, reverse))
 
 
 def gru(
@@ -118,29 +116,40 @@ def gru(
         h0: state before the first step (batch, state); None is zero.
         lengths: int64 (batch,): steps of each row; outputs after its end are 0.
         reverse: run from the last step of each row to the first.
-        backend: "auto", "native" or "reference".
+        backend: "native" (C++ on a CPU), "reference" or "chunked" (the plain loop), or "auto".
     """
     given = _checked("gru", x, weights, h0, None, lengths)
-    if choose(x.device, backend)[0] == "reference" or autograd.has_tangent(x, *weights, h0):
+    if not _native(x, backend, *weights, h0):
         return gru_reference(x, given, h0, lengths=lengths, reverse=reverse)
     if given.b_ih is None or given.b_hh is None:
         bias = x.new_zeros(4, given.w_hh.shape[1])
     else:
         (r, z, n), (r_h, z_h, n_h) = (b.view(3, -1).unbind(0) for b in (given.b_ih, given.b_hh))
         bias = torch.stack([n, r + r_h, z + z_h, n_h])  # the order of csrc/gated/plan.h
-    h, last, _ = _apply(x, given, bias, h0, None, lengths, True, reverse)
-    return h, last
+    tensors = GatedTensors(x, given.w_ih, given.w_hh, bias, h0, None, lengths)
+    return _apply(tensors, GatedSettings(True, reverse))[:2]
 
 
-def _apply(
-    x: Tensor, weights: Weights, bias: Tensor, h0: Tensor | None, c0: Tensor | None, lengths: Tensor | None, gru: bool,
-    reverse: bool,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    tensors = (x, weights.w_ih, weights.w_hh, bias, h0, c0)
+def _native(x: Tensor, backend: Backend, *others: Tensor | None) -> bool:
+    """Whether C++ runs it: a GPU has torch's own LSTM, so that the loop is all that is left elsewhere."""
+    if backends.choose(x.device, backend, function="lstm")[0] != "native":
+        return False
+    if x.dtype not in checks.REAL or autograd.has_tangent(x, *others):
+        if backend == "native":
+            raise BackendError(
+                f"lstm, gru: the native kernels take float32 and float64 in reverse mode, got {x.dtype}; use backend='auto'"
+            )
+        return False
+    return True
+
+
+def _apply(tensors: GatedTensors, settings: GatedSettings) -> tuple[Tensor, Tensor, Tensor]:
     tracked = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
     if tracked or torch._C._are_functorch_transforms_active():
-        return autograd.apply(_Gated, *tensors, lengths, gru, reverse, True)[:3]
-    return torch.ops.holdfast.gated_forward(*tensors, lengths, gru, reverse, False)[:3]
+        h, last, c_last, *_ = autograd.apply(_Gated, *tensors, *settings, True)
+    else:
+        h, last, c_last, *_ = torch.ops.holdfast.gated_forward(*tensors, *settings, False)
+    return h, last, c_last
 
 
 def _checked(
