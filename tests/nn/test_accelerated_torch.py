@@ -125,13 +125,13 @@ def test_what_is_left_has_its_reason():
         pass
 
     model = nn.ModuleDict(
-        {"own": Own(2, 3), "wide": nn.GRU(2, 600), "projected": nn.LSTM(2, 6, proj_size=3), "plain": nn.GRU(2, 3)}
+        {"own": Own(2, 3), "wide": nn.LSTM(2, 400), "projected": nn.LSTM(2, 6, proj_size=3), "plain": nn.GRU(2, 3)}
     )
     done = holdfast.accelerate(model)
     assert done.replaced == ("plain",)
     assert {name: reason.split(";")[0] for name, reason in done.left} == {
         "own": "its class Own may compute something else than torch's",
-        "wide": "it has 600 units",
+        "wide": "it has 400 units",
         "projected": "it has a proj_size, which the kernels do not have",
     }
     with pytest.warns(UserWarning, match="replaced nothing"):

@@ -12,7 +12,7 @@ from torch import nn
 
 from holdfast.errors import ArgumentError, BackendError
 from holdfast.kernels._common import library
-from holdfast.nn._torch_recurrent import ACCELERATED, MAX_STATE, torch_class
+from holdfast.nn._torch_recurrent import ACCELERATED, max_state, torch_class
 
 TESTED_VERSION = "5.22"  # the version of transformers that the tests run with
 ALREADY = "it is accelerated already"
@@ -177,6 +177,6 @@ def _reason_to_leave_torch(module: Any) -> str | None:
         return f"its class {type(module).__name__} may compute something else than torch's"
     if module.proj_size:
         return "it has a proj_size, which the kernels do not have"
-    if module.hidden_size > MAX_STATE:
-        return f"it has {module.hidden_size} units; above {MAX_STATE} torch's own products are as fast"
+    if module.hidden_size > max_state(module):
+        return f"it has {module.hidden_size} units; above {max_state(module)} torch's own products are as fast"
     return f"the native kernels are {library.missing()}" if library.missing() else None
