@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import metadata
 from typing import Annotated
 
@@ -16,8 +15,7 @@ import typer
 from rich.table import Table
 
 from holdfast import laws, parameterizations
-from holdfast.cli._screen import say, screen
-from holdfast.cli._text import plain
+from holdfast.cli._screen import answer, plain, say, screen
 from holdfast.data import data_root, find_sets
 from holdfast.kernels._common import library, rooflines
 
@@ -42,12 +40,7 @@ def command(
     Example: holdfast doctor
     """
     checks = look_around()
-    if as_json:
-        typer.echo(json.dumps([asdict(check) for check in checks], indent=1))
-    else:
-        _print(checks)
-    if any(check.good is False for check in checks):
-        raise typer.Exit(1)
+    answer(as_json, checks, lambda: _print(checks), bad=any(check.good is False for check in checks))
 
 
 def look_around() -> list[Check]:

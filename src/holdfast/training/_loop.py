@@ -21,10 +21,9 @@ from holdfast.stability import DivergenceGuard, GradientMonitor
 from holdfast.training import _checkpoint as checkpoint
 from holdfast.training._config import TrainingConfig
 from holdfast.training._descent import Descent
-from holdfast.training._evaluate import evaluate
 from holdfast.training._folder import guarded
 from holdfast.training._log import EMPTY_MARK, LOG, Log
-from holdfast.training._objective import Objective, blame_data
+from holdfast.training._objective import Objective, blame_data, evaluate
 from holdfast.training._threads import ThreadChoice
 
 Progress = Callable[[str, int | None, int | None], None]
