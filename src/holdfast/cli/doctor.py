@@ -51,7 +51,25 @@ def look_around() -> list[Check]:
 def _versions() -> list[Check]:
     lines = [Check("python", f"{platform.python_version()} on {platform.platform()}")]
     lines += [Check(name, metadata.version(name)) for name in PACKAGES]
-    return [*lines, Check("cores", f"{os.cpu_count()}, torch uses {torch.get_num_threads()} threads")]
+    return [*lines, *_cores()]
+
+
+def _cores() -> list[Check]:
+    """Cores, the share of them that a container may use, and how busy they are, each with what to set."""
+    cores, threads, quota = os.cpu_count() or 1, torch.get_num_threads(), library.cpu_quota()
+    lines = [Check("cores", f"{cores}, torch uses {threads} threads")]
+    if quota < threads:
+        lines.append(
+            Check(
+                "CPU quota",
+                f"{quota:g} cores for this container: set OMP_NUM_THREADS={max(1, int(quota))}; kernels do so",
+            )
+        )
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if threads > 1 and load > cores / 2:
+        advice = "torch's own operators may wait for a thread: OMP_NUM_THREADS=1, or OMP_WAIT_POLICY=passive"
+        lines.append(Check("load", f"{load:.1f} on {cores} cores: {advice}"))
+    return lines
 
 
 def _extras() -> list[Check]:

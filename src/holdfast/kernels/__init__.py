@@ -7,10 +7,11 @@ A folder for each: `_reference.py` has the arguments as one NamedTuple and the p
 
 from holdfast.kernels.causal_conv import causal_conv
 from holdfast.kernels.gate import gate
+from holdfast.kernels.gated import gru, lstm
 from holdfast.kernels.lru import lru
 from holdfast.kernels.rnn import rnn
 from holdfast.kernels.s4d import s4d
 from holdfast.kernels.scan import scan
 from holdfast.kernels.selective import selective
 
-__all__ = ["causal_conv", "gate", "lru", "rnn", "s4d", "scan", "selective"]
+__all__ = ["causal_conv", "gate", "gru", "lru", "lstm", "rnn", "s4d", "scan", "selective"]
