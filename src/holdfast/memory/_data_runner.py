@@ -12,9 +12,17 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.errors import ArgumentError, ShapeError
+from holdfast.memory._checks import refuse_unrepeatable
 from holdfast.memory._curve import ModelError
 from holdfast.memory._options import Run
-from holdfast.memory._subject import INPUT_ERRORS, first_float, first_real, refuse_time_first, widened_copy
+from holdfast.memory._subject import (
+    INPUT_ERRORS,
+    first_float,
+    first_real,
+    refuse_time_first,
+    tolerance_of,
+    widened_copy,
+)
 from holdfast.memory.preserve import modules_of
 
 
@@ -92,6 +100,7 @@ class Runner:
         steps = x.shape[1]
         lengths = torch.full((min(2, len(x)),), steps) if self.takes_lengths else None
         y = self(x[:2], lengths)
+        refuse_unrepeatable(y, self(x[:2], lengths), tolerance_of(y, torch.finfo(y.dtype).eps))
         self.numbers = max(y[0].numel(), x[0].numel())
         shorter = max(1, steps - max(1, steps // 4))
         try:

@@ -22,6 +22,7 @@ Layout = Literal["batch_first", "time_first"]
 INPUT_ERRORS = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError)
 # what models call their outputs in a dict, where that also holds losses and states
 OUTPUT_NAMES = ("logits", "outputs", "output", "last_hidden_state", "y")
+MAX_WORK = 6e10  # weights times steps of the runs of one measurement: about a minute of a core
 MAX_BATCH_NUMBERS = 1 << 26  # numbers in one batch of inputs or outputs: 256 MB in float32
 
 
@@ -109,6 +110,11 @@ class Subject:
     def rows_at_once(self, steps: int) -> int:
         """How many rows of `steps` steps fit one batch."""
         return max(1, MAX_BATCH_NUMBERS // (steps * max(self.input_size, self.outputs, 1)))
+
+    def affordable_rows(self, steps: int) -> int:
+        """How many rows of `steps` steps take no more than about a minute; at least 2."""
+        weights = sum(p.numel() for module in modules_of(self.model) for p in module.parameters())
+        return max(2, int(MAX_WORK / max(weights * steps, 1)))
 
     def tolerance(self, y: Tensor) -> float:
         """What rounding may change in outputs like `y`: different batch shapes take different summation orders."""
