@@ -253,6 +253,7 @@ class TestModelsThatKeepTheirStates:
 
         model, tokens = Tokens(), torch.randint(5, (2, 200))
         own = holdfast.stability.lyapunov_spectrum(model.rnn, model.table(tokens).detach())
-        assert holdfast.stability.lyapunov_spectrum(model, tokens).exponents == pytest.approx(
-            own.exponents, abs=1e-3
-        )  # float32 inside
+        # two exponents 0.04 apart: frames that begin 50 steps apart have not turned into place alike
+        found = holdfast.stability.lyapunov_spectrum(model, tokens)
+        assert found.exponents == pytest.approx(own.exponents, abs=0.01)
+        assert found.exponents.sum() == pytest.approx(own.exponents.sum(), abs=1e-3)  # volumes do not turn
