@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from holdfast._types import Time
+from holdfast.nn._views.driven import Driven
 from holdfast.nn._views.rest import Equilibria, Equilibrium, StepMap, find_equilibria, find_rest
 from holdfast.nn.system import Motion, RateNetwork, StateSpaceModel
 from holdfast.parameterizations import AbstractParameterization
@@ -119,6 +120,9 @@ class RecurrenceView(ABC):
         self.path, self.module = path, module
         self._weights = weights
         self._last: Tensor | None = None  # where it last rested: along training the next rest is near
+        # what its module reads, and step sizes of a selective one, where the whole model rests; None is zeros of its own
+        self.resting_input: Tensor | None = None
+        self.resting_steps: Tensor | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path!r}, {self.kind}, {self.time})"
@@ -146,7 +150,19 @@ class RecurrenceView(ABC):
 
     @abstractmethod
     def step_map(self) -> StepMap:
-        """One step of the state on zero input in float64, with the weights as they are now."""
+        """One step of the state on zero input of the model in float64, with the weights as they are now."""
+
+    def driven(self) -> Driven | None:
+        """Its step on inputs that change; None where inputs do not move its Jacobian, or that is not known."""
+        return None
+
+    def step_sizes(self, x: Tensor) -> Tensor | None:
+        """Step sizes (rows, time, modes) on inputs of its module, where gates that are no scan decide them; else None.
+
+        Args:
+            x: inputs of its module, (rows, time, features).
+        """
+        return None
 
     def matrix(self) -> Tensor | None:
         """W of a linear recurrence whose states mix; None for others."""
