@@ -11,6 +11,9 @@ import numpy as np
 import torch
 from specimen import LSTM_PARTS, MissingError, Specimen, difference, needed, own_methods, package
 from torch import Tensor, nn
+from torch.nn import functional as F
+
+CONTEXT = 40  # characters that textgenrnn reads
 
 
 def plain_text() -> str:
@@ -61,7 +64,8 @@ def g2p() -> Specimen:
 class Characters(nn.Module):
     """Probabilities of the next character; characters come as rows of its table.
 
-    The attention over the last steps is a running one here: at each step it averages all steps so far.
+    The package starts anew for each character, on the last 40; here the state goes on, and attention reads the last 40
+    steps. Both are the same for the first 40.
     """
 
     def __init__(self) -> None:
@@ -74,7 +78,9 @@ class Characters(nn.Module):
         seen = torch.cat([x, first, self.lstm2(first)[0]], -1)
         scores = self.scores(seen)
         weights = torch.exp(scores - scores.amax(1, keepdim=True))
-        return torch.softmax(self.output((weights * seen).cumsum(1) / weights.cumsum(1)), -1)
+        both = F.pad(torch.cat([weights * seen, weights], -1).transpose(1, 2), (CONTEXT - 1, 0))
+        sums = F.avg_pool1d(both, CONTEXT, 1).transpose(1, 2)
+        return torch.softmax(self.output(sums[..., :-1] / sums[..., -1:]), -1)
 
 
 def textgenrnn() -> Specimen:
@@ -94,11 +100,14 @@ def textgenrnn() -> Specimen:
     ids = torch.tensor([vocabulary.get(letter, 0) for letter in text[: 4 * 400]]).reshape(4, 400)
     table = torch.from_numpy(arrays["embedding/embedding/embeddings:0"])
     x = table[ids]
+    core = nn.LSTM(100, 128, 2, batch_first=True)
+    layers = zip((0, 1), (model.lstm1, model.lstm2), strict=True)
+    core.load_state_dict({f"{p}_l{k}": getattr(one, f"{p}_l0") for k, one in layers for p in LSTM_PARTS})
 
     def check() -> tuple[float, str]:
-        return keras_difference(model, x[:, :40]), "Keras's LSTM layers with the package's attention, 40 steps"
+        return keras_difference(model, x[:, :CONTEXT]), "Keras's LSTM layers with the package's attention, 40 steps"
 
-    return Specimen("textgenrnn", "next character", "LSTM 128 x 2", model, model.lstm1, x, "a character", check)
+    return Specimen("textgenrnn", "next character", "LSTM 128 x 2", model, core, x, "a character", check)
 
 
 H5_PARTS = ("kernel", "recurrent_kernel", "bias")

@@ -1,0 +1,136 @@
+"""Experiments made by hand that confirm what holdfast tells of a model: nothing here is measured by the library.
+
+Simulate: an impulse after a long rest. Perturb and see: a state at rest, and one along data, moved a little. Exchange
+and see: one input of the data for another.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import numpy as np
+import torch
+from specimen import Specimen
+from torch import Tensor, nn
+
+SMALL = 1e-7  # size of a deviation: 1e-14 of rounding is left below it
+RESTING_STEPS = 3000  # on zeros, before a model counts as resting
+SHARE = 0.01
+SEGMENT = 10  # steps between two times that a deviation is made small again
+
+
+def double(specimen: Specimen) -> tuple[nn.Module, Tensor]:
+    """A float64 copy of the model, and its inputs."""
+    return copy.deepcopy(specimen.model).double().eval(), specimen.inputs.double()
+
+
+def steps_until_gone(sizes: np.ndarray) -> float:
+    """Steps until less than 1% of the largest is left for good; inf where more is left at the end."""
+    above = np.flatnonzero(sizes > SHARE * sizes.max())
+    return math.inf if above[-1] == len(sizes) - 1 else float(above[-1] + 1)
+
+
+@torch.no_grad()
+def impulses(specimen: Specimen, x: np.ndarray, horizon: int, settle: int = 1000) -> float:
+    """Rests on zeros, is given each of the inputs x for one step, then zeros: steps until 1% of the largest effect is left."""
+    model, _ = double(specimen)
+    rows = torch.zeros(len(x) + 1, settle + 1 + horizon, x.shape[1], dtype=torch.float64)
+    rows[1:, settle] = torch.from_numpy(x)
+    y = model(rows)[:, settle:]
+    sizes = (y[1:] - y[:1]).abs().amax(2).numpy() / np.abs(x).max(1, keepdims=True)
+    return steps_until_gone(sizes.max(0))
+
+
+@torch.no_grad()
+def reads(specimen: Specimen, inputs: Tensor) -> Tensor:
+    """What the recurrence reads while the model runs on these inputs, in float64."""
+    seen: list[Tensor] = []
+    model = specimen.model
+    if specimen.core not in list(model.modules()):
+        return inputs.double()
+    hook = specimen.core.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))  # type: ignore[union-attr]
+    try:
+        model(inputs)
+    finally:
+        hook.remove()
+    return seen[0].double()
+
+
+@torch.no_grad()
+def time_constant_at_rest(specimen: Specimen, steps: int = 4000) -> float:
+    """Rests on zeros, is moved a little, and its distance from rest is followed: steps in which it falls to 1/e."""
+    core = copy.deepcopy(specimen.core).double()  # type: ignore[union-attr]
+    zeros = torch.zeros(1, 8, specimen.inputs.shape[2])
+    u = reads(specimen, zeros)[:, -1:]
+    _, state = core(u.expand(1, RESTING_STEPS, -1).contiguous())
+    moved = [torch.cat([part, part + SMALL * torch.randn_like(part)], 1) for part in _parts(state)]
+    y, _ = core(u.expand(2, steps, -1).contiguous(), _state(moved))
+    apart = (y[0] - y[1]).norm(dim=-1).numpy()
+    clear = np.flatnonzero(apart > 1e-13)
+    last = int(clear[-1]) if len(clear) else 0
+    # the second half of what stands above rounding: the fastest modes are gone by then
+    t = np.arange(last // 2, last + 1)
+    return math.nan if len(t) < 8 else -1 / float(np.polyfit(t, np.log(apart[t] + 1e-300), 1)[0])
+
+
+@torch.no_grad()
+def exponent_along(specimen: Specimen) -> float:
+    """Two nearby states of the recurrence on the same data: mean growth of the log of their distance, per step."""
+    core = copy.deepcopy(specimen.core).double()  # type: ignore[union-attr]
+    u = reads(specimen, specimen.inputs)
+    rows = u.shape[0]
+    _, state = core(u[:, :SEGMENT])
+    near = [part + SMALL * torch.randn_like(part) for part in _parts(state)]
+    logs: list[np.ndarray] = []
+    for start in range(SEGMENT, u.shape[1] - SEGMENT, SEGMENT):
+        part = torch.cat([u[:, start : start + SEGMENT]] * 2)
+        both = [torch.cat([a, b], 1) for a, b in zip(_parts(state), near, strict=True)]
+        _, after = core(part, _state(both))
+        halves = [part.chunk(2, 1) for part in _parts(after)]
+        state = _state([a for a, _ in halves])
+        apart = torch.stack([(b - a).pow(2).sum((0, 2)) for a, b in halves]).sum(0).sqrt()
+        before = torch.stack(
+            [(b - a).pow(2).sum((0, 2)) for a, b in zip(_split(both, rows, 0), _split(both, rows, 1), strict=True)]
+        )
+        logs.append(torch.log(apart / before.sum(0).sqrt()).numpy() / SEGMENT)
+        size = (SMALL / apart)[None, :, None]
+        near = [a + size * (b - a) for a, b in halves]
+    # the first quarter turns the deviation towards the direction that grows most
+    return float(np.mean(logs[len(logs) // 4 :]))
+
+
+@torch.no_grad()
+def exchanged(specimen: Specimen, places: int = 24, seed: int = 1) -> np.ndarray:
+    """One input of the data is exchanged for another, at many places: steps until 1% of the largest change is left."""
+    model, x = double(specimen)
+    rng = np.random.default_rng(seed)
+    rows, steps, _ = x.shape
+    follow = 3 * steps // 4
+    plain, found = model(x), []
+    for _ in range(places):
+        row, at = int(rng.integers(rows)), int(rng.integers(steps - follow))
+        changed = x[row : row + 1].clone()
+        other = int(rng.integers(rows)), int(rng.integers(steps))
+        changed[0, at] = x[other]
+        sizes = (model(changed)[0] - plain[row]).abs().amax(-1)[at : at + follow].numpy()
+        if sizes.max() > 1e-12:
+            found.append(steps_until_gone(sizes))
+    return np.array(found)
+
+
+def median(steps: np.ndarray) -> float:
+    """One of the values: infinite ones are no trouble."""
+    return float(np.quantile(steps, 0.5, method="inverted_cdf"))
+
+
+def _parts(state: Tensor | tuple[Tensor, ...]) -> list[Tensor]:
+    return list(state) if isinstance(state, tuple) else [state]
+
+
+def _state(parts: list[Tensor]) -> Tensor | tuple[Tensor, ...]:
+    return parts[0] if len(parts) == 1 else tuple(parts)
+
+
+def _split(parts: list[Tensor], rows: int, which: int) -> list[Tensor]:
+    return [part[:, which * rows : (which + 1) * rows] for part in parts]
