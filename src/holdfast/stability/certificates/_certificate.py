@@ -225,7 +225,7 @@ def certify(
         raise unknown_name("structure", structure, ("dense", "diagonal"))
     if horizon < 1 or starts < 1 or limit < 1:
         raise ArgumentError(f"needs horizon, starts, limit >= 1; got {horizon=}, {starts=}, {limit=}")
-    module, inputs = _at_least_float32(module, inputs)
+    module, inputs = at_least_float32(module, inputs)
     with undisturbed(module):
         views = _views(module, weight, time, structure)
         parts = certificates(module, views, inputs, Options(starts, limit, seed, horizon, target), whole=weight is None)
@@ -277,7 +277,7 @@ def _with_unrest(part: Certificate, module: nn.Module, view: RecurrenceView, zer
     return part if found is None else replace(part, restless=found, notes=(*part.notes, found.words()))
 
 
-def _at_least_float32(module: nn.Module, inputs: Tensor | None) -> tuple[nn.Module, Tensor | None]:
+def at_least_float32(module: nn.Module, inputs: Tensor | None) -> tuple[nn.Module, Tensor | None]:
     """As they are, or in float32 where weights have 16 bits: spectra and equilibria have no such arithmetic."""
     if not any(p.dtype in HALF_DTYPES for p in module.parameters()):
         return module, inputs
