@@ -60,44 +60,43 @@ def reads(specimen: Specimen, inputs: Tensor) -> Tensor:
 @torch.no_grad()
 def time_constant_at_rest(specimen: Specimen, steps: int = 4000) -> float:
     """Rests on zeros, is moved a little, and its distance from rest is followed: steps in which it falls to 1/e."""
-    core = copy.deepcopy(specimen.core).double()  # type: ignore[union-attr]
     zeros = torch.zeros(1, 8, specimen.inputs.shape[2])
-    u = reads(specimen, zeros)[:, -1:]
-    _, state = core(u.expand(1, RESTING_STEPS, -1).contiguous())
-    moved = [torch.cat([part, part + SMALL * torch.randn_like(part)], 1) for part in _parts(state)]
-    y, _ = core(u.expand(2, steps, -1).contiguous(), _state(moved))
-    apart = (y[0] - y[1]).norm(dim=-1).numpy()
-    clear = np.flatnonzero(apart > 1e-13)
-    last = int(clear[-1]) if len(clear) else 0
-    # the second half of what stands above rounding: the fastest modes are gone by then
-    t = np.arange(last // 2, last + 1)
-    return math.nan if len(t) < 8 else -1 / float(np.polyfit(t, np.log(apart[t] + 1e-300), 1)[0])
+    at_rest = reads(specimen, zeros)[:, -1:]
+    return -1 / _growth(specimen, at_rest.expand(1, RESTING_STEPS + steps, -1).contiguous(), RESTING_STEPS)
 
 
 @torch.no_grad()
 def exponent_along(specimen: Specimen) -> float:
     """Two nearby states of the recurrence on the same data: mean growth of the log of their distance, per step."""
+    return _growth(specimen, reads(specimen, specimen.inputs), SEGMENT)
+
+
+def _growth(specimen: Specimen, u: Tensor, first: int) -> float:
+    """Runs the recurrence up to `first`, moves the whole state a little, and follows how far the two are apart.
+
+    The distance is made small again now and then, so that it stays in proportion; cells count as outputs do, since a
+    saturated output hides what its cell still holds.
+    """
     core = copy.deepcopy(specimen.core).double()  # type: ignore[union-attr]
-    u = reads(specimen, specimen.inputs)
-    rows = u.shape[0]
-    _, state = core(u[:, :SEGMENT])
-    near = [part + SMALL * torch.randn_like(part) for part in _parts(state)]
+    _, state = core(u[:, :first])
+    own = _parts(state)
+    near = [part + SMALL * torch.randn_like(part) for part in own]
     logs: list[np.ndarray] = []
-    for start in range(SEGMENT, u.shape[1] - SEGMENT, SEGMENT):
-        part = torch.cat([u[:, start : start + SEGMENT]] * 2)
-        both = [torch.cat([a, b], 1) for a, b in zip(_parts(state), near, strict=True)]
-        _, after = core(part, _state(both))
+    for start in range(first, u.shape[1] - SEGMENT + 1, SEGMENT):
+        both = [torch.cat([a, b], 1) for a, b in zip(own, near, strict=True)]
+        _, after = core(torch.cat([u[:, start : start + SEGMENT]] * 2), _state(both))
         halves = [part.chunk(2, 1) for part in _parts(after)]
-        state = _state([a for a, _ in halves])
-        apart = torch.stack([(b - a).pow(2).sum((0, 2)) for a, b in halves]).sum(0).sqrt()
-        before = torch.stack(
-            [(b - a).pow(2).sum((0, 2)) for a, b in zip(_split(both, rows, 0), _split(both, rows, 1), strict=True)]
-        )
-        logs.append(torch.log(apart / before.sum(0).sqrt()).numpy() / SEGMENT)
-        size = (SMALL / apart)[None, :, None]
-        near = [a + size * (b - a) for a, b in halves]
-    # the first quarter turns the deviation towards the direction that grows most
-    return float(np.mean(logs[len(logs) // 4 :]))
+        apart = _distance(halves)
+        logs.append(torch.log(apart / _distance(list(zip(own, near, strict=True)))).numpy() / SEGMENT)
+        own = [a for a, _ in halves]
+        near = [a + (SMALL / apart)[None, :, None] * (b - a) for a, b in halves]
+    # the first half turns the deviation towards the direction that lasts longest
+    return float(np.mean(logs[len(logs) // 2 :]))
+
+
+def _distance(pairs: list[tuple[Tensor, ...]]) -> Tensor:
+    """Of two states, one number a row."""
+    return torch.stack([(b - a).pow(2).sum((0, 2)) for a, b in pairs]).sum(0).sqrt()
 
 
 @torch.no_grad()
@@ -130,7 +129,3 @@ def _parts(state: Tensor | tuple[Tensor, ...]) -> list[Tensor]:
 
 def _state(parts: list[Tensor]) -> Tensor | tuple[Tensor, ...]:
     return parts[0] if len(parts) == 1 else tuple(parts)
-
-
-def _split(parts: list[Tensor], rows: int, which: int) -> list[Tensor]:
-    return [part[:, which * rows : (which + 1) * rows] for part in parts]

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli import certify, diagnose, doctor, fit_kernel, memory, stability, train
+from holdfast.cli import certify, compare, diagnose, doctor, fit_kernel, memory, stability, train
 from holdfast.cli._interrupt import INTERRUPTED
 from holdfast.cli._screen import folded
 from holdfast.cli._text import visible
@@ -50,6 +50,7 @@ def _options(
 PANELS: dict[str, dict[str, Callable[..., None]]] = {
     "A model of yours": {
         "diagnose": diagnose.command,
+        "compare": compare.command,
         "memory": memory.command,
         "stability": stability.command,
         "certify": certify.command,
