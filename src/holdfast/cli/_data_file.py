@@ -1,4 +1,4 @@
-"""Inputs and targets of a task from a file: an .npz with both, or a CSV of one series."""
+"""Inputs and targets of a task from a file, an .npz with both or a CSV of one series; or inputs alone."""
 
 from __future__ import annotations
 
@@ -32,16 +32,49 @@ def read_data(path: Path) -> tuple[Tensor, Tensor]:
     return _tensor(x if x.ndim != 2 or x.dtype.kind in "iu" else x[..., None]), _tensor(y)
 
 
+def read_inputs(path: Path) -> Tensor:
+    """Inputs alone: an .npy, an .npz that holds `inputs` (or x), or a CSV of one series with a line for each time."""
+    if not os.path.isfile(path):
+        raise ArgumentError(f"there is no file {path}")
+    kind = path.suffix.lower()
+    x = _from_npy(path) if kind == ".npy" else _named_inputs(path) if kind == ".npz" else read_csv(path)[None]
+    if x.dtype.kind not in "fiu" or x.ndim < 2 or not np.isfinite(x).all():
+        raise ArgumentError(
+            f"{path}: expected finite real numbers (rows, time, features) or tokens (rows, time), got {x.dtype} {x.shape}"
+        )
+    return _tensor(x if x.ndim != 2 or x.dtype.kind in "iu" else x[..., None])
+
+
+def _from_npy(path: Path) -> np.ndarray:
+    try:
+        array: np.ndarray = np.load(path, allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise ArgumentError(f"{path} is not a readable .npy file of numbers: {error}") from error
+    return array
+
+
+def _named_inputs(path: Path) -> np.ndarray:
+    arrays = _arrays(path)
+    for name in (pair[0] for pair in NAMES):
+        if name in arrays:
+            return arrays[name]
+    raise ArgumentError(f"{path} must hold 'inputs' (or 'x'); it holds {', '.join(arrays)}")
+
+
 def _tensor(part: np.ndarray) -> Tensor:
     """Tokens and class labels stay whole numbers."""
     return torch.from_numpy(part.astype(np.int64 if part.dtype.kind in "iu" else np.float32))
 
 
-def _from_npz(path: Path) -> tuple[np.ndarray, np.ndarray]:
+def _arrays(path: Path) -> dict[str, np.ndarray]:
     try:
-        arrays = unpack_arrays(path.read_bytes(), path)
+        return unpack_arrays(path.read_bytes(), path)
     except (zipfile.BadZipFile, ValueError) as error:
         raise ArgumentError(f"{path} is not a readable .npz file of numbers: {error}") from error
+
+
+def _from_npz(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    arrays = _arrays(path)
     for pair in NAMES:
         if all(name in arrays for name in pair):
             x, y = (arrays[name] for name in pair)

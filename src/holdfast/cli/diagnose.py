@@ -10,7 +10,7 @@ import torch
 import typer
 
 from holdfast.cli._bar import progress_bar
-from holdfast.cli._data_file import read_data
+from holdfast.cli._data_file import read_data, read_inputs
 from holdfast.cli._model import HELP, load_model
 from holdfast.cli._options import file
 from holdfast.cli._screen import screen
@@ -26,6 +26,14 @@ def command(
             metavar="FILE",
             parser=file,
             help="Data of your task: .npz with inputs and targets, or a CSV file whose last column is the target.",
+        ),
+    ] = None,
+    inputs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            parser=file,
+            help="Inputs of your task without targets (.npy, .npz or CSV): memory is measured on them too.",
         ),
     ] = None,
     needs: Annotated[
@@ -51,6 +59,7 @@ def command(
     torch.manual_seed(seed)
     loaded = load_model(model)
     task = None if data is None else read_data(data)
+    given = None if inputs is None else read_inputs(inputs)
     subject = loaded.plain if loaded.plain is not None else loaded.model
     size = input_size if loaded.plain is None else None
     with progress_bar("reading the model") as tick:
@@ -58,6 +67,7 @@ def command(
             subject,
             input_size=size,
             data=task,
+            inputs=given,
             needs=needs,
             horizon=horizon,
             name=loaded.name,
