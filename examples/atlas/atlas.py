@@ -40,8 +40,10 @@ READERS: dict[str, Callable[[], Specimen]] = {
     "g2p_en": text_models.g2p,
     "textgenrnn": text_models.textgenrnn,
 }
-HORIZON = 2048  # most steps that a memory at rest is followed for
-DIRECTIONS = 16  # of input that are tried
+HORIZON = 1024  # most steps that a memory at rest is followed for
+PLACES = 24  # inputs that are exchanged
+FOLLOWED_STEPS = 400  # of one row of the data, along which deviations are followed
+DIRECTIONS = 8  # of input that are tried
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ def measure(specimen: Specimen) -> Row:
     """Everything of one model."""
     difference, against = specimen.check()
     rest, by_hand, law = at_rest(specimen)
-    on_data = memory_on_data(specimen.model, specimen.inputs, double=True)
+    on_data = memory_on_data(specimen.model, specimen.inputs, places=PLACES, double=True)
     constant, exponent = edges(specimen)
     core = specimen.core is not None
     return Row(
@@ -96,7 +98,7 @@ def measure(specimen: Specimen) -> Row:
 
 def at_rest(specimen: Specimen) -> tuple[float, float, str]:
     """Steps until 1% of one input is left, as holdfast finds and as a simulation does, and the law."""
-    size, horizon = specimen.inputs.shape[2], 512
+    size, horizon = specimen.inputs.shape[2], 256
     while True:
         curve = holdfast.memory_function(
             specimen.model,
@@ -122,11 +124,13 @@ def at_rest(specimen: Specimen) -> tuple[float, float, str]:
 def edges(specimen: Specimen) -> tuple[float, float]:
     """Time constant where the model rests, and exponent along its data: of the slowest recurrence inside."""
     try:
-        found = holdfast.certify(specimen.model, inputs=specimen.inputs)
+        found = holdfast.certify(specimen.model, inputs=specimen.inputs[:1, :FOLLOWED_STEPS])
     except holdfast.HoldfastError as error:
         print(f"   certify: {error}")
         return math.nan, math.nan
     parts = found.parts or (found,)
+    for part in parts:
+        print(f"   {part.path}: {part.status}, time constant {part.time_constant:.4g}; {'; '.join(part.notes)}")
     along = [part.along.exponent for part in parts if part.along is not None]
     return max(part.time_constant for part in parts), max(along, default=math.nan)
 

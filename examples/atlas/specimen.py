@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from holdfast.errors import HoldfastError
 
-SECONDS = 24.0  # of speech or music that a model is run on
+SECONDS = 16.0  # of speech or music that a model is run on
 FOLDERS = "ATLAS_PACKAGES"  # environment variable: folders that hold packages, beside those that are installed
 LSTM_PARTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 

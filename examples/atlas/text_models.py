@@ -97,7 +97,7 @@ def textgenrnn() -> Specimen:
     model.load_state_dict(state | {"output.bias": torch.from_numpy(arrays["output/output/bias:0"])}, strict=False)
     vocabulary = json.loads((folder / "textgenrnn_vocab.json").read_text(encoding="utf-8"))
     text = plain_text()
-    ids = torch.tensor([vocabulary.get(letter, 0) for letter in text[: 4 * 400]]).reshape(4, 400)
+    ids = torch.tensor([vocabulary.get(letter, 0) for letter in text[: 2 * 300]]).reshape(2, 300)
     table = torch.from_numpy(arrays["embedding/embedding/embeddings:0"])
     x = table[ids]
     core = nn.LSTM(100, 128, 2, batch_first=True)

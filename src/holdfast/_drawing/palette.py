@@ -10,8 +10,8 @@ LIGHT_SCALE = ("#46327e", "#2f6aa8", "#1f968b", "#5aa832", "#c99700")
 DARK_SCALE = ("#a995f2", "#6fb0f0", "#3fcfba", "#9adf62", "#f7d046")
 
 
-def slots(colours: list[int | None]) -> list[int]:
-    """A slot for each layer: its own, or the next that nobody in the panel has."""
+def slots(colours: list[int | None], start: int = 0) -> list[int]:
+    """A slot for each layer: its own, or the next from `start` on that nobody in the panel has."""
     taken = {c for c in colours if c is not None}
-    free = (k for k in range(10_000) if k not in taken)
+    free = (k for k in range(start, start + 10_000) if k not in taken)
     return [c if c is not None else next(free) for c in colours]

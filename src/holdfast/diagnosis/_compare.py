@@ -123,7 +123,7 @@ class Comparison(Record):
         """Heads and cells as text; columns in which no model has a number are left out."""
         used = [column for column in COLUMNS if any(getattr(one, column) is not None for one in self.models)]
         heads = ("model", *(COLUMNS[column] for column in used))
-        return heads, [(one.name, *(_cell(column, getattr(one, column)) for column in used)) for one in self.models]
+        return heads, [(one.name, *(_cell(column, one) for column in used)) for one in self.models]
 
     def table(self) -> str:
         """The table as lines of Markdown, with what could not be measured below it."""
@@ -143,7 +143,7 @@ class Comparison(Record):
     def summary(self) -> str:
         """A line: how long each model remembers, on data where inputs were given."""
         name = "data_steps" if self.on_data else "steps"
-        said = [f"{one.name} {_cell(name, getattr(one, name)) or 'not measured'}" for one in self.models]
+        said = [f"{one.name} {_cell(name, one) or 'not measured'}" for one in self.models]
         where = "on data" if self.on_data else "at rest"
         return f"steps until 1% of one input is left {where}: {', '.join(said)}"
 
@@ -168,7 +168,7 @@ class Comparison(Record):
 def _line(slot: int, name: str, lags: np.ndarray | None, left: np.ndarray | None) -> Line | None:
     if lags is None or left is None:
         return None
-    # one value each, without lag 0, which a logarithmic axis does not have
+    # a logarithmic axis has no lag 0
     return Line(name, lags[1:], left[1:], colour=slot)
 
 
@@ -178,11 +178,14 @@ def _panel(title: str, lines: list[Line | None]) -> Panel:
     return Panel(title, Axis("steps since", log=True), y, layers)
 
 
-def _cell(column: str, value: Any) -> str:
+def _cell(column: str, one: ComparedModel) -> str:
+    value = getattr(one, column)
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, str):
         return value
+    if math.isinf(value) and column == "data_steps" and one.data_lags is not None:
+        return f"more than {one.data_lags[-1]:.0f}"
     if math.isinf(value):
         return "no end"
     if column == "survival":
@@ -283,7 +286,8 @@ def _edge(reading: Reading, data: Tensor | None, seed: int) -> Edge:
 
 
 def _survival(reading: Reading, data: Tensor | None, seed: int) -> Any:
-    return look_at_survival(reading, LENGTH, seed, along(reading, data, CHANGE_ROWS, CHANGE_STEPS))
+    x = along(reading, data, CHANGE_ROWS, CHANGE_STEPS)
+    return look_at_survival(reading, LENGTH, seed, x, search_worst=False)
 
 
 def _with_memory(row: ComparedModel, memory: Any) -> ComparedModel:
