@@ -170,6 +170,7 @@ def table(rows: list[Row]) -> str:
         limit = f"more than {row.followed}"
         data = tuple(limit if math.isinf(v) else number(v) for v in row.data)
         band = " to ".join(limit if math.isinf(v) else number(v) for v in row.band)
+        exponent = tuple("-" if math.isnan(v) else f"{v:.4f}" for v in row.exponent)
         cells = (
             f"{s.name}: {s.task}",
             s.kind,
@@ -179,9 +180,7 @@ def table(rows: list[Row]) -> str:
             f"{data[0]} ({data[1]})",
             band,
         )
-        lines.append(
-            f"| {' | '.join((*cells, f'{row.exponent[0]:.4f} ({row.exponent[1]:.4f})', f'{row.difference:.1e}'))} |"
-        )
+        lines.append(f"| {' | '.join((*cells, f'{exponent[0]} ({exponent[1]})', f'{row.difference:.1e}'))} |")
     return "\n".join(lines)
 
 
