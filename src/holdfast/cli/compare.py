@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import torch
 import typer
 
-from holdfast.cli._bar import progress_bar
-from holdfast.cli._data_file import read_inputs
+from holdfast.cli._files import read_inputs
 from holdfast.cli._model import HELP, load_model
-from holdfast.cli._options import file
-from holdfast.cli._plot import check_plot, write_plot
-from holdfast.cli._screen import print_table, say, screen
+from holdfast.cli._plots import check_plot, write_plot
+from holdfast.cli._screen import answer, file, print_table, progress_bar, say, screen
 from holdfast.diagnosis import compare
 
 
@@ -52,14 +49,13 @@ def command(
         found = compare(subjects, data, input_size=input_size, horizon=horizon, seed=seed, progress=tick)
     if plot is not None:
         write_plot(found.figure(), plot)
-    if as_json:
-        typer.echo(json.dumps(found.to_dict(), indent=1, allow_nan=False))
-    else:
+
+    def tell() -> None:
         console = screen()
         heads, rows = found.rows()
         print_table(console, [heads[0], *(f">{head}" for head in heads[1:])], rows)
         for one in found.models:
             for reason in one.unseen:
                 say(console, f"{one.name}: {reason}")
-    if any(one.weights is None for one in found.models):
-        raise typer.Exit(1)
+
+    answer(as_json, found.to_dict(), tell, bad=any(one.weights is None for one in found.models))
