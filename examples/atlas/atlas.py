@@ -43,6 +43,7 @@ READERS: dict[str, Callable[[], Specimen]] = {
 HORIZON = 1024  # most steps that a memory at rest is followed for
 PLACES = 24  # inputs that are exchanged
 FOLLOWED_STEPS = 400  # of one row of the data, along which deviations are followed
+MAX_ROWS = 48  # impulses that are simulated by hand
 DIRECTIONS = 8  # of input that are tried
 
 
@@ -117,7 +118,8 @@ def at_rest(specimen: Specimen) -> tuple[float, float, str]:
             break
         horizon *= 4
     assert curve.maximiser is not None
-    inputs = np.unique(curve.maximiser, axis=0)[:DIRECTIONS]
+    # the inputs that reach most at some time up to then
+    inputs = np.unique(curve.maximiser[: int(min(steps, horizon)) + 2], axis=0)[:MAX_ROWS]
     return steps, confirm.impulses(specimen, inputs, horizon), fit.summary()
 
 

@@ -2,8 +2,9 @@
 """EDGE against perturb and see: `python tests/stability/edge_table.py` prints a row for each of twenty fresh models.
 
 By hand: after 100 steps the states of all recurrent modules are moved by a little in float64, and the slope of the logarithm
-of what is left of that in the outputs is the exponent, on zero input and along data. Trained models are given as files of
-`torch.save(model)`, with inputs beside them: `python tests/stability/edge_table.py model.pt=inputs.pt ...`.
+of what is left of that in the states is the exponent (of models that read both ways, in the outputs), on zero input and
+along data. Trained models are given as files of `torch.save(net)`, a `Net` of this file, with inputs beside them:
+`python tests/stability/edge_table.py model.pt=inputs.pt ...`.
 """
 
 import math
@@ -84,21 +85,37 @@ FRESH = {
 }
 
 
+def flat(states):
+    """All numbers of the states, a row for each sequence."""
+    parts = [part for state in states for part in (state if isinstance(state, tuple) else (state,))]
+    return torch.cat([part.transpose(0, 1).flatten(1) for part in parts], 1)
+
+
+@torch.no_grad()
+def sizes_of(model, x, both):
+    """What is left of the deviation at each step, (rows, steps): of the states, or of the outputs of each direction."""
+    _, states = model.run(x[:, :BEFORE])
+    rest = x[:, BEFORE:]
+    if both:  # the other direction begins at the end
+        still = [
+            torch.zeros_like(s) if isinstance(s, torch.Tensor) else tuple(map(torch.zeros_like, s)) for s in states
+        ]
+        apart = model.run(rest, nudged(still))[0] - model.run(rest, still)[0]
+        half = apart.shape[-1] // 2
+        return [apart[..., :half].norm(dim=-1), apart[..., half:].flip(1).norm(dim=-1)]
+    moved, sizes = nudged(states), []
+    for step in rest.split(1, 1):
+        states, moved = model.run(step, states)[1], model.run(step, moved)[1]
+        sizes.append((flat(moved) - flat(states)).norm(dim=-1))
+    return [torch.stack(sizes, 1)]
+
+
 def slope(model, x, both):
-    """Per step, of the log of what is left of a deviation of the states; the mean over rows."""
-    with torch.no_grad():
-        _, states = model.run(x[:, :BEFORE])
-        if both:  # the other direction begins at the end
-            states = [
-                torch.zeros_like(s) if isinstance(s, torch.Tensor) else tuple(map(torch.zeros_like, s)) for s in states
-            ]
-        apart = model.run(x[:, BEFORE:], nudged(states))[0] - model.run(x[:, BEFORE:], states)[0]
-    halves = [apart] if not both else [apart[..., : apart.shape[-1] // 2], apart[..., apart.shape[-1] // 2 :].flip(1)]
+    """Per step, of the log of what is left of a deviation; the mean over rows."""
     slopes = []
-    for half in halves:
-        logs = half.norm(dim=-1).clamp(min=1e-300).log()
+    for sizes in sizes_of(model, x, both):
         rates = []
-        for row in logs:
+        for row in sizes.clamp(min=1e-300).log():
             last = int((row > math.log(LOW)).nonzero().max())
             rates.append(float(row[last] - row[last // 4]) / max(last - last // 4, 1))
         slopes.append(sum(rates) / len(rates))
