@@ -7,6 +7,7 @@ import re
 import textwrap
 from typing import TYPE_CHECKING
 
+from holdfast.decay import Return
 from holdfast.decay._memory_study import REMAINING_SHARE
 from holdfast.diagnosis._forgetting import Cause, Forgetting, ahead_of, why_they_differ
 from holdfast.diagnosis._learning import RATES, STABLE_MEANS
@@ -99,8 +100,17 @@ def _reach(one: Forgetting) -> str:
         return f"more than {one.curve.time[-1]:.0f} steps for {what}: {one.left:.2g} of it is left there"
     if math.isinf(one.steps):
         return f"no end for {what}: it does not fade ({one.fit.explanation})"
+    if (back := one.fit.largest_return) is not None:
+        return f"{_returned(back, one.steps)} of {what}"
     by = "" if one.reach.measured else f", by its law beyond the {one.curve.time[-1]:.0f} steps measured"
     return f"{one.steps:.0f} step{'' if one.steps == 1 else 's'} until {REMAINING_SHARE:.0%} is left of {what}{by}"
+
+
+def _returned(back: Return, steps: float) -> str:
+    return (
+        f"retrieval, no decay: the effect returns after {back.delay:.0f} steps at {back.size:.0%} of its first peak; "
+        f"{steps:.0f} steps until {REMAINING_SHARE:.0%} is left"
+    )
 
 
 def task(report: Diagnosis) -> list[str]:
