@@ -25,6 +25,7 @@ from holdfast.parameterizations import (
     get_matrix,
     names,
 )
+from holdfast.parameterizations._fitting import holding, nearest
 from holdfast.parameterizations._saved import held_by, in_sequence, other_form
 
 Structure = Literal["dense", "diagonal"]
@@ -166,6 +167,31 @@ class RecurrentWeight(nn.Module):
         free = self.parameterization.right_inverse(W.to(self.free[0]))
         for weight, value in zip(self.free, free if isinstance(free, tuple) else (free,), strict=True):
             weight.copy_(value)
+
+    @torch.no_grad()
+    def set_eigenvalues_(self, lam: Tensor) -> None:
+        """Moves the free weights so that the eigenvalues are `lam`, or the nearest that the parameterization holds.
+
+        The eigenvectors of a dense weight stay as they are; constants of the parameterization of a diagonal one change
+        where `lam` lies outside of its range.
+
+        Args:
+            lam: the eigenvalues, in the order of `eigenvalues()`; of a dense weight in conjugate pairs.
+        """
+        form = self.parameterization
+        if self.structure == "diagonal":
+            assert isinstance(form, AbstractParameterization)
+            self.parameterization = holding(form, lam)
+            self.set_(nearest(self.parameterization, lam))
+            return
+        W = _with_eigenvalues(self().detach(), lam)
+        self.set_(form.project(W) if isinstance(form, AbstractMatrixParameterization) else W)
+
+
+def _with_eigenvalues(W: Tensor, lam: Tensor) -> Tensor:
+    """The real matrix with the eigenvectors of W and the eigenvalues `lam`, in the order of `torch.linalg.eigvals`."""
+    _, V = torch.linalg.eig(W.double())
+    return torch.linalg.solve(V, V * lam.to(V), left=False).real.to(W)
 
 
 def _default(size: int, structure: Structure, time: Time) -> Tensor:
