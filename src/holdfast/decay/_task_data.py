@@ -33,7 +33,7 @@ class TaskData:
     x: Float64[np.ndarray, "rows time features"]
     y: Float64[np.ndarray, "rows *time outputs"]
     lengths: Int64[np.ndarray, " rows"]
-    asked: Bool[np.ndarray, "rows *time"]
+    asked: Bool[np.ndarray, "rows ..."]
     classes: bool = False
     tokens: bool = False
     notes: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ from scipy.stats import t as student
 from holdfast.decay._task_rows import Rows
 
 RIDGES = tuple(10.0**k for k in range(-8, 3))  # of the mean square of the inputs
-ENOUGH = 0.99  # of what the whole kernel explains: the task needs no more steps than explain this
+ENOUGH = 0.99  # of what the best length explains: the task needs no more steps than explain this
 CONFIDENCE = 0.95  # of every interval
 BEARABLE = 0.9  # of what the best length explains: longer kernels that explain this are taken
 CLEARLY = 0.02  # share of the variance below which no length is better than another
@@ -41,7 +41,7 @@ class TaskKernel:
         floor: below it the size says nothing.
         explained: share of the variance of the targets that were held out.
         explained_interval: its 95% interval.
-        steps: the fewest steps back that explain 99% of that.
+        steps: the fewest steps back that explain 99% of what kernels of any length do.
         steps_interval: its 95% interval.
         error: on what was held out: mean squared error, or share of wrong classes.
         quantile: standard errors that a 95% interval reaches to either side.
@@ -186,14 +186,13 @@ def _by_length_dual(rows: Rows, ridge: float) -> np.ndarray:
 
     grid = np.unique(np.geomspace(1, rows.lags + 1, DUAL_LENGTHS).astype(int)) - 1
     whole = float(np.square(rows.b[rows.fitted :]).sum())
-    limit = whole - ENOUGH * (whole - float(missed(rows.lags).sum()))
-    first = next(i for i, k in enumerate(grid) if float(missed(int(k)).sum()) <= limit)
+    least = min(float(missed(int(k)).sum()) for k in grid)
+    limit = whole - ENOUGH * max(whole - least, 0.0)
+    first = next((i for i, k in enumerate(grid) if float(missed(int(k)).sum()) <= limit), len(grid) - 1)
     low, high = int(grid[first - 1]) if first else -1, int(grid[first])
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if float(missed(middle).sum()) <= limit else (middle, high)
-    for k in grid:
-        missed(int(k))
     at = sorted(known)
     values = np.array([known[k] for k in at])
     return np.array([np.interp(np.arange(rows.lags + 1), at, column) for column in values.T]).T
@@ -207,7 +206,7 @@ def _steps_of(missed: np.ndarray, whole: np.ndarray) -> tuple[int, np.ndarray, n
     weights = np.concatenate([np.ones((1, count)), draws])
     total = np.maximum(weights @ whole, 1e-300)
     shares = 1 - weights @ missed.T / total[:, None]  # (draws, lengths)
-    enough = shares >= ENOUGH * np.maximum(shares[:, -1:], 0.0)
+    enough = shares >= ENOUGH * np.maximum(shares.max(1, keepdims=True), 0.0)
     counts = np.where(enough.any(1), enough.argmax(1), missed.shape[0] - 1)
     return int(counts[0]), shares[1:, -1], counts[1:]
 

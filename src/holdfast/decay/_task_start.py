@@ -26,7 +26,7 @@ class TaskStart:
         _undo: the steps that `undo` takes.
     """
 
-    changed: dict[str, tuple[Float64[np.ndarray, "..."], Float64[np.ndarray, "..."]]]
+    changed: dict[str, tuple[Float64[np.ndarray, ...], Float64[np.ndarray, ...]]]
     notes: tuple[str, ...] = ()
     _undo: tuple[Callable[[], None], ...] = ()
 

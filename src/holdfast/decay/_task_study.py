@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -42,7 +42,7 @@ class TaskStudy(Record):
     Args:
         status: "decided", or "undecided" where the data do not tell; then nothing is recommended.
         reason: why it is undecided; empty otherwise.
-        steps: the task needs inputs up to this many steps back: 99% of what the kernel explains.
+        steps: the task needs inputs up to this many steps back: 99% of what kernels of any length explain.
         steps_interval: its 95% interval.
         explained: share of the targets' variance that the kernel explains where it was not fitted.
         explained_interval: its 95% interval.
@@ -79,8 +79,8 @@ class TaskStudy(Record):
     low: Float64[np.ndarray, " lags"]
     high: Float64[np.ndarray, " lags"]
     fit: DecayFit
-    weights: Float64[np.ndarray, "lags features outputs"] = field(default_factory=lambda: np.zeros((1, 1, 1)))
-    errors: Float64[np.ndarray, "lags features outputs"] = field(default_factory=lambda: np.zeros((1, 1, 1)))
+    weights: Float64[np.ndarray, "lags features outputs"]
+    errors: Float64[np.ndarray, "lags features outputs"]
     modes: ExponentialSum | None = None
     eps: float = 0.1
     reached: bool = False
@@ -279,6 +279,9 @@ def _studied(rows: Rows, classes: bool, eps: float, products: bool) -> TaskStudy
     fit = fit_decay(curve)
     reason = _undecided(kernel, fit)
     modes, reached = (None, False) if reason else _fitted_modes(kernel, fit, eps)
+    if not reason and fit.law == "non-decaying" and kernel.rows.complete:
+        # level over whole sequences: a mode that loses `eps` over one
+        modes, reached = ExponentialSum(np.array([eps / kernel.rows.lags]), np.array([float(kernel.size.mean())])), True
     return TaskStudy(
         "undecided" if reason else "decided", reason, kernel.steps, kernel.steps_interval, kernel.explained,
         kernel.explained_interval, kernel.rows.lags, curve, np.maximum(kernel.size - reach, 0.0),
@@ -291,10 +294,10 @@ def _empty(rows: Rows, reason: str, about: dict[str, Any]) -> TaskStudy:
     """The study of data that say nothing."""
     nothing = np.zeros(rows.lags + 1)
     curve = MemoryCurve(time=np.arange(rows.lags + 1), values=nothing)
-    sides = (nothing, nothing.copy())
+    weights = np.zeros((rows.lags + 1, rows.features, rows.b.shape[1]))
     return TaskStudy(
-        "undecided", reason, 0, (0, rows.lags), 0.0, (0.0, 0.0), rows.lags, curve, *sides, fit_decay(curve),
-        complete=rows.complete, notes=rows.notes, **about,
+        "undecided", reason, 0, (0, rows.lags), 0.0, (0.0, 0.0), rows.lags, curve, nothing, nothing.copy(), fit_decay(curve),
+        weights, weights.copy(), complete=rows.complete, notes=rows.notes, **about,
     )  # fmt: skip
 
 
