@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -101,7 +100,7 @@ def _left_alone(view: RecurrenceView, seen: set[int]) -> str | None:
 def _set(view: RecurrenceView, steps: Tensor) -> Callable[[], None]:
     """Sets the time constants, frozen weights apart; gives what puts weights and constants of parameterizations back."""
     held = [(weight, weight.detach().clone()) for weight in view.module.parameters()]
-    forms = [(m, m.parameterization) for m in view.module.modules() if "parameterization" in m._modules]
+    forms = [_Form(m, form) for m in view.module.modules() if (form := m._modules.get("parameterization")) is not None]
     try:
         view.set_time_constants(steps)
     except BaseException:
@@ -112,10 +111,23 @@ def _set(view: RecurrenceView, steps: Tensor) -> Callable[[], None]:
     return partial(_restore, moved, forms)
 
 
+class _Form:
+    """The parameterization that a module has, with its buffers: a normal form keeps its basis in one."""
+
+    def __init__(self, module: nn.Module, form: nn.Module) -> None:
+        self.module, self.form = module, form
+        self.buffers = {name: buffer.clone() for name, buffer in form.named_buffers(recurse=False)}
+
+    def put_back(self) -> None:
+        self.module.parameterization = self.form
+        for name, value in self.buffers.items():
+            setattr(self.form, name, value)
+
+
 @torch.no_grad()
-def _restore(weights: Iterable[tuple[Tensor, Tensor]], forms: Iterable[tuple[nn.Module, Any]]) -> None:
-    for module, form in forms:
-        module.parameterization = form
+def _restore(weights: Iterable[tuple[Tensor, Tensor]], forms: Iterable[_Form]) -> None:
+    for form in forms:
+        form.put_back()
     for weight, value in weights:
         weight.copy_(value)
 

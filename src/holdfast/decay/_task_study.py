@@ -28,7 +28,8 @@ from holdfast.nn import LAYERS, AbstractRecurrent
 LITTLE, NOTHING = 0.3, 0.05  # shares explained below which products are tried, and below which no steps are told
 MIN_ANSWERS, MIN_BLOCKS = 16, 4  # below which nothing can be held out
 ORDERS = (1, 2, 3, 4, 6, 8, 12)  # numbers of modes that are tried
-MIN_FITTED = 8  # lags that modes are fitted to
+MIN_FITTED, MAX_FITTED = 8, 64  # lags that modes are fitted to
+HOPELESS_ORDER = 3  # modes from which on a sum that misses half of the kernel is not tried with more
 MAX_CANCELLATION = 100.0  # times the largest weight of the kernel that the weights of modes may be
 ONE_PROFILE = 0.9  # share of the kernel's energy in one course over the lags, from which on that course is fitted
 MIN_SHOWN = 1e-4  # of the largest weight: the foot of the figure
@@ -321,12 +322,14 @@ def _fitted_modes(kernel: TaskKernel, fit: DecayFit, eps: float) -> tuple[Expone
     """
     course, noise = _course(kernel)
     lags = min(len(course), max(int(fit.window[1]), kernel.steps_interval[1], MIN_FITTED) + 1)
-    course, noise = course[:lags], noise[:lags]
-    allowed = eps * float(np.abs(course).sum()) + NOISE_L1 * float(noise.sum())
+    t = _thinned(course[:lags])
+    course, noise = course[t], noise[t]
+    whole = float(np.trapezoid(np.abs(course), t))
+    allowed = eps * whole + NOISE_L1 * float(np.trapezoid(noise, t))
     best: ExponentialSum | None = None
     for order in ORDERS:
         try:
-            fitted = best_sum(course, np.arange(float(lags)), order)
+            fitted = best_sum(course, t.astype(np.float64), order)
         except HoldfastError:
             continue
         if fitted.weight_norms["max"] > MAX_CANCELLATION * float(np.abs(course).max()):
@@ -334,7 +337,17 @@ def _fitted_modes(kernel: TaskKernel, fit: DecayFit, eps: float) -> tuple[Expone
         best = fitted if best is None or fitted.l1_error < best.l1_error else best
         if best.l1_error <= allowed:
             return best, True
+        if order >= HOPELESS_ORDER and best.l1_error > whole / 2:
+            break
     return best, False
+
+
+def _thinned(course: np.ndarray) -> np.ndarray:
+    """The lags that modes are fitted to: all of few, else evenly spaced in their logarithm, unless signs change."""
+    against = min(float(np.abs(course[course < 0]).sum()), float(course[course > 0].sum()))
+    if len(course) <= MAX_FITTED or against > 0.1 * float(np.abs(course).sum()):
+        return np.arange(len(course))
+    return np.unique(np.round(np.geomspace(1, len(course), MAX_FITTED)).astype(int)) - 1
 
 
 def _course(kernel: TaskKernel) -> tuple[np.ndarray, np.ndarray]:

@@ -15,12 +15,11 @@ from torch import Tensor, nn
 from holdfast._types import Time
 from holdfast.errors import ArgumentError
 from holdfast.nn._discretize import DiscretizationRule, step_margins
-from holdfast.nn._pace import from_margins, paced
+from holdfast.nn._pace import from_margins, held_by_form, paced
 from holdfast.nn._precision import HALF_DTYPES, widened_twin
 from holdfast.nn._recurrent_weight import RecurrentWeight
 from holdfast.nn.system import LinearSystem, Motion, RateNetwork, StateSpaceModel
 from holdfast.parameterizations import AbstractMatrixParameterization, AbstractParameterization, spectral_margin
-from holdfast.parameterizations._fitting import holding, nearest
 
 
 class Described(nn.Module, ABC):
@@ -156,12 +155,7 @@ class Described(nn.Module, ABC):
             part.set_eigenvalues_(moved)
             return
         assert isinstance(form, AbstractParameterization)
-        # f gives real parts in continuous time; in discrete time moduli of complex modes
-        given = moved if not moved.is_complex() else moved.real if self.time == "continuous" else moved.abs()
-        self.parameterization = holding(form, given)
-        held = nearest(self.parameterization, given)
-        if moved.is_complex():
-            held = torch.complex(held, moved.imag) if self.time == "continuous" else torch.polar(held, moved.angle())
+        self.parameterization, held = held_by_form(form, moved)
         self.set_eigenvalues_(held)  # type: ignore[operator]
 
     def linear_system(self) -> LinearSystem | None:

@@ -1,4 +1,4 @@
-"""Time constants of modes, in steps to 1/e: how given ones are spread over the modes that a recurrence has."""
+"""Time constants of modes, in steps to 1/e: spread over the modes of a recurrence, and the eigenvalues that have them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from holdfast.errors import ArgumentError
+from holdfast.parameterizations import AbstractParameterization
+from holdfast.parameterizations._fitting import holding, nearest
 
 MIN_TIME_CONSTANT = 0.05  # steps: e^-20 of a state is left after one
 
@@ -95,6 +97,22 @@ def paced(lam: Tensor, steps: Tensor, dt: Tensor | float, rule: str) -> Tensor:
         least = -2 * torch.sqrt(1 + half**2)
         real = torch.maximum(-2 * (1 - square) * (1 + half**2) / (1 + square + root), least) / dt
     return (torch.complex(real, wide.imag) if lam.is_complex() else real).to(lam.dtype)
+
+
+def held_by_form(f: AbstractParameterization, lam: Tensor) -> tuple[AbstractParameterization, Tensor]:
+    """`f`, with other constants where its range does not hold the eigenvalues, and the nearest ones that it holds.
+
+    Args:
+        f: gives eigenvalues; of complex ones real parts in continuous time, moduli in discrete time.
+        lam: the eigenvalues.
+    """
+    if not lam.is_complex():
+        form = holding(f, lam)
+        return form, nearest(form, lam)
+    given = lam.real if f.time == "continuous" else lam.abs()
+    form = holding(f, given)
+    held = nearest(form, given)
+    return form, torch.complex(held, lam.imag) if f.time == "continuous" else torch.polar(held, lam.angle())
 
 
 def _turned(factor: Tensor, left: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from holdfast.errors import RangeError, ShapeError, unknown_name
 from holdfast.nn._export_loop import refuse_onnx
 from holdfast.nn._initial_weights import placed, starting_values
 from holdfast.nn._loading import check_elements
+from holdfast.nn._pace import held_by_form
 from holdfast.nn._precision import widened
 from holdfast.parameterizations import (
     AbstractMatrixParameterization,
@@ -25,7 +26,6 @@ from holdfast.parameterizations import (
     get_matrix,
     names,
 )
-from holdfast.parameterizations._fitting import holding, nearest
 from holdfast.parameterizations._saved import held_by, in_sequence, other_form
 
 Structure = Literal["dense", "diagonal"]
@@ -172,19 +172,22 @@ class RecurrentWeight(nn.Module):
     def set_eigenvalues_(self, lam: Tensor) -> None:
         """Moves the free weights so that the eigenvalues are `lam`, or the nearest that the parameterization holds.
 
-        The eigenvectors of a dense weight stay as they are; constants of the parameterization of a diagonal one change
-        where `lam` lies outside of its range.
+        The eigenvectors of a dense weight stay as they are; constants of a scalar parameterization change where `lam`
+        lies outside of its range.
 
         Args:
             lam: the eigenvalues, in the order of `eigenvalues()`; of a dense weight in conjugate pairs.
         """
-        form = self.parameterization
+        form, W = self.parameterization, self().detach()
         if self.structure == "diagonal":
             assert isinstance(form, AbstractParameterization)
-            self.parameterization = holding(form, lam)
-            self.set_(nearest(self.parameterization, lam))
+            self.parameterization, lam = held_by_form(form, lam)
+            self.set_(lam)
             return
-        W = _with_eigenvalues(self().detach(), lam)
+        if isinstance(form, Normal):
+            scalar, lam = held_by_form(form.scalar, lam)
+            self.parameterization = form = form if scalar is form.scalar else Normal(scalar).to(W)
+        W = _with_eigenvalues(W, lam)
         self.set_(form.project(W) if isinstance(form, AbstractMatrixParameterization) else W)
 
 
