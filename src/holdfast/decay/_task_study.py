@@ -140,11 +140,13 @@ class TaskStudy(Record):
     def time_constants(self) -> np.ndarray:
         """Where modes should start, in steps to 1/e, the fastest first; refused where the study is undecided.
 
-        Those of `modes`; where no few modes hold the kernel (a delay), from one step to `steps`.
+        Those of `modes`; where no few modes hold the kernel (a delay), or every step counts alike, from one step to
+        `steps`.
         """
         if self.status == "undecided":
             raise UndecidedError(f"the data do not tell what memory the task needs: {self.reason}; nothing is started")
-        if self.modes is not None and (slowest := self.slowest) is not None:
+        level = self.fit.law == "non-decaying"
+        if self.modes is not None and (slowest := self.slowest) is not None and not level:
             return np.sort(1 / np.maximum(self.modes.rates.real, slowest))
         return np.array([1.0, max(float(self.steps), 1.0)])
 
@@ -279,6 +281,9 @@ def _studied(rows: Rows, classes: bool, eps: float, products: bool) -> TaskStudy
     reach = kernel.quantile * kernel.size_error
     fit = fit_decay(curve)
     reason = _undecided(kernel, fit)
+    little = (
+        () if kernel.explained >= LITTLE or reason else ("the kernel explains little: the task may need more steps",)
+    )
     modes, reached = (None, False) if reason else _fitted_modes(kernel, fit, eps)
     if not reason and fit.law == "non-decaying" and kernel.rows.complete:
         # level over whole sequences: a mode that loses `eps` over one
@@ -287,7 +292,7 @@ def _studied(rows: Rows, classes: bool, eps: float, products: bool) -> TaskStudy
         "undecided" if reason else "decided", reason, kernel.steps, kernel.steps_interval, kernel.explained,
         kernel.explained_interval, kernel.rows.lags, curve, np.maximum(kernel.size - reach, 0.0),
         np.maximum(kernel.size + reach, kernel.floor), fit, kernel.weights, kernel.errors, modes, reached=reached,
-        complete=kernel.rows.complete, error=kernel.error, notes=kernel.rows.notes, **about,
+        complete=kernel.rows.complete, error=kernel.error, notes=(*kernel.rows.notes, *little), **about,
     )  # fmt: skip
 
 
