@@ -131,7 +131,7 @@ def fit_kernel(
     sums: dict[int, ExponentialSum] = {}
     notes: list[str] = []
     for done, order in enumerate(wanted):
-        fit = best_sum(values, time, order, method)
+        fit = _best(values, time, order, method)
         notes += fit.notes
         if fit.order in sums and fit.status == "reduced":
             break  # further orders would be cut to the same one
@@ -164,8 +164,7 @@ def _useful_order(sums: dict[int, ExponentialSum], time: np.ndarray, values: np.
     return min(sums, key=criterion)
 
 
-def best_sum(values: np.ndarray, time: np.ndarray, order: int, method: str = "best") -> ExponentialSum:
-    """The sum of one order: by a method, or the one of three with the smallest L1 error."""
+def _best(values: np.ndarray, time: np.ndarray, order: int, method: str) -> ExponentialSum:
     if method != "best":
         return fit_exponential_sum(values, order, cast("Method", method), time=time)
     candidates, failure = [], None

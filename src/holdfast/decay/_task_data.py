@@ -86,12 +86,13 @@ def read_data(inputs: Any, targets: Any, lengths: Any = None) -> TaskData:
 def _array(values: Any, name: str) -> np.ndarray:
     try:
         array = torch.as_tensor(values).detach().cpu()
-    except (TypeError, ValueError, RuntimeError) as error:
+        wide: Tensor = array if array.is_complex() else array.double() if array.is_floating_point() else array.long()
+        plain: np.ndarray = wide.numpy()
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise ArgumentError(f"{name}: expected a tensor or an array of numbers, got {type(values).__name__}") from error
     if array.is_complex():
         raise ArgumentError(f"{name}: expected real numbers, got complex ones; stack real and imaginary parts")
-    wide: Tensor = array.double() if array.is_floating_point() else array.long()
-    return wide.numpy()
+    return plain
 
 
 def _lengths(given: Any, rows: int, time: int) -> np.ndarray:

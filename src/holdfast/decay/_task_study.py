@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -12,9 +13,8 @@ from torch import nn
 
 from holdfast._arguments import checked, positive
 from holdfast._record import Record
-from holdfast.approximate import ExponentialSum
+from holdfast.approximate import ExponentialSum, Method, fit_exponential_sum
 from holdfast.decay._fit_decay import fit_decay
-from holdfast.decay._kernel_fit import best_sum
 from holdfast.decay._result import AsymptoticLaw, DecayFit, UndecidedError
 from holdfast.decay._task_data import read_data
 from holdfast.decay._task_kernel import TaskKernel, fit_task_kernel
@@ -29,7 +29,8 @@ LITTLE, NOTHING = 0.3, 0.05  # shares explained below which products are tried, 
 MIN_ANSWERS, MIN_BLOCKS = 16, 4  # below which nothing can be held out
 ORDERS = (1, 2, 3, 4, 6, 8, 12)  # numbers of modes that are tried
 MIN_FITTED, MAX_FITTED = 8, 64  # lags that modes are fitted to
-HOPELESS_ORDER = 3  # modes from which on a sum that misses half of the kernel is not tried with more
+HOPELESS_ORDER = 2  # modes after which a sum that misses half of the kernel is not tried with more
+FITTED_BY: tuple[Method, ...] = ("matrix_pencil", "nonlinear")  # modes; the first costs next to nothing
 MAX_CANCELLATION = 100.0  # times the largest weight of the kernel that the weights of modes may be
 ONE_PROFILE = 0.9  # share of the kernel's energy in one course over the lags, from which on that course is fitted
 MIN_SHOWN = 1e-4  # of the largest weight: the foot of the figure
@@ -150,6 +151,7 @@ class TaskStudy(Record):
             return np.sort(1 / np.maximum(self.modes.rates.real, slowest))
         return np.array([1.0, max(float(self.steps), 1.0)])
 
+    @checked
     def initialize(self, model: nn.Module) -> TaskStart:
         """Starts the modes and gates of a model from the law of the task, in place; other weights stay as they are.
 
@@ -162,6 +164,7 @@ class TaskStudy(Record):
         """
         return start_modes(model, self.time_constants)
 
+    @checked
     def layer(self, features: int, state_size: int, kind: str = "DiagonalSSM", **choices: Any) -> AbstractRecurrent:
         """A layer whose modes start from the law of the task.
 
@@ -332,17 +335,17 @@ def _fitted_modes(kernel: TaskKernel, fit: DecayFit, eps: float) -> tuple[Expone
     whole = float(np.trapezoid(np.abs(course), t))
     allowed = eps * whole + NOISE_L1 * float(np.trapezoid(noise, t))
     best: ExponentialSum | None = None
-    for order in ORDERS:
+    for order, method in itertools.product(ORDERS, FITTED_BY):
         try:
-            fitted = best_sum(course, t.astype(np.float64), order)
-        except HoldfastError:
+            fitted = fit_exponential_sum(course, order, method, time=t.astype(np.float64))
+        except HoldfastError:  # unequal spacing: the other method may do
             continue
         if fitted.weight_norms["max"] > MAX_CANCELLATION * float(np.abs(course).max()):
             continue
         best = fitted if best is None or fitted.l1_error < best.l1_error else best
         if best.l1_error <= allowed:
             return best, True
-        if order >= HOPELESS_ORDER and best.l1_error > whole / 2:
+        if order > HOPELESS_ORDER and best.l1_error > whole / 2:
             break
     return best, False
 
