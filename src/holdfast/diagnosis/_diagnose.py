@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast._arguments import checked, positive
+from holdfast.decay import TaskStudy, study_task
 from holdfast.diagnosis._advice import Advice, advise
 from holdfast.diagnosis._candidates import Evidence
 from holdfast.diagnosis._forgetting import ahead_of, measure_memory
@@ -29,7 +30,6 @@ from holdfast.diagnosis._on_data import (
 from holdfast.diagnosis._reading import Reading, on_our_kernels, read_model, runnable
 from holdfast.diagnosis._result import Diagnosis
 from holdfast.diagnosis._samples import Samples, data_samples, stand_in_samples, task_form
-from holdfast.diagnosis._task import TaskMemory, look_at_task
 from holdfast.diagnosis._trial import MAX_RATE, USUAL_RATE, Trials
 from holdfast.diagnosis._weights import Edge, Survival, look_at_edge, look_at_survival
 from holdfast.errors import ArgumentError, HoldfastError
@@ -224,10 +224,9 @@ class _Examination:
             return reading.model
         return runnable(on_our_kernels(copy.deepcopy(self.model)))
 
-    def _task(self, samples: Samples | None) -> TaskMemory:
+    def _task(self, samples: Samples | None) -> TaskStudy:
         assert self.wanted.data is not None
-        x, y, classes = task_form(self.wanted.data, samples)
-        task = look_at_task(x, y, classes=classes)
+        task = study_task(*task_form(self.wanted.data, samples))
         if samples is None or not isinstance(self.model, nn.Module):
             return task
         error = samples.error_beside_kernel(runnable(copy.deepcopy(self.model)), task.lags)

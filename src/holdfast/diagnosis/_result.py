@@ -13,12 +13,11 @@ import numpy as np
 
 from holdfast._files import write_atomically
 from holdfast._record import Record, as_path, writable_file
-from holdfast.decay import DecayFit
+from holdfast.decay import DecayFit, TaskStudy
 from holdfast.decay._memory_study import Reach
 from holdfast.diagnosis._advice import Advice
 from holdfast.diagnosis._forgetting import Forgetting
 from holdfast.diagnosis._learning import Learning
-from holdfast.diagnosis._task import TaskMemory
 from holdfast.diagnosis._trial import Outcome, Trial
 from holdfast.diagnosis._weights import Edge, LongRun, Survival, Tolerance
 from holdfast.errors import ArgumentError
@@ -27,7 +26,7 @@ from holdfast.memory import DataMemory, MemoryCurve
 from holdfast.stability import Certificate, PerturbationCurve
 
 MIN_SHARE = 1e-4  # share left at the foot of the figure
-RECORDS: tuple[type[Record], ...] = (MemoryCurve, DecayFit, Certificate, PerturbationCurve)
+RECORDS: tuple[type[Record], ...] = (MemoryCurve, DecayFit, TaskStudy, Certificate, PerturbationCurve)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -53,7 +52,7 @@ class Diagnosis(Record):
     """
 
     _parts: ClassVar[tuple[type, ...]] = (
-        *(Forgetting, Reach, Edge, LongRun, Survival, Tolerance, Learning, TaskMemory, Advice, Trial, Outcome),
+        *(Forgetting, Reach, Edge, LongRun, Survival, Tolerance, Learning, Advice, Trial, Outcome),
         *(DataMemory, *DataMemory._parts),
         *(kind for record in RECORDS for kind in (record, *record._parts)),
     )
@@ -65,7 +64,7 @@ class Diagnosis(Record):
     edge: Edge | None = None
     survival: Survival | None = None
     learning: Learning | None = None
-    task: TaskMemory | None = None
+    task: TaskStudy | None = None
     needs: int | None = None
     advice: tuple[Advice, ...] = ()
     dropped: tuple[str, ...] = ()

@@ -73,6 +73,11 @@ class TorchView(NonlinearView):
         """Gates bound the state, and so does the form of a stabilised weight."""
         return self.left_alone is None and not parametrize.is_parametrized(self.module, self.weights[0].name)
 
+    def gate_biases(self) -> dict[str, Tensor]:
+        """torch adds two biases into each gate."""
+        names = () if self.gate is None else (self.gate.bias, self.gate.bias.replace("bias_hh", "bias_ih"))
+        return {name: getattr(self.module, name) for name in names}
+
     @torch.no_grad()
     def step_map(self) -> StepMap:
         w_ih, b_ih, w, b = self._weights_now()
