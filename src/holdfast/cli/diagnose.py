@@ -8,7 +8,7 @@ from typing import Annotated
 import torch
 import typer
 
-from holdfast.cli._files import read_data
+from holdfast.cli._files import read_data, read_inputs
 from holdfast.cli._model import HELP, load_model
 from holdfast.cli._screen import answer, file, progress_bar, screen, visible
 from holdfast.diagnosis import diagnose
@@ -22,6 +22,14 @@ def command(
             metavar="FILE",
             parser=file,
             help="Data of your task: .npz with inputs and targets, or a CSV file whose last column is the target.",
+        ),
+    ] = None,
+    inputs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            parser=file,
+            help="Inputs of your task without targets (.npy, .npz or CSV): memory is measured on them too.",
         ),
     ] = None,
     needs: Annotated[
@@ -47,6 +55,7 @@ def command(
     torch.manual_seed(seed)
     loaded = load_model(model)
     task = None if data is None else read_data(data)
+    given = None if inputs is None else read_inputs(inputs)
     subject = loaded.plain if loaded.plain is not None else loaded.model
     size = input_size if loaded.plain is None else None
     with progress_bar("reading the model") as tick:
@@ -54,6 +63,7 @@ def command(
             subject,
             input_size=size,
             data=task,
+            inputs=given,
             needs=needs,
             horizon=horizon,
             name=loaded.name,
