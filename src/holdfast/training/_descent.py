@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.data._base import AbstractTask, Batch
-from holdfast.nn._views.groups import parameter_groups
+from holdfast.stability._groups import parameter_groups
 from holdfast.training._config import TrainingConfig
 from holdfast.training._fabric import check_batch_size, seed_all
 from holdfast.training._objective import Objective, check_batch

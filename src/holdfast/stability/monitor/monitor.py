@@ -18,7 +18,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from holdfast._arguments import checked
 from holdfast.errors import ArgumentError, listed, unknown_name
 from holdfast.nn import RecurrenceView, recurrences
-from holdfast.nn._views.groups import belongs
+from holdfast.nn._views.view import belongs
 from holdfast.stability.monitor._activations import Activations
 from holdfast.stability.monitor._signals import Alarm, Cause, Series, Signals
 from holdfast.stability.monitor.history import GradientHistory
