@@ -27,7 +27,7 @@ def parameter_groups(
     weight_decay: float = 0.0,
     names: tuple[str, ...] = (),
     steps: int | None = None,
-    memory: float | None = None,
+    memory: int | float | None = None,
 ) -> Groups:
     """Groups for an optimizer that leave memory alone: weight decay for matrices that carry none, and for nothing else.
 

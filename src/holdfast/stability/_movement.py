@@ -120,7 +120,8 @@ class Movement:
         for (a, low), (b, high) in pairwise(self._path):
             if shift <= b:
                 share = (shift - a) / (b - a)
-                return low * (high / low) ** share if math.isfinite(high) and low > 0 else high
+                rate = (1 - share) / low + share / high if low > 0 else 1 / high  # that of a direct matrix moves evenly
+                return 1 / rate if rate > 0 else math.inf
         return self._path[-1][1]
 
     @torch.no_grad()

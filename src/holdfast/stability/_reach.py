@@ -102,7 +102,7 @@ def recurrent_rate(
     model: nn.Module,
     *,
     steps: int,
-    memory: float,
+    memory: int | float,
     optimizer: Literal["adam", "sgd"] = "adam",
     gradient: float | None = None,
     schedule: Schedule = "cosine",
@@ -137,7 +137,7 @@ def recurrent_rate(
     per_step = 1.0 if gradient is None else abs(gradient)
     if not per_step > 0:
         raise ArgumentError(f"gradient: expected a number above 0, got {gradient}: such a weight never moves")
-    parts = tuple(_rate_of(view, memory, scale, per_step) for view in known_recurrences(model))
+    parts = tuple(_rate_of(view, float(memory), scale, per_step) for view in known_recurrences(model))
     smallest = min(parts, key=lambda part: part.rate)
     return smallest if len(parts) == 1 else replace(smallest, parts=parts)
 

@@ -5,26 +5,24 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from holdfast._words import duration
-from holdfast.data._base import AbstractTask, Batch
+from holdfast.data._base import Batch
 from holdfast.nn import recurrences
 from holdfast.stability import DivergenceGuard, GradientMonitor
 from holdfast.training import _checkpoint as checkpoint
-from holdfast.training._config import TrainingConfig
 from holdfast.training._descent import Descent
 from holdfast.training._evaluate import evaluate
 from holdfast.training._folder import guarded
 from holdfast.training._log import EMPTY_MARK, LOG, Log
-from holdfast.training._objective import Objective, blame_data
+from holdfast.training._objective import blame_data
 
 Progress = Callable[[str, int | None, int | None], None]
 SECONDS_BETWEEN_REPORTS = 0.2
@@ -69,22 +67,16 @@ class Loop:
     """One run on one process: `restore` and `run`.
 
     Args:
-        fabric: the processes.
-        model: what is trained; it is wrapped here.
-        objective: the loss.
-        task: the data.
-        config: the settings.
+        descent: its steps, with the processes, the model, the data and the settings.
         folder: where checkpoints and log go.
         progress: is told how far it is.
+        notes: lines that begin the log.
     """
 
-    def __init__(
-        self, fabric: Any, model: nn.Module, objective: Objective, task: AbstractTask, config: TrainingConfig,
-        folder: Path, progress: Progress | None,
-    ) -> None:  # fmt: skip
-        self.fabric, self.plain, self.objective, self.task = fabric, model, objective, task
-        self.config, self.folder, self.progress = config, folder, progress
-        self.descent = Descent(fabric, model, objective, task, config)
+    def __init__(self, descent: Descent, folder: Path, progress: Progress | None, notes: Sequence[str] = ()) -> None:
+        self.descent, self.folder, self.progress, self.notes = descent, folder, progress, notes
+        self.fabric, self.plain, self.objective = descent.fabric, descent.plain, descent.objective
+        self.task, self.config = descent.task, descent.config
         self.state = State()
         self.log: Log | None = None
         self._told, self._pace = 0.0, 0.0
@@ -122,6 +114,8 @@ class Loop:
                 self.guard.keep(self.state.step)
         if self.fabric.is_global_zero:
             self.log = Log(self.folder / LOG, EMPTY_MARK if body is None else body["log"])
+            for text in self.notes if body is None else ():
+                self._write("note", {"text": text})
 
     def run(self) -> None:
         """Trains to the end."""

@@ -17,7 +17,7 @@ from holdfast._arguments import checked, positive
 from holdfast._codec import plain
 from holdfast.data._base import AbstractTask
 from holdfast.errors import ArgumentError
-from holdfast.stability._groups import parameter_groups
+from holdfast.stability import parameter_groups
 from holdfast.training._fabric import seed_all, undisturbed
 from holdfast.training._objective import Loss, Objective, check_batch
 from holdfast.training._order import Order, mixed
