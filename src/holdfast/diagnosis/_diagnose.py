@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,6 +17,7 @@ from holdfast.diagnosis._advice import Advice, advise
 from holdfast.diagnosis._candidates import Evidence
 from holdfast.diagnosis._forgetting import ahead_of, measure_memory
 from holdfast.diagnosis._learning import RATES, look_at_learning, signs_of_training
+from holdfast.diagnosis._reaching import USUAL_LR, USUAL_STEPS, TrainingPlan, look_at_reach
 from holdfast.diagnosis._reading import Reading, on_our_kernels, read_model, runnable
 from holdfast.diagnosis._result import Diagnosis
 from holdfast.diagnosis._samples import Samples, data_samples, stand_in_samples, task_form
@@ -28,7 +30,7 @@ from holdfast.memory.preserve import modules_of, random_states_kept, undisturbed
 
 Part = TypeVar("Part")
 LENGTH = 64  # steps of the sequences on which weights are changed
-PARTS = 6  # that a progress bar counts
+PARTS = 7  # that a progress bar counts
 
 
 @checked
@@ -38,6 +40,8 @@ def diagnose(
     input_size: int | None = None,
     data: tuple[Tensor, Tensor] | None = None,
     needs: int | None = None,
+    lr: float | None = None,
+    steps: int | None = None,
     horizon: int = 4096,
     name: str | None = None,
     seed: int = 0,
@@ -58,6 +62,8 @@ def diagnose(
         data: inputs (rows, time, features) or tokens (rows, time), and targets: numbers (rows, time, outputs), or
             (rows, outputs) where a sequence has one answer; or class labels (rows, time) or (rows,), as integers.
         needs: steps that the model is to remember; None: what the data need.
+        lr: learning rate that it will be trained at, for how far training can lengthen its memory; None is 1e-3.
+        steps: optimizer steps that it will be trained for; None is 1,000.
         horizon: most steps to follow its memory for.
         name: what to call it; None is its class.
         seed: of random inputs and changes.
@@ -66,11 +72,13 @@ def diagnose(
     positive(horizon=horizon)
     if data is not None:
         data = _pair(data)
-    if needs is not None:
-        positive(needs=needs)
+    positive(needs=needs, steps=steps)
+    if lr is not None and not 0 < lr < math.inf:
+        raise ArgumentError(f"lr: expected a number above 0, got {lr}")
+    plan = TrainingPlan(lr or USUAL_LR, steps or USUAL_STEPS, given=lr is not None or steps is not None)
     with random_states_kept(), _protected(model):
         torch.manual_seed(seed)
-        examination = _Examination(model, input_size, data, needs, horizon, seed, progress or _quiet)
+        examination = _Examination(model, input_size, data, needs, plan, horizon, seed, progress or _quiet)
         return examination.diagnosis(name or type(model).__name__)
 
 
@@ -89,10 +97,10 @@ class _Examination:
 
     def __init__(
         self, model: Callable[..., Any], input_size: int | None, data: tuple[Tensor, Tensor] | None, needs: int | None,
-        horizon: int, seed: int, announce: Callable[[str, int | None, int | None], None],
+        plan: TrainingPlan, horizon: int, seed: int, announce: Callable[[str, int | None, int | None], None],
     ) -> None:  # fmt: skip
         self.model, self.input_size, self.data, self.needs = model, input_size, data, needs
-        self.horizon, self.seed, self.announce = horizon, seed, announce
+        self.plan, self.horizon, self.seed, self.announce = plan, horizon, seed, announce
         self.unseen: list[str] = []
         self.done = 0
 
@@ -123,8 +131,9 @@ class _Examination:
         if samples is None:
             samples = stand_in_samples(reading, wanted, self.seed)
         learning = self.look("training", look_at_learning, reading, self._subject(reading, samples), samples)
+        reaching = self.look("reach", look_at_reach, self.model, self.plan, wanted)
         trained = signs_of_training(self.model, samples) if isinstance(self.model, nn.Module) else None
-        evidence = Evidence(self.model, memory, edge, survival, learning, wanted, trained, samples.given)
+        evidence = Evidence(self.model, memory, edge, survival, learning, wanted, trained, samples.given, reaching)
         advice, dropped = self._advice(evidence, None if learning is None else samples)
         return Diagnosis(
             name=called,
@@ -135,6 +144,7 @@ class _Examination:
             learning=learning,
             task=task,
             needs=wanted,
+            reaching=reaching,
             advice=tuple(advice),
             dropped=tuple(dropped),
             unseen=tuple(self.unseen),
