@@ -102,7 +102,7 @@ def said(one: Reaching | None) -> list[str]:
     """The sentence on the screen."""
     if one is None:
         return []
-    how = "" if one.plan.given else " (usual values; say lr= and steps= for yours)"
+    how = "" if one.plan.given else " (assumed)"
     if math.isinf(one.reached):
         can = f"training can move its memory from {_steps(one.now)} steps to any length, up to instability"
     else:
@@ -135,12 +135,9 @@ def faster_recurrence(one: Reaching | None, lr: float) -> Iterator[tuple[str, st
         return
     assert one.needs is not None
     yield (
-        "its memory grows too slowly in training",
-        f"in {one.plan.steps:,} steps at {one.plan.lr:g} it gets to {_steps(one.reached)} of the {one.needs:,} steps needed",
-        "groups = holdfast.parameter_groups(\n"
-        f'    model, lr={lr:.2g}, recurrent_lr="auto",\n'
-        f"    steps={one.plan.steps}, memory={max(one.needs / LOG100, 1.0):.3g}\n)\n"
-        "optimizer = torch.optim.Adam(groups)",
-        f"recurrent_lr={one.rate:.2g}, by the distance that its weights have to move; memory is the time constant, "
-        "to 1/e",
+        "training lengthens its memory too slowly",
+        f"to {_steps(one.reached)} of {one.needs:,} steps",
+        "optimizer = torch.optim.Adam(holdfast.parameter_groups(\n"
+        f'    model, lr={lr:.2g}, recurrent_lr="auto", steps={one.plan.steps}, memory={max(one.needs / LOG100, 1.0):.0f}))',
+        f"recurrent_lr={one.rate:.2g} for what decides its memory (memory= is to 1/e)",
     )

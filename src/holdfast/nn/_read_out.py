@@ -35,4 +35,4 @@ def read_scale(f: AbstractParameterization, w: Tensor, modes: int) -> Tensor:
         w: their free weights.
         modes: m, of one output.
     """
-    return f.margin(widened(w)) / math.sqrt(modes)
+    return f._margin(widened(w)) / math.sqrt(modes)  # `margin` checks its arguments, which torch.compile cannot trace
