@@ -19,7 +19,7 @@ from holdfast import laws, parameterizations
 from holdfast.cli._screen import say, screen
 from holdfast.cli._text import plain
 from holdfast.data import data_root, find_sets
-from holdfast.kernels._common import library, stream
+from holdfast.kernels._common import library, rooflines
 
 PACKAGES = ("holdfast", "torch", "numpy", "scipy")
 EXTRAS = {"train": "lightning-fabric", "hf": "transformers", "cluster": "ray"}  # and the package that each brings
@@ -114,11 +114,11 @@ def _native_call() -> tuple[bool | None, str]:
         return None, "skipped, no native kernels"
     n = 1 << 24
     x, y, out = torch.rand(n), torch.rand(n), torch.empty(n)
-    stream.triad(out, x, y, 2.0)
+    rooflines.triad(out, x, y, 2.0)
     error = float((out - (x + 2 * y)).abs().max())
     start = time.perf_counter()
     for _ in range(5):
-        stream.triad(out, x, y, 2.0)
+        rooflines.triad(out, x, y, 2.0)
     bandwidth = 5 * 12 * n / (time.perf_counter() - start) / 1e9
     # one fused multiply-add may differ from multiply then add by one rounding of a number below 4
     return error <= 2.4e-7, f"memory bandwidth {bandwidth:.0f} GB/s, error {error:.1e}"

@@ -16,7 +16,7 @@ import torch  # first, so that its OpenMP runtime is in the process when the ker
 
 from holdfast.errors import BackendError, unknown_name
 
-ABI = 3
+ABI = 3  # of csrc/common/library.cpp; goes up whenever a struct or a function of the C side changes its meaning
 VARIANTS = ("v4", "v3", "portable")
 ENVIRONMENT = "HOLDFAST_NATIVE"  # auto (default), off, or one of VARIANTS
 ENVIRONMENT_FOLDER = "HOLDFAST_NATIVE_FOLDER"  # the only folder to look in, for work on the kernels themselves
@@ -109,6 +109,7 @@ def function(name: str, argtypes: Sequence[Any], restype: Any = None) -> Any:
     library, state = _load()
     if library is None:
         raise BackendError(f"the native kernels are {state.reason}")
+    # set at every look-up, which callers cache: ctypes keeps prototypes on the function, and would guess int without
     called = getattr(library, name, None)
     if called is None:
         raise BackendError(
