@@ -20,14 +20,19 @@ def outcomes(which):
 
 
 def bound(case):
-    """float32: a rounding or two of the largest number. Sequences in half precision are rounded to 8 or 11 bits."""
+    """float32: a rounding or two of the largest number. Sequences in half precision are rounded to 8 or 11 bits.
+
+    A layer also computes its eigenvalues and 1 - |lam|^2 from float32 weights, its twin from the same ones in float64.
+    """
+    if case.startswith("layer"):
+        return 2e-5
     return 2e-2 if "bfloat16" in case else 3e-3 if "float16" in case else 2e-6
 
 
 @needs_triton
 def test_kernels_give_what_the_float64_reference_gives():
     errors = outcomes("quick")
-    assert len(errors) >= 7
+    assert len(errors) >= 11
     assert {case: error for case, error in errors.items() if not error <= bound(case)} == {}
 
 

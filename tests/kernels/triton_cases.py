@@ -4,6 +4,7 @@
 their name. A process of its own: kernels are made for the interpreter, or for a GPU, when their module is imported.
 """
 
+import copy
 import itertools
 import json
 import os
@@ -13,6 +14,7 @@ os.environ["TRITON_INTERPRET"] = "1"
 
 import torch
 
+from holdfast import nn
 from holdfast.kernels._common import gpu
 from holdfast.kernels.scan import _triton as scan
 from holdfast.kernels.scan import scan_reference
@@ -112,7 +114,37 @@ def selective_case(gated, groups, reverse, extras, segments, time=13, channels=6
     return worst([(y, true), (last, true_last), *zip(grads, theirs, strict=True)])
 
 
+def layer_case(name, make, segments=2, time=9, **call):
+    """A layer on the Triton kernels against its float64 twin on torch's own operators: output and all gradients."""
+    small_tiles(segments)
+    layer = make()
+    twin = copy.deepcopy(layer).double()
+    x, start = draw(ROWS, time, layer.features), None
+    results = []
+    for model, dtype, backend in ((layer, torch.float32, "interpret"), (twin, torch.float64, "off")):
+        os.environ["HOLDFAST_TRITON"] = backend
+        given = x.to(dtype).requires_grad_()
+        torch.manual_seed(1)
+        y, last = model(given, start, **call)
+        last = last[-1] if isinstance(last, tuple) else last
+        g = torch.ones(()) + torch.arange(y.numel()).view(y.shape) % 7
+        loss = (y * g.to(dtype)).sum() + last.square().sum()
+        leaves = [given, *model.parameters()]
+        results.append(
+            [y.detach(), *(t for t in torch.autograd.grad(loss, leaves, allow_unused=True) if t is not None)]
+        )
+    return worst(list(zip(*results, strict=True)))
+
+
+def two_lengths(time=9):
+    return {"lengths": torch.tensor([time, time // 2])}
+
+
 QUICK = {
+    "layer LRU": lambda: layer_case("LRU", lambda: nn.LRU(3, 4), **two_lengths()),
+    "layer S4D": lambda: layer_case("S4D", lambda: nn.S4D(2, 4), time=70),
+    "layer SelectiveSSM": lambda: layer_case("SelectiveSSM", lambda: nn.SelectiveSSM(4, 3), time=6, **two_lengths(6)),
+    "layer Mamba2": lambda: layer_case("Mamba2", lambda: nn.Mamba2(4, 4, head_size=4), time=70),
     "scan real varying, several segments, h0 and lengths": lambda: scan_case("real", True, False, "hl", 3, time=9),
     "scan complex varying in reverse, resets": lambda: scan_case("complex", True, True, "hr", 1, time=7),
     "scan planar constant in reverse, segments and resets": lambda: scan_case("planar", False, True, "hr", 3, time=9),
@@ -122,7 +154,16 @@ QUICK = {
     "selective plain in reverse, groups and resets": lambda: selective_case(False, 2, True, "r", 1, time=6),
 }
 
-ALL = dict(QUICK)
+ALL = {
+    **QUICK,
+    "layer DiagonalSSM": lambda: layer_case("DiagonalSSM", lambda: nn.DiagonalSSM(3, 4)),
+    "layer LRU in both directions": lambda: layer_case(
+        "LRU", lambda: nn.LRU(3, 4, bidirectional=True), **two_lengths()
+    ),
+    "layer S4D with lengths": lambda: layer_case("S4D", lambda: nn.S4D(2, 4), time=70, **two_lengths(70)),
+    "layer Mamba": lambda: layer_case("Mamba", lambda: nn.Mamba(4, 3)),
+    "layer LinearRNN, diagonal": lambda: layer_case("LinearRNN", lambda: nn.LinearRNN(3, 4, structure="diagonal")),
+}
 for _kind, _varying, _reverse, _extras, _segments in itertools.product(
     ("real", "complex", "planar"), (True, False), (False, True), ("", "hl", "hr"), (1, 4)
 ):

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 DEVICES = ("cuda", "xpu")  # ROCm's devices are named cuda, too
-ENVIRONMENT = "HOLDFAST_TRITON"  # auto (default) or off
+ENVIRONMENT = "HOLDFAST_TRITON"  # auto (default), off, or interpret: on CPU tensors too, for tests
 # programs that keep a card busy where it cannot be asked: about 8 of 128 threads for each of 128 multiprocessors
 _USUAL_PROGRAMS = 1024
 _PROGRAMS_PER_PROCESSOR = 8
@@ -31,6 +31,17 @@ def _installed() -> bool:
 def interpreted() -> bool:
     """True where kernels run in Triton's interpreter, on CPU tensors."""
     return os.environ.get("TRITON_INTERPRET", "0") == "1" and _installed()
+
+
+def preferred(device: torch.device | str) -> bool:
+    """True where the Triton kernels are the first choice: not on a CPU, unless HOLDFAST_TRITON=interpret.
+
+    Args:
+        device: where the tensors are.
+    """
+    if torch.device(device).type in ("cpu", "meta"):
+        return os.environ.get(ENVIRONMENT, "auto") == "interpret" and interpreted()
+    return True
 
 
 def missing(device: torch.device | str) -> str:
@@ -51,6 +62,7 @@ def missing(device: torch.device | str) -> str:
 
 # what torch.compiler.assume_constant_result does; calling that imports all of dynamo
 missing._dynamo_marked_constant = True  # type: ignore[attr-defined]
+preferred._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @functools.cache

@@ -6,7 +6,10 @@ import torch
 from jaxtyping import Float, Int64, Shaped
 from torch import Tensor
 
+from holdfast.kernels._common import autograd
+from holdfast.kernels._common.backends import Backend
 from holdfast.kernels.s4d._reference import S4DForm, S4DInputs, discretize, has_double
+from holdfast.kernels.scan import scan
 
 # products inside a block cost BLOCK_STEPS / 2 a number, those with states 4 modes, whatever BLOCK_STEPS is: equal at 8
 # modes; shorter blocks mean a longer loop over time
@@ -51,8 +54,12 @@ class _Tables:
 
 
 def _run_blocks(
-    u: Float[Tensor, "batch time features"], h: Shaped[Tensor, "batch features modes"], tables: _Tables, steps: int
-) -> tuple[Float[Tensor, "batch time features"], list[Shaped[Tensor, "batch features modes"]]]:
+    u: Float[Tensor, "batch time features"],
+    h: Shaped[Tensor, "batch features modes"],
+    tables: _Tables,
+    steps: int,
+    backend: Backend,
+) -> tuple[Float[Tensor, "batch time features"], Shaped[Tensor, "bounds batch features modes"]]:
     """Outputs without the skip, and the states before each block and after the last."""
     batch, time, features = u.shape
     blocks, numbers = time // steps, tables.gather.shape[2]
@@ -61,14 +68,25 @@ def _run_blocks(
     gained = torch.bmm(rows, tables.gather).view(features, batch, blocks, numbers).permute(2, 1, 0, 3).to(h.real.dtype)
     if h.is_complex():
         gained = torch.complex(*gained.chunk(2, -1))
-    # the only loop over time: time / 64 small operations, in double so that a slow mode does not drift
-    states = [h]
-    for k in range(blocks):
-        states.append(tables.leap * states[-1] + gained[k])
-    before = _planar(torch.stack(states[:-1]), 1).to(u.dtype).permute(2, 1, 0, 3)
+    states = _carried(tables.leap, gained, h, backend)
+    before = _planar(states[:-1], 1).to(u.dtype).permute(2, 1, 0, 3)
     before = before.reshape(features, batch * blocks, numbers)
     y = torch.baddbmm(torch.bmm(rows, tables.inside), before, tables.emit)
     return y.view(features, batch, time).permute(1, 2, 0), states
+
+
+def _carried(
+    leap: Shaped[Tensor, "features modes"], gained: Shaped[Tensor, "blocks batch features modes"],
+    h: Shaped[Tensor, "batch features modes"], backend: Backend,
+) -> Shaped[Tensor, "bounds batch features modes"]:  # fmt: skip
+    """The states before each block and after the last, in double so that a slow mode does not drift."""
+    if autograd.has_tangent(leap, gained, h):  # forward mode follows plain operations only
+        states = [h]
+        for added in gained.unbind():  # the gradient of one slice would have the size of all
+            states.append(leap * states[-1] + added)
+        return torch.stack(states)
+    after, _ = scan(leap.flatten(), gained.flatten(2).transpose(0, 1), h.flatten(1), backend=backend)
+    return torch.cat((h.unsqueeze(0), after.transpose(0, 1).view(gained.shape)))
 
 
 def _at_ends(
@@ -78,13 +96,14 @@ def _at_ends(
 ) -> Shaped[Tensor, "batch features modes"]:  # fmt: skip
     """The state of each row at its own end, from the one at the block boundary before it."""
     # at most 63 steps of one state a row, instead of keeping the state of every step
-    boundary = (lengths // steps).clamp(max=len(states) - 1)
+    boundary = (lengths // steps).clamp(0, len(states) - 1)
     row = torch.arange(len(lengths), device=u.device)
     h = states[boundary, row]
-    for i in range(min(steps, u.shape[1])):
-        t = boundary * steps + i
-        moved = a * h + b * u[row, t.clamp(max=u.shape[1] - 1)].unsqueeze(-1)
-        h = torch.where((t < lengths)[:, None, None], moved, h)
+    times = boundary.unsqueeze(-1) * steps + torch.arange(min(steps, u.shape[1]), device=u.device)
+    # gathered at once: the gradient of one step has the size of all
+    inputs = u.gather(1, times.clamp(max=u.shape[1] - 1).unsqueeze(-1).expand(-1, -1, u.shape[2])).unbind(1)
+    for t, x in zip(times.unbind(1), inputs, strict=True):
+        h = torch.where((t < lengths)[:, None, None], a * h + b * x.unsqueeze(-1), h)
     return h
 
 
@@ -99,8 +118,10 @@ def _turned(
     return x.gather(1, index.unsqueeze(-1).expand_as(x))
 
 
-def s4d_chunked(inputs: S4DInputs, h0: Tensor | None, form: S4DForm) -> tuple[Tensor, Tensor]:
-    """The layer of `holdfast.kernels.s4d` by matrix products over blocks of 64 steps.
+def s4d_chunked(
+    inputs: S4DInputs, h0: Tensor | None, form: S4DForm, backend: Backend = "chunked"
+) -> tuple[Tensor, Tensor]:
+    """The layer of `holdfast.kernels.s4d` by matrix products over blocks of 64 steps, `backend` of the scan between them.
 
     Modes, powers and carried states are in double (not on devices without it), so that long memory does not drift;
     autograd keeps modes / 16 + 4 numbers for each one of u.
@@ -119,18 +140,19 @@ def s4d_chunked(inputs: S4DInputs, h0: Tensor | None, form: S4DForm) -> tuple[Te
     else:
         h = torch.view_as_complex(h0.to(wide).contiguous()) if lam.is_complex() else h0.to(wide)
     whole = time - time % BLOCK_STEPS
-    outputs, states = [], [h]
+    outputs, bounds, states = [], h.unsqueeze(0), h.unsqueeze(0)
     # whole blocks, then what is left as one shorter block with matrices of its own
     for begin, end, steps in ((0, whole, BLOCK_STEPS), (whole, time, time % BLOCK_STEPS)):
         if end > begin:
-            y, more = _run_blocks(u[:, begin:end], states[-1], _Tables(a, b, c, steps, u.dtype), steps)
+            tables = _Tables(a, b, c, steps, u.dtype)
+            y, states = _run_blocks(u[:, begin:end], states[-1], tables, steps, backend)
+            bounds = states if end == whole else bounds
             outputs.append(y)
-            states += more[1:]
     y = torch.cat(outputs, 1) if outputs else u.clone()
     y = y if d is None else y + d * u
     h = states[-1]
     if lengths is not None:
-        h = _at_ends(u, torch.stack(states[: whole // BLOCK_STEPS + 1]), a, b, lengths, BLOCK_STEPS)
+        h = _at_ends(u, bounds, a, b, lengths, BLOCK_STEPS)
         y = torch.where((torch.arange(time, device=u.device) < lengths[:, None]).unsqueeze(-1), y, 0)
     y = _turned(y, lengths) if form.reverse else y
     last = torch.view_as_real(h) if h.is_complex() else h

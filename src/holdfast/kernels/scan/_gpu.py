@@ -9,7 +9,8 @@ from torch import Tensor
 
 from holdfast.kernels._common import autograd
 from holdfast.kernels.scan import _triton  # noqa: F401  (defines torch.ops.holdfast.scan_triton_*)
-from holdfast.kernels.scan._adjoint import scan_adjoint
+from holdfast.kernels.scan._chunked import scan_adjoint
+from holdfast.kernels.scan._reference import ScanAdjoint
 
 
 class _GPUScan(torch.autograd.Function):
@@ -29,7 +30,7 @@ class _GPUScan(torch.autograd.Function):
     def backward(ctx: Any, grad_h: Tensor | None, grad_last: Tensor | None) -> tuple[Tensor | None, ...]:
         a, h, h0, lengths, resets = ctx.saved_tensors
         need = ctx.needs_input_grad[:3]
-        if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # a second backward is to follow
+        if autograd.again():
             grads = _differentiable_backward(ctx.saved_tensors, ctx, (grad_h, grad_last))
         else:
             grads = torch.ops.holdfast.scan_triton_backward(
@@ -40,13 +41,9 @@ class _GPUScan(torch.autograd.Function):
         return (*(g if n else None for g, n in zip(grads, need, strict=True)), None, None, None, None)
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Any, tuple[int, int]]:
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> Any:
         """Runs mapped calls one after another."""
-        runs = []
-        for i in range(info.batch_size):
-            own = [x if dim is None else x.select(dim, i) for x, dim in zip(arguments, in_dims, strict=True)]
-            runs.append(_GPUScan.apply(*own))
-        return tuple(torch.stack(parts) for parts in zip(*runs, strict=True)), (0, 0)
+        return autograd.one_by_one(_GPUScan, info, in_dims, arguments)
 
 
 def _differentiable_backward(
@@ -60,11 +57,9 @@ def _differentiable_backward(
     if resets is not None:
         a = torch.where(resets.unsqueeze(-1), torch.zeros_like(a), a)
 
-    def inner(a: Tensor, b: Tensor, h0: Tensor, *, reverse: bool, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
-        return scan_gpu(a, b, h0, reverse=reverse, lengths=lengths)
-
     of_h, of_last = (None if x is None else turn(x) for x in grads)
-    found = scan_adjoint(inner, a, h, h0, lengths, of_h, of_last, ctx.reverse)
+    adjoint = ScanAdjoint(a, h, h0, lengths, of_h, of_last, ctx.reverse)
+    found = scan_adjoint(lambda c: scan_gpu(c.a, c.b, c.h0, reverse=c.reverse, lengths=c.lengths), adjoint)
     if resets is not None:
         found = (torch.where(resets.unsqueeze(-1), torch.zeros_like(found[0]), found[0]), *found[1:])
     return tuple(torch.cat((x.real, x.imag), -1) for x in found) if ctx.planar else found

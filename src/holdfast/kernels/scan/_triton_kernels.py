@@ -72,7 +72,7 @@ def scan_forward_kernel(
     c = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
     valid, at = c < channels, c * step
     nothing = c * 0  # a block & scalar of booleans is int32 in the interpreter, which is no mask
-    end = tl.load(lengths + row) if HAS_LENGTHS else time
+    end = tl.minimum(tl.load(lengths + row), time) if HAS_LENGTHS else time
     zero = tl.zeros([CHANNELS], ACC)
     h_re, h_im, p_re, p_im, f_re, f_im = zero, zero, zero + 1, zero, zero, zero
     if HAS_START:
@@ -167,7 +167,7 @@ def scan_backward_kernel(
     c = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
     valid, at = c < channels, c * step
     nothing = c * 0
-    end = tl.load(lengths + row) if HAS_LENGTHS else time
+    end = tl.minimum(tl.load(lengths + row), time) if HAS_LENGTHS else time
     zero = tl.zeros([CHANNELS], ACC)
     c_re, c_im, p_re, p_im, s_re, s_im = zero, zero, zero + 1, zero, zero, zero
     f_re, f_im, first_re, first_im = zero, zero, zero, zero

@@ -65,7 +65,7 @@ def selective_forward_kernel(
     group, inner = block // group_blocks, block % group_blocks * CHANNELS + tl.arange(0, CHANNELS)
     c, valid, n = group * group_channels + inner, inner < group_channels, tl.arange(0, N)
     at, exists = n[:, None] * channels + c[None, :], (n < STATES)[:, None] & valid[None, :]
-    end = tl.load(lengths + row) if HAS_LENGTHS else time
+    end = tl.minimum(tl.load(lengths + row), time) if HAS_LENGTHS else time
     rate = tl.load(A + at, mask=exists, other=0.0).to(ACC) * 1.4426950408889634
     add = tl.load(bias + c, mask=valid, other=0.0).to(ACC) if HAS_BIAS else tl.zeros([CHANNELS], ACC)
     h, total, alive = tl.zeros([N, CHANNELS], ACC), tl.zeros([CHANNELS], ACC), tl.zeros([CHANNELS], ACC) + 1
@@ -127,7 +127,7 @@ def selective_carry_kernel(
     group, inner = block // group_blocks, block % group_blocks * CHANNELS + tl.arange(0, CHANNELS)
     c, valid, n = group * group_channels + inner, inner < group_channels, tl.arange(0, N)
     at, exists = n[:, None] * channels + c[None, :], (n < STATES)[:, None] & valid[None, :]
-    end = tl.load(lengths + row) if HAS_LENGTHS else time
+    end = tl.minimum(tl.load(lengths + row), time) if HAS_LENGTHS else time
     rate = tl.load(A + at, mask=exists, other=0.0).to(ACC) * 1.4426950408889634
     add = tl.load(bias + c, mask=valid, other=0.0).to(ACC) if HAS_BIAS else tl.zeros([CHANNELS], ACC)
     dh, total, alive = tl.zeros([N, CHANNELS], ACC), tl.zeros([CHANNELS], ACC), tl.zeros([CHANNELS], ACC) + 1
@@ -168,7 +168,7 @@ def selective_backward_kernel(
     group, inner = block // group_blocks, block % group_blocks * CHANNELS + tl.arange(0, CHANNELS)
     c, valid, n = group * group_channels + inner, inner < group_channels, tl.arange(0, N)
     at, exists = n[:, None] * channels + c[None, :], (n < STATES)[:, None] & valid[None, :]
-    end = tl.load(lengths + row) if HAS_LENGTHS else time
+    end = tl.minimum(tl.load(lengths + row), time) if HAS_LENGTHS else time
     rate = tl.load(A + at, mask=exists, other=0.0).to(ACC) * 1.4426950408889634
     add = tl.load(bias + c, mask=valid, other=0.0).to(ACC) if HAS_BIAS else tl.zeros([CHANNELS], ACC)
     direct = tl.load(D + c, mask=valid, other=0.0).to(ACC) if HAS_D else tl.zeros([CHANNELS], ACC)
