@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Float, Int64, Shaped
 from torch import Tensor
@@ -10,6 +13,7 @@ from holdfast.kernels._common import autograd
 from holdfast.kernels._common.backends import Backend
 from holdfast.kernels.s4d._reference import S4DForm, S4DInputs, discretize, has_double
 from holdfast.kernels.scan import scan
+from holdfast.kernels.scan._gpu import scan_gpu
 
 # products inside a block cost BLOCK_STEPS / 2 a number, those with states 4 modes, whatever BLOCK_STEPS is: equal at 8
 # modes; shorter blocks mean a longer loop over time
@@ -27,6 +31,13 @@ def _powers(a: Shaped[Tensor, "features modes"], count: int) -> Shaped[Tensor, "
 def _planar(x: Shaped[Tensor, "... modes"], sign: int) -> Float[Tensor, "... numbers"]:
     """Real and (times sign) imaginary parts side by side."""
     return torch.cat((x.real, sign * x.imag), -1) if x.is_complex() else x
+
+
+class Bounds(NamedTuple):
+    """States between blocks: the last one (batch, features, modes), and what makes all (bounds, batch, features, modes)."""
+
+    last: Tensor
+    all: Callable[[], Tensor]
 
 
 class _Tables:
@@ -54,39 +65,60 @@ class _Tables:
 
 
 def _run_blocks(
-    u: Float[Tensor, "batch time features"],
-    h: Shaped[Tensor, "batch features modes"],
-    tables: _Tables,
-    steps: int,
-    backend: Backend,
-) -> tuple[Float[Tensor, "batch time features"], Shaped[Tensor, "bounds batch features modes"]]:
+    u: Float[Tensor, "batch time features"], h: Shaped[Tensor, "batch features modes"], tables: _Tables, backend: Backend
+) -> tuple[Float[Tensor, "batch time features"], Bounds]:  # fmt: skip
     """Outputs without the skip, and the states before each block and after the last."""
     batch, time, features = u.shape
-    blocks, numbers = time // steps, tables.gather.shape[2]
+    steps, numbers = tables.gather.shape[1:]
     # features first: each has its own matrices, so the products are batched over them
-    rows = u.permute(2, 0, 1).reshape(features, batch * blocks, steps)
-    gained = torch.bmm(rows, tables.gather).view(features, batch, blocks, numbers).permute(2, 1, 0, 3).to(h.real.dtype)
-    if h.is_complex():
-        gained = torch.complex(*gained.chunk(2, -1))
-    states = _carried(tables.leap, gained, h, backend)
-    before = _planar(states[:-1], 1).to(u.dtype).permute(2, 1, 0, 3)
-    before = before.reshape(features, batch * blocks, numbers)
-    y = torch.baddbmm(torch.bmm(rows, tables.inside), before, tables.emit)
-    return y.view(features, batch, time).permute(1, 2, 0), states
+    rows = u.permute(2, 0, 1).reshape(features, batch * (time // steps), steps)
+    gained = torch.bmm(rows, tables.gather).view(features, batch, time // steps, numbers)
+    carry = _carried_on_gpu if backend == "triton" else _carried
+    before, bounds = carry(tables.leap, gained, h)
+    y = torch.baddbmm(torch.bmm(rows, tables.inside), before.flatten(1, 2), tables.emit)
+    return y.view(features, batch, time).permute(1, 2, 0), bounds
 
 
 def _carried(
-    leap: Shaped[Tensor, "features modes"], gained: Shaped[Tensor, "blocks batch features modes"],
-    h: Shaped[Tensor, "batch features modes"], backend: Backend,
-) -> Shaped[Tensor, "bounds batch features modes"]:  # fmt: skip
-    """The states before each block and after the last, in double so that a slow mode does not drift."""
-    if autograd.has_tangent(leap, gained, h):  # forward mode follows plain operations only
+    leap: Shaped[Tensor, "features modes"], gained: Float[Tensor, "features batch blocks numbers"],
+    h: Shaped[Tensor, "batch features modes"],
+) -> tuple[Float[Tensor, "features batch blocks numbers"], Bounds]:  # fmt: skip
+    """The planar states before each block, and all of them; carried in double so that a slow mode does not drift."""
+    added = gained.permute(2, 1, 0, 3).to(h.real.dtype)
+    if h.is_complex():
+        added = torch.complex(*added.chunk(2, -1))
+    if autograd.has_tangent(leap, added, h):  # forward mode follows plain operations only
         states = [h]
-        for added in gained.unbind():  # the gradient of one slice would have the size of all
-            states.append(leap * states[-1] + added)
-        return torch.stack(states)
-    after, _ = scan(leap.flatten(), gained.flatten(2).transpose(0, 1), h.flatten(1), backend=backend)
-    return torch.cat((h.unsqueeze(0), after.transpose(0, 1).view(gained.shape)))
+        for x in added.unbind():  # the gradient of one slice would have the size of all
+            states.append(leap * states[-1] + x)
+        bounds = torch.stack(states)
+    else:
+        after, _ = scan(leap.flatten(), added.flatten(2).transpose(0, 1), h.flatten(1), backend="chunked")
+        bounds = torch.cat((h.unsqueeze(0), after.transpose(0, 1).view(added.shape)))
+    return _planar(bounds[:-1], 1).to(gained.dtype).permute(2, 1, 0, 3), Bounds(bounds[-1], lambda: bounds)
+
+
+def _carried_on_gpu(
+    leap: Shaped[Tensor, "features modes"], gained: Float[Tensor, "features batch blocks numbers"],
+    h: Shaped[Tensor, "batch features modes"],
+) -> tuple[Float[Tensor, "features batch blocks numbers"], Bounds]:  # fmt: skip
+    """`_carried` as the products leave and take it: planar, in their dtype; the kernel's own states are in double."""
+    features, batch = gained.shape[:2]
+    start = _planar(h.transpose(0, 1), 1).flatten(0, 1)
+    factors = _planar(leap, 1).repeat_interleave(batch, 0).unsqueeze(1)
+    after, last = scan_gpu(factors, gained.flatten(0, 1), start, planar=h.is_complex())
+    before = torch.cat((start.unsqueeze(1).to(after.dtype), after[:, :-1]), 1)
+
+    def bounds() -> Tensor:
+        states = torch.cat((before, after[:, -1:]), 1).unflatten(0, (features, batch)).permute(2, 1, 0, 3)
+        return _unplanar(states.to(h.real.dtype), h)
+
+    final = _unplanar(last.to(h.real.dtype).unflatten(0, (features, batch)).transpose(0, 1), h)
+    return before.unflatten(0, (features, batch)), Bounds(final, bounds)
+
+
+def _unplanar(x: Tensor, like: Tensor) -> Tensor:
+    return torch.complex(*x.chunk(2, -1)) if like.is_complex() else x
 
 
 def _at_ends(
@@ -140,19 +172,20 @@ def s4d_chunked(
     else:
         h = torch.view_as_complex(h0.to(wide).contiguous()) if lam.is_complex() else h0.to(wide)
     whole = time - time % BLOCK_STEPS
-    outputs, bounds, states = [], h.unsqueeze(0), h.unsqueeze(0)
+    outputs, whole_blocks = [], Bounds(h, lambda: h.unsqueeze(0))
+    bounds = whole_blocks
     # whole blocks, then what is left as one shorter block with matrices of its own
     for begin, end, steps in ((0, whole, BLOCK_STEPS), (whole, time, time % BLOCK_STEPS)):
         if end > begin:
-            tables = _Tables(a, b, c, steps, u.dtype)
-            y, states = _run_blocks(u[:, begin:end], states[-1], tables, steps, backend)
-            bounds = states if end == whole else bounds
+            part = u if end - begin == time else u[:, begin:end]
+            y, bounds = _run_blocks(part, bounds.last, _Tables(a, b, c, steps, u.dtype), backend)
+            whole_blocks = bounds if end == whole else whole_blocks
             outputs.append(y)
-    y = torch.cat(outputs, 1) if outputs else u.clone()
-    y = y if d is None else y + d * u
-    h = states[-1]
+    y = u.clone() if not outputs else outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1)
+    y = y if d is None else torch.addcmul(y, d, u)
+    h = bounds.last
     if lengths is not None:
-        h = _at_ends(u, bounds, a, b, lengths, BLOCK_STEPS)
+        h = _at_ends(u, whole_blocks.all(), a, b, lengths, BLOCK_STEPS)
         y = torch.where((torch.arange(time, device=u.device) < lengths[:, None]).unsqueeze(-1), y, 0)
     y = _turned(y, lengths) if form.reverse else y
     last = torch.view_as_real(h) if h.is_complex() else h
