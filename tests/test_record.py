@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import holdfast
-from holdfast._manifest import seal
+from holdfast._files import seal
 from holdfast._record import FORMAT, Record
 from holdfast.decay._memory_study import reach_of
 from holdfast.diagnosis._advice import Advice

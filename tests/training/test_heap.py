@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from holdfast import _heap
+from holdfast.training import _fabric as _heap
 
 SIZE = 1 << 24  # floats: 64 MB, twice what glibc would ever keep by itself
 

@@ -1,14 +1,26 @@
-"""Which layer of a figure has which colour, in all panels alike."""
+"""Colours that colour-blind readers can tell apart, and which layer of a figure has which, in all panels alike."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-from holdfast._drawing.palette import LIGHT, LIGHT_SCALE, slots
 from holdfast.figures import Bars, Layer, Line, Points
 
+LIGHT = ("#0072b2", "#d55e00", "#009e73", "#b0559a", "#b8860b", "#3b9bd6", "#5f6b76", "#8c2d5a")
+DARK = ("#5ab4f0", "#ff9a5c", "#3fd0a2", "#e79bd0", "#efc04a", "#9ad6ff", "#aab6c2", "#f0809f")
+
+# values of one quantity, the smallest first: ordered in brightness and hue
+LIGHT_SCALE = ("#46327e", "#2f6aa8", "#1f968b", "#5aa832", "#c99700")
+DARK_SCALE = ("#a995f2", "#6fb0f0", "#3fcfba", "#9adf62", "#f7d046")
 SCALE = 4  # values of one quantity from which on they are colours of a scale
+
+
+def slots(colours: list[int | None]) -> list[int]:
+    """A slot for each layer: its own, or the next that nobody in the panel has."""
+    taken = {c for c in colours if c is not None}
+    free = (k for k in range(10_000) if k not in taken)
+    return [c if c is not None else next(free) for c in colours]
 
 
 class Colours:

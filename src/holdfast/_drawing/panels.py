@@ -1,4 +1,4 @@
-"""Panels by matplotlib: into axes of the caller, into new ones, or as the bytes of a picture."""
+"""Panels by matplotlib: into axes of the caller, into new ones, as the bytes of a picture, or as files."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -213,3 +214,13 @@ def _heatmap(place: Any, layer: Heatmap) -> None:
         layer.x, layer.y, z, shading="nearest", cmap="viridis", norm=LogNorm() if layer.log else None
     )
     place.figure.colorbar(mesh, ax=place).set_label(layer.label, parse_math=False)
+
+
+def draw(figure: Figure, stem: Path) -> list[Path]:
+    """Writes `stem`.png (200 dots an inch) and `stem`.svg, and gives back their paths."""
+    paths = [stem.with_suffix(ending) for ending in (".png", ".svg")]
+    with drawn(figure) as canvas:
+        for path in paths:
+            # no date in the file: equal figures are equal bytes
+            canvas.savefig(path, dpi=200, metadata={"Date": None} if path.suffix == ".svg" else None)
+    return paths

@@ -13,9 +13,7 @@ from typing import Annotated
 import typer
 
 from holdfast.cli import certify, diagnose, doctor, fit_kernel, memory, stability, train
-from holdfast.cli._interrupt import INTERRUPTED
-from holdfast.cli._screen import folded
-from holdfast.cli._text import visible
+from holdfast.cli._screen import INTERRUPTED, folded, visible
 from holdfast.errors import HoldfastError
 
 app = typer.Typer(

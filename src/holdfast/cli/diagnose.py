@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import torch
 import typer
 
-from holdfast.cli._bar import progress_bar
-from holdfast.cli._data_file import read_data
+from holdfast.cli._files import read_data
 from holdfast.cli._model import HELP, load_model
-from holdfast.cli._options import file
-from holdfast.cli._screen import screen
-from holdfast.cli._text import visible
+from holdfast.cli._screen import answer, file, progress_bar, screen, visible
 from holdfast.diagnosis import diagnose
 
 
@@ -66,11 +62,10 @@ def command(
         )
     if html is not None:
         diagnosis.save(html if html.suffix == ".html" else html.with_name(f"{html.name}.html"))
-    if as_json:
-        typer.echo(json.dumps(diagnosis.to_dict(), indent=1, allow_nan=False))
-    else:
+
+    def tell() -> None:
         console = screen()
         for line in (*loaded.notes, *diagnosis.lines(details=details, width=console.width)):
             console.print(visible(line), markup=False, soft_wrap=True)
-    if diagnosis.bad:
-        raise typer.Exit(1)
+
+    answer(as_json, diagnosis.to_dict(), tell, bad=diagnosis.bad)

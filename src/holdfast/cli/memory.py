@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,13 +10,9 @@ import torch
 import typer
 from rich.table import Table
 
-from holdfast.cli._bar import Tick, progress_bar
-from holdfast.cli._memory_plot import memory_figure, shown, terminal_plot
 from holdfast.cli._model import HELP, LoadedModel, load_model
-from holdfast.cli._options import file
-from holdfast.cli._plot import check_plot, write_plot
-from holdfast.cli._screen import say, screen
-from holdfast.cli._text import plain
+from holdfast.cli._plots import check_plot, memory_figure, shown, terminal_plot, write_plot
+from holdfast.cli._screen import Tick, answer, file, plain, progress_bar, say, screen
 from holdfast.decay import DecayFit, MemoryStudy, study_memory, study_repeated
 from holdfast.decay._memory_study import REMAINING_SHARE, reach_of, with_notes
 from holdfast.errors import ArgumentError, unknown_name
@@ -98,12 +93,8 @@ def command(
     study = with_notes(study, *loaded.notes)
     if plot is not None:
         write_plot(memory_figure(study.curves, study.fits, loaded.name), plot)
-    if as_json:
-        typer.echo(json.dumps({"model": loaded.name, **study.to_dict()}, indent=1))
-    else:
-        report(loaded.name, study)
-    if not study.measured:
-        raise typer.Exit(1)
+    whole = {"model": loaded.name, **study.to_dict()}
+    answer(as_json, whole, lambda: report(loaded.name, study), bad=not study.measured)
 
 
 def _refuse_beside_tokens(options: dict[str, Any]) -> None:

@@ -16,8 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from holdfast._files import damage, write_atomically
-from holdfast._manifest import open_seal, seal, verified
+from holdfast._files import damage, open_seal, seal, verified, write_atomically
 from holdfast.errors import ArgumentError, DamagedResultError
 
 Which = Literal["last", "best"]

@@ -21,10 +21,10 @@ from holdfast.stability import DivergenceGuard, GradientMonitor
 from holdfast.training import _checkpoint as checkpoint
 from holdfast.training._config import TrainingConfig
 from holdfast.training._descent import Descent
-from holdfast.training._evaluate import evaluate
 from holdfast.training._folder import guarded
 from holdfast.training._log import EMPTY_MARK, LOG, Log
-from holdfast.training._objective import Objective, blame_data
+from holdfast.training._objective import Objective, blame_data, evaluate
+from holdfast.training._threads import ThreadChoice
 
 Progress = Callable[[str, int | None, int | None], None]
 SECONDS_BETWEEN_REPORTS = 0.2
@@ -90,6 +90,9 @@ class Loop:
         self._told, self._pace = 0.0, 0.0
         self._saved: int | None = None
         self._valid: tuple[int, dict[str, float]] = (-1, {})
+        # a number that the config names is kept; processes that share the cores have one thread each as a rule
+        chooses = config.threads is None and fabric.device.type == "cpu"
+        self._threads = ThreadChoice(torch.get_num_threads() if chooses else 1)
         self._watch()
 
     def _watch(self) -> None:
@@ -163,13 +166,17 @@ class Loop:
         self.descent.update(step)
         state.step += 1
         state.losses.append(loss)
-        state.tokens += sum(batch.tokens for batch in batches) * self.fabric.world_size
+        tokens = sum(batch.tokens for batch in batches)
+        state.tokens += tokens * self.fabric.world_size
         took = time.perf_counter() - began
         state.busy += took
+        changed = self._threads.after_step(took, tokens)
+        if changed:
+            self._write("threads", {"text": changed})
         self._pace = 0.9 * self._pace + 0.1 * took if self._pace else took
         if state.step % self.config.log_every == 0 or state.step == self.descent.steps:
             self._log_losses(norm)
-        self._tell(loss, sum(batch.tokens for batch in batches) * self.fabric.world_size)
+        self._tell(loss, tokens * self.fabric.world_size)
         if state.step % self._evaluate_every() == 0 and "valid" in self.task.splits:
             self._validate()
 

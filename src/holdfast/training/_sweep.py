@@ -27,8 +27,7 @@ from filelock import FileLock
 
 from holdfast._arguments import positive
 from holdfast._codec import plain, restored
-from holdfast._files import temporary_for, write_atomically
-from holdfast._manifest import open_seal, seal
+from holdfast._files import open_seal, seal, temporary_for, write_atomically
 from holdfast._page import document, paragraph, picture, table
 from holdfast.errors import ArgumentError, HoldfastError
 from holdfast.figures import Axis, Figure, Line, Panel

@@ -29,10 +29,13 @@ class _Gate(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
         y, _, weight, bias = inputs
         ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)  # zeros for the second output would be 2 width numbers a token
         ctx.save_for_backward(y, weight, bias, output[1])
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
+        if grad is None:
+            return (None,) * 4
         y, weight, bias, z = ctx.saved_tensors
         if autograd.again():
             needed = [ctx.needs_input_grad[i] for i in (0, 2, 3)]

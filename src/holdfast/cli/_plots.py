@@ -1,16 +1,56 @@
-"""Memory curves as characters in a terminal, and as figures."""
+"""Figures that commands write with --plot, and memory curves as characters in a terminal."""
 
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 
-from holdfast.decay import DecayFit, envelope
-from holdfast.figures import Axis, Figure, Layer, Line, Panel
+from holdfast._drawing.panels import drawn
+from holdfast.decay import DecayFit, KernelFit, envelope
+from holdfast.errors import ArgumentError, BackendError
+from holdfast.figures import Axis, Figure, Layer, Line, Panel, Points, Rule
 from holdfast.memory import MemoryCurve
 
+DOTS_PER_INCH = 150
 WIDTH, HEIGHT = 68, 14  # with the numbers at its left it fits 80 columns
+
+
+def check_plot(path: Path) -> None:
+    """Refuses a file that no figure can be saved in, before anything is measured."""
+    try:
+        from matplotlib.backend_bases import FigureCanvasBase
+    except ImportError as error:
+        raise BackendError("--plot needs matplotlib: pip install matplotlib") from error
+    if path.suffix.lstrip(".").lower() not in FigureCanvasBase.get_supported_filetypes():
+        raise ArgumentError(f"unknown kind of figure {path.suffix!r}; use .png, .pdf or .svg")
+
+
+def write_plot(figure: Figure, path: Path) -> None:
+    """Writes the figure; the format follows the file's ending, and missing folders are made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with drawn(figure) as canvas:
+        canvas.savefig(path, dpi=DOTS_PER_INCH)
+
+
+def kernel_figure(name: str, fit: KernelFit) -> Figure:
+    """|rho| and the chosen sum over time; L1 and sup errors over the number of modes, with the tolerance."""
+    orders = sorted(fit.sums)
+    kernel = [
+        Points("|rho|", fit.time, np.abs(fit.values)),
+        Line(f"{fit.chosen} modes, {fit.best.method}", fit.time, np.abs(fit.best(fit.time))),
+    ]
+    errors = [
+        Line("L1 error", orders, [fit.sums[m].l1_error for m in orders], markers=True),
+        Line("sup error", orders, [fit.sums[m].sup_error for m in orders], markers=True),
+        Rule("tolerance (L1)", y=fit.tolerance * fit.size),
+    ]
+    panels = [
+        Panel(name, Axis("t"), Axis("|rho|", log=True), kernel),
+        Panel("Errors", Axis("modes", log=True), Axis("error", log=True), errors),
+    ]
+    return Figure("kernel", f"{name} with the sum of {fit.chosen} modes, and errors by the number of modes.", panels)
 
 
 def terminal_plot(curve: MemoryCurve, width: int = WIDTH, height: int = HEIGHT) -> str:

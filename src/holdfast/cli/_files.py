@@ -1,13 +1,19 @@
-"""A kernel rho(t) from a CSV or NPY file."""
+"""Numbers of the user's from files: a kernel rho(t) from CSV or NPY, inputs and targets of a task from NPZ or CSV."""
 
 from __future__ import annotations
 
 import os
+import zipfile
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from holdfast._arrays import unpack_arrays
 from holdfast.errors import ArgumentError
+
+NAMES = (("inputs", "targets"), ("x", "y"))
 
 
 def read_kernel(path: Path, dt: float | None) -> tuple[np.ndarray, np.ndarray]:
@@ -62,3 +68,47 @@ def read_csv(path: Path) -> np.ndarray:
     if len({len(row) for row in rows}) > 1:
         raise ArgumentError(f"{path}: lines have different numbers of columns")
     return np.array(rows)
+
+
+def read_data(path: Path) -> tuple[Tensor, Tensor]:
+    """Inputs (rows, time, features) or tokens (rows, time), and targets (rows, time, outputs), (rows, outputs) or labels.
+
+    An .npz holds arrays `inputs` and `targets` (or x and y). A CSV has a line for each time: its last column is the
+    target, the others are inputs.
+    """
+    if not os.path.isfile(path):
+        raise ArgumentError(f"there is no file {path}")
+    x, y = _from_npz(path) if path.suffix.lower() == ".npz" else _from_csv(path)
+    for name, part in (("inputs", x), ("targets", y)):
+        if part.dtype.kind not in "fiu" or not np.isfinite(part).all():
+            raise ArgumentError(f"{path}: {name} must be finite real numbers, got {part.dtype} {part.shape}")
+    return _tensor(x if x.ndim != 2 or x.dtype.kind in "iu" else x[..., None]), _tensor(y)
+
+
+def _tensor(part: np.ndarray) -> Tensor:
+    """Tokens and class labels stay whole numbers."""
+    return torch.from_numpy(part.astype(np.int64 if part.dtype.kind in "iu" else np.float32))
+
+
+def _from_npz(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    try:
+        arrays = unpack_arrays(path.read_bytes(), path)
+    except (zipfile.BadZipFile, ValueError) as error:
+        raise ArgumentError(f"{path} is not a readable .npz file of numbers: {error}") from error
+    for pair in NAMES:
+        if all(name in arrays for name in pair):
+            x, y = (arrays[name] for name in pair)
+            # a target of one number at each step, or at the end of each sequence; labels have no dimension of outputs
+            return x, y if y.dtype.kind in "iu" or y.ndim > 2 or (y.ndim == 2 and y.shape[:2] != x.shape[:2]) else y[
+                ..., None
+            ]
+    raise ArgumentError(f"{path} must hold 'inputs' and 'targets' (or 'x' and 'y'); it holds {', '.join(arrays)}")
+
+
+def _from_csv(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    table = read_csv(path)
+    if table.shape[1] < 2:
+        raise ArgumentError(
+            f"{path} needs at least two columns, inputs and at last the target; it has {table.shape[1]}"
+        )
+    return table[None, :, :-1], table[None, :, -1:]
