@@ -108,3 +108,32 @@ def selective_case(kernel_name: str, element: str, target: str, shape: tuple[int
     types = dict.fromkeys(sequences, element) | dict.fromkeys(states, "*fp32")
     used = {name: value for name, value in constants.items() if name in kernel.arg_names}
     return use(compiled(kernel, types, used, target, warps), target)
+
+
+def table() -> dict[tuple[str, str], Use]:
+    """What the kernels of docs/gpu.md take on each target, by kernel and target."""
+    rows = {}
+    for target in TARGETS:
+        for parts, kind in ((1, "real"), (2, "complex")):
+            for varying in (True, False):
+                for backward in (False, True):
+                    name = f"scan, {kind}, {'varying' if varying else 'constant'} a, {'backward' if backward else 'forward'}"
+                    rows[name, target] = scan_case(backward, parts, varying, target)
+        for kernel in ("forward", "carry", "backward"):
+            rows[f"selective, {kernel}", target] = selective_case(kernel, "*fp32", target)
+            rows[f"selective, {kernel}, bfloat16", target] = selective_case(kernel, "*bf16", target)
+    return rows
+
+
+def markdown(rows: dict[tuple[str, str], Use]) -> str:
+    """The table of docs/gpu.md."""
+    names = list(dict.fromkeys(name for name, _ in rows))
+    lines = [f"| kernel | {' | '.join(TARGETS)} |", f"|---{'|---:' * len(TARGETS)}|"]
+    lines += [f"| {name} | {' | '.join(str(rows[name, target].registers) for target in TARGETS)} |" for name in names]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    found = table()
+    print(markdown(found))  # noqa: T201
+    print("spilled:", {key: use for key, use in found.items() if use.spilled})  # noqa: T201
