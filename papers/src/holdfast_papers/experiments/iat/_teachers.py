@@ -9,7 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from holdfast import laws
 from holdfast.errors import ArgumentError
+from holdfast.laws import AbstractLaw
 from holdfast.memory import InputSearch, MemoryCurve, Probe, memory_function
 from holdfast.nn import ContinuousRNN
 from holdfast_papers.experiments import _networks
@@ -33,6 +35,54 @@ def random_rnn(config: Config) -> nn.Module:
         model.U.copy_(normal(m, 1))
         model.C.copy_(normal(1, m) / math.sqrt(m))
     return model.eval()
+
+
+# targets whose memory is known, since they are made of it: a kernel, and a function after the convolution with it
+EXPONENTIAL: dict[str, tuple[AbstractLaw, str]] = {
+    "e^-t/2": (laws.Exponential(0.5), "linear"),
+    "e^-t": (laws.Exponential(1.0), "linear"),
+    "e^-t/2, tanh": (laws.Exponential(0.5), "tanh"),
+    "e^-t cos 2t": (laws.OscillatingExponential(1.0, 2.0), "linear"),
+    "e^-0.4t + e^-2t, tanh": (laws.ExponentialMixture((0.4, 2.0), (0.5, 0.5)), "tanh"),
+}
+SLOWER: dict[str, tuple[AbstractLaw, str]] = {
+    "(1+t)^-1.1": (laws.PowerLaw(1.1), "linear"),
+    "(1+t)^-1.5": (laws.PowerLaw(1.5), "linear"),
+    "(1+t)^-2": (laws.PowerLaw(2.0), "linear"),
+    "(1+t)^-1.5, tanh": (laws.PowerLaw(1.5), "tanh"),
+    "(1+t)^-2, tanh": (laws.PowerLaw(2.0), "tanh"),
+}
+BUILT = {**EXPONENTIAL, **SLOWER}
+
+
+def kernel_response(rho: AbstractLaw, after: str, x: Tensor, dt: float) -> Tensor:
+    """dt sum_j rho(j dt) x_{k-j}, and tanh of it where `after` says so; (sequences, time, 1) in float32."""
+    steps = x.shape[1]
+    kernel = torch.as_tensor(np.asarray(rho(dt * np.arange(steps))), dtype=torch.float64)
+    n = 2 * steps
+    y = torch.fft.irfft(torch.fft.rfft(x[..., 0].double(), n) * torch.fft.rfft(kernel, n), n)[..., :steps]
+    return (dt * y if after == "linear" else torch.tanh(dt * y)).unsqueeze(-1).float()
+
+
+def scales(x: Tensor, seed: int) -> Tensor:
+    """Inputs of all time scales: every other sequence of the noise is a random sign held for spans from a step to all.
+
+    White noise alone hardly excites slow memory: what is left of a power law after 2 units of time is 2% of the variance of
+    the output, and half of its answer to a constant input.
+
+    Args:
+        x: white noise (sequences, time, 1).
+        seed: of the spans and signs.
+    """
+    rng, steps = np.random.default_rng(seed), x.shape[1]
+    held = x.clone()
+    for row in held[1::2, :, 0]:
+        at = 0
+        while at < steps:
+            span = int(np.ceil(steps ** rng.uniform()))  # log-uniform from 1 to all
+            row[at : at + span] = float(rng.choice((-1.0, 1.0)))
+            at += span
+    return held
 
 
 class CausalTransformer(nn.Module):
