@@ -103,8 +103,6 @@ def spectral_margin(W: Float[Tensor, "n n"], time: Time) -> float:
         W: a square matrix.
         time: "continuous" or "discrete".
     """
-    if time not in ("continuous", "discrete"):
-        raise unknown_name("kind of time", time, ("continuous", "discrete"))
     check_square(W)
     if W.shape[-1] == 0:
         return float("inf")
