@@ -120,7 +120,7 @@ def study_linrec(config: Config) -> list[Table]:
     unit = next(u for u in fig9.units(config) if (u["state"], u["seed"]) == (fig9.RING, config["seeds"] - 1))
     arrays = fig9.run(unit, Work())
     row = (unit["steps"], float(arrays["loss"][-1]), *arrays["error.mlp"].tolist())
-    heads = ("steps", "training", *(f"validation, {name}" for name in fig9.OUTPUTS))
+    heads = ("steps", "training", *(f"validation, {name}" for name in fig9.OUTPUTS[unit["system"]]))
     return [Table("steps", f"{unit['state']}, seed {unit['seed']}: error / variance.", heads, [row])]
 
 
@@ -134,7 +134,7 @@ STUDIES: dict[str, tuple[Callable[[Config], list[Table]], Config]] = {
         fig7.EXPERIMENT.config("standard", {**SHORT, "steps": 2000, "train_steps": 100, "widths": [12, 32]}),
     ),
     "iat-fig8": (study_fig8, fig8.EXPERIMENT.config("standard", {**SHORT, "steps": 1000})),
-    "linrec-fig9": (study_linrec, fig9.EXPERIMENT.config("standard", {"steps": 14_000})),
+    "linrec-fig9": (study_linrec, fig9.EXPERIMENT.config("standard", {"steps": 14_000, "systems": ["lotka-volterra"]})),
 }
 
 

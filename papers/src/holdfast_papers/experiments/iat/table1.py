@@ -2,8 +2,8 @@
 
 A dense W: free, or W = Q g(M) Q' with the parameterization on the eigenvalues (eq. 16). All start from the same W inside the
 stable region, with the same other weights, and see the same batches; each run takes the best of several recurrent rates on
-short runs. The criterion, for each stable one on its own: it reaches direct's final validation loss of the same seed in fewer steps,
-by the 95% interval of the paired difference; one that never reaches it is later. Undecided where direct stays below 50%
+short runs. The criterion, for each stable one on its own: it reaches direct's final validation loss of the same seed in fewer
+steps, by the 95% interval of the paired difference; one that never reaches it is later. Undecided where direct stays below 50%
 accuracy in every seed and no stable one passes it.
 """
 
