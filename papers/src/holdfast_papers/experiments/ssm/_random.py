@@ -88,8 +88,8 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         "at the equilibrium under the constant input. Capped: M(t) e^(c0 t) in the last third of the decay stays below its "
         "largest value before.",
         "The rate that is fitted between 1e-4 and 1e-11 of the largest value, in the table too, need not be the last one: a "
-        "sum of real exponentials with rates far apart slows down as each takes over from a faster one, and eleven decades do not "
-        "show the slowest alone. A line at half of it is no cap, then.",
+        "sum of real exponentials with rates far apart slows down as each takes over from a faster one, and eleven decades do "
+        "not show the slowest alone. A line at half of it is no cap, then.",
     ]
     heads = (
         "network", "layers", "late rate, median", "predicted rate, median", "smallest rate", "late excess at half the late "
