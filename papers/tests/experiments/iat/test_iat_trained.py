@@ -162,27 +162,10 @@ def test_a_teacher_answers_with_its_kernel_and_long_inputs_excite_slow_memory():
     assert float(x[1::2].mean(1).abs().max()) > 0.5  # a sign held for most of a sequence
 
 
-def test_a_power_law_and_a_plateau_are_not_exponential():
-    from holdfast.memory import MemoryCurve
-
-    time = np.arange(4001.0)
-    for values, expected in ((np.exp(-0.02 * time), True), ((1 + time) ** -4.0, False), (np.ones_like(time), False)):
-        curve = MemoryCurve(time, values)
-        assert _teachers.is_exponential(_teachers.memory_arrays(curve)) is expected
-
-
-def test_transformers_and_their_control_run(conclude):
-    small = {
-        **TINY,
-        "train_size": 32,
-        "test_steps": 10,
-        "horizon": 110,
-        "teacher_width": 4,
-        "transformer_width": 8,
-        "heads": 2,
-    }
-    found = {claim.name: claim for claim in conclude("iat-fig12", **small, draws=1, depth=1).claims}
-    assert found["not approximated"].status == "undecided"
+def test_transformers_and_their_controls_run(conclude):
+    small = {**TINY, **SEARCH, "widths": [2], "horizon": 110, "teacher_width": 4, "transformer_width": 8, "heads": 2}
+    found = {claim.name: claim for claim in conclude("iat-fig12", **small, depth=1).claims}
+    assert found["no stable approximation"].status == "undecided" and found["memory"].status in ("met", "not met")
 
 
 def test_a_causal_transformer_sees_nothing_ahead_and_repeats_itself():
@@ -196,32 +179,30 @@ def test_a_causal_transformer_sees_nothing_ahead_and_repeats_itself():
 
 
 def test_what_is_left_of_a_target_has_no_instantaneous_part():
-    config = {**TINY, "dt": 0.1, "train_steps": 12, "train_size": 64}
-
-    class Square(torch.nn.Module):
-        def forward(self, x):
-            return x**2 + torch.roll(x, 1, 1) * (torch.arange(x.shape[1]) > 0)[:, None]
-
-    left = fig12._without_instant(_students.lesson(config), Square())
-    powers = fig12._powers(left.train[0])
-    # least squares leaves nothing that its own powers explain; sums of 64 float32 numbers
-    assert (powers.mT @ left.train[1].transpose(0, 1).double()).abs().max() < 1e-3
-    assert left.train[1].square().mean().sqrt() == pytest.approx(_teachers.SIZE, rel=1e-5)
+    config = {**TINY, "dt": 0.1, "train_steps": 40, "kind": "slow"}
+    answers = fig12.target(config)
+    x = _teachers.scales(_students.lesson({**config, "train_size": fig12.FITTED}).train[0], seed=9)
+    y = answers(x)
+    # least squares leaves nothing that its own powers explain, on average over all steps; float32
+    assert (fig12._powers(x) * y.double()).mean((0, 1)).abs().max() < 1e-6
+    assert y.square().mean().sqrt() == pytest.approx(_teachers.SIZE, rel=1e-5)
 
 
-@pytest.mark.parametrize(("left", "best", "control", "status"), [
-    (0.5, 0.6, 0.05, "met"), (0.001, 0.6, 0.05, "not met"), (0.5, 0.05, 0.05, "not met"), (0.5, 0.6, 0.3, "undecided"),
+@pytest.mark.parametrize(("transformer", "rnn", "slow", "status"), [
+    (0.2, 0.01, UNSTABLE, "met"), (0.01, 0.01, UNSTABLE, "not met"), (0.2, 0.2, UNSTABLE, "undecided"),
+    (0.2, 0.01, STABLE, "undecided"),
 ])  # fmt: skip
-def test_transformers_keep_their_memory_and_are_not_approximated_where_the_control_is(left, best, control, status):
+def test_no_transformer_may_be_kept_where_both_controls_are_as_their_memory_says(transformer, rnn, slow, status):
     config = fig12.EXPERIMENT.presets["standard"]
-    units = []
-    for u in fig12.units(config):
-        transformer = u["kind"] == "transformer"
-        if u["part"] == "memory":
-            units.append(Unit(u, {"memory": np.geomspace(1, left if transformer else 1e-9, 101)[[0, *range(101)]][1:]}))
-        else:
-            units.append(_unit(u, STABLE, missed=np.array(best if transformer else control)))
-    assert fig12.conclude(config, units).claims[0].status == status
+    centres = {"transformer": transformer, "rnn": rnn, "slow": 0.01}
+    units = [
+        Unit(u, {"memory": np.geomspace(1, 0.5 if u["kind"] == "transformer" else 1e-9, 110)})
+        if u["part"] == "memory"
+        else _unit(u, slow if u["kind"] == "slow" else STABLE, centres[u["kind"]])
+        for u in fig12.units(config)
+    ]
+    found = {claim.name: claim for claim in fig12.conclude(config, units).claims}
+    assert found["no stable approximation"].status == status and found["memory"].status == "met"
 
 
 def test_a_student_that_diverges_is_recorded_as_such():
