@@ -200,7 +200,8 @@ EXPERIMENT = Experiment(
     presets=presets(
         {
             **_students.PAPER, **_sup.SETTINGS, "widths": [8, 16, 32, 64], "teacher_seeds": 3, "teacher_width": 256,
-            "gain": 0.5, "shift": 1.0, "transformer_width": 64, "depth": 2, "heads": 4, "horizon": 200, "train_steps": 400, "batch": 32,
+            "gain": 0.5, "shift": 1.0, "transformer_width": 64, "depth": 2, "heads": 4, "horizon": 200, "train_steps": 400,
+            "batch": 32,
         },
         standard={"steps": 10_000, "train_size": 2048, "widths": [4, 8, 12, 16, 24], "teacher_seeds": 2},
         quick={
