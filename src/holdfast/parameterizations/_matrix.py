@@ -17,7 +17,7 @@ from torch import Tensor
 
 from holdfast._arguments import checked
 from holdfast._types import Time
-from holdfast.errors import DtypeError, RangeError, ShapeError, unknown_name
+from holdfast.errors import DtypeError, RangeError, ShapeError
 from holdfast.parameterizations._base import Named
 
 MAX_ENTRY = 1e100  # entries of free weights in float64: their squares can still be added up

@@ -14,9 +14,7 @@ import typer
 
 from holdfast._codec import plain
 from holdfast._words import duration
-from holdfast.cli._interrupt import INTERRUPTED, termination_as_interrupt
-from holdfast.cli._options import folder
-from holdfast.cli._text import visible
+from holdfast.cli._screen import INTERRUPTED, folder, termination_as_interrupt, visible
 from holdfast.errors import ArgumentError, DamagedResultError, unknown_name
 from holdfast_papers.cli.claims import print_claims
 from holdfast_papers.cli.progress import show

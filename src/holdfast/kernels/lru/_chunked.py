@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Int64
 from torch import Tensor
 
+from holdfast.kernels.lru._reference import LRUCall
 from holdfast.kernels.scan import scan
 
 
-def lru_chunked(
-    u: Float[Tensor, "batch time inputs"],
-    lam_re: Float[Tensor, " states"],
-    lam_im: Float[Tensor, " states"] | None,
-    b: Float[Tensor, "planar inputs"],
-    c: Float[Tensor, "outputs planar"],
-    d: Float[Tensor, " outputs"] | None = None,
-    h0: Float[Tensor, "batch planar"] | None = None,
-    *,
-    lengths: Int64[Tensor, " batch"] | None = None,
-    reverse: bool = False,
-) -> tuple[Float[Tensor, "batch time outputs"], Float[Tensor, "batch planar"]]:
+def lru_chunked(call: LRUCall) -> tuple[Tensor, Tensor]:
     """What `lru_reference` gives; differentiable, also twice."""
+    u, lam_re, lam_im, b, c, d, h0, lengths, reverse = call
     states = lam_re.shape[0]
     x = u @ b.T
     if lam_im is None:
         h, last = scan(lam_re, x, h0, lengths=lengths, reverse=reverse, backend="chunked")
     else:
+        # planar numbers become complex ones only here, around the scan: the products stay real
         begin = None if h0 is None else torch.complex(h0[:, :states], h0[:, states:])
         steps = torch.complex(x[..., :states], x[..., states:])
         lam = torch.complex(lam_re, lam_im)

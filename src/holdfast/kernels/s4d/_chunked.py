@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Complex, Float, Int64, Shaped
+from jaxtyping import Float, Int64, Shaped
 from torch import Tensor
 
-from holdfast.kernels.s4d._discretize import Discretization, discretize, has_double
+from holdfast.kernels.s4d._reference import S4DForm, S4DInputs, discretize, has_double
 
-BLOCK_STEPS = (
-    64  # products inside a block cost BLOCK_STEPS / 2 a number, those with states 4 modes, whatever BLOCK_STEPS is
-)
+# products inside a block cost BLOCK_STEPS / 2 a number, those with states 4 modes, whatever BLOCK_STEPS is: equal at 8
+# modes; shorter blocks mean a longer loop over time
+BLOCK_STEPS = 64
 
 
 def _powers(a: Shaped[Tensor, "features modes"], count: int) -> Shaped[Tensor, "count features modes"]:
@@ -33,6 +33,9 @@ class _Tables:
         self, a: Shaped[Tensor, "features modes"], b: Shaped[Tensor, "features modes"],
         c: Shaped[Tensor, "features modes"], steps: int, dtype: torch.dtype,
     ) -> None:  # fmt: skip
+        # three matrices turn a block of inputs and the state before it into outputs and the state after it: `inside` from
+        # inputs to outputs (a Toeplitz matrix of the impulse response), `gather` from inputs to the state, `emit` from the
+        # state to outputs; `leap` is what a block does to a state
         powers = _powers(a, steps + 1)
         response = ((c * b) * powers[:steps]).sum(-1)
         response = response.real if response.is_complex() else response
@@ -53,10 +56,12 @@ def _run_blocks(
     """Outputs without the skip, and the states before each block and after the last."""
     batch, time, features = u.shape
     blocks, numbers = time // steps, tables.gather.shape[2]
+    # features first: each has its own matrices, so the products are batched over them
     rows = u.permute(2, 0, 1).reshape(features, batch * blocks, steps)
     gained = torch.bmm(rows, tables.gather).view(features, batch, blocks, numbers).permute(2, 1, 0, 3).to(h.real.dtype)
     if h.is_complex():
         gained = torch.complex(*gained.chunk(2, -1))
+    # the only loop over time: time / 64 small operations, in double so that a slow mode does not drift
     states = [h]
     for k in range(blocks):
         states.append(tables.leap * states[-1] + gained[k])
@@ -72,6 +77,7 @@ def _at_ends(
     steps: int,
 ) -> Shaped[Tensor, "batch features modes"]:  # fmt: skip
     """The state of each row at its own end, from the one at the block boundary before it."""
+    # at most 63 steps of one state a row, instead of keeping the state of every step
     boundary = (lengths // steps).clamp(max=len(states) - 1)
     row = torch.arange(len(lengths), device=u.device)
     h = states[boundary, row]
@@ -93,40 +99,28 @@ def _turned(
     return x.gather(1, index.unsqueeze(-1).expand_as(x))
 
 
-def s4d_chunked(
-    u: Float[Tensor, "batch time features"],
-    dt: Float[Tensor, " features"],
-    lam_re: Float[Tensor, "features modes"],
-    lam_im: Float[Tensor, "features modes"] | None,
-    c_re: Float[Tensor, "features modes"],
-    c_im: Float[Tensor, "features modes"] | None,
-    d: Float[Tensor, " features"] | None = None,
-    h0: Float[Tensor, "batch features modes *pair"] | None = None,
-    *,
-    discretization: Discretization = "zoh",
-    lengths: Int64[Tensor, " batch"] | None = None,
-    reverse: bool = False,
-) -> tuple[Float[Tensor, "batch time features"], Float[Tensor, "batch features modes *pair"]]:
+def s4d_chunked(inputs: S4DInputs, h0: Tensor | None, form: S4DForm) -> tuple[Tensor, Tensor]:
     """The layer of `holdfast.kernels.s4d` by matrix products over blocks of 64 steps.
 
     Modes, powers and carried states are in double (not on devices without it), so that long memory does not drift;
     autograd keeps modes / 16 + 4 numbers for each one of u.
     """
+    u, dt, lam_re, lam_im, c_re, c_im, d, lengths = inputs
     batch, time, _ = u.shape
     wide = torch.float64 if has_double(u.device) else u.dtype
-    if reverse:
+    if form.reverse:
         u = _turned(u, lengths)
-    lam: Complex[Tensor, "features modes"] | Tensor = lam_re.to(wide)
-    c = c_re.to(wide)
+    lam, c = lam_re.to(wide), c_re.to(wide)
     if lam_im is not None and c_im is not None:
         lam, c = torch.complex(lam, lam_im.to(wide)), 2 * torch.complex(c, c_im.to(wide))
-    a, b = discretize(dt.unsqueeze(-1), lam, discretization)
+    a, b = discretize(dt.unsqueeze(-1), lam, "bilinear" if form.bilinear else "zoh")
     if h0 is None:
         h = torch.zeros(batch, *lam.shape, dtype=lam.dtype, device=u.device)
     else:
         h = torch.view_as_complex(h0.to(wide).contiguous()) if lam.is_complex() else h0.to(wide)
     whole = time - time % BLOCK_STEPS
     outputs, states = [], [h]
+    # whole blocks, then what is left as one shorter block with matrices of its own
     for begin, end, steps in ((0, whole, BLOCK_STEPS), (whole, time, time % BLOCK_STEPS)):
         if end > begin:
             y, more = _run_blocks(u[:, begin:end], states[-1], _Tables(a, b, c, steps, u.dtype), steps)
@@ -138,6 +132,6 @@ def s4d_chunked(
     if lengths is not None:
         h = _at_ends(u, torch.stack(states[: whole // BLOCK_STEPS + 1]), a, b, lengths, BLOCK_STEPS)
         y = torch.where((torch.arange(time, device=u.device) < lengths[:, None]).unsqueeze(-1), y, 0)
-    y = _turned(y, lengths) if reverse else y
+    y = _turned(y, lengths) if form.reverse else y
     last = torch.view_as_real(h) if h.is_complex() else h
     return y, last.to(u.dtype)
