@@ -105,7 +105,7 @@ def rule(name: str, config: Config, start: str, gradient: float | None = None) -
     """The library's rate for a layer that starts so and has to learn the memory of the task."""
     lam = -starting_rates({**config, "start": start}, 2)
     layer = DiagonalSSM(1, 2, parameterization=name, eigenvalues=lam).double()
-    memory = _tasks.task(config["task"]).memory
+    memory = float(_tasks.task(config["task"]).memory)
     optimizer = "adam" if gradient is None else "sgd"
     found = recurrent_rate(layer, steps=config["steps"], memory=memory, optimizer=optimizer, gradient=gradient)
     return float(f"{found.rate:.6g}")
