@@ -115,10 +115,17 @@ def test_the_time_constant_of_an_lstm_without_input_is_that_of_its_forget_gate()
     assert float(found) == pytest.approx(-1 / math.log(1 / (1 + math.exp(-3.0))), rel=1e-3)
 
 
-def test_the_largest_rate_is_the_last_before_the_first_that_fails():
+def test_the_largest_rate_ends_the_longest_row_that_trains():
     rates = torch.tensor([1.0, 2.0, 4.0, 8.0]).numpy()
-    errors = torch.tensor([[0.01, 0.5], [0.02, 0.01], [0.5, 0.01], [0.01, 0.01]]).numpy()
-    assert _largest.largest(rates, errors).tolist() == [2.0, 0.5]
+    errors = torch.tensor([[0.01, 0.5, 1.0], [0.02, 0.01, 1.0], [0.5, 0.01, 1.0], [0.01, 0.01, 1.0]]).numpy()
+    assert _largest.largest(rates, errors).tolist() == [2.0, 8.0, 0.5]
+
+
+def test_a_loss_that_rises_a_thousandfold_ends_a_copy():
+    recipe = Recipe("sgd", 3, 1.0, clip=math.inf, warmup=0.0, diverged_above=1e3)
+    weights = {"w": torch.ones(2, 1, dtype=torch.float64)}
+    alive = train(lambda w, k: w["w"].square().sum(1), weights, ("w",), torch.tensor([0.1, 50.0]).double(), recipe)
+    assert alive.tolist() == [True, False]
 
 
 def test_relative_slopes_are_those_of_the_derivation():

@@ -31,6 +31,7 @@ class Recipe:
         lr: learning rate of all but the recurrent weights.
         clip: largest norm of a copy's gradient; inf does not clip.
         warmup: share of the steps in which the rate rises.
+        diverged_above: a loss this many times that of the first step ends a copy, as in `holdfast.training`.
     """
 
     optimizer: Optimizer
@@ -38,6 +39,7 @@ class Recipe:
     lr: float
     clip: float = 1.0
     warmup: float = 0.1
+    diverged_above: float = math.inf
 
 
 def share(step: int, steps: int, warmup: float) -> float:
@@ -75,6 +77,7 @@ class CopyTrainer:
             for name, w in weights.items()
         }
         self.alive = torch.ones(self.copies, dtype=torch.bool)
+        self.limits = torch.full_like(rates, math.inf)  # of the copies' losses
         self._first = {name: torch.zeros_like(w) for name, w in weights.items()}
         self._second = {name: torch.zeros_like(w) for name, w in weights.items()}
 
@@ -88,8 +91,10 @@ class CopyTrainer:
         names = list(self.weights)
         gradients = dict(zip(names, torch.autograd.grad(losses.sum(), [self.weights[n] for n in names]), strict=True))
         with torch.no_grad():
+            if k == 0 and self.recipe.diverged_above < math.inf:
+                self.limits = losses.detach() * self.recipe.diverged_above
             norm = torch.stack([g.flatten(1).double().square().sum(1) for g in gradients.values()]).sum(0).sqrt()
-            self.alive &= losses.isfinite() & norm.isfinite()
+            self.alive &= losses.isfinite() & norm.isfinite() & (losses <= self.limits)
             scale = (
                 (self.recipe.clip / (norm + CLIP_EPS)).clamp(max=1.0) if self.recipe.clip < math.inf else norm * 0 + 1
             )

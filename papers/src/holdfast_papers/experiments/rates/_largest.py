@@ -1,8 +1,9 @@
 """The largest recurrent rate at which a layer of real modes still learns e^(-t/tau), for all rates and seeds at once.
 
 The layer starts with rates from 1/(4 tau) to 0.8, so that it has the memory already: what is asked is how large a rate it
-survives. A run trains when |k - rho|^2 ends below a tenth of |rho|^2. The largest rate is the one up to which every rate of
-the grid trains; rates above it that happen to train again do not count.
+survives. A run trains when |k - rho|^2 ends below a tenth of |rho|^2 and its loss never rose above a thousand times the first,
+where `holdfast.training` ends a run as diverged. The largest rate is the upper end of the longest row of neighbouring rates
+that train: below it a rate may be too small to learn anything, above it one may train by chance.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from holdfast_papers.experiments.rates import _linear
 from holdfast_papers.experiments.rates._copies import Recipe, Weights, grid, train
 
 TRAINED_BELOW = 0.1  # of the target's mean square
+DIVERGED_ABOVE = 1e3  # times the first loss, as in a TrainingConfig
 LAGS_PER_TAU = 4
 SLOWEST = 0.25  # slowest rate at the start, times tau
 
@@ -41,7 +43,7 @@ def errors(
     """Relative errors (parameterizations, rates, seeds) after training; inf for a copy that diverged.
 
     Args:
-        config: tau, seeds, states, batch, steps, lr, optimizer and clip.
+        config: tau, seeds, states, batch, steps, lr, optimizer, clip, and whether input weights are trained (train_inputs).
         names: the parameterizations.
         rates: learning rates (parameterizations, rates).
         all_weights: whether the rate is that of all weights, not of the recurrent ones alone.
@@ -52,31 +54,37 @@ def errors(
     copies, every = grid(names, rates.float(), seeds)
     weights = _linear.copies_of(_linear.real_start(start, seeds), copies)
     _linear.with_free_weights(weights, names, -start, copies)
+    held = {} if config["train_inputs"] else {"U": weights.pop("U")}
     lags = LAGS_PER_TAU * tau
     rho = torch.exp(-torch.arange(lags, dtype=torch.float64) / tau)
     rho = (rho / rho.norm()).float()
 
     def gap(weights: Weights) -> Tensor:
-        return _linear.kernel(_linear.eigenvalues(names, weights["w"]), weights, lags) - rho
+        return _linear.kernel(_linear.eigenvalues(names, weights["w"]), weights | held, lags) - rho
 
     def loss(weights: Weights, step: int) -> Tensor:
         return _linear.window_loss(gap(weights), _linear.windows(step, seeds, config["batch"], lags))
 
-    recipe = Recipe(config["optimizer"], config["steps"], config["lr"], config["clip"])
+    recipe = Recipe(config["optimizer"], config["steps"], config["lr"], config["clip"], diverged_above=DIVERGED_ABOVE)
     alive = train(loss, weights, tuple(weights) if all_weights else _linear.RECURRENT, every, recipe, progress)
     found = torch.where(alive, _linear.relative_error(gap(weights), rho), torch.inf)
     return found.reshape(*rates.shape, seeds).numpy()
 
 
 def largest(rates: np.ndarray, errors: np.ndarray) -> np.ndarray:
-    """The rate up to which all train, for each seed; half the lowest where not even that does.
+    """The upper end of the longest row of rates that train, for each seed; half the lowest rate where none does.
 
     Args:
         rates: rising (rates,).
         errors: relative errors (rates, seeds).
     """
-    trained = np.logical_and.accumulate(errors <= TRAINED_BELOW, axis=0).sum(0)
-    return np.where(trained > 0, rates[np.maximum(trained - 1, 0)], rates[0] / 2)
+    found = np.full(errors.shape[1], rates[0] / 2)
+    longest, current = np.zeros(errors.shape[1]), np.zeros(errors.shape[1])
+    for rate, trained in zip(rates, errors <= TRAINED_BELOW, strict=True):
+        current = np.where(trained, current + 1, 0)
+        found = np.where(trained & (current >= longest), rate, found)
+        longest = np.maximum(longest, current)
+    return found
 
 
 def half_doublings(low: float, high: float) -> np.ndarray:

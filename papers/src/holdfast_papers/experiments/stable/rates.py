@@ -39,11 +39,11 @@ def units(config: Config) -> list[Config]:
 
 
 def run(config: Config, work: Work) -> Arrays:
-    """The largest rate of the grid lowest 2^k up to which all train; half the lowest where not even that does."""
+    """The largest rate of the grid lowest 2^k that trains; half the lowest where none does."""
     rates = np.array([_rate(config, k) for k in range(config["doublings"] + 1)])
     names = compare.PARAMETERIZATIONS
     errors = _largest.errors(
-        {**config, "optimizer": "adamw", "clip": 1.0},
+        {**config, "optimizer": "adamw", "clip": 1.0, "train_inputs": True},
         names,
         torch.from_numpy(rates).expand(len(names), -1),
         config["of"] == ALL,
@@ -79,9 +79,8 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     ]
     top = _rate(config, config["doublings"])
     notes = [
-        f"Rates are powers of 2 from {config['lowest']:.2g} to {top:.3g}, all of them tried: the largest is the one up "
-        "to which "
-        "every rate trains. Where not even the lowest trains, half of it is drawn.",
+        f"Rates are powers of 2 from {config['lowest']:.2g} to {top:.3g}, all of them tried: the largest is the upper "
+        "end of the longest row of neighbours that train. Where none trains, half the lowest is drawn.",
         f"{config['states']} real modes, AdamW with a warm-up of a tenth of {config['steps']} steps and a cosine to 0, "
         f"clipping at 1, batch {config['batch']}, windows of 4 tau inputs with the answer at the end. First panel: the "
         "other weights stay "
@@ -251,5 +250,5 @@ EXPERIMENT = Experiment(
     run=run,
     conclude=conclude,
     cost=cost,
-    version=2,
+    version=3,
 )  # fmt: skip
