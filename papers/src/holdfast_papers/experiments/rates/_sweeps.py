@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import numpy as np
 import torch
@@ -106,7 +107,7 @@ def rule(name: str, config: Config, start: str, gradient: float | None = None) -
     lam = -starting_rates({**config, "start": start}, 2)
     layer = DiagonalSSM(1, 2, parameterization=name, eigenvalues=lam).double()
     memory = float(_tasks.task(config["task"]).memory)
-    optimizer = "adam" if gradient is None else "sgd"
+    optimizer: Literal["adam", "sgd"] = "adam" if gradient is None else "sgd"
     found = recurrent_rate(layer, steps=config["steps"], memory=memory, optimizer=optimizer, gradient=gradient)
     return float(f"{found.rate:.6g}")
 

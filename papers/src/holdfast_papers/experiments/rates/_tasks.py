@@ -161,7 +161,7 @@ def _images(name: str) -> Draw:
 def pixels(name: str) -> tuple[Tensor, Tensor, int]:
     """Images as sequences of zero mean and unit variance, their classes, and how many at the end are for the test."""
     if name == "digits":
-        from sklearn.datasets import load_digits
+        from sklearn.datasets import load_digits  # type: ignore[import-untyped]
 
         found = load_digits()
         images, labels, kept = found.data, found.target, 300

@@ -188,7 +188,7 @@ def _few() -> str:
 
 def _figure(cells: Cells) -> Figure:
     """Errors over direct's at own best rates, by cell."""
-    panels = []
+    panels: list[Panel] = []
     for (optimizer, start), units in cells.items():
         own = _kind(units, False)
         if not own:

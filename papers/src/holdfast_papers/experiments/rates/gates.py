@@ -29,6 +29,10 @@ FEATURES = 2  # number and mark
 LEARNED_BELOW = 0.1  # of the answer's variance
 EXCESS, MOST = 1.5, 0.95  # memory / reach, and the share of runs that keep to it
 NOT_LEARNED, LEARNED, DELAYS = 0.2, 0.8, 3.0  # shares that learn below the reach and above so many delays
+VANISHES = (
+    " Reach is how far weights can get, not that they go there: at the start, with a time constant of 2 steps, the gradient of "
+    "what lies a delay of D steps back is of the size e^(-D/2), and the other inputs decide where the steps go."
+)
 LONGEST = 1e9  # time constant that stands for one without end, in the figure
 
 
@@ -124,19 +128,19 @@ def _claims(shown: str, units: Sequence[Unit], few: bool) -> list[Claim]:
         ),
         _share(
             f"{shown}, above", f"Where the reach of a {shown} is above three delays, at least 80% of the runs learn it",
-            learned[above], lambda part: part >= LEARNED, needs if few else "",
+            learned[above], lambda part: part >= LEARNED, needs if few else "", VANISHES,
         ),
     ]  # fmt: skip
 
 
-def _share(name: str, statement: str, true: np.ndarray, holds: Any, few: str) -> Claim:
+def _share(name: str, statement: str, true: np.ndarray, holds: Any, few: str, more: str = "") -> Claim:
     from scipy.stats import beta
 
     count, wins = len(true), int(true.sum())
     part = wins / count if count else 0.0
     low = float(beta.ppf(0.025, wins, count - wins + 1)) if wins else 0.0
     high = float(beta.ppf(0.975, wins + 1, count - wins)) if wins < count else 1.0
-    reason = few or ("There is no such run." if not count else f"{wins} of {count} runs.")
+    reason = few or ("There is no such run." if not count else f"{wins} of {count} runs.{more}")
     return Claim.decide(
         name,
         statement,
@@ -148,7 +152,7 @@ def _share(name: str, statement: str, true: np.ndarray, holds: Any, few: str) ->
 
 
 def _figure(units: Sequence[Unit]) -> Figure:
-    panels = []
+    panels: list[Panel] = []
     for cell, shown in CELLS.items():
         own = [unit for unit in units if unit.config["cell"] == cell]
         if not own:

@@ -230,7 +230,7 @@ def _worst(cells: Sequence[Row], falls: bool) -> str:
 
 def _figure(cells: Sequence[Row]) -> Figure:
     """Error at the rule against the best of the sweep, every held-out cell a point."""
-    panels = []
+    panels: list[Panel] = []
     for classes in (False, True):
         chosen = [row for row in cells if row.classes == classes]
         if not chosen:
@@ -253,7 +253,7 @@ def _figure(cells: Sequence[Row]) -> Figure:
 
 def _figure_rates(cells: Sequence[Row]) -> Figure:
     """Errors by rate over the rule's, exp, one panel a task."""
-    panels = []
+    panels: list[Panel] = []
     for task in dict.fromkeys(row.task for row in cells):
         own = [row for row in cells if row.task == task and row.name == "exp"]
         layers: list[Any] = [
