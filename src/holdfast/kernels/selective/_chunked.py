@@ -6,7 +6,7 @@ each block and computes the rest again in backward.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -66,9 +66,10 @@ def selective_chunked(call: SelectiveCall) -> tuple[Tensor, Tensor]:
     for start in reversed(starts) if reverse else starts:
         inside = None if lengths is None else (lengths - start).clamp(0, min(BLOCK, time - start))
         marks = None if resets is None else resets[:, start : start + BLOCK]
-        block = (_Steps(*pieces[start // BLOCK], inside, marks), A, state, reverse)
+        steps: list[Any] = [*pieces[start // BLOCK], inside, marks]
+        block = (_Steps(*steps), A, state, reverse)
         # nothing is drawn at random: the generators need not be set back, which reads their state from the device
-        kept = {"use_reentrant": False, "preserve_rng_state": False}
+        kept: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}
         y, state = checkpoint(_block, *block, **kept) if again else _block(*block)
         parts.append(y)
     # u * 0 and not zeros: without steps the result still belongs to u's graph
