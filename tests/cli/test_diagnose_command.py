@@ -5,7 +5,7 @@ import typer
 from typer.testing import CliRunner
 
 from holdfast.cli import diagnose
-from holdfast.cli._data_file import read_data, read_inputs
+from holdfast.cli._files import read_data, read_inputs
 from holdfast.errors import ArgumentError
 
 app = typer.Typer()

@@ -106,10 +106,22 @@ def impulse_memory(reading: Reading, horizon: int, seed: int) -> float | None:
         horizon: most steps to follow it for.
         seed: of random inputs.
     """
+    return followed_impulse(reading, horizon, seed).steps
+
+
+def followed_impulse(reading: Reading, horizon: int, seed: int) -> Forgetting:
+    """The memory of one input, followed until 1% is left.
+
+    Args:
+        reading: the model.
+        horizon: most steps to follow it for.
+        seed: of random inputs.
+    """
     double, _ = widest(reading.model, reading.input_size)
     if not reading.causal:
-        return ahead_of(_both_ways(reading, horizon, double, seed))
-    return _followed(reading, "impulse", min(FIRST_STEPS, horizon), horizon, double, seed).steps
+        both = _both_ways(reading, horizon, double, seed)
+        return next(one for one in both if one.kind == "impulse" and one.way == "ahead")
+    return _followed(reading, "impulse", min(FIRST_STEPS, horizon), horizon, double, seed)
 
 
 def ahead_of(memory: Sequence[Forgetting]) -> float | None:

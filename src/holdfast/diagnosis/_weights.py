@@ -255,7 +255,9 @@ def random_inputs(reading: Reading, rows: int, steps: int, seed: int) -> Tensor:
     return torch.randn(rows, steps, reading.input_size, generator=generator).to(weight.device, weight.dtype)
 
 
-def look_at_survival(reading: Reading, length: int, seed: int, data: Tensor | None = None) -> Survival:
+def look_at_survival(
+    reading: Reading, length: int, seed: int, data: Tensor | None = None, *, search_worst: bool = True
+) -> Survival:
     """Random changes of all recurrent weights at once, of sizes up to the smallest of them, and the worst that is found.
 
     Args:
@@ -263,13 +265,14 @@ def look_at_survival(reading: Reading, length: int, seed: int, data: Tensor | No
         length: steps of the random inputs on which outputs are compared without data.
         seed: of inputs and changes.
         data: inputs as the reading takes them, on which they are compared instead; None for none.
+        search_worst: whether the worst change is searched for too, which costs most.
     """
     if not recurrences(reading.model):
         raise ArgumentError(NO_RECURRENCE)
     random = Search(draws=DRAWS, seed=seed)
     weights = sum(p.numel() for p in reading.model.parameters())
     worst = None
-    if weights <= MAX_ASCENT_WEIGHTS:
+    if search_worst and weights <= MAX_ASCENT_WEIGHTS:
         ascent = Search("adversarial", draws=DRAWS, restarts=ASCENT_RESTARTS, steps=ASCENT_STEPS, seed=seed)
         long = data is not None and weights * data.shape[1] > MAX_ASCENT_WORK
         worst = _tolerance(reading, length, ascent, data[:, :length] if data is not None and long else data)
