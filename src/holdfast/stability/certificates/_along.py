@@ -96,7 +96,7 @@ class Restless:
             return f"on zero input its state grows without bound{rate}"
         if self.kind == "rests":
             return f"on zero input it comes to rest late{rate}"
-        return f"on zero input it does not settle{rate}; its state stays below {self.largest:.3g}"
+        return f"on zero input it has not come to rest after {MAX_STEPS:,} steps{rate}; its state stays below {self.largest:.3g}"
 
 
 @torch.no_grad()
