@@ -103,6 +103,17 @@ SAMPLES = {
     "MemoryCapacity": lambda: holdfast.memory.MemoryCapacity(
         np.arange(1.0, 4), np.array([1.0, 0.6, 0.1]), 3, 100, 20, 1e-6
     ),
+    "DataMemory": lambda: holdfast.memory.DataMemory(
+        np.arange(3.0),
+        np.array([[1.0, 0.5, 0.001], [2.0, 0.3, 0.2]]),
+        np.zeros(2),
+        np.array([[0, 1], [1, 4]]),
+        notes=("n",),
+    ),
+    "DataMemory of nothing": lambda: holdfast.memory.DataMemory(
+        np.arange(3.0), np.zeros((1, 3)), np.zeros(1), np.array([[0, 1]])
+    ),
+    "Certificate along data": lambda: holdfast.certify(torch.nn.GRU(1, 2), inputs=torch.randn(40, 2, 1)),
     "ReceptiveField": lambda: holdfast.memory.ReceptiveField(np.arange(3.0), np.array([1.0, 0.5, 0.0]), 4),
     "BitBudget": lambda: holdfast.stability.BitBudget(
         np.array([2.0, 3.0]), np.array([0.5, 0.2]), np.array([np.inf, 0.1]), np.array([0.3, 0.05]), 0.2, ("w",)

@@ -25,7 +25,8 @@ STAND_IN_ROWS, MIN_STAND_IN_ROWS = 64, 8
 STAND_IN_STEPS = 20.0  # over which the stand-in averages its inputs, where nobody said how far the task reaches
 BATCH_ROWS, MIN_BATCH_ROWS = 16, 2
 MIN_STEPS = 32  # of a stand-in sequence of a large model
-STEP_WORK = 1e10  # weights times steps of one gradient, from which on there are fewer and shorter sequences
+STEP_WORK = 5e8  # weights times steps of one gradient, from which on there are fewer and shorter sequences
+HELD_WORK = 1e10  # weights times steps of one look at what is held out
 LOG100 = math.log(100.0)
 
 
@@ -184,7 +185,9 @@ def _with_held_out(model: nn.Module, x: Tensor, y: Tensor, unit: Unit, last: boo
         x, y = _pieces(x, steps), _pieces(y, steps)
     if len(x) < MIN_ROWS:
         raise ArgumentError(f"at least {MIN_ROWS} sequences are needed to hold some out, got {len(x)}")
-    held = min(MAX_HELD_ROWS, max(1, int(HELD_OUT * len(x))))
+    weights = max(sum(p.numel() for p in model.parameters()), 1)
+    affordable = max(MIN_ROWS, int(HELD_WORK / (weights * x.shape[1])))
+    held = min(MAX_HELD_ROWS, affordable, max(1, int(HELD_OUT * len(x))))
     return Samples(x, y, unit, True, "your data", _batch(model, x.shape[1]), held, last)
 
 

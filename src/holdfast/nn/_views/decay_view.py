@@ -88,10 +88,17 @@ class DecayView(RecurrenceView):
             own.copy_(stored)
 
     def margin(self) -> float:
-        return -float(torch.expm1(self.eigenvalues().real * self.step_size().detach()).max())
+        return -float(torch.expm1(self.eigenvalues().real * self._steps_at_rest()).max())
 
     def step_map(self) -> StepMap:
-        return modes_map(torch.exp(self.eigenvalues() * self.step_size().detach()), "discrete")
+        return modes_map(torch.exp(self.eigenvalues() * self._steps_at_rest()), "discrete")
+
+    def _steps_at_rest(self) -> Tensor:
+        """Where the model rests, or those of zero input of its own; of a shape that multiplies the weight."""
+        own = self.step_size().detach()
+        if self.resting_input is not None and (steps := self.step_sizes(self.resting_input[None, None])) is not None:
+            return steps.flatten().reshape(own.shape).to(own)
+        return own if self.resting_steps is None else self.resting_steps.reshape(own.shape).to(own)
 
 
 def shaped(module: nn.Module, **shapes: tuple[int, ...] | None) -> bool:
