@@ -11,6 +11,7 @@ from holdfast import parameterizations
 from holdfast.errors import ArgumentError
 from holdfast.nn import LRU, S4D, ContinuousGRU, ContinuousRNN, DiagonalSSM, LinearRNN, Mamba, Mamba2, SelectiveSSM
 from holdfast.stability import _reach, reach, recurrent_rate
+from holdfast.stability._reach import MAX_CHANGE, PROGRESS
 
 STEPS, LR = 1000, 1e-3
 MOVED = LR * STEPS / 2  # of a cosine schedule
@@ -42,9 +43,19 @@ def test_best_reaches_a_square_of_the_movement():
 def test_the_rate_at_progress_one_reaches_exactly_the_memory_asked_for(name, schedule):
     layer = diagonal(name)
     rate = recurrent_rate(layer, steps=STEPS, memory=50.0, schedule=schedule)
-    assert rate.low < rate.rate <= _reach.PROGRESS * rate.low * (1 + 1e-9)
+    assert rate.rate == pytest.approx(PROGRESS * rate.low)
     (one,) = reach(layer, rate.low, STEPS, schedule=schedule)
     assert one.reached == pytest.approx(50.0, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["exp", "best", "direct"])
+def test_a_short_run_may_change_the_time_constant_by_the_cap_in_a_step_and_no_more(name):
+    layer = diagonal(name)
+    rate = recurrent_rate(layer, steps=10, memory=50.0)
+    (one,) = reach(layer, rate.low, 10)
+    # the way to the memory is rate.low S with S = 5, and ln(memory / tau) of it are walked at the cap
+    assert rate.rate == pytest.approx(MAX_CHANGE * 5 * rate.low / math.log(50.0 / one.now), rel=1e-6)
+    assert "at most" in rate.reason
 
 
 def test_a_direct_weight_crosses_the_boundary():

@@ -9,8 +9,8 @@ from small_training import new_model, new_task
 import holdfast
 from holdfast.errors import ArgumentError
 from holdfast.training import TrainingConfig, fit
+from holdfast.training._descent import share
 from holdfast.training._loop import Loop
-from holdfast.training._schedule import share
 
 STEPS = 12
 

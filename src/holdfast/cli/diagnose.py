@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import torch
 import typer
 
-from holdfast.cli._bar import progress_bar
-from holdfast.cli._data_file import read_data
+from holdfast.cli._files import read_data, read_inputs
 from holdfast.cli._model import HELP, load_model
-from holdfast.cli._options import file
-from holdfast.cli._screen import screen
-from holdfast.cli._text import visible
+from holdfast.cli._screen import answer, file, progress_bar, screen, visible
 from holdfast.diagnosis import diagnose
 
 
@@ -26,6 +22,14 @@ def command(
             metavar="FILE",
             parser=file,
             help="Data of your task: .npz with inputs and targets, or a CSV file whose last column is the target.",
+        ),
+    ] = None,
+    inputs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            parser=file,
+            help="Inputs of your task without targets (.npy, .npz or CSV): memory is measured on them too.",
         ),
     ] = None,
     needs: Annotated[
@@ -57,6 +61,7 @@ def command(
     torch.manual_seed(seed)
     loaded = load_model(model)
     task = None if data is None else read_data(data)
+    given = None if inputs is None else read_inputs(inputs)
     subject = loaded.plain if loaded.plain is not None else loaded.model
     size = input_size if loaded.plain is None else None
     with progress_bar("reading the model") as tick:
@@ -64,6 +69,7 @@ def command(
             subject,
             input_size=size,
             data=task,
+            inputs=given,
             needs=needs,
             lr=lr,
             steps=steps,
@@ -74,11 +80,10 @@ def command(
         )
     if html is not None:
         diagnosis.save(html if html.suffix == ".html" else html.with_name(f"{html.name}.html"))
-    if as_json:
-        typer.echo(json.dumps(diagnosis.to_dict(), indent=1, allow_nan=False))
-    else:
+
+    def tell() -> None:
         console = screen()
         for line in (*loaded.notes, *diagnosis.lines(details=details, width=console.width)):
             console.print(visible(line), markup=False, soft_wrap=True)
-    if diagnosis.bad:
-        raise typer.Exit(1)
+
+    answer(as_json, diagnosis.to_dict(), tell, bad=diagnosis.bad)

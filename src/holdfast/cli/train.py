@@ -13,11 +13,18 @@ import typer
 
 from holdfast._codec import plain
 from holdfast._words import duration
-from holdfast.cli._bar import SECONDS_BETWEEN_LINES, progress_bar
-from holdfast.cli._interrupt import INTERRUPTED, termination_as_interrupt
-from holdfast.cli._options import folder as folder_option
-from holdfast.cli._screen import print_table, say, screen
-from holdfast.cli._text import visible
+from holdfast.cli._screen import (
+    INTERRUPTED,
+    SECONDS_BETWEEN_LINES,
+    answer,
+    print_table,
+    progress_bar,
+    say,
+    screen,
+    termination_as_interrupt,
+    visible,
+)
+from holdfast.cli._screen import folder as folder_option
 from holdfast.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -117,19 +124,18 @@ def _train(recipe: Recipe, folder: Path, resume: bool, as_json: bool) -> None:
         raise typer.Exit(INTERRUPTED) from None
     if not _is_first_process():
         return
-    if as_json:
-        typer.echo(json.dumps(_as_json(run), indent=1, allow_nan=False))
-    else:
-        console = screen()
-        for warning in run.warnings:
-            say(console, f"WARNING  {warning}")
-        say(console, run.summary())
-        for which, path in run.checkpoints.items():
-            say(console, f"{which} weights: {path}")
-        if run.status == "diverged":
-            say(console, DIVERGED)
+    answer(as_json, _as_json(run), lambda: _say_run(run), bad=run.status == "diverged")
+
+
+def _say_run(run: TrainingRun) -> None:
+    console = screen()
+    for warning in run.warnings:
+        say(console, f"WARNING  {warning}")
+    say(console, run.summary())
+    for which, path in run.checkpoints.items():
+        say(console, f"{which} weights: {path}")
     if run.status == "diverged":
-        raise typer.Exit(1)
+        say(console, DIVERGED)
 
 
 def _as_json(run: TrainingRun) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from holdfast.kernels import s4d, scan
 from holdfast.kernels.s4d import s4d_step
 from holdfast.kernels.s4d._step import step_of_pairs
 from holdfast.nn._base import AbstractRecurrent, zero_after
-from holdfast.nn._discretize import discretize, discretize_pairs, step_margins
+from holdfast.nn._discretize import DiscretizationRule, discretize, discretize_pairs, step_margins
 from holdfast.nn._export_loop import by_steps
 from holdfast.nn._initial_weights import (
     MAX_DT,
@@ -223,6 +223,9 @@ class S4D(AbstractRecurrent):
     def _factors(self, scale: Tensor | float) -> tuple[Tensor, Tensor]:
         """Factor and input gain of one step, (..., features, modes)."""
         return discretize(self.eigenvalues(), self._steps().unsqueeze(-1) * scale, self.discretization)
+
+    def _step_rule(self) -> tuple[Tensor, DiscretizationRule]:
+        return self._steps().unsqueeze(-1), self.discretization
 
     def step_size(self) -> Tensor | None:
         return self._steps().unsqueeze(-1) if self.discretization == "zoh" else None

@@ -10,8 +10,8 @@ from typing import Any, Literal
 from holdfast._arguments import checked_fields, positive
 from holdfast._codec import plain
 from holdfast.errors import ArgumentError, unknown_name
-from holdfast.training._schedule import Schedule
 
+Schedule = Literal["cosine", "constant"]
 # what may change when a run is continued: where it runs and how often it is saved, not what is computed
 FREE_SETTINGS = ("checkpoint_every", "accelerator", "strategy", "devices", "nodes", "threads", "tensorboard")
 OPTIMIZER = ("lr", "recurrent_lr", "memory", "weight_decay", "betas", "warmup", "schedule", "final_lr", "clip")

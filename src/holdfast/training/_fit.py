@@ -17,8 +17,7 @@ from holdfast.errors import ArgumentError
 from holdfast.training._config import TrainingConfig
 from holdfast.training._descent import Descent
 from holdfast.training._fabric import make_fabric, undisturbed
-from holdfast.training._folder import begin, check_same, locked, read_run
-from holdfast.training._identity import identity_of
+from holdfast.training._folder import begin, check_same, identity_of, locked, read_run
 from holdfast.training._loop import Loop, Progress
 from holdfast.training._objective import Loss, Objective
 from holdfast.training._rates import kept, resolved_rate, told

@@ -11,8 +11,7 @@ from torch import nn
 from holdfast.data._base import AbstractTask
 from holdfast.stability import RecurrentRate, recurrent_rate
 from holdfast.training._config import TrainingConfig
-from holdfast.training._order import Order
-from holdfast.training._schedule import share
+from holdfast.training._descent import Order, share
 
 RATES = "recurrent_rates"  # key in run.json
 

@@ -96,6 +96,12 @@ class GriffinView(DecayView):
             "the weight. If training diverges, lower the learning rate or clip gradients"
         )
 
+    def step_sizes(self, x: Tensor) -> Tensor:
+        unit: Any = self.module
+        bias, weight = (p.detach().double().cpu() for p in (unit.recurrent_gate_bias, unit.recurrent_gate_weight))
+        parts = x.double().cpu().unflatten(-1, bias.shape)
+        return _GATE_EXPONENT * torch.sigmoid(torch.einsum("...hi,hij->...hj", parts, weight) + bias).flatten(-2)
+
 
 def _lru(path: str, module: Any) -> list[DecayView]:
     """Its ring of eigenvalues and their normalization, one number a mode each, beside B and C."""
