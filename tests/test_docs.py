@@ -69,6 +69,7 @@ FAMILIES = {
     "nn",
     "families",
     "laws",
+    "parameterizations",
     "cli",
     "cases",
     "peers",

@@ -10,13 +10,6 @@ namespace holdfast {
 
 namespace {
 
-// The width in vectors of the panel that starts at vector `first` of `total`: panels of nearly equal width.
-inline int64_t panel_width(int64_t first, int64_t total, int64_t widest = kMaxVectors) {
-  const int64_t left = total - first;
-  const int64_t panels = (left + widest - 1) / widest;
-  return (left + panels - 1) / panels;
-}
-
 template <typename T, int R, int C>
 void multiply_tile(Rows<const T> a, int64_t depth, const T *panel, Rows<const T> added, Rows<T> out, int64_t last) {
   // few accumulators would wait for each other (4 cycles a multiply-add), so these sum every other term apart
@@ -124,13 +117,10 @@ inline int64_t tile_height(int64_t rows, int64_t width) {
 template <typename T>
 void pack(const T *m, int64_t row_stride, int64_t column_stride, int64_t rows, int64_t columns, T *packed,
           int64_t widest) {
-  const int64_t total = vectors_in<T>(columns);
-  for (int64_t first = 0, width; first < total; first += width) {
-    width = panel_width(first, total, widest);
-    for (int64_t row = 0; row < rows; ++row)
-      for (int64_t column = first * lanes<T>; column < (first + width) * lanes<T>; ++column)
-        *packed++ = column < columns ? m[row * row_stride + column * column_stride] : T(0);
-  }
+  pack_vectors<T>(rows, vectors_in<T>(columns), packed, widest, [=](int64_t row, int64_t v, T *to) {
+    for (int64_t i = 0, column = v * lanes<T>; i < lanes<T>; ++i, ++column)
+      to[i] = column < columns ? m[row * row_stride + column * column_stride] : T(0);
+  });
 }
 
 template <typename T>

@@ -34,8 +34,26 @@ struct Run {
   int64_t count;
 };
 
-// Packs the matrix with entries m[row * row_stride + column * column_stride] for `multiply`: panel after panel, in each
-// the rows one after another, columns padded with zeros to whole vectors. With `widest` = all vectors, plain rows.
+// The width in vectors of the panel that starts at vector `first` of `total`: panels of nearly equal width.
+constexpr int64_t panel_width(int64_t first, int64_t total, int64_t widest = kMaxVectors) {
+  const int64_t left = total - first;
+  const int64_t panels = (left + widest - 1) / widest;
+  return (left + panels - 1) / panels;
+}
+
+// Packs a matrix for `multiply`: panel after panel, in each the rows one after another. fill(row, vector, to) writes one
+// vector of a row. With `widest` = all vectors, plain rows.
+template <typename T, typename Fill>
+inline void pack_vectors(int64_t rows, int64_t vectors, T *packed, int64_t widest, Fill &&fill) {
+  for (int64_t first = 0, width; first < vectors; first += width) {
+    width = panel_width(first, vectors, widest);
+    for (int64_t row = 0; row < rows; ++row)
+      for (int64_t v = first; v < first + width; ++v, packed += lanes<T>) fill(row, v, packed);
+  }
+}
+
+// The same of the matrix with entries m[row * row_stride + column * column_stride], columns padded with zeros to whole
+// vectors.
 template <typename T>
 void pack(const T *m, int64_t row_stride, int64_t column_stride, int64_t rows, int64_t columns, T *packed,
           int64_t widest = kMaxVectors);

@@ -129,6 +129,22 @@ void test_share() {
       }
 }
 
+void test_teams() {
+  Teams teams;
+  pause_teams(0);
+  check(teams.pay(), "a region begins with a team");
+  teams.ran(600, 1000);
+  check(teams.pay(), "a team that won is started again");
+  teams.ran(3'000'000, 3'000'000 - Teams::kUnscheduled / 2);
+  check(!teams.pay(), "a region that lost has no team for a while");
+  check(Teams().pay(), "and others have");
+  Teams other;
+  other.ran(50'000'000, 1'000'000);
+  check(!Teams().pay(), "where a thread was not scheduled, no region has a team");
+  pause_teams(0);
+  check(Teams().pay(), "a pause ends");
+}
+
 }  // namespace
 
 int main() {
@@ -142,6 +158,7 @@ int main() {
       test_product<double>(rows, 7, columns);
     }
   test_share();
+  test_teams();
   std::printf("%s\n", failures ? "failed" : "passed");
   return failures != 0;
 }

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from holdfast._manifest import seal
+from holdfast._files import seal
 from holdfast._provenance import Provenance
 from holdfast.errors import ArgumentError, DamagedResultError
 from holdfast_papers._manifest import unseal

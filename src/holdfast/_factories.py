@@ -1,18 +1,20 @@
-"""A Python object by `module:name` or `file.py:name`: what a user names on the command line or in a config file."""
+"""Python objects by name: `module:name` or `file.py:name` of a user, and the members of a family by their files."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 import os
+import pkgutil
 import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.errors import ArgumentError, unknown_name
 
+T = TypeVar("T")
 FROM_FILE = "_model_file_"  # before the name of a module that was read from a file
 
 
@@ -82,3 +84,18 @@ def getattr_or_explain(module: ModuleType, name: str) -> Any:
         file = module.__file__ if module.__name__.startswith(FROM_FILE) else None
         raise unknown_name(f"name in {Path(file).name if file else module.__name__}", name, public)
     return getattr(module, name)
+
+
+def members_of(package: str, base: type[T]) -> list[type[T]]:
+    """The final classes of `base` in the files of a package, by file: a new member of a family is its file, and no list.
+
+    Args:
+        package: its dotted name.
+        base: the family's abstract class.
+    """
+    found: list[type[T]] = []
+    for file in pkgutil.iter_modules(importlib.import_module(package).__path__):
+        module = importlib.import_module(f"{package}.{file.name}")
+        classes = [c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__]
+        found += [c for c in classes if issubclass(c, base) and not c.__name__.startswith("Abstract")]
+    return found

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from holdfast._drawing.files import draw
+from holdfast._drawing.panels import draw
 from holdfast.figures import Figure
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"

@@ -22,8 +22,7 @@ from typing import Any, ClassVar, Self
 from holdfast._arrays import MAX_BYTES, check_arrays, pack_arrays, unpack_arrays
 from holdfast._codec import Arrays, decode, encode, plain
 from holdfast._drawing import panels
-from holdfast._files import damage, write_atomically
-from holdfast._manifest import open_seal, seal
+from holdfast._files import damage, open_seal, seal, write_atomically
 from holdfast._readers import describe
 from holdfast.errors import ArgumentError, BackendError, DamagedResultError
 from holdfast.figures import Figure

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from holdfast._factories import load_factory
-from holdfast.cli._memory_plot import terminal_plot
 from holdfast.cli._model import known_size
+from holdfast.cli._plots import terminal_plot
 from holdfast.cli.app import main
 from holdfast.errors import ArgumentError
 from holdfast.memory import MemoryCurve

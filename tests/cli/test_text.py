@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from holdfast.cli._text import plain, visible
+from holdfast.cli._screen import plain, visible
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def test_no_room_to_write_is_said_and_no_other_mirror_is_asked(server, file, fol
     def full(self, data):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("holdfast.data._fetch.io.FileIO", type("Full", (io.FileIO,), {"write": full}))
+    monkeypatch.setattr("holdfast.data._download.io.FileIO", type("Full", (io.FileIO,), {"write": full}))
     with pytest.raises(MissingDataError, match=r"cannot be written \(No space left on device\)"):
         read(folder, replace(file, mirrors=(server.address, server.address)))
     assert len(server.asked) == 1
@@ -260,8 +260,10 @@ def test_odd_headers_are_no_traceback(server, file, folder, status, headers, who
 
 def test_a_mirror_that_sends_too_slowly_is_given_up_with_its_limit(server, file, folder, monkeypatch):
     clock = iter(range(0, 10**9, 30))
-    monkeypatch.setattr("holdfast.data._fetch.time.monotonic", lambda: next(clock))  # 30 seconds pass between two reads
-    monkeypatch.setattr("holdfast.data._fetch.CHUNK_BYTES", 1000)
+    monkeypatch.setattr(
+        "holdfast.data._download.time.monotonic", lambda: next(clock)
+    )  # 30 seconds pass between two reads
+    monkeypatch.setattr("holdfast.data._download.CHUNK_BYTES", 1000)
     with pytest.raises(MissingDataError, match=r"bytes arrived within the limit of 75 seconds for up to 153,600"):
         read(folder, file)
     assert 0 < (folder / ".some.txt.part").stat().st_size < len(CONTENT)

@@ -9,7 +9,7 @@ import torch
 
 from holdfast.kernels import s4d
 from holdfast.kernels.s4d import s4d_step
-from holdfast.kernels.s4d._discretize import discretize
+from holdfast.kernels.s4d._reference import discretize
 
 LOG_STEPS = (-120, -104, -100, -95, -88, -58, -30, -7, 0, 7, 30, 60, 88, 95, 120)
 RATES = (-1e-36, -1e-6, -1.0, -1e6, -9e37)

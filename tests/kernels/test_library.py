@@ -11,7 +11,7 @@ import torch
 
 import children
 from holdfast.errors import BackendError, ShapeError
-from holdfast.kernels._common import library, stream
+from holdfast.kernels._common import library, rooflines
 
 native = pytest.mark.skipif(not library.status().available, reason="the native library is not built")
 
@@ -25,9 +25,9 @@ def team(threads):
 def test_every_variant_that_is_built_loads_and_computes(variant):
     code = """
 import torch
-from holdfast.kernels._common import library, stream
+from holdfast.kernels._common import library, rooflines
 x, y, out = torch.rand(1003), torch.rand(1003), torch.full((1003,), float("nan"))
-stream.triad(out, x, y, 3.0)
+rooflines.triad(out, x, y, 3.0)
 # one fused multiply-add against two roundings of numbers below 4
 assert float((out - (x + 3 * y)).abs().max()) <= 4.8e-7
 print(library.status().variant)
@@ -47,8 +47,8 @@ def test_threads_are_those_that_torch_was_given(threads):
 def test_only_one_openmp_runtime_is_in_the_process():
     code = """
 import re, torch
-from holdfast.kernels._common import stream
-stream.triad(*torch.rand(3, 8).unbind(), 1.0)
+from holdfast.kernels._common import rooflines
+rooflines.triad(*torch.rand(3, 8).unbind(), 1.0)
 maps = open("/proc/self/maps").read()
 print(len({line.split()[-1] for line in maps.splitlines() if re.search(r"lib(gomp|omp|iomp5)[.-]", line)}))
 """
@@ -76,7 +76,7 @@ def test_a_forked_child_runs_on_one_thread_instead_of_hanging(threads):
 @native
 def test_flush_to_zero_is_put_back_after_a_call():
     tiny = torch.full((8,), 1e-40)
-    stream.triad(torch.empty(8), tiny, tiny, 1.0)
+    rooflines.triad(torch.empty(8), tiny, tiny, 1.0)
     assert float((tiny * 0.5).max()) > 0
 
 
@@ -123,11 +123,11 @@ print(library.status())
 def test_triad_refuses_what_it_cannot_read():
     x = torch.rand(8)
     with pytest.raises(ShapeError, match=r"expected x contiguous float32 of shape \(8,\), got torch.float32 \(4,\)"):
-        stream.triad(x, x[:4], x, 1.0)
+        rooflines.triad(x, x[:4], x, 1.0)
     with pytest.raises(ShapeError, match=r"torch\.float64"):
-        stream.triad(x, x.double(), x, 1.0)
+        rooflines.triad(x, x.double(), x, 1.0)
     with pytest.raises(ShapeError, match="contiguous=False"):
-        stream.triad(x, torch.rand(16)[::2], x, 1.0)
+        rooflines.triad(x, torch.rand(16)[::2], x, 1.0)
 
 
 def test_backend_error_is_a_runtime_error():

@@ -8,8 +8,8 @@ import torch
 
 from holdfast.errors import ArgumentError, DtypeError, ShapeError, UnknownNameError
 from holdfast.kernels._common import library
-from holdfast.kernels.lru import _fused as fused
 from holdfast.kernels.lru import lru, lru_reference
+from holdfast.kernels.lru._native import Sizes
 
 native = pytest.mark.skipif(not library.status().available, reason="the native library is not built")
 BACKENDS = [pytest.param("native", marks=native), "chunked"]
@@ -94,7 +94,7 @@ def test_the_layer_by_tiles_agrees_with_the_reference(time, sizes, threads, pois
         states_here = states if planar else 2 * states
         batch = (1, 3, 4)[(choice + TILED.index((time, sizes))) % 3]
         arguments, gradients = problem(batch, time, states_here, inputs=inputs, planar=planar, seed=choice)
-        assert fused.suits(inputs, 2 * states, inputs)
+        assert Sizes(1, 1, inputs, 2 * states, inputs).fit_tiles()
         lengths = torch.tensor([time, time // 2, 0, 1])[:batch] if padded else None
         options = {"reverse": reverse, "lengths": lengths}
         expected = outputs_and_gradients(lru_reference, arguments, gradients, **options)

@@ -489,9 +489,9 @@ def test_choose_says_what_auto_takes_and_why():
     name, reason = choose("cpu")
     assert name == ("native" if AVAILABLE else "chunked")
     assert reason
-    assert choose("meta") == ("chunked", "the native kernels run on the cpu, and the tensors are on meta")
-    assert choose("cpu", "reference") == ("reference", "asked for")
-    with pytest.raises(BackendError, match=r"runs on the cpu, got tensors on cuda.*backend='chunked'"):
+    assert choose("cuda") == ("chunked", "the native kernels do not run on cuda")
+    assert choose("cpu", "reference") == ("reference", "asked for by name")
+    with pytest.raises(BackendError, match=r"runs on the CPU, the tensors are on cuda.*backend='chunked'"):
         choose("cuda", "native")
 
 

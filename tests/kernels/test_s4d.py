@@ -9,7 +9,7 @@ import torch
 from holdfast.errors import ArgumentError, BackendError, DtypeError, ShapeError, UnknownNameError
 from holdfast.kernels._common import library
 from holdfast.kernels.s4d import choose, s4d, s4d_reference
-from holdfast.kernels.s4d._discretize import discretize, phi
+from holdfast.kernels.s4d._reference import discretize, phi
 
 native = pytest.mark.skipif(not library.status().available, reason="the native library is not built")
 # (backend, algorithm); what is there runs

@@ -11,7 +11,7 @@ from fuzz_cuts import PLACES
 
 from holdfast.errors import ArgumentError, DtypeError, ShapeError
 from holdfast.kernels import causal_conv, lru, rnn, s4d, scan, selective
-from holdfast.kernels._common.segments import in_pieces
+from holdfast.kernels._common.segments import Cuts, in_pieces
 
 # the same kernel on the same numbers in other batches: float64 roundings of sums over at most 40 steps
 EXACT = {"rtol": 1e-11, "atol": 1e-11}
@@ -200,7 +200,7 @@ def test_pieces_of_like_length_share_a_batch_and_a_long_one_does_not_pad_them():
         return x, state
 
     bounds = torch.tensor([0, 1000, *range(1010, 2010, 10)])
-    in_pieces("f", run, {"x": normal(1, 2000, 1)}, None, lengths=None, resets=None, cu_seqlens=bounds, reverse=False)
+    in_pieces("f", run, {"x": normal(1, 2000, 1)}, None, Cuts(None, None, bounds, False))
     assert shapes == [(1, 1000), (100, 10)]
 
 

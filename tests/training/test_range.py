@@ -10,7 +10,7 @@ from holdfast.errors import ArgumentError
 from holdfast.nn import DiagonalSSM
 from holdfast.training import TrainingConfig, range_test
 from holdfast.training._estimate import estimate
-from holdfast.training._shadow import DirectShadow
+from holdfast.training._range_test import DirectShadow
 
 
 @pytest.fixture(scope="module")

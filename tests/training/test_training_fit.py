@@ -14,8 +14,7 @@ from holdfast.data import ArrayTask
 from holdfast.errors import ArgumentError, DamagedResultError
 from holdfast.training import RunFolderError, TrainingConfig, TrainingRun, fit
 from holdfast.training import _checkpoint as checkpoints
-from holdfast.training._order import Order
-from holdfast.training._schedule import share
+from holdfast.training._descent import Order, share
 
 
 class Killed(BaseException):

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast._files import damage, temporary_for
-from holdfast._manifest import open_seal
+from holdfast._files import damage, open_seal, temporary_for
 from holdfast.errors import ArgumentError, DamagedResultError
 
 MANIFEST = "result.json"

@@ -13,6 +13,7 @@ PAPERS: dict[str, str] = {
 }
 BEYOND: dict[str, str] = {
     "rates": "Beyond the papers: how fast a memory can be learned",
+    "open": "Beyond the papers: questions that they leave open",
 }
 SECTIONS: dict[str, str] = {**PAPERS, **BEYOND}  # a folder of experiments each, and a part of the page
 SHORT_TITLES = {
@@ -21,6 +22,7 @@ SHORT_TITLES = {
     "stable": "StableSSM",
     "linrec": "Linear Recurrences",
     "rates": "Learning rates",
+    "open": "Open questions",
 }
 Preset = Literal["quick", "standard", "paper"]
 PRESETS: tuple[Preset, ...] = ("quick", "standard", "paper")  # the weakest first

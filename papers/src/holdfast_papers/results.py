@@ -22,8 +22,7 @@ import numpy as np
 from holdfast._arguments import checked_fields
 from holdfast._arrays import check_arrays, pack_arrays, unpack_arrays
 from holdfast._codec import plain, restored
-from holdfast._files import damage, read_regular, write_atomically
-from holdfast._manifest import MAX_BYTES, seal, verified
+from holdfast._files import MAX_BYTES, damage, read_regular, seal, verified, write_atomically
 from holdfast._provenance import Provenance
 from holdfast.errors import ArgumentError, DamagedResultError
 from holdfast_papers._manifest import FORMAT, MANIFEST, advice, check_experiment, listed_files, unseal

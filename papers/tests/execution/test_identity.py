@@ -38,7 +38,7 @@ def test_a_unit_of_another_experiment_version_or_seed_is_told_and_runs_again(tmp
     (job,) = plan(store, [path], "quick", print)
     for task in job.units:
         perform_in(store, task, lambda done, text: None)
-    from holdfast._manifest import seal
+    from holdfast._files import seal
     from holdfast_papers._manifest import unseal
 
     for change in (

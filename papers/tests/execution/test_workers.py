@@ -148,7 +148,7 @@ def test_a_unit_folder_that_cannot_be_read_is_named_and_its_unit_not_computed_in
 
 
 def test_a_damaged_unit_found_only_by_its_conclusion_fails_that_conclusion_alone(finished):
-    from holdfast._manifest import seal
+    from holdfast._files import seal
     from holdfast_papers._manifest import unseal
 
     manifest = finished.units()[0] / "result.json"

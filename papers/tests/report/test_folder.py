@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast._manifest import seal
+from holdfast._files import seal
 from holdfast.errors import ArgumentError
 from holdfast.figures import Axis, Figure, Panel, Rule
 from holdfast_papers._manifest import unseal

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from holdfast._drawing.files import draw
+from holdfast._drawing.panels import draw
 from holdfast._drawing.prepare import ceiling, curve
 from holdfast._files import read_regular
 from holdfast.errors import ArgumentError, DamagedResultError, ShapeError, UnknownNameError

@@ -13,7 +13,7 @@ import typer
 from torch import nn
 
 from holdfast._factories import failure, load_factory, split_spec
-from holdfast.cli._text import visible
+from holdfast.cli._screen import visible
 from holdfast.errors import ArgumentError
 from holdfast.memory import huggingface
 from holdfast.nn._acceleration import accelerate_quietly, mixers_of

@@ -12,10 +12,8 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli import certify, diagnose, doctor, fit_kernel, memory, stability, train
-from holdfast.cli._interrupt import INTERRUPTED
-from holdfast.cli._screen import folded
-from holdfast.cli._text import visible
+from holdfast.cli import certify, compare, diagnose, doctor, fit_kernel, memory, stability, train
+from holdfast.cli._screen import INTERRUPTED, folded, visible
 from holdfast.errors import HoldfastError
 
 app = typer.Typer(
@@ -50,6 +48,7 @@ def _options(
 PANELS: dict[str, dict[str, Callable[..., None]]] = {
     "A model of yours": {
         "diagnose": diagnose.command,
+        "compare": compare.command,
         "memory": memory.command,
         "stability": stability.command,
         "certify": certify.command,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,17 +14,15 @@ from rich.text import Text
 from torch import nn
 
 from holdfast.cli import _model as models
-from holdfast.cli._options import file
-from holdfast.cli._plot import check_plot, write_plot
-from holdfast.cli._screen import say, screen
-from holdfast.cli._text import visible
+from holdfast.cli._plots import check_plot, write_plot
+from holdfast.cli._screen import answer, file, say, screen, visible
 from holdfast.cli.stability import law_of
 from holdfast.errors import ArgumentError
 from holdfast.figures import Figure
 from holdfast.nn import recurrences
 from holdfast.stability.certificates._certificate import Certificate, certify
 
-COLOURS = {"stable": "green", "marginal": "yellow", "unstable": "red"}
+COLOURS = {"stable": "green", "marginal": "yellow", "undecided": "yellow", "unstable": "red"}
 
 
 def command(
@@ -94,13 +91,9 @@ def command(
     parts = certificate.parts or (certificate,)
     if plot is not None:
         write_plot(_figure(parts, loaded.name), plot)
-    if as_json:
-        whole = {"model": loaded.name, "about": list(loaded.notes), **certificate.to_dict()}
-        typer.echo(json.dumps(whole, indent=1, allow_nan=False))
-    else:
-        report(", ".join((loaded.name, *loaded.notes)), parts, details)
-    if any(part.status != "stable" for part in parts):
-        raise typer.Exit(1)
+    whole = {"model": loaded.name, "about": list(loaded.notes), **certificate.to_dict()}
+    bad = any(part.status != "stable" for part in parts)
+    answer(as_json, whole, lambda: report(", ".join((loaded.name, *loaded.notes)), parts, details), bad=bad)
 
 
 def _inputs(loaded: models.LoadedModel, module: nn.Module, steps: int, seed: int) -> torch.Tensor | None:

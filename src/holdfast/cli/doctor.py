@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import metadata
 from typing import Annotated
 
@@ -16,10 +15,9 @@ import typer
 from rich.table import Table
 
 from holdfast import laws, parameterizations
-from holdfast.cli._screen import say, screen
-from holdfast.cli._text import plain
+from holdfast.cli._screen import answer, plain, say, screen
 from holdfast.data import data_root, find_sets
-from holdfast.kernels._common import library, stream
+from holdfast.kernels._common import library, rooflines
 
 PACKAGES = ("holdfast", "torch", "numpy", "scipy")
 EXTRAS = {"train": "lightning-fabric", "hf": "transformers", "cluster": "ray"}  # and the package that each brings
@@ -42,12 +40,7 @@ def command(
     Example: holdfast doctor
     """
     checks = look_around()
-    if as_json:
-        typer.echo(json.dumps([asdict(check) for check in checks], indent=1))
-    else:
-        _print(checks)
-    if any(check.good is False for check in checks):
-        raise typer.Exit(1)
+    answer(as_json, checks, lambda: _print(checks), bad=any(check.good is False for check in checks))
 
 
 def look_around() -> list[Check]:
@@ -58,7 +51,25 @@ def look_around() -> list[Check]:
 def _versions() -> list[Check]:
     lines = [Check("python", f"{platform.python_version()} on {platform.platform()}")]
     lines += [Check(name, metadata.version(name)) for name in PACKAGES]
-    return [*lines, Check("cores", f"{os.cpu_count()}, torch uses {torch.get_num_threads()} threads")]
+    return [*lines, *_cores()]
+
+
+def _cores() -> list[Check]:
+    """Cores, the share of them that a container may use, and how busy they are, each with what to set."""
+    cores, threads, quota = os.cpu_count() or 1, torch.get_num_threads(), library.cpu_quota()
+    lines = [Check("cores", f"{cores}, torch uses {threads} threads")]
+    if quota < threads:
+        lines.append(
+            Check(
+                "CPU quota",
+                f"{quota:g} cores for this container: set OMP_NUM_THREADS={max(1, int(quota))}; kernels do so",
+            )
+        )
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if threads > 1 and load > cores / 2:
+        advice = "torch's own operators may wait for a thread: OMP_NUM_THREADS=1, or OMP_WAIT_POLICY=passive"
+        lines.append(Check("load", f"{load:.1f} on {cores} cores: {advice}"))
+    return lines
 
 
 def _extras() -> list[Check]:
@@ -114,11 +125,11 @@ def _native_call() -> tuple[bool | None, str]:
         return None, "skipped, no native kernels"
     n = 1 << 24
     x, y, out = torch.rand(n), torch.rand(n), torch.empty(n)
-    stream.triad(out, x, y, 2.0)
+    rooflines.triad(out, x, y, 2.0)
     error = float((out - (x + 2 * y)).abs().max())
     start = time.perf_counter()
     for _ in range(5):
-        stream.triad(out, x, y, 2.0)
+        rooflines.triad(out, x, y, 2.0)
     bandwidth = 5 * 12 * n / (time.perf_counter() - start) / 1e9
     # one fused multiply-add may differ from multiply then add by one rounding of a number below 4
     return error <= 2.4e-7, f"memory bandwidth {bandwidth:.0f} GB/s, error {error:.1e}"

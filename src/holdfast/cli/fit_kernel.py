@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Annotated, cast
@@ -14,13 +13,10 @@ from rich.table import Table
 from holdfast import parameterizations
 from holdfast._types import Time
 from holdfast.approximate import save_layer
-from holdfast.cli import _options as options
-from holdfast.cli._bar import progress_bar
-from holdfast.cli._kernel_file import read_kernel
-from holdfast.cli._kernel_plot import kernel_figure
-from holdfast.cli._memory_plot import terminal_plot
-from holdfast.cli._plot import check_plot, write_plot
-from holdfast.cli._screen import say, screen
+from holdfast.cli import _screen as options
+from holdfast.cli._files import read_kernel
+from holdfast.cli._plots import check_plot, kernel_figure, terminal_plot, write_plot
+from holdfast.cli._screen import answer, progress_bar, say, screen
 from holdfast.decay import DecayFit, KernelFit, fit_kernel
 from holdfast.decay._kernel_fit import DEFAULT_ORDERS, OFFERED_METHODS, spacing
 from holdfast.errors import ArgumentError, unknown_name
@@ -80,12 +76,8 @@ def command(
         save_layer(fit.to_layer(parameterization, time=cast("Time", layer_time)), export)
     if plot is not None:
         write_plot(kernel_figure(file.name, fit), plot)
-    if as_json:
-        typer.echo(json.dumps({"file": file.name, **fit.to_dict()}, indent=1))
-    else:
-        _report(file.name, fit, export)
-    if not fit.reached:
-        raise typer.Exit(1)
+    whole = {"file": file.name, **fit.to_dict()}
+    answer(as_json, whole, lambda: _report(file.name, fit, export), bad=not fit.reached)
 
 
 def _check_outputs(export: Path | None, plot: Path | None, parameterization: str, time: str) -> None:

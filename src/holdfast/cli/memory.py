@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,13 +10,9 @@ import torch
 import typer
 from rich.table import Table
 
-from holdfast.cli._bar import Tick, progress_bar
-from holdfast.cli._memory_plot import memory_figure, shown, terminal_plot
 from holdfast.cli._model import HELP, LoadedModel, load_model
-from holdfast.cli._options import file
-from holdfast.cli._plot import check_plot, write_plot
-from holdfast.cli._screen import say, screen
-from holdfast.cli._text import plain
+from holdfast.cli._plots import check_plot, memory_figure, shown, terminal_plot, write_plot
+from holdfast.cli._screen import Tick, answer, file, plain, progress_bar, say, screen
 from holdfast.decay import DecayFit, MemoryStudy, study_memory, study_repeated
 from holdfast.decay._memory_study import REMAINING_SHARE, reach_of, with_notes
 from holdfast.errors import ArgumentError, unknown_name
@@ -98,12 +93,8 @@ def command(
     study = with_notes(study, *loaded.notes)
     if plot is not None:
         write_plot(memory_figure(study.curves, study.fits, loaded.name), plot)
-    if as_json:
-        typer.echo(json.dumps({"model": loaded.name, **study.to_dict()}, indent=1))
-    else:
-        report(loaded.name, study)
-    if not study.measured:
-        raise typer.Exit(1)
+    whole = {"model": loaded.name, **study.to_dict()}
+    answer(as_json, whole, lambda: report(loaded.name, study), bad=not study.measured)
 
 
 def _refuse_beside_tokens(options: dict[str, Any]) -> None:
@@ -182,6 +173,7 @@ def describe(curve: MemoryCurve, fit: DecayFit) -> list[str]:
         if value is not None and fit.status == "decided":
             spread = "" if fit.interval is None else f"  (95%: {fit.interval[0]:.4g} to {fit.interval[1]:.4g})"
             lines.append(f"{name:<8} {value:.4g}{spread}")
+    lines += [f"returns  after {one.delay:g} at {one.size:.2g} of the first effect" for one in fit.returns]
     if fit.asymptotic is not None:
         lines.append(f"t -> inf {fit.asymptotic.law}, rate {fit.asymptotic.rate:.4g}, by the layer's eigenvalues")
     return lines

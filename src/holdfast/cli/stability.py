@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,10 +16,8 @@ from torch import nn
 from holdfast import laws
 from holdfast._factories import load_factory
 from holdfast.cli import _model as models
-from holdfast.cli._bar import progress_bar
-from holdfast.cli._options import file
-from holdfast.cli._plot import check_plot, write_plot
-from holdfast.cli._screen import say, screen
+from holdfast.cli._plots import check_plot, write_plot
+from holdfast.cli._screen import answer, file, progress_bar, say, screen
 from holdfast.errors import ArgumentError
 from holdfast.figures import Axis, Figure, Layer, Line, Panel, Rule
 from holdfast.stability import Ball, Metric, PerturbationCurve, Search, StabilityStudy, study_stability
@@ -100,12 +97,7 @@ def command(
     name = ", ".join((f"{model} against {study.target}", *notes))
     if plot is not None:
         write_plot(_figure(model, study), plot)
-    if as_json:
-        typer.echo(json.dumps({"model": model, **study.to_dict()}, indent=1, allow_nan=False))
-    else:
-        report(name, study)
-    if study.bad:
-        raise typer.Exit(1)
+    answer(as_json, {"model": model, **study.to_dict()}, lambda: report(name, study), bad=study.bad)
 
 
 def _load(spec: str, seed: int) -> tuple[nn.Module, int, tuple[str, ...]]:

@@ -14,9 +14,8 @@ from holdfast.data._functional import FunctionalTask
 from holdfast.data._imdb import imdb_task
 from holdfast.data._lotka_volterra import LotkaVolterraTask
 from holdfast.data._mnist import mnist_task
-from holdfast.data._multi_recall import MultiRecallTask
 from holdfast.data._polarity import polarity_task
-from holdfast.data._recall import RecallTask
+from holdfast.data._recall import MultiRecallTask, RecallTask
 from holdfast.data._series import SeriesTask
 from holdfast.data._teacher import TeacherTask
 from holdfast.data._text import text_task

@@ -19,7 +19,7 @@ from holdfast.data._archive import Archive, checksum, find_files
 from holdfast.data._base import Split
 from holdfast.data._download import missing, set_folder
 from holdfast.data._files import cut
-from holdfast.data._tokens import TokenTask
+from holdfast.data._text import TokenTask
 from holdfast.errors import DamagedResultError
 
 MIRRORS = ("https://wikitext.smerity.com/", "https://s3.amazonaws.com/research.metamind.io/wikitext/")

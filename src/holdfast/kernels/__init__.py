@@ -1,16 +1,17 @@
 """Recurrences, and the gate between them: reference, torch and native C++ versions of each, behind one function.
 
-A folder for each: `_reference.py` is the plain loop, `_chunked.py` runs on any device, `_native.py` calls C++ (`csrc/`),
-`_op.py` checks, chooses and owns the gradient. What they
-share is in `_common/`.
+A folder for each: `_reference.py` has the arguments as one NamedTuple and the plain loop, `_chunked.py` runs on any device,
+`_native.py` calls C++ (`csrc/`), `_op.py` checks, chooses and owns the gradient. What they share is in `_common/`;
+`_common/backends.py` is where backends are registered and chosen.
 """
 
 from holdfast.kernels.causal_conv import causal_conv
 from holdfast.kernels.gate import gate
+from holdfast.kernels.gated import gru, lstm
 from holdfast.kernels.lru import lru
 from holdfast.kernels.rnn import rnn
 from holdfast.kernels.s4d import s4d
 from holdfast.kernels.scan import scan
 from holdfast.kernels.selective import selective
 
-__all__ = ["causal_conv", "gate", "lru", "rnn", "s4d", "scan", "selective"]
+__all__ = ["causal_conv", "gate", "gru", "lru", "lstm", "rnn", "s4d", "scan", "selective"]

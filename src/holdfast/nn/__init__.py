@@ -12,6 +12,7 @@ it says about itself, `system.py` the systems that it can be; a file for each la
 `_acceleration.py` puts the kernels into transformers' models, by `_mixer_classes.py` and `_mixer_functions.py`.
 """
 
+from holdfast._factories import members_of
 from holdfast.nn._acceleration import Acceleration, accelerate
 from holdfast.nn._base import AbstractRecurrent
 from holdfast.nn._blocks import GatedBlock, GatedMLP, HyenaBlock, NaiveBlock
@@ -33,10 +34,13 @@ from holdfast.nn._views import recurrences
 from holdfast.nn._views.step_function import StepFunction
 from holdfast.nn._views.view import RecurrenceView
 
-# every recurrent layer by its name: a new one is added here
+# every recurrent layer by its name; a further one is found by its file
 LAYERS: dict[str, type[AbstractRecurrent]] = {
     layer.__name__: layer
-    for layer in (DiagonalSSM, LinearRNN, LRU, S4D, SelectiveSSM, Mamba, Mamba2, ContinuousRNN, ContinuousGRU)
+    for layer in (
+        *(DiagonalSSM, LinearRNN, LRU, S4D, SelectiveSSM, Mamba, Mamba2, ContinuousRNN, ContinuousGRU),
+        *members_of(__name__, AbstractRecurrent),
+    )
 }
 
 __all__ = [

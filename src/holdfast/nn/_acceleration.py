@@ -1,15 +1,18 @@
-"""Models of transformers on our kernels: in place, and back."""
+"""Models with torch's LSTM, GRU and RNN, and those of transformers, on our kernels: in place, and back."""
 
 from __future__ import annotations
 
 import importlib.util
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
 
 from holdfast.errors import ArgumentError, BackendError
+from holdfast.kernels._common import library
+from holdfast.nn._torch_recurrent import ACCELERATED, max_state, torch_class
 
 TESTED_VERSION = "5.22"  # the version of transformers that the tests run with
 ALREADY = "it is accelerated already"
@@ -46,37 +49,66 @@ class Acceleration:
     def restore(self) -> None:
         """Gives every changed module its own class back."""
         for name, module in zip(self.replaced, self.modules, strict=True):
-            if type(module).__name__ != CLASS_PREFIX + str(kind_of(module)):
+            if not type(module).__name__.startswith(CLASS_PREFIX):
                 raise ArgumentError(
                     f"restore: {name} is a {type(module).__name__} by now, so a parametrization was put on it after "
                     "accelerate; take that off first (the undo() of stabilize)"
                 )
         for module in self.modules:
-            module.__class__ = type(module).__mro__[1]
+            module.__class__ = next(kind for kind in type(module).__mro__[1:] if issubclass(kind, nn.Module))
 
 
 def accelerate(model: nn.Module) -> Acceleration:
-    """Lets a transformers Mamba run on our kernels, in place: outputs, gradients, weights and files stay as they are.
+    """Lets a model run on our kernels, in place: outputs, gradients, weights and files stay as they are.
 
-    The mixers of Mamba, FalconMamba, Jamba and Zamba, and of the Mamba-2 family (Mamba2, Zamba2, Bamba, FalconH1,
-    GraniteMoeHybrid, NemotronH) keep their own code; the functions that it calls are ours for this model alone:
+    torch.nn.LSTM, GRU and RNN run by `holdfast.kernels.lstm`, `gru` and `rnn` on a CPU in float32 and float64: packed
+    sequences, layers, both directions, dropout and states as torch has them, the same numbers to rounding. What the kernels
+    do not take (another device or dtype, autocast, `proj_size`, export) torch runs as before.
+
+    Of transformers, the mixers of Mamba, FalconMamba, Jamba and Zamba, and of the Mamba-2 family (Mamba2, Zamba2, Bamba,
+    FalconH1, GraniteMoeHybrid, NemotronH) keep their own code; the functions that it calls are ours for this model alone:
     `holdfast.kernels.causal_conv`, `holdfast.kernels.selective` and, for heads with one rate each, `selective_heads`,
     whose time and memory are linear in the length, and shorter ways through a step of one token. On a machine without the
     C++ kernels, and on other devices, their torch versions run.
 
     Args:
-        model: a model with one of these mixers in it, such as MambaForCausalLM.
+        model: a model with torch's recurrent modules or one of these mixers in it, such as MambaForCausalLM.
 
     Returns what was replaced and what was left, with the reason, and how to undo it: `accelerate(model).restore()`.
     Where nothing could be replaced it warns.
     Tested with transformers 5.22; a version whose mixers call other functions is refused.
     """
-    done = accelerate_quietly(model)
+    cells, mixers = torch_modules_of(model), mixers_of(model)
+    if not cells and not mixers:
+        raise ArgumentError(
+            f"accelerate: expected a model with torch.nn.LSTM, GRU or RNN in it, or transformers' MambaMixer or a relative "
+            f"of it ({', '.join(FAMILIES)}), got {type(model).__name__} without; own blocks can be built with "
+            "holdfast.nn.Mamba"
+        )
+    done = accelerate_quietly(model) if mixers else Acceleration(())
+    if cells:
+        done = _joined(done, _change(cells, _reason_to_leave_torch, torch_class))
     reasons = [(name, reason) for name, reason in done.left if reason != ALREADY]
     if not done.replaced and reasons:
         name, reason = reasons[0]
         warnings.warn(f"accelerate replaced nothing: {name or 'the model'}: {reason}", stacklevel=2)
     return done
+
+
+def _joined(one: Acceleration, other: Acceleration) -> Acceleration:
+    return Acceleration(one.replaced + other.replaced, one.left + other.left, one.modules + other.modules)
+
+
+def _change(
+    modules: dict[str, nn.Module], reason: Callable[[Any], str | None], new_class: Callable[[nn.Module], type]
+) -> Acceleration:
+    """Gives modules their new classes, all or none where a reason cannot be told."""
+    reasons = {name: reason(module) for name, module in modules.items()}
+    changed = {name: module for name, module in modules.items() if reasons[name] is None}
+    for module in changed.values():
+        module.__class__ = new_class(module)
+    left = tuple((name, text) for name, text in reasons.items() if text is not None)
+    return Acceleration(tuple(changed), left, tuple(changed.values()))
 
 
 def accelerate_quietly(model: nn.Module) -> Acceleration:
@@ -92,14 +124,12 @@ def accelerate_quietly(model: nn.Module) -> Acceleration:
         )
     from holdfast.nn import _mixer_classes as mixers
 
-    reasons = {
-        name: _reason_to_leave(module) for name, module in known.items()
-    }  # all are looked at before one is changed
-    changed = {name: module for name, module in known.items() if reasons[name] is None}
-    for module in changed.values():
-        module.__class__ = getattr(mixers, CLASS_PREFIX + str(kind_of(module)))
-    left = tuple((name, reason) for name, reason in reasons.items() if reason is not None)
-    return Acceleration(tuple(changed), left, tuple(changed.values()))
+    return _change(known, _reason_to_leave, lambda module: getattr(mixers, CLASS_PREFIX + str(kind_of(module))))
+
+
+def torch_modules_of(model: nn.Module) -> dict[str, nn.Module]:
+    """torch's recurrent modules in a model by their names, accelerated or not; "" is the model itself."""
+    return {name: module for name, module in model.named_modules() if isinstance(module, nn.RNNBase)}
 
 
 def mixers_of(model: nn.Module) -> dict[str, nn.Module]:
@@ -136,3 +166,17 @@ def _reason_to_leave(module: Any) -> str | None:
             f"{kind} does not call {', '.join(absent)}; pip install 'transformers=={TESTED_VERSION}.*'"
         )
     return None
+
+
+def _reason_to_leave_torch(module: Any) -> str | None:
+    if type(module) in ACCELERATED.values():
+        return ALREADY
+    if hasattr(module, "parametrizations"):
+        return "its weights are parametrized; call accelerate first and stabilize after it"
+    if type(module) not in ACCELERATED:
+        return f"its class {type(module).__name__} may compute something else than torch's"
+    if module.proj_size:
+        return "it has a proj_size, which the kernels do not have"
+    if module.hidden_size > max_state(module):
+        return f"it has {module.hidden_size} units; above {max_state(module)} torch's own products are as fast"
+    return f"the native kernels are {library.missing()}" if library.missing() else None

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from holdfast._arguments import checked, positive
 from holdfast.errors import ArgumentError
 from holdfast.kernels._common import checks
-from holdfast.kernels._common.segments import cleared, in_pieces, packed_bounds, turned
+from holdfast.kernels._common.segments import Cuts, cleared, in_pieces, packed_bounds, turned
 from holdfast.nn._call_arguments import Lengths, StepSize, as_lengths, as_step_size, check_input, check_state
 from holdfast.nn._described import Described
 from holdfast.nn._export_loop import by_steps
@@ -173,10 +173,9 @@ class AbstractRecurrent(Keeping, Described):
 
         if resets is None and cu_seqlens is None:
             return run(x, *steps.values(), state, lengths)
-        return in_pieces(
-            type(self).__name__, run, {"x": x, **steps}, state, lengths=lengths, cu_seqlens=cu_seqlens,
-            resets=turned(type(self).__name__, resets, x, lengths) if reverse else resets, reverse=reverse,
-        )  # fmt: skip
+        name = type(self).__name__
+        cuts = Cuts(lengths, turned(name, resets, x, lengths) if reverse else resets, cu_seqlens, reverse)
+        return in_pieces(name, run, {"x": x, **steps}, state, cuts)
 
     def step(
         self,

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from holdfast.kernels.s4d._discretize import discretize as discretize_modes
+from holdfast.kernels.s4d._reference import discretize as discretize_modes
 
 RateDiscretization = Literal["zoh", "euler"]
 DiscretizationRule = Literal["zoh", "euler", "bilinear"]

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.kernels._common import library
-from holdfast.kernels._common.arguments import pointer
 from holdfast.kernels._common.autograd import PLAIN
+from holdfast.kernels._common.calls import pointer
 
 Kept = TypeVar("Kept")
 MAX_ENTRIES = 8  # of one layer: step sizes that take turns share them, one that changes all the time fills no memory

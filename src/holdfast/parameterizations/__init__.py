@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast._arguments import checked
+from holdfast._factories import members_of
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.parameterizations._base import AbstractParameterization, Range
@@ -54,7 +55,10 @@ _CLASSES: tuple[type[AbstractParameterization], ...] = (
     DiscreteInverse,
     DiscreteClip,
 )
-_TABLE = {(c.key, c.time): c for c in _CLASSES}
+# those above are listed for their order, and for tools that read types; a further one is found by its file. Custom, made of a
+# function, has its kind of time from the user
+_FOUND = [c for c in members_of(__name__, AbstractParameterization) if hasattr(c, "key") and hasattr(c, "time")]
+_TABLE = {(c.key, c.time): c for c in (*_CLASSES, *_FOUND)}
 _FORMS = ("complete", "contraction", "normal")
 
 
@@ -65,7 +69,6 @@ def names(time: Time = "continuous") -> tuple[str, ...]:
     Args:
         time: "continuous" or "discrete".
     """
-    _check_time(time)
     return tuple(key for key, t in _TABLE if t == time)
 
 
@@ -80,7 +83,6 @@ def get(
         time: "continuous" or "discrete".
         constants: of the parameterization, by name, such as b of "best".
     """
-    _check_time(time)
     if isinstance(name, AbstractParameterization):
         if name.time != time or constants:
             raise ArgumentError(f"{name!r} is already built; it cannot become time={time!r}, constants={constants}")
@@ -111,7 +113,6 @@ def get_matrix(
         constants: of that parameterization; or `dt` for the contraction form in continuous time, the Euler step that it
             has to bear.
     """
-    _check_time(time)
     if form in ("complete", "contraction") and parameterization != "exp":
         raise ArgumentError(f"the {form} form has no scalar parameterization; leave it out, or use form='normal'")
     if form == "contraction" and time == "continuous":
@@ -125,11 +126,6 @@ def get_matrix(
     if form == "normal":
         return Normal(get(parameterization, time=time, **constants))
     raise unknown_name("matrix form", form, _FORMS)
-
-
-def _check_time(time: str) -> None:
-    if time not in ("continuous", "discrete"):
-        raise unknown_name("kind of time", time, ("continuous", "discrete"))
 
 
 __all__ = [

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from holdfast._arguments import checked
 from holdfast._types import Time
-from holdfast.errors import DtypeError, RangeError, ShapeError, unknown_name
+from holdfast.errors import DtypeError, RangeError, ShapeError
 from holdfast.parameterizations._base import Named
 
 MAX_ENTRY = 1e100  # entries of free weights in float64: their squares can still be added up
@@ -103,8 +103,6 @@ def spectral_margin(W: Float[Tensor, "n n"], time: Time) -> float:
         W: a square matrix.
         time: "continuous" or "discrete".
     """
-    if time not in ("continuous", "discrete"):
-        raise unknown_name("kind of time", time, ("continuous", "discrete"))
     check_square(W)
     if W.shape[-1] == 0:
         return float("inf")

@@ -1,19 +1,85 @@
-"""One step of training: which examples, their gradient, and the move of the weights."""
+"""One step of training: which examples, their gradient, and the move of the weights by the rates of that step.
+
+All of it is a function of the seed and the number of the step: nothing is remembered, so that a run can go on anywhere.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import math
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from holdfast.data._base import AbstractTask, Batch
-from holdfast.nn._views.groups import parameter_groups
-from holdfast.training._config import TrainingConfig
+from holdfast.errors import ArgumentError
+from holdfast.stability import RecurrentRate, parameter_groups
+from holdfast.training._config import Schedule, TrainingConfig
 from holdfast.training._fabric import check_batch_size, seed_all
 from holdfast.training._objective import Objective, check_batch
-from holdfast.training._order import Order, mixed
-from holdfast.training._schedule import share
+
+
+def share(step: int, steps: int, *, warmup: int, schedule: Schedule, floor: float) -> float:
+    """The share of its full value that a learning rate has at a step.
+
+    (step + 1) / warmup during the warm-up; after it 1, or floor + (1 - floor)(1 + cos(pi p)) / 2 with p from 0 to 1
+    over the rest.
+
+    Args:
+        step: number of the step, from 0.
+        steps: number of steps of the whole run.
+        warmup: number of steps of the warm-up.
+        schedule: "cosine" or "constant".
+        floor: the share that the cosine ends at.
+    """
+    if step < warmup:
+        return (step + 1) / warmup
+    if schedule == "constant":
+        return 1.0
+    done = (step - warmup) / max(1, steps - warmup)
+    return floor + (1 - floor) * (1 + math.cos(math.pi * min(1.0, done))) / 2
+
+
+def mixed(*numbers: int) -> int:
+    """A seed made of several numbers, such that neighbours have nothing in common."""
+    text = ":".join(str(number) for number in numbers)
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+class Order:
+    """Batches of one split for training: a new permutation in every epoch, or ever new numbers where it is endless.
+
+    Args:
+        size: number of examples; None where they are generated without end.
+        batch: examples a step; what is left over at the end of an epoch is dropped.
+        seed: of the permutations.
+    """
+
+    def __init__(self, size: int | None, batch: int, seed: int) -> None:
+        if size is not None and size < batch:
+            raise ArgumentError(
+                f"the split 'train' holds {size} examples, fewer than one batch of {batch}; "
+                f"{'make run.batch smaller' if size else 'it is empty: check the data'}"
+            )
+        self.size, self.batch, self.seed = size, batch, seed
+        self._epoch, self._permutation = -1, torch.empty(0, dtype=torch.int64)
+
+    @property
+    def steps_per_epoch(self) -> int | None:
+        """Whole batches in the split; None where it is endless."""
+        return None if self.size is None else self.size // self.batch
+
+    def indices(self, step: int) -> Tensor:
+        """The examples of a step."""
+        if self.steps_per_epoch is None:
+            return torch.arange(step * self.batch, (step + 1) * self.batch)
+        epoch, place = divmod(step, self.steps_per_epoch)
+        if epoch != self._epoch:
+            generator = torch.Generator().manual_seed(mixed(self.seed, epoch))
+            assert self.size is not None
+            self._epoch, self._permutation = epoch, torch.randperm(self.size, generator=generator)
+        return self._permutation[place * self.batch : (place + 1) * self.batch]
 
 
 class Descent:
@@ -25,19 +91,20 @@ class Descent:
         objective: the loss.
         task: the data.
         config: the settings.
+        recurrent_lr: learning rate of the recurrent weights, as `parameter_groups` takes it.
     """
 
     def __init__(
-        self, fabric: Any, model: nn.Module, objective: Objective, task: AbstractTask, config: TrainingConfig
-    ) -> None:
-        self.fabric, self.objective, self.task, self.config = fabric, objective, task, config
+        self, fabric: Any, model: nn.Module, objective: Objective, task: AbstractTask, config: TrainingConfig,
+        recurrent_lr: float | RecurrentRate | None = None,
+    ) -> None:  # fmt: skip
+        self.fabric, self.plain, self.objective, self.task, self.config = fabric, model, objective, task, config
         self.part = check_batch_size(config, fabric.world_size)
         self.order = Order(task.size("train"), config.batch, config.seed)
         self.steps = config.total_steps(self.order.steps_per_epoch)
         self.model = fabric.setup_module(model)
-        groups = parameter_groups(
-            model, lr=config.lr, recurrent_lr=config.recurrent_lr, weight_decay=config.weight_decay
-        )
+        # after setup_module, which may move weights to a device: the optimizer must hold those
+        groups = parameter_groups(model, lr=config.lr, recurrent_lr=recurrent_lr, weight_decay=config.weight_decay)
         self.optimizer = torch.optim.AdamW(
             [g for g in groups if g["params"]],
             betas=(config.betas[0], config.betas[1]),
@@ -51,6 +118,7 @@ class Descent:
 
     def batches(self, step: int) -> list[Batch]:
         """This process's share of the step's examples, in as many parts as are accumulated."""
+        # each step and process has random numbers of its own, whatever was drawn before: dropout is the same after a kill
         seed_all(mixed(self.config.seed, step, self.fabric.global_rank))
         parts = self.order.indices(step).split(self.part)
         own = parts[self.fabric.global_rank :: self.fabric.world_size]
@@ -82,6 +150,7 @@ class Descent:
             norm = nn.utils.clip_grad_norm_(self.parameters, clip)
         else:
             norm = nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
+        # a norm over shared-out weights is a DTensor
         whole = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
         return float(whole)
 

@@ -1,7 +1,8 @@
-"""Lightning Fabric as the loop uses it: made from a config, loaded only when something is trained."""
+"""Lightning Fabric as the loop uses it: made from a config, loaded when something is trained; what is put back after."""
 
 from __future__ import annotations
 
+import ctypes
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,9 +13,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from holdfast import _heap
 from holdfast.errors import ArgumentError, BackendError
 from holdfast.training._config import TrainingConfig
+
+# glibc's <malloc.h>
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4
+_KEPT = {_TRIM_THRESHOLD: 2**31 - 1, _MMAP_MAX: 0}
+# setting a threshold ends glibc's own adaptation, so these are where that ends: large blocks were freed before
+_AFTER = {_TRIM_THRESHOLD: 64 << 20, _MMAP_THRESHOLD: 32 << 20, _MMAP_MAX: 65536}
 
 
 def make_fabric(config: TrainingConfig, folder: Path, loggers: Sequence[Any] = ()) -> Any:
@@ -50,11 +56,12 @@ def check_batch_size(config: TrainingConfig, processes: int) -> int:
 @contextmanager
 def undisturbed(threads: int | None) -> Iterator[None]:
     """Puts random states and the number of threads back at the end; freed memory is kept for the next step until then."""
+    # a training run seeds every generator at every step; the caller's own numbers go on as if it had not
     before = random.getstate(), np.random.get_state(), torch.get_num_threads()
     try:
         if threads is not None:
             torch.set_num_threads(threads)
-        with torch.random.fork_rng(), _heap.kept():
+        with torch.random.fork_rng(), kept():
             yield
     finally:
         random.setstate(before[0])
@@ -99,3 +106,32 @@ def _tensorboard(folder: Path) -> Any:
         return TensorBoardLogger(root_dir=folder / "tensorboard", name="", version="")
     except ModuleNotFoundError:
         raise BackendError("tensorboard = true needs TensorBoard: pip install tensorboard") from None
+
+
+@contextmanager
+def kept() -> Iterator[None]:
+    """Lets glibc keep freed blocks of any size; elsewhere nothing changes.
+
+    It gives large blocks back to the system at once and gets them again as pages that fault one by one: half the time of
+    a training step with 131,072 tokens.
+    """
+    library = _glibc()
+    if library is None:
+        yield
+        return
+    for name, value in _KEPT.items():
+        library.mallopt(name, value)
+    try:
+        yield
+    finally:
+        for name, value in _AFTER.items():
+            library.mallopt(name, value)
+        library.malloc_trim(0)
+
+
+def _glibc() -> ctypes.CDLL | None:
+    try:
+        library = ctypes.CDLL(None)
+    except (OSError, TypeError):  # Windows has no such handle
+        return None
+    return library if hasattr(library, "gnu_get_libc_version") and hasattr(library, "malloc_trim") else None

@@ -16,20 +16,77 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
+from torch import nn
 
 from holdfast._codec import plain
-from holdfast._files import temporary_for, write_atomically
-from holdfast._manifest import open_seal, seal
+from holdfast._files import open_seal, seal, temporary_for, write_atomically
 from holdfast._provenance import Provenance
+from holdfast.data._base import AbstractTask
 from holdfast.errors import ArgumentError, HoldfastError
 from holdfast.training import _checkpoint as checkpoint
 from holdfast.training._config import TrainingConfig
 from holdfast.training._log import LOG
 
+_SCALARS = (bool, int, float, str, type(None))
+PATH_KEYS = ("file", "path", "folder", "root", "factory")  # a run may be continued after its data or code have moved
 RUN = "run.json"
 FORMAT = "holdfast run 2"
 LOCK = ".holdfast-run.lock"
 FILES = (RUN, LOG, LOCK, *checkpoint.FILES)
+MAX_DIFFERENCES = 3  # that an error lists
+_LABELS = {
+    "config": "",
+    "task": "data: ",
+    "weights": "model: ",
+    "model": "model: ",
+    "[task]": "[task] ",
+    "[model]": "[model] ",
+}
+
+
+def identity_of(
+    model: nn.Module, task: AbstractTask, config: TrainingConfig, tables: Mapping[str, Mapping[str, Any]] | None = None
+) -> dict[str, dict[str, Any]]:
+    """Everything that decides what a run computes, by part and name.
+
+    Args:
+        model: before its first step.
+        task: the data.
+        config: the settings.
+        tables: those of the config file, where the run has one; [optimizer] and [run] are in `config`.
+    """
+    tables = tables or {}
+    return {
+        "config": plain(config.identity()),
+        "task": plain(task.identity()),
+        "weights": plain(checkpoint.shapes_of(model)),
+        "model": plain(dict(_modules(model))),
+        "[task]": plain(_portable(tables.get("task", {}))),
+        "[model]": plain(_portable(tables.get("model", {}))),
+    }
+
+
+def _modules(model: nn.Module) -> Iterator[tuple[str, Any]]:
+    """Class and plain settings of each module: dropout or a discretization leave no trace in the weights."""
+    for path, module in model.named_modules():
+        prefix = f"{path}." if path else ""
+        yield path or "class", type(module).__qualname__
+        for name, value in vars(module).items():
+            # `training` is a mode that fit sets itself; private names are caches as often as settings
+            if name != "training" and not name.startswith("_") and _is_setting(value):
+                yield prefix + name, value
+
+
+def _is_setting(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return all(isinstance(item, _SCALARS) for item in value)
+    return isinstance(value, _SCALARS)
+
+
+def _portable(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: Path(value).name if key in PATH_KEYS and isinstance(value, str) else value for key, value in table.items()
+    }
 
 
 class RunFolderError(HoldfastError, OSError):
@@ -46,6 +103,7 @@ def locked(folder: Path) -> Iterator[None]:
     with guarded(folder):
         check_folder(folder)
         folder.mkdir(parents=True, exist_ok=True)
+        # not waiting: a run in the same folder may take days, and would be continued by mistake when it ends
         lock = FileLock(folder / LOCK)
         try:
             lock.acquire(timeout=0)
@@ -118,17 +176,6 @@ def check_same(folder: Path, saved: Mapping[str, Any], identity: Mapping[str, Ma
             f"{folder} holds a run of something else: {'; '.join(differences[:MAX_DIFFERENCES])}{more}. Continue it with "
             "what it was begun with, or choose another folder"
         )
-
-
-MAX_DIFFERENCES = 3  # that an error lists
-_LABELS = {
-    "config": "",
-    "task": "data: ",
-    "weights": "model: ",
-    "model": "model: ",
-    "[task]": "[task] ",
-    "[model]": "[model] ",
-}
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from holdfast.data._tasks import TASKS, load_task
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.training._build import KINDS, build_model, check_model_keys, model_keys
 from holdfast.training._config import OPTIMIZER, TrainingConfig
-from holdfast.training._identity import PATH_KEYS
+from holdfast.training._folder import PATH_KEYS
 
 Tables = dict[str, dict[str, Any]]
 SECTIONS = ("task", "model", "optimizer", "run")
@@ -123,6 +123,7 @@ def _unfold(tables: Tables) -> Iterator[tuple[dict[str, Any], Tables]]:
     if axis is None:
         yield {}, tables
         return
+    # one axis at a time: which keys there are may depend on the value that was chosen
     section, key = axis
     values = tables[section][key]
     if not values:

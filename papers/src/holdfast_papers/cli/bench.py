@@ -14,8 +14,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from holdfast.cli._options import file
-from holdfast.cli._screen import print_table, say, screen
+from holdfast.cli._screen import file, print_table, say, screen
 from holdfast.errors import ArgumentError
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli._screen import screen
-from holdfast.cli._text import visible
+from holdfast.cli._screen import screen, visible
 
 if TYPE_CHECKING:
     from holdfast_papers.results import Result

@@ -10,8 +10,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli._screen import say, screen
-from holdfast.cli._text import visible
+from holdfast.cli._screen import say, screen, visible
 
 
 def command(

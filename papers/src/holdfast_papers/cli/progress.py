@@ -13,8 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from holdfast._words import duration
-from holdfast.cli._bar import SECONDS_BETWEEN_LINES
-from holdfast.cli._text import plain, visible
+from holdfast.cli._screen import SECONDS_BETWEEN_LINES, plain, visible
 
 if TYPE_CHECKING:
     from holdfast_papers.execution import Job, Listener, Task

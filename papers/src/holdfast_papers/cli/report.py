@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli._options import folder
-from holdfast.cli._text import visible
+from holdfast.cli._screen import folder, visible
 from holdfast.errors import ArgumentError
 from holdfast_papers.cli.reproduce import STORE, StoreOption
 

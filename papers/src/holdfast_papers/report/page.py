@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast import _drawing
-from holdfast._drawing.palette import DARK, DARK_SCALE, LIGHT, LIGHT_SCALE
+from holdfast._drawing.colours import DARK, DARK_SCALE, LIGHT, LIGHT_SCALE
 from holdfast._files import read_regular
 from holdfast._words import duration
 from holdfast.errors import BackendError, DamagedResultError
@@ -78,7 +78,7 @@ def write_figures(
         preset: conclusions of this preset; None takes the strongest that each experiment has.
         notice: called with a line for each figure that cannot be drawn.
     """
-    from holdfast._drawing.files import draw
+    from holdfast._drawing.panels import draw
 
     saved, _ = load_conclusions(Path(store), preset)
     out.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,8 @@
-"""Faster ways into a kernel, for shapes that take less time than torch's way of calling it."""
+"""What the kernels' autograd functions share: faster ways in, second derivatives, torch.vmap, forward mode."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -22,6 +23,50 @@ def apply(function: type[torch.autograd.Function], *arguments: Any) -> Any:
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*arguments)
     return super(torch.autograd.Function, function).apply(*arguments)  # type: ignore[misc]
+
+
+def again() -> bool:
+    """True in a backward pass whose gradients will be differentiated themselves (create_graph=True).
+
+    Then a kernel's own gradient will not do: autograd has to see torch operations. A compiler traces backward with grad
+    mode on, and differentiates nothing again.
+    """
+    return torch.is_grad_enabled() and not torch.compiler.is_compiling()
+
+
+def differentiable_gradients(
+    outputs: Sequence[Tensor],
+    gradients: Sequence[Tensor | None],
+    inputs: Sequence[Tensor | None],
+    needed: Sequence[bool],
+) -> tuple[Tensor | None, ...]:
+    """The gradients of `inputs` by autograd, as functions that it can differentiate again; None where not `needed`.
+
+    Args:
+        outputs: of a version in torch operations.
+        gradients: that reached them; None for an output that nobody used.
+        inputs: of that version.
+        needed: a flag for each of `inputs`; more may follow.
+    """
+    reached = [(y, g) for y, g in zip(outputs, gradients, strict=True) if g is not None]
+    ys, gs = zip(*reached, strict=True)
+    wanted = [x for x, need in zip(inputs, needed, strict=False) if need and x is not None]
+    found = iter(torch.autograd.grad(ys, wanted, gs, create_graph=True, allow_unused=True) if wanted else ())
+    return tuple(next(found) if need else None for _, need in zip(inputs, needed, strict=False))
+
+
+def one_by_one(
+    function: type[torch.autograd.Function], info: Any, in_dims: Sequence[Any], arguments: Sequence[Any]
+) -> Any:
+    """torch.vmap of a kernel that cannot take more rows: mapped calls one after another, results stacked."""
+    # a loop and not more rows: weights differ from call to call, and what is saved has a size of its own
+    dims = [dim if isinstance(dim, int) else None for dim in in_dims]  # a tuple of choices has a tuple of Nones
+    runs = []
+    for i in range(info.batch_size):
+        own = (x if dim is None else x.select(dim, i) for x, dim in zip(arguments, dims, strict=True))
+        runs.append(function.apply(*own))
+    stacked = tuple(torch.stack(parts) for parts in zip(*runs, strict=True))
+    return stacked, (0,) * len(stacked)
 
 
 def untracked(*tensors: Tensor | None) -> bool:

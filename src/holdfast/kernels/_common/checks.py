@@ -2,13 +2,15 @@
 
 Every check takes the name of the public function first (`"scan"`), then the name of the argument (`"b"`).
 Checks of shapes, dtypes and devices read no data and so are safe under `torch.compile`; those that read
-values (`lengths`, `finite`) skip the values while a graph is being traced, where there are none.
+values (`lengths`) skip the values while a graph is being traced, where there are none, and on a GPU, where reading one
+makes the host wait for all that was launched before: HOLDFAST_CHECKS=full has them read there too.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from jaxtyping import Int64
@@ -20,8 +22,10 @@ from holdfast.errors import ArgumentError, DtypeError, ShapeError, unknown_name
 
 REAL = (torch.float32, torch.float64)
 HALF = (torch.bfloat16, torch.float16)
+FLOATS = (*REAL, *HALF)
 COMPLEX = (torch.complex64, torch.complex128)
-BACKENDS = ("auto", "reference", "chunked", "native")
+BACKENDS = ("auto", "reference", "chunked", "native", "triton")
+ENVIRONMENT = "HOLDFAST_CHECKS"  # auto (default): values are checked on a CPU; full: on other devices too
 MAX_BYTES = 2**62  # products of sizes and strides below this cannot wrap around in int64
 
 
@@ -60,24 +64,56 @@ def shape(function: str, name: str, value: Tensor, expected: Sequence[int], why:
 
 def ndim(function: str, name: str, value: Tensor, dims: str) -> None:
     """Refuses a tensor that has not as many dimensions as `dims` has words ("batch time features")."""
-    if value.ndim != len(dims.split()):
+    if value.ndim != dims.count(" ") + 1:
         raise ShapeError(f"{function}: expected {name} of shape ({dims}), got {tuple(value.shape)}")
 
 
 def same_device(function: str, **tensors: Tensor | None) -> None:
     """Refuses tensors on different devices; None is passed over."""
-    devices = [t.device for t in tensors.values() if t is not None]
-    if any(device != devices[0] for device in devices):
-        present = {name: t.device for name, t in tensors.items() if t is not None}
-        got = ", ".join(f"{name} on {device}" for name, device in present.items())
-        raise ArgumentError(f"{function}: expected all tensors on one device, got {got}; move them with .to(device)")
-    if torch.compiler.is_compiling():
-        return
-    fake = [name for name, t in tensors.items() if type(t) is FakeTensor]
-    if fake and not all(t is None or is_fake(t) for t in tensors.values()):
-        raise ArgumentError(
-            f"{function}: expected tensors of one kind, got fake ones ({', '.join(fake)}) and real ones"
-        )
+    first: torch.device | None = None
+    fake = False
+    for t in tensors.values():
+        if t is None:
+            continue
+        fake = fake or type(t) is FakeTensor
+        device = t.device
+        if first is not None and device != first:
+            got = ", ".join(f"{name} on {x.device}" for name, x in tensors.items() if x is not None)
+            raise ArgumentError(
+                f"{function}: expected all tensors on one device, got {got}; move them with .to(device)"
+            )
+        first = device
+    if fake and not torch.compiler.is_compiling() and not all(t is None or is_fake(t) for t in tensors.values()):
+        names = ", ".join(name for name, t in tensors.items() if type(t) is FakeTensor)
+        raise ArgumentError(f"{function}: expected tensors of one kind, got fake ones ({names}) and real ones")
+
+
+def tensors(
+    function: str, given: Mapping[str, object], dtypes: Sequence[torch.dtype], optional: Sequence[str] = ()
+) -> None:
+    """`tensor` for each of `given`; an `optional` one may be None."""
+    for name, value in given.items():
+        if value is not None or name not in optional:
+            tensor(function, name, value, dtypes)
+
+
+def shapes(
+    function: str, given: Mapping[str, Tensor | None], expected: Mapping[str, tuple[Sequence[int], str]]
+) -> None:
+    """`shape` for each name of `expected`, a shape with its reason; None is passed over."""
+    for name, (wanted, why) in expected.items():
+        value = given[name]
+        if value is not None and value.shape != wanted:
+            shape(function, name, value, wanted, why)
+
+
+def promoted(given: Iterable[Tensor | None]) -> torch.dtype:
+    """The dtype that all together are computed in: float32 or wider, so that a state never is in half precision."""
+    dtype = torch.float32
+    for x in given:
+        if x is not None and x.dtype is not dtype:  # promote_types of two equal ones takes 0.2 us
+            dtype = torch.promote_types(dtype, x.dtype)
+    return dtype
 
 
 def same_dtype(function: str, **tensors: Tensor | None) -> None:
@@ -102,12 +138,13 @@ def lengths(
     """Refuses lengths that are not an int64 tensor of the batch's shape with values from 0 to `time`.
 
     Reading the values takes 10 us: with backend="native" that is left to the operator, which does it for all callers.
+    On a GPU values are not read (see `at_hand`): there the kernels take a length past the end for the end.
     """
     ends: Int64[Tensor, "*batch"] = tensor(function, "lengths", value, (torch.int64,))
     shape(function, "lengths", ends, batch, "one length for each row of the batch")
     if ends.device != device:
         raise ArgumentError(f"{function}: expected lengths on {device}, got {ends.device}; move it with .to(device)")
-    if backend == "native" or not readable(ends) or ends.numel() == 0:
+    if backend == "native" or not at_hand(ends) or ends.numel() == 0:
         return
     low, high = (int(x) for x in ends.aminmax())
     if low < 0 or high > time:
@@ -115,6 +152,14 @@ def lengths(
             f"{function}: expected 0 <= lengths <= {time} (the time steps), got values from {low} to {high};"
             " clamp them, or pad the time dimension"
         )
+
+
+def resets(function: str, value: object, steps: Sequence[int], device: torch.device) -> None:
+    """Refuses resets that are not a bool tensor with one mark for each step of each row."""
+    marks = tensor(function, "resets", value, (torch.bool,))
+    shape(function, "resets", marks, steps, "one for each step of each row")
+    if marks.device != device:
+        raise ArgumentError(f"{function}: expected resets on {device}, got {marks.device}; move it with .to(device)")
 
 
 def finite(function: str, **tensors: Tensor | None) -> None:
@@ -141,6 +186,11 @@ def backend(function: str, value: object, known: Sequence[str] = BACKENDS) -> No
     """Refuses a backend that this kernel does not have."""
     if not isinstance(value, str) or value not in known:
         raise unknown_name(f"backend of {function}", value, known)
+
+
+def at_hand(value: Tensor) -> bool:
+    """True where reading values costs nothing but the look: on a CPU, or anywhere with HOLDFAST_CHECKS=full."""
+    return readable(value) and (value.is_cpu or os.environ.get(ENVIRONMENT, "auto") == "full")
 
 
 def readable(value: Tensor) -> bool:

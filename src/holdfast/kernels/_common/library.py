@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import os
 import sys
 import sysconfig
@@ -16,7 +17,7 @@ import torch  # first, so that its OpenMP runtime is in the process when the ker
 
 from holdfast.errors import BackendError, unknown_name
 
-ABI = 3
+ABI = 3  # of csrc/common/library.cpp; goes up whenever a struct or a function of the C side changes its meaning
 VARIANTS = ("v4", "v3", "portable")
 ENVIRONMENT = "HOLDFAST_NATIVE"  # auto (default), off, or one of VARIANTS
 ENVIRONMENT_FOLDER = "HOLDFAST_NATIVE_FOLDER"  # the only folder to look in, for work on the kernels themselves
@@ -109,6 +110,7 @@ def function(name: str, argtypes: Sequence[Any], restype: Any = None) -> Any:
     library, state = _load()
     if library is None:
         raise BackendError(f"the native kernels are {state.reason}")
+    # set at every look-up, which callers cache: ctypes keeps prototypes on the function, and would guess int without
     called = getattr(library, name, None)
     if called is None:
         raise BackendError(
@@ -130,8 +132,51 @@ def number(name: str) -> int:
 
 
 def threads() -> int:
-    """Threads that a kernel may use: what `torch.set_num_threads` says."""
-    return torch.get_num_threads()
+    """Threads that a kernel may use: what `torch.set_num_threads` says, and no more than a container's share of cores."""
+    return min(torch.get_num_threads(), _QUOTA_THREADS)
+
+
+def cpu_quota(control_groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> float:
+    """Cores that this process may use by the limits of its control groups, as containers have them; inf without one.
+
+    torch counts the machine's cores. Threads beyond the quota only use it up sooner, and then all of them stand still.
+
+    Args:
+        control_groups: where the file system of control groups is mounted.
+        own: the file that names the groups of this process.
+    """
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:  # not Linux
+        return math.inf
+    quotas = [math.inf]
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":  # version 2: one tree, whose every level may have a limit
+            below = control_groups / path.lstrip("/")
+            quotas += [_ratio(*_words(folder / "cpu.max")) for folder in (below, *below.parents)]
+        elif "cpu" in controllers.split(","):
+            folder = control_groups / controllers / path.lstrip("/")
+            quotas.append(_ratio(*_words(folder / "cpu.cfs_quota_us"), *_words(folder / "cpu.cfs_period_us")))
+    return min(quotas)
+
+
+def _words(file: Path) -> list[str]:
+    try:
+        return file.read_text().split()
+    except OSError:
+        return []
+
+
+def _ratio(*words: str) -> float:
+    """Cores that a quota and a period in microseconds give; "max", -1 or nothing is no limit."""
+    if len(words) != 2 or not all(word.isdigit() for word in words) or int(words[1]) == 0:
+        return math.inf
+    return int(words[0]) / int(words[1])
+
+
+# read once: a kernel asks for its threads at every call
+_QUOTA_THREADS = max(1, math.ceil(min(cpu_quota(), os.cpu_count() or 1)))
 
 
 def missing() -> str:

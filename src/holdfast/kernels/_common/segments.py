@@ -7,8 +7,7 @@ result is by construction that of running the pieces apart, gradients included, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,8 +20,23 @@ _MAX_PADDING_SHARE = 0.25
 _FREE_PADDING_STEPS = 64
 
 
-@dataclass(frozen=True)
-class _Pieces:
+class Cuts(NamedTuple):
+    """Where rows are cut, and in which order they run.
+
+    Args:
+        lengths: steps of each row (batch,), or None.
+        resets: bool (batch, time): before a marked step, in the order of the run, the state is zero; or None.
+        cu_seqlens: bounds of the sequences in a batch of one row, or None.
+        reverse: whether a run goes from the last step to the first.
+    """
+
+    lengths: Tensor | None
+    resets: Tensor | None
+    cu_seqlens: Tensor | None
+    reverse: bool
+
+
+class _Pieces(NamedTuple):
     """Pieces as steps of the flattened rows, the longest first; `closing` has one for each sequence, -1 where it is empty."""
 
     first: Tensor  # (pieces,)
@@ -37,11 +51,7 @@ def in_pieces(
     run: Callable[..., tuple[Tensor, Any]],
     sequences: Mapping[str, Tensor],
     state: Tensor | None,
-    *,
-    lengths: Tensor | None,
-    resets: Tensor | None,
-    cu_seqlens: Tensor | None,
-    reverse: bool,
+    cuts: Cuts,
 ) -> tuple[Tensor, Any]:
     """Outputs (batch, time, ...) and final states of `run(*sequences, state, lengths)`, run on every piece by itself.
 
@@ -50,30 +60,27 @@ def in_pieces(
         run: the kernel; it returns outputs and final states, or None in their place.
         sequences: what is cut, (batch, time, ...) each, by name.
         state: initial states (sequences, ...), or None for zeros; a sequence is a row, or a part that `cu_seqlens` names.
-        lengths: steps of each row (batch,), or None.
-        resets: bool (batch, time): before a marked step, in the order of the run, the state is zero; or None.
-        cu_seqlens: bounds of the sequences in a batch of one row, or None.
-        reverse: whether `run` goes from the last step to the first.
+        cuts: where the rows are cut.
     """
-    arguments = (function, run, sequences, state, lengths, resets, cu_seqlens, reverse)
-    if (
-        torch.compiler.is_compiling()
-    ):  # as a decorator this would import all of dynamo, half the time of `import holdfast`
-        return torch.compiler.disable(_in_pieces)(*arguments)
-    return _in_pieces(*arguments)
+    if torch.compiler.is_compiling():  # as a decorator, `disable` would import all of dynamo, half of `import holdfast`
+        return torch.compiler.disable(_in_pieces)(function, run, sequences, state, cuts)
+    return _in_pieces(function, run, sequences, state, cuts)
 
 
 def _in_pieces(
-    function: str, run: Callable[..., tuple[Tensor, Any]], sequences: Mapping[str, Tensor], state: Tensor | None,
-    lengths: Tensor | None, resets: Tensor | None, cu_seqlens: Tensor | None, reverse: bool,
-) -> tuple[Tensor, Any]:  # fmt: skip
+    function: str,
+    run: Callable[..., tuple[Tensor, Any]],
+    sequences: Mapping[str, Tensor],
+    state: Tensor | None,
+    cuts: Cuts,
+) -> tuple[Tensor, Any]:
     """`in_pieces`, which no graph can hold: how many pieces there are is read from the data."""
     like = _check_sequences(function, sequences)
-    starts, ends = _sequences(function, like, lengths, cu_seqlens)
-    marks = None if resets is None else _marks(function, resets, like)
+    starts, ends = _sequences(function, like, cuts.lengths, cuts.cu_seqlens)
+    marks = None if cuts.resets is None else _marks(function, cuts.resets, like)
     if state is not None:
         _check_state(function, state, len(starts), like)
-    pieces = _cut(starts, ends, marks, like.shape[0] * like.shape[1], reverse)
+    pieces = _cut(starts, ends, marks, like.shape[0] * like.shape[1], cuts.reverse)
     if len(pieces.first) == 0:
         y, last = run(*(x.new_zeros(len(starts), 0, *x.shape[2:]) for x in sequences.values()), state, None)
         return y.new_zeros(*like.shape[:2], *y.shape[2:]), last
@@ -83,7 +90,7 @@ def _in_pieces(
     for group in _groups(pieces):
         steps, inside = _steps(pieces, group)
         taken = (x.index_select(0, steps.flatten()).unflatten(0, steps.shape) for x in flat)
-        even = bool(inside.all())
+        even = bool(inside.all())  # without lengths a kernel takes its faster way
         y, last = run(*taken, _before(pieces, group, state), None if even else pieces.lengths[group])
         outputs.append(y.flatten(0, 1))
         states.append(last)
@@ -197,11 +204,14 @@ def packed_bounds(function: str, cu_seqlens: object, like: Tensor) -> Tensor:
 
 
 def _cut(starts: Tensor, ends: Tensor, marks: Tensor | None, total: int, reverse: bool) -> _Pieces:
+    # all in a few operations on the device, however many pieces there are: only their lengths are read back, in _groups
     cut = torch.zeros(total, dtype=torch.bool, device=starts.device)
+    # backwards, a reset before step t in the order of the run is a cut after it in memory
     if marks is not None and reverse:
         cut[1:] = marks[:-1]
     elif marks is not None:
         cut |= marks
+    # sequences without steps have no piece, and would share their start with the next one
     filled = (ends > starts).nonzero().flatten()
     starts, ends, count = starts[filled], ends[filled], len(starts)
     cut[starts] = True
@@ -214,6 +224,7 @@ def _cut(starts: Tensor, ends: Tensor, marks: Tensor | None, total: int, reverse
     opening, closes = (stops, begins) if reverse else (begins, stops)
     if marks is not None:
         opening = opening & ~marks[stop - 1 if reverse else first]
+    # longest first, so that pieces of about one length stand together and share a batch with little padding
     order = torch.argsort(stop - first, descending=True, stable=True)
     closing = torch.full((count,), -1, device=first.device)
     closing[filled] = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))[closes]
@@ -225,6 +236,7 @@ def _groups(pieces: _Pieces) -> Iterator[slice]:
     values, counts = (x.tolist() for x in torch.unique_consecutive(pieces.lengths, return_counts=True))
     begin = end = longest = steps = 0
     for length, count in zip(values, counts, strict=True):
+        # steps that the batch would have with these too, padding included
         room = longest * (end - begin + count)
         if end > begin and room - steps - length * count > max(_MAX_PADDING_SHARE * room, _FREE_PADDING_STEPS):
             yield slice(begin, end)
@@ -238,6 +250,7 @@ def _steps(pieces: _Pieces, group: slice) -> tuple[Tensor, Tensor]:
     """Flat steps of a group's pieces (pieces, longest), the last one repeated after the end, and which are inside."""
     first, lengths = pieces.first[group].unsqueeze(-1), pieces.lengths[group].unsqueeze(-1)
     along = torch.arange(int(lengths[0]), device=first.device)
+    # padding repeats a step of the same piece: finite where the piece is, and `lengths` keeps it out of the result
     return first + torch.minimum(along, lengths - 1), along < lengths
 
 
@@ -251,6 +264,7 @@ def _before(pieces: _Pieces, group: slice, state: Tensor | None) -> Tensor | Non
 
 def _put_back(outputs: list[Tensor], place: Tensor) -> Tensor:
     """Outputs in the order of the flattened rows; zeros at steps of no piece."""
+    # one row of zeros at the end that all steps without a piece point to: no output is written twice
     if bool((place < 0).any()):
         outputs = [*outputs, outputs[0].new_zeros(1, *outputs[0].shape[1:])]
         place = torch.where(place < 0, sum(map(len, outputs)) - 1, place)

@@ -10,12 +10,11 @@ from torch import Tensor
 
 from holdfast.errors import ShapeError
 from holdfast.kernels._common import autograd, checks, segments
-from holdfast.kernels._common.arguments import in_dtype
+from holdfast.kernels._common.backends import Backend, choose
+from holdfast.kernels._common.calls import in_dtype
 from holdfast.kernels.causal_conv import _native as native
-from holdfast.kernels.causal_conv._reference import causal_conv_reference
-from holdfast.kernels.scan._op import Backend, choose
+from holdfast.kernels.causal_conv._reference import ConvCall, causal_conv_reference
 
-_DTYPES = (*checks.REAL, *checks.HALF)
 _FLOATS = 4  # x, weight, bias, state
 
 
@@ -38,27 +37,18 @@ class _CausalConv(torch.autograd.Function):
         if grad_y is None and grad_last is None:
             return (None,) * len(need)
         inputs = ctx.saved_tensors
-        grads: tuple[Tensor | None, ...]
-        if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # a second backward is to follow
+        if autograd.again():
             *tensors, lengths = inputs
-            wanted = [x for x, n in zip(tensors, need, strict=False) if n]
             outputs = causal_conv_reference(*tensors, silu=ctx.silu, lengths=lengths)
-            pairs = [(y, g) for y, g in zip(outputs, (grad_y, grad_last), strict=True) if g is not None]
-            ys, gs = zip(*pairs, strict=True)
-            wanted_grads = iter(torch.autograd.grad(ys, wanted, gs, create_graph=True, allow_unused=True))
-            grads = tuple(next(wanted_grads) if n else None for n in need[:_FLOATS])
+            grads = autograd.differentiable_gradients(outputs, (grad_y, grad_last), tensors, need)
         else:
             grads = torch.ops.holdfast.causal_conv_backward(*inputs, ctx.silu, grad_y, grad_last)
         return (*(g if n else None for g, n in zip(grads, need[:_FLOATS], strict=True)), None, None)
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Any, tuple[int, int]]:
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> Any:
         """Runs mapped calls one after another."""
-        runs = []
-        for i in range(info.batch_size):
-            own = [x if dim is None else x.select(dim, i) for x, dim in zip(arguments, in_dims, strict=True)]
-            runs.append(_CausalConv.apply(*own))
-        return tuple(torch.stack(parts) for parts in zip(*runs, strict=True)), (0, 0)
+        return autograd.one_by_one(_CausalConv, info, in_dims, arguments)
 
 
 def causal_conv(
@@ -104,40 +94,48 @@ def causal_conv(
             lambda x, state, lengths: causal_conv(
                 x, weight, bias, state, silu=silu, lengths=lengths, backend=backend
             ),
-            {"x": x}, state, lengths=lengths, resets=resets, cu_seqlens=cu_seqlens, reverse=False,
+            {"x": x}, state, segments.Cuts(lengths, resets, cu_seqlens, False),
         )  # fmt: skip
-    given = {"x": x, "weight": weight, "bias": bias, "state": state}
-    for name, value in given.items():
-        if value is not None or name in ("x", "weight"):
-            checks.tensor("causal_conv", name, value, _DTYPES)
+    return _run(ConvCall(x, weight, bias, state, lengths, silu), backend)
+
+
+def _check(call: ConvCall) -> None:
+    x, weight = call.x, call.weight
+    given = {"x": x, "weight": weight, "bias": call.bias, "state": call.state}
+    checks.tensors("causal_conv", given, checks.FLOATS, ("bias", "state"))
     checks.ndim("causal_conv", "x", x, "batch time channels")
     checks.ndim("causal_conv", "weight", weight, "channels taps")
-    batch, time, channels = x.shape
-    taps = weight.shape[1]
-    checks.shape("causal_conv", "weight", weight, (channels, taps), "x's channels by taps")
+    (batch, _, channels), taps = x.shape, weight.shape[1]
     if taps == 0:
         raise ShapeError(f"causal_conv: expected at least one tap, got weight of shape {tuple(weight.shape)}")
-    if bias is not None:
-        checks.shape("causal_conv", "bias", bias, (channels,), "x's channels")
-    if state is not None:
-        checks.shape("causal_conv", "state", state, (batch, channels, taps - 1), "batch, channels, taps less one")
+    expected = {
+        "weight": ((channels, taps), "x's channels by taps"), "bias": ((channels,), "x's channels"),
+        "state": ((batch, channels, taps - 1), "batch, channels, taps less one"),
+    }  # fmt: skip
+    checks.shapes("causal_conv", given, expected)
     checks.addressable("causal_conv", "x", (*x.shape, taps), 8)
     checks.same_device("causal_conv", **given)
-    checks.flags("causal_conv", silu=silu)
-    chosen, _ = choose(x.device, backend, function="causal_conv")
-    dtype = torch.float32
-    for tensor in given.values():
-        dtype = dtype if tensor is None else torch.promote_types(dtype, tensor.dtype)
-    tensors = [in_dtype(t, dtype) for t in given.values()]
-    plain = torch.compiler.is_exporting() or autograd.has_tangent(*tensors)
-    chosen = "chunked" if backend == "auto" and plain else chosen
+    checks.flags("causal_conv", silu=call.silu)
+
+
+def _run(call: ConvCall, backend: Backend) -> tuple[Tensor, Tensor]:
+    """Checks the call, brings it to one dtype and hands it to the backend."""
+    _check(call)
+    *given, lengths, silu = call
+    name, _ = choose(call.x.device, backend, function="causal_conv")
+    dtype = checks.promoted(given)
+    tensors: list[Any] = [in_dtype(t, dtype) for t in given]
+    converted = [*tensors, lengths, silu]
+    # torch's operators export to ONNX and follow tangents; the kernel does neither
+    if backend == "auto" and (torch.compiler.is_exporting() or autograd.has_tangent(*tensors)):
+        name = "chunked"
     if lengths is not None:
-        checks.lengths("causal_conv", lengths, (batch,), time, x.device, backend=chosen)
-    if chosen != "native":
-        y, last = causal_conv_reference(*tensors, silu=silu, lengths=lengths)  # type: ignore[arg-type]
+        checks.lengths("causal_conv", lengths, call.x.shape[:1], call.x.shape[1], call.x.device, backend=name)
+    if name in ("reference", "chunked"):
+        y, last = causal_conv_reference(*tensors, silu=silu, lengths=lengths)
     elif autograd.untracked(*tensors, lengths):
-        y, last = native.causal_conv_forward(*tensors, lengths, silu)  # type: ignore[arg-type, call-arg]
+        y, last = native.causal_conv_forward(ConvCall(*converted))
     else:
-        autograd.refuse_tangents("causal_conv", chosen, *tensors)
-        y, last = autograd.apply(_CausalConv, *tensors, lengths, silu)
-    return in_dtype(y, x.dtype if x.dtype in checks.HALF else dtype), last
+        autograd.refuse_tangents("causal_conv", name, *tensors)
+        y, last = autograd.apply(_CausalConv, *converted)
+    return in_dtype(y, call.x.dtype if call.x.dtype in checks.HALF else dtype), last

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn import functional
+
+
+class ConvCall(NamedTuple):
+    """The arguments of every version, all tensors in one dtype."""
+
+    x: Tensor  # (batch, time, channels)
+    weight: Tensor  # (channels, taps), the last for the present input
+    bias: Tensor | None  # (channels,)
+    state: Tensor | None  # (batch, channels, taps - 1), the oldest first
+    lengths: Tensor | None  # (batch,)
+    silu: bool
 
 
 def causal_conv_reference(
@@ -30,6 +43,7 @@ def causal_conv_reference(
     time, memory = x.shape[1], weight.shape[1] - 1
     before = x.new_zeros(x.shape[0], x.shape[2], memory) if state is None else state
     inputs = torch.cat((before.transpose(1, 2), x), 1)
+    # a few shifted products: torch's conv1d wants channels before time
     y = x * weight[:, memory]
     for k in range(memory):
         y = y + inputs[:, k : k + time] * weight[:, k]
@@ -40,6 +54,7 @@ def causal_conv_reference(
     if lengths is None:
         return y, inputs[:, time:].transpose(1, 2)
     inside = torch.arange(time, device=x.device) < lengths.unsqueeze(-1)
+    # `inputs` begins taps - 1 steps early: a row's last inputs begin at its length
     at = lengths.unsqueeze(-1) + torch.arange(memory, device=x.device)
     last = inputs.gather(1, at.unsqueeze(-1).expand(-1, -1, x.shape[2]))
     return torch.where(inside.unsqueeze(-1), y, torch.zeros_like(y)), last.transpose(1, 2)

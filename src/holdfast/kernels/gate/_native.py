@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from holdfast.errors import ShapeError
 from holdfast.kernels._common import library
-from holdfast.kernels._common.arguments import dense, present, verify
-from holdfast.kernels._common.calls import call
-from holdfast.kernels._common.memory import empty
-
-_LIBRARY = torch.library.Library("holdfast", "FRAGMENT")
-_LIBRARY.define("gate_forward(Tensor y, Tensor x, Tensor weight, Tensor bias, bool keep) -> (Tensor, Tensor)")
-_LIBRARY.define(
-    "gate_backward(Tensor y, Tensor weight, Tensor bias, Tensor z, Tensor grad) -> (Tensor, Tensor, Tensor)"
-)
+from holdfast.kernels._common.backends import define
+from holdfast.kernels._common.calls import call, dense, empty, present, verify
 
 
 def grain() -> int:
@@ -35,6 +27,7 @@ def gate_forward(y: Tensor, x: Tensor, weight: Tensor, bias: Tensor, keep: bool)
     present("gate", y, x, weight, bias)
     _verify(y, weight, bias, (x, y.shape))
     out = empty(y.shape, y.dtype)
+    # 2 width numbers a token, so that backward has no product of forward to repeat
     z = empty((*y.shape[:-1], weight.shape[0]) if keep else (0,), y.dtype)
     width = y.shape[-1]
     call(
@@ -65,7 +58,5 @@ def _backward_meta(y: Tensor, weight: Tensor, bias: Tensor, z: Tensor, grad: Ten
     return y.new_empty(y.shape), weight.new_empty(weight.shape), bias.new_empty(bias.shape)
 
 
-_LIBRARY.impl("gate_forward", gate_forward, "CPU")
-_LIBRARY.impl("gate_backward", gate_backward, "CPU")
-_LIBRARY.impl("gate_forward", _forward_meta, "Meta")
-_LIBRARY.impl("gate_backward", _backward_meta, "Meta")
+define("gate_forward", gate_forward, _forward_meta)
+define("gate_backward", gate_backward, _backward_meta)

@@ -29,17 +29,18 @@ class _Gate(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
         y, _, weight, bias = inputs
         ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)  # zeros for the second output would be 2 width numbers a token
         ctx.save_for_backward(y, weight, bias, output[1])
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
+        if grad is None:
+            return (None,) * 4
         y, weight, bias, z = ctx.saved_tensors
-        if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # a second backward is to follow
+        if autograd.again():
             needed = [ctx.needs_input_grad[i] for i in (0, 2, 3)]
-            wanted = [t for t, need in zip((y, weight, bias), needed, strict=True) if need]
             out = gate_reference(y, torch.zeros_like(y), weight, bias)
-            grads = iter(torch.autograd.grad(out, wanted, grad, create_graph=True) if wanted else ())
-            of_y, of_weight, of_bias = (next(grads) if need else None for need in needed)
+            of_y, of_weight, of_bias = autograd.differentiable_gradients((out,), (grad,), (y, weight, bias), needed)
             return of_y, grad, of_weight, of_bias
         of_y, of_weight, of_bias = torch.ops.holdfast.gate_backward(y, weight, bias, z, grad)
         return of_y, grad, of_weight, of_bias
@@ -80,8 +81,7 @@ def gate(
         weight: weights of both halves [p | q] (2 width, width).
         bias: their bias (2 width,).
     """
-    for name, tensor in {"y": y, "x": x, "weight": weight, "bias": bias}.items():
-        checks.tensor("gate", name, tensor, (*checks.REAL, *checks.HALF))
+    checks.tensors("gate", {"y": y, "x": x, "weight": weight, "bias": bias}, checks.FLOATS)
     width = y.shape[-1] if y.ndim else 0
     checks.shape("gate", "x", x, y.shape, "y's")
     checks.shape("gate", "weight", weight, (2 * width, width), "twice y's width, by y's width")

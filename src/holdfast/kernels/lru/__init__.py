@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.kernels.lru._op import choose, lru
+from holdfast.kernels._common.backends import choose
+from holdfast.kernels.lru._op import lru
 from holdfast.kernels.lru._reference import lru_reference
 
 __all__ = ["choose", "lru", "lru_reference"]

@@ -11,52 +11,45 @@ from torch import Tensor
 
 from holdfast.errors import ShapeError
 from holdfast.kernels._common import autograd, checks, segments
-from holdfast.kernels._common.arguments import in_dtype
+from holdfast.kernels._common.backends import Backend, choose
+from holdfast.kernels._common.calls import in_dtype
 from holdfast.kernels.lru import _native  # noqa: F401  (defines torch.ops.holdfast.lru_*)
 from holdfast.kernels.lru._chunked import lru_chunked
-from holdfast.kernels.lru._reference import lru_reference
-from holdfast.kernels.scan._op import Backend, choose
-
-_DTYPES = (*checks.REAL, *checks.HALF)
+from holdfast.kernels.lru._reference import LRUCall, lru_reference
 
 
 class _LRU(torch.autograd.Function):
-    """Saves the states beside its arguments."""
+    """Saves the states beside its arguments: computing them anew would take a product and a scan."""
 
     @staticmethod
-    def forward(
-        u: Tensor,
-        lam_re: Tensor,
-        lam_im: Tensor | None,
-        b: Tensor,
-        c: Tensor,
-        d: Tensor | None,
-        h0: Tensor | None,
-        lengths: Tensor | None,
-        reverse: bool,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        return torch.ops.holdfast.lru_forward(u, lam_re, lam_im, b, c, d, h0, lengths, reverse)
+    def forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+        return torch.ops.holdfast.lru_forward(*arguments)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
         ctx.mark_non_differentiable(output[1])
         ctx.save_for_backward(*inputs[:8], output[1])
         ctx.reverse = inputs[8]
+        # None for an output that nobody used: zeros of y's size would be filled, and multiplied through
         ctx.set_materialize_grads(False)
 
     @staticmethod
     def backward(
         ctx: Any, grad_y: Tensor | None, _: Tensor | None, grad_last: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        *arguments, h = ctx.saved_tensors
+        *tensors, h = ctx.saved_tensors
         need = ctx.needs_input_grad
         if grad_y is None and grad_last is None:
             return (None,) * 9
-        if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # a second backward is to follow
-            return (*_differentiable_backward(arguments, ctx.reverse, grad_y, grad_last, need), None, None)
-        wanted = [need[0], need[1] or need[2], need[3], need[4], need[5], need[6]]
-        u, lam, b, c, d, h0 = torch.ops.holdfast.lru_backward(*arguments, ctx.reverse, h, grad_y, grad_last, wanted)
-        states = arguments[1].shape[0]
+        if autograd.again():
+            call = [*tensors, ctx.reverse]
+            outputs = lru_chunked(LRUCall(*call))
+            grads = autograd.differentiable_gradients(outputs, (grad_y, grad_last), tensors[:7], need)
+            return (*grads, None, None)
+        # both parts of the eigenvalues come in one planar gradient
+        wanted = [need[0], need[1] or need[2], *need[3:7]]
+        u, lam, b, c, d, h0 = torch.ops.holdfast.lru_backward(*tensors, ctx.reverse, h, grad_y, grad_last, wanted)
+        states = tensors[1].shape[0]
         grads = (u, lam[:states], lam[states:], b, c, d, h0)
         return (*(grad if want else None for grad, want in zip(grads, need, strict=False)), None, None)
 
@@ -81,43 +74,24 @@ class _LRU(torch.autograd.Function):
         return tuple(x.unflatten(0, (size, x.shape[0] // size)) for x in outputs), (0, 0, 0)
 
 
-def _differentiable_backward(
-    arguments: list[Tensor | None],
-    reverse: bool,
-    grad_y: Tensor | None,
-    grad_last: Tensor | None,
-    need: tuple[bool, ...],
-) -> list[Tensor | None]:
-    *tensors, lengths = arguments
-    wanted = [x for x, want in zip(tensors, need, strict=False) if want and x is not None]
-    y, last = lru_chunked(*tensors, lengths=lengths, reverse=reverse)  # type: ignore[arg-type]
-    pairs = [(out, grad) for out, grad in ((y, grad_y), (last, grad_last)) if grad is not None]
-    outputs, gradients = zip(*pairs, strict=True)
-    grads = iter(torch.autograd.grad(outputs, wanted, gradients, create_graph=True, allow_unused=True))
-    return [next(grads) if want else None for want in need[:7]]
-
-
-def _check(u: object, lam_re: object, lam_im: object, b: object, c: object, d: object, h0: object) -> None:
-    u = checks.tensor("lru", "u", u, _DTYPES)
+def _check(lru: LRUCall) -> None:
+    u, lam_re, lam_im, b, c, d, h0, *_ = lru
+    given = dict(zip(LRUCall._fields[:7], lru[:7], strict=True))
+    checks.tensors("lru", given, checks.FLOATS, ("lam_im", "d", "h0"))
     checks.ndim("lru", "u", u, "batch time inputs")
     checks.addressable("lru", "u", u.shape, 8)
-    lam_re = checks.tensor("lru", "lam_re", lam_re, _DTYPES)
     checks.ndim("lru", "lam_re", lam_re, "states")
     planar = lam_re.shape[0]
     width = f"N = {planar} states, real without lam_im"
     if lam_im is not None:
-        lam_im = checks.tensor("lru", "lam_im", lam_im, _DTYPES)
         checks.shape("lru", "lam_im", lam_im, lam_re.shape, "lam_re's")
         planar, width = 2 * planar, f"2N numbers for N = {planar} complex states, real parts first"
-    b = checks.tensor("lru", "b", b, _DTYPES)
     checks.shape("lru", "b", b, (planar, u.shape[2]), f"{width}, by u's features")
-    c = checks.tensor("lru", "c", c, _DTYPES)
     if c.ndim != 2 or c.shape[1] != planar:
         raise ShapeError(f"lru: expected c of shape (outputs, {planar}) ({width}), got {tuple(c.shape)}")
     checks.addressable("lru", "the states", (*u.shape[:2], planar), 8)
     checks.addressable("lru", "the outputs", (*u.shape[:2], c.shape[0]), 8)
     if d is not None:
-        d = checks.tensor("lru", "d", d, _DTYPES)
         checks.shape("lru", "d", d, (c.shape[0],), "one for each output")
         if c.shape[0] != u.shape[2]:
             raise ShapeError(
@@ -125,9 +99,8 @@ def _check(u: object, lam_re: object, lam_im: object, b: object, c: object, d: o
                 f"outputs (c) and {u.shape[2]} inputs (u); leave d out, or change c"
             )
     if h0 is not None:
-        h0 = checks.tensor("lru", "h0", h0, _DTYPES)
         checks.shape("lru", "h0", h0, (u.shape[0], planar), f"u's batch by {width}")
-    checks.same_device("lru", u=u, lam_re=lam_re, lam_im=lam_im, b=b, c=c, d=d, h0=h0)
+    checks.same_device("lru", **given)
 
 
 def _without_autocast(device: torch.device) -> contextlib.AbstractContextManager[Any]:
@@ -190,27 +163,34 @@ def lru(
     Accuracy: the scan is float64 inside (see `scan`); matrix products round in the dtype, as torch's do.
     """
     checks.flags("lru", reverse=reverse)
-    if resets is not None or cu_seqlens is not None:
+    if cu_seqlens is not None or (resets is not None and choose(u.device, backend, function="lru")[0] != "triton"):
         weights = (lam_re, lam_im, b, c, d)
         return segments.in_pieces(
             "lru", lambda u, h0, lengths: lru(u, *weights, h0, lengths=lengths, reverse=reverse, backend=backend),
-            {"u": u}, h0, lengths=lengths, resets=resets, cu_seqlens=cu_seqlens, reverse=reverse,
+            {"u": u}, h0, segments.Cuts(lengths, resets, cu_seqlens, reverse),
         )  # fmt: skip
-    _check(u, lam_re, lam_im, b, c, d, h0)
-    name, _ = choose(u.device, backend, function="lru")
+    return _run(LRUCall(u, lam_re, lam_im, b, c, d, h0, lengths, reverse), resets, backend)
+
+
+def _run(lru: LRUCall, resets: Tensor | None, backend: Backend) -> tuple[Tensor, Tensor]:
+    """Checks the call, brings it to one dtype and hands it to the backend."""
+    _check(lru)
+    *tensors, lengths, reverse = lru
+    name, _ = choose(lru.u.device, backend, function="lru")
     if lengths is not None:
-        checks.lengths("lru", lengths, u.shape[:1], u.shape[1], u.device, backend=name)
-    tensors = (u, lam_re, lam_im, b, c, d, h0)
-    dtype = torch.float32
-    for x in tensors:
-        dtype = dtype if x is None else torch.promote_types(dtype, x.dtype)
-    outputs = u.dtype if u.dtype in checks.HALF else dtype
-    arguments = [in_dtype(x, dtype) for x in tensors]
-    if name == "native":
-        autograd.refuse_tangents("lru", name, *arguments)
-        y, _, last = autograd.apply(_LRU, *arguments, lengths, bool(reverse))
+        checks.lengths("lru", lengths, lru.u.shape[:1], lru.u.shape[1], lru.u.device, backend=name)
+    dtype = checks.promoted(tensors)
+    arguments: list[Any] = [in_dtype(x, dtype) for x in tensors]
+    converted = [*arguments, lengths, reverse]
+    if resets is not None:
+        checks.resets("lru", resets, lru.u.shape[:2], lru.u.device)
+    if name != "native":
+        with _without_autocast(lru.u.device):
+            if name in ("chunked", "triton"):
+                y, last = lru_chunked(LRUCall(*converted), resets, "triton" if name == "triton" else "chunked")
+            else:
+                y, last = lru_reference(*arguments, lengths=lengths, reverse=reverse)
     else:
-        run = lru_chunked if name == "chunked" else lru_reference
-        with _without_autocast(u.device):
-            y, last = run(*arguments, lengths=lengths, reverse=reverse)  # type: ignore[arg-type]
-    return in_dtype(y, outputs), last
+        autograd.refuse_tangents("lru", name, *arguments)
+        y, _, last = autograd.apply(_LRU, *converted)
+    return in_dtype(y, lru.u.dtype if lru.u.dtype in checks.HALF else dtype), last

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
+
+
+class LRUCall(NamedTuple):
+    """The arguments of every version, all tensors in one dtype; states are planar, [re | im], so that products are real."""
+
+    u: Tensor  # (batch, time, inputs)
+    lam_re: Tensor  # (states,)
+    lam_im: Tensor | None
+    b: Tensor  # (planar, inputs), planar = 2 states, or states without lam_im
+    c: Tensor  # (outputs, planar)
+    d: Tensor | None  # (outputs,)
+    h0: Tensor | None  # (batch, planar)
+    lengths: Tensor | None  # (batch,)
+    reverse: bool
 
 
 def lru_reference(

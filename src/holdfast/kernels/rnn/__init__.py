@@ -1,9 +1,7 @@
 """The nonlinear RNN of the papers, fused: reference, chunked torch and native C++ versions behind `rnn`."""
 
-from holdfast.kernels.rnn._autograd import choose
-from holdfast.kernels.rnn._chunked import rnn_chunked
-from holdfast.kernels.rnn._native import rnn_native
+from holdfast.kernels._common.backends import choose
 from holdfast.kernels.rnn._op import rnn
 from holdfast.kernels.rnn._reference import ACTIVATIONS, Activation, rnn_reference
 
-__all__ = ["ACTIVATIONS", "Activation", "choose", "rnn", "rnn_chunked", "rnn_native", "rnn_reference"]
+__all__ = ["ACTIVATIONS", "Activation", "choose", "rnn", "rnn_reference"]

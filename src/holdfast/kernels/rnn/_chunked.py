@@ -2,6 +2,9 @@
 
 A nonlinear recurrence has no parallel form, so the loop over time stays, also for a diagonal W with the linear
 activation (that case is `holdfast.kernels.scan`). What does not depend on the previous state is taken out of it.
+
+A training step keeps x and h, and as many numbers again as h for Euler steps; the backward pass also the gradients and one
+more (batch, time, state).
 """
 
 from __future__ import annotations
@@ -11,45 +14,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn import functional as F
 
 from holdfast.kernels.rnn import _autograd as autograd
-from holdfast.kernels.rnn._autograd import Backend, Settings
-from holdfast.kernels.rnn._reference import Activation
-
-
-def rnn_chunked(
-    x: Float[Tensor, "batch time features"],
-    w: Float[Tensor, "state state"] | Float[Tensor, " state"],
-    u: Float[Tensor, "state features"],
-    b: Float[Tensor, " state"] | None = None,
-    h0: Float[Tensor, "batch state"] | None = None,
-    *,
-    dt: float | Float[Tensor, "batch time"] | None = None,
-    activation: Activation = "tanh",
-    lengths: Int64[Tensor, " batch"] | None = None,
-    reverse: bool = False,
-) -> tuple[Float[Tensor, "batch time state"], Float[Tensor, "batch state"]]:
-    """`rnn_reference` in torch with its own backward: saves x and the states, and for Euler steps the activations.
-
-    Numbers kept for a training step: x and h, and as many again as h for Euler steps; in the backward pass also the
-    gradients and one more (batch, time, state).
-
-    Args:
-        x: inputs (batch, time, features).
-        w: recurrent weights (state, state), or (state,) for a diagonal W.
-        u: input weights (state, features).
-        b: bias (state,), or None.
-        h0: state before the first step (batch, state); None is zero.
-        dt: None for the discrete form; else the Euler step, a number or (batch, time).
-        activation: a name in ACTIVATIONS.
-        lengths: int64 (batch,): steps of each row.
-        reverse: run from the last step to the first.
-    """
-    return autograd.run("chunked", x, w, u, b, h0, dt, activation, lengths, reverse)
-
+from holdfast.kernels.rnn._autograd import Backend
+from holdfast.kernels.rnn._reference import RNNSaved, RNNSettings, RNNTensors
 
 _IN_PLACE = {
     "tanh": torch.tanh_,
@@ -66,6 +36,7 @@ def _times_derivative(activation: str, y: Tensor, slope: Tensor) -> Tensor:
         return slope * (1 - y * y)
     if activation == "sigmoid":
         return slope * (y * (1 - y))
+    # where and not a product with a 0/1 mask: an infinite slope times 0 is NaN
     if activation == "relu":
         return torch.where(y <= 0, 0, slope)
     if activation == "hardtanh":
@@ -88,10 +59,8 @@ def _product(left: Tensor, right: Tensor, diagonal: bool = False) -> Tensor:
     return total
 
 
-def _forward(
-    x: Tensor, w: Tensor, u: Tensor, b: Tensor | None, h0: Tensor | None, dts: Tensor | None, lengths: Tensor | None,
-    settings: Settings, keep: bool,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+def _forward(tensors: RNNTensors, settings: RNNSettings, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
+    x, w, u, b, h0, dts, lengths = tensors
     batch, time, _ = x.shape
     live = _live(x, lengths)
     states = F.linear(x, u, b)  # holds U x + b, and step by step the states in their place
@@ -111,15 +80,14 @@ def _forward(
 
 
 def _deltas(
-    saved: tuple[Tensor | None, ...], grad_h: Tensor | None, grad_last: Tensor | None, settings: Settings, want_dts: bool
-) -> tuple[Tensor, Tensor, Tensor | None]:  # fmt: skip
+    saved: RNNSaved, grad_h: Tensor | None, grad_last: Tensor | None, settings: RNNSettings, want_dts: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """Gradients of the sums inside sigma at all steps, of h0, and of dts."""
     x, w, _, _, dts, lengths, h, y = saved
-    assert x is not None and w is not None and h is not None
     live, values = _live(x, lengths), h if settings.dt is None else y
-    assert values is not None
     deltas = torch.empty_like(h)
     grad_dts = h.new_empty(h.shape[:2]) if want_dts else None
+    # the adjoint runs against the order of forward; after a row's end it is carried on unchanged
     carry = h.new_zeros((h.shape[0], h.shape[2])) if grad_last is None else grad_last
     for t in range(h.shape[1]) if settings.reverse else reversed(range(h.shape[1])):
         slope = carry if grad_h is None else carry + grad_h[:, t]
@@ -141,15 +109,15 @@ def _deltas(
     return deltas, carry.clone() if carry is grad_last else carry, grad_dts
 
 
-def _grad_w(w: Tensor, h0: Tensor | None, lengths: Tensor | None, h: Tensor, deltas: Tensor, reverse: bool) -> Tensor:
+def _grad_w(saved: RNNSaved, deltas: Tensor, reverse: bool) -> Tensor:
     """sum_t delta_t h_{t-1}^T by one product over the states where they lie; `deltas` is used up.
 
     Flattened over (batch, time), the row before a state is the state before it, except at first steps: their deltas
     are taken out, multiplied with h0, and left 0.
     """
+    w, h0, lengths, h = saved.w, saved.h0, saved.lengths, saved.h
     batch, time, _ = h.shape
-    if time == 0:
-        return torch.zeros_like(w)
+    # the other way would copy h, shifted by a step: as much memory as all states
     rows = torch.arange(batch, device=h.device)
     if not reverse:
         first = torch.zeros_like(rows)
@@ -164,19 +132,18 @@ def _grad_w(w: Tensor, h0: Tensor | None, lengths: Tensor | None, h: Tensor, del
 
 
 def _backward(
-    saved: tuple[Tensor | None, ...], grad_h: Tensor | None, grad_last: Tensor | None, settings: Settings,
-    wanted: Sequence[bool],
-) -> tuple[Tensor | None, ...]:  # fmt: skip
-    x, w, u, h0, _, lengths, h, _ = saved
-    assert x is not None and w is not None and u is not None and h is not None
+    saved: RNNSaved, grad_h: Tensor | None, grad_last: Tensor | None, settings: RNNSettings, wanted: Sequence[bool]
+) -> tuple[Tensor | None, ...]:
+    x, u = saved.x, saved.u
     want_x, want_w, want_u, want_b, want_h0, want_dts = wanted
     deltas, grad_h0, grad_dts = _deltas(saved, grad_h, grad_last, settings, want_dts)
-    flat, live = deltas.flatten(0, 1), _live(x, lengths)
+    flat, live = deltas.flatten(0, 1), _live(x, saved.lengths)
+    # padding may hold NaN, and 0 (the deltas there) times NaN is NaN
     inputs = x if live is None else torch.where(live, x, 0)
     grad_x = deltas @ u if want_x else None
     grad_u = _product(flat, inputs.flatten(0, 1)) if want_u else None
     grad_b = flat.sum(0) if want_b else None
-    grad_w = _grad_w(w, h0, lengths, h, deltas, settings.reverse) if want_w else None
+    grad_w = _grad_w(saved, deltas, settings.reverse) if want_w else None
     return grad_x, grad_w, grad_u, grad_b, grad_h0 if want_h0 else None, grad_dts
 
 
@@ -184,10 +151,9 @@ def _in_full_precision(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with autocast off: it would turn the products into bfloat16, under the states' own float32."""
 
     @functools.wraps(function)
-    def wrapped(first: Any, *rest: Any) -> Any:
-        device = (first if isinstance(first, Tensor) else first[0]).device
-        with torch.autocast(device.type, enabled=False):
-            return function(first, *rest)
+    def wrapped(tensors: RNNTensors | RNNSaved, *rest: Any) -> Any:
+        with torch.autocast(tensors.x.device.type, enabled=False):
+            return function(tensors, *rest)
 
     return wrapped
 

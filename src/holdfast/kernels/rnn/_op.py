@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int, Int64
@@ -11,10 +10,17 @@ from torch import Tensor
 
 from holdfast.errors import ArgumentError, DtypeError, ShapeError, unknown_name
 from holdfast.kernels._common import checks, segments
+from holdfast.kernels._common.backends import Backend
 from holdfast.kernels.rnn import _autograd as autograd
-from holdfast.kernels.rnn._chunked import rnn_chunked
-from holdfast.kernels.rnn._native import rnn_native
-from holdfast.kernels.rnn._reference import ACTIVATIONS, Activation, rnn_reference, state_dtype
+from holdfast.kernels.rnn import _chunked, _native  # noqa: F401  (register themselves)
+from holdfast.kernels.rnn._reference import (
+    ACTIVATIONS,
+    Activation,
+    RNNSettings,
+    RNNTensors,
+    rnn_reference,
+    state_dtype,
+)
 
 
 def rnn(
@@ -30,7 +36,7 @@ def rnn(
     resets: Bool[Tensor, "batch time"] | None = None,
     cu_seqlens: Int[Tensor, " bounds"] | None = None,
     reverse: bool = False,
-    backend: Literal["auto", "reference", "chunked", "native"] = "auto",
+    backend: Backend = "auto",
 ) -> tuple[Float[Tensor, "batch time state"], Float[Tensor, "sequences state"]]:
     """States of a nonlinear RNN at all steps, and the state after the last one.
 
@@ -80,45 +86,34 @@ def rnn(
                 x, w, u, b, own[-2], dt=own[0] if steps else dt, activation=activation, lengths=own[-1],
                 reverse=reverse, backend=backend,
             ),
-            {"x": x, **steps}, h0, lengths=lengths, resets=resets, cu_seqlens=cu_seqlens, reverse=reverse,
+            {"x": x, **steps}, h0, segments.Cuts(lengths, resets, cu_seqlens, reverse),
         )  # fmt: skip
-    _check(x, w, u, b, h0, dt, activation, lengths, reverse, backend)
-    if backend == "reference":
-        with torch.autocast(x.device.type, enabled=False):
-            return rnn_reference(x, w, u, b, h0, dt=dt, activation=activation, lengths=lengths, reverse=reverse)
-    if backend == "auto":
-        return autograd.run("auto", x, w, u, b, h0, dt, activation, lengths, reverse)
-    chosen = rnn_native if backend == "native" else rnn_chunked
-    return chosen(x, w, u, b, h0, dt=dt, activation=activation, lengths=lengths, reverse=reverse)
-
-
-def _check(
-    x: Tensor,
-    w: Tensor,
-    u: Tensor,
-    b: Tensor | None,
-    h0: Tensor | None,
-    dt: float | Tensor | None,
-    activation: str,
-    lengths: Tensor | None,
-    reverse: bool,
-    backend: str,
-) -> None:
+    dts = dt if isinstance(dt, Tensor) else None
+    tensors = RNNTensors(x, w, u, b, h0, dts, lengths)
     checks.backend("rnn", backend)
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
         raise unknown_name("activation of rnn", activation, ACTIVATIONS)
     checks.flags("rnn", reverse=reverse)
-    checks.tensor("rnn", "x", x, checks.REAL + checks.HALF)
+    _check(tensors, dt)
+    if backend == "reference":
+        with torch.autocast(x.device.type, enabled=False):
+            return rnn_reference(x, w, u, b, h0, dt=dt, activation=activation, lengths=lengths, reverse=reverse)
+    size = 1.0 if dts is not None else None if dt is None else float(dt)
+    return autograd.run(tensors, RNNSettings(activation, size, reverse, backend))
+
+
+def _check(tensors: RNNTensors, dt: object) -> None:
+    x, w, u, b, h0, dts, lengths = tensors
+    checks.tensor("rnn", "x", x, checks.FLOATS)
     checks.ndim("rnn", "x", x, "batch time features")
     dtypes = tuple(dict.fromkeys((x.dtype, state_dtype(x))))
-    for name, value in (("w", w), ("u", u), ("b", b), ("h0", h0)):
-        if value is not None or name in ("w", "u"):
-            checks.tensor("rnn", name, value, dtypes)
+    given = {"w": w, "u": u, "b": b, "h0": h0}
+    checks.tensors("rnn", given, dtypes, ("b", "h0"))
     _check_shapes(x, w, u, b, h0)
     _check_dt(x, dt, dtypes)
     if lengths is not None:
         checks.lengths("rnn", lengths, x.shape[:1], x.shape[1], x.device)
-    checks.same_device("rnn", x=x, w=w, u=u, b=b, h0=h0, dt=dt if isinstance(dt, Tensor) else None)
+    checks.same_device("rnn", x=x, **given, dt=dts)
 
 
 def _check_shapes(x: Tensor, w: Tensor, u: Tensor, b: Tensor | None, h0: Tensor | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Int64
@@ -20,6 +20,40 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,
     "linear": lambda z: z,
 }
+
+
+class RNNTensors(NamedTuple):
+    """The tensors of every fast version, all in one real dtype."""
+
+    x: Tensor  # (batch, time, features)
+    w: Tensor  # (state, state), or (state,) for a diagonal W
+    u: Tensor  # (state, features)
+    b: Tensor | None  # (state,)
+    h0: Tensor | None  # (batch, state)
+    dts: Tensor | None  # step sizes (batch, time), where they are not one number
+    lengths: Tensor | None  # (batch,)
+
+
+class RNNSettings(NamedTuple):
+    """The arguments of the recurrence that are not tensors."""
+
+    activation: str
+    dt: float | None  # None without Euler steps, 1 where dts has them
+    reverse: bool
+    backend: str  # what was asked for: chosen when the operator runs
+
+
+class RNNSaved(NamedTuple):
+    """What backward reads; b is not among it."""
+
+    x: Tensor
+    w: Tensor
+    u: Tensor
+    h0: Tensor | None
+    dts: Tensor | None
+    lengths: Tensor | None
+    h: Tensor  # states (batch, time, state)
+    y: Tensor  # activations of Euler steps, shaped like h; empty without them
 
 
 def state_dtype(x: Tensor) -> torch.dtype:
@@ -63,7 +97,9 @@ def rnn_reference(
     for t in reversed(range(x.shape[1])) if reverse else range(x.shape[1]):
         live = None if lengths is None else (t < lengths)[:, None]
         inputs = x[:, t].to(dtype)
-        if live is not None:
+        if (
+            live is not None
+        ):  # before the product: padding may be NaN, and a mask after it would keep NaN in the gradient
             inputs = torch.where(live, inputs, 0)
         z = inputs @ u.T + (h * w if w.ndim == 1 else h @ w.T)
         following = sigma(z if b is None else z + b.to(dtype))

@@ -1,7 +1,7 @@
 """The fused S4D layer: diagonal state-space modes from continuous eigenvalues to outputs.
 
-As every kernel: `_reference.py`, `_chunked.py`, `_native.py`, `_op.py`; also `_choice.py` (scan or Fourier transform),
-`_discretize.py` (for the torch versions) and `_step.py` (one step of a stream).
+As every kernel: `_reference.py`, `_chunked.py`, `_native.py`, `_op.py`; also `_choice.py` (scan or Fourier transform)
+and `_step.py` (one step of a stream).
 """
 
 from __future__ import annotations

@@ -10,28 +10,26 @@ from torch import Tensor
 
 from holdfast.errors import ArgumentError, DtypeError, ShapeError, unknown_name
 from holdfast.kernels._common import autograd, checks, segments
-from holdfast.kernels._common.arguments import in_dtype
+from holdfast.kernels._common.backends import Backend
+from holdfast.kernels._common.calls import in_dtype
 from holdfast.kernels.s4d import _native  # noqa: F401  (defines torch.ops.holdfast.s4d_*)
-from holdfast.kernels.s4d._choice import Algorithm, Backend, choose
+from holdfast.kernels.s4d._choice import Algorithm, Choice, choose
 from holdfast.kernels.s4d._chunked import s4d_chunked
-from holdfast.kernels.s4d._discretize import DISCRETIZATIONS, Discretization
-from holdfast.kernels.s4d._reference import s4d_reference
+from holdfast.kernels.s4d._reference import DISCRETIZATIONS, Discretization, S4DForm, S4DInputs, s4d_reference
 
-_DTYPES = (*checks.REAL, *checks.HALF)
 _WEIGHTS = 7  # u, dt, lam_re, lam_im, c_re, c_im, d
 _TENSORS = 9  # these, lengths and h0
 
 
 class _S4D(torch.autograd.Function):
-    """Saves, beside its arguments, the discrete modes and the states at tiles (scan) or the impulse response (fft)."""
+    """Saves, beside its arguments, the discrete modes and the states at tiles (scan) or the impulse response (fft).
+
+    A state for each tile of 128 steps is modes / 64 numbers for each one of u; all states would be 2 modes.
+    """
 
     @staticmethod
-    def forward(
-        u: Tensor, dt: Tensor, lam_re: Tensor, lam_im: Tensor | None, c_re: Tensor, c_im: Tensor | None,
-        d: Tensor | None, lengths: Tensor | None, h0: Tensor | None,
-        algorithm: str, bilinear: bool, reverse: bool, state: bool,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-        inputs = (u, dt, lam_re, lam_im, c_re, c_im, d, lengths)
+    def forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        *inputs, h0, algorithm, bilinear, reverse, state = arguments
         if algorithm == "fft":
             return torch.ops.holdfast.s4d_fft_forward(*inputs, bilinear, reverse, state, True)
         return torch.ops.holdfast.s4d_scan_forward(*inputs, h0, bilinear, reverse, state, True)
@@ -40,6 +38,7 @@ class _S4D(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         _, last, modes, saved = output
         ctx.algorithm, ctx.bilinear, ctx.reverse, ctx.state = inputs[_TENSORS:]
+        # an empty tensor stands for a state that was not asked for, and must not ask for a gradient
         ctx.mark_non_differentiable(*((modes, saved) if ctx.state else (last, modes, saved)))
         ctx.save_for_backward(*inputs[:_TENSORS], modes, saved)
         ctx.set_materialize_grads(False)
@@ -53,77 +52,53 @@ class _S4D(torch.autograd.Function):
             return (None,) * len(ctx.needs_input_grad)
         *inputs, modes, saved = ctx.saved_tensors
         need, choices = ctx.needs_input_grad, (ctx.bilinear, ctx.reverse)
-        if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # a second backward is to follow
-            grads = _differentiable_backward(inputs, *choices, grad_y, grad_last, need)
+        if autograd.again():
+            outputs = s4d_chunked(S4DInputs(*inputs[:-1]), inputs[-1], S4DForm(*choices))
+            grads = autograd.differentiable_gradients(outputs, (grad_y, grad_last), inputs, need)
         elif ctx.algorithm == "fft" and grad_last is None and grad_y is not None:
             grads = torch.ops.holdfast.s4d_fft_backward(*inputs[:-1], *choices, modes, saved, grad_y)
         else:
-            if ctx.algorithm == "fft":
+            if ctx.algorithm == "fft":  # the gradient of the final state needs the states at tiles, which fft has not
                 _, _, modes, saved = torch.ops.holdfast.s4d_scan_forward(*inputs, *choices, False, True)
             grads = torch.ops.holdfast.s4d_scan_backward(*inputs, *choices, modes, saved, grad_y, grad_last)
         of_weights = [g if n else None for g, n in zip(grads[:_WEIGHTS], need[:_WEIGHTS], strict=True)]
         return (*of_weights, None, grads[-1] if need[_WEIGHTS + 1] else None, None, None, None, None)
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Any, tuple[int, ...]]:
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> Any:
         """Runs mapped calls one after another; what is saved has the size of each."""
-        runs = []
-        for i in range(info.batch_size):
-            own = [x if dim is None else x.select(dim, i) for x, dim in zip(arguments, in_dims, strict=True)]
-            runs.append(_S4D.apply(*own))
-        return tuple(torch.stack(parts) for parts in zip(*runs, strict=True)), (0, 0, 0, 0)
+        return autograd.one_by_one(_S4D, info, in_dims, arguments)
 
 
-def _differentiable_backward(
-    inputs: list[Tensor | None], bilinear: bool, reverse: bool, grad_y: Tensor | None, grad_last: Tensor | None,
-    need: tuple[bool, ...],
-) -> tuple[Tensor | None, ...]:  # fmt: skip
-    """The gradients as functions that can be differentiated again, by way of the chunked backend."""
-    *weights, lengths, h0 = inputs
-    kind = "bilinear" if bilinear else "zoh"
-    wanted = [x for x, n in zip(inputs, need, strict=False) if n and x is not None]
-    outputs = s4d_chunked(*weights, h0, discretization=kind, lengths=lengths, reverse=reverse)  # type: ignore[arg-type, misc]
-    pairs = [(y, g) for y, g in zip(outputs, (grad_y, grad_last), strict=True) if g is not None]
-    ys, gs = zip(*pairs, strict=True)
-    grads = iter(torch.autograd.grad(ys, wanted, gs, create_graph=True, allow_unused=True))
-    return tuple(next(grads) if n else None for n in need[:_TENSORS])
-
-
-def _check_shapes(
-    u: Tensor, dt: Tensor, lam_re: Tensor, lam_im: Tensor | None, c_re: Tensor, c_im: Tensor | None,
-    d: Tensor | None, h0: Tensor | None,
-) -> None:  # fmt: skip
+def _check_shapes(u: Tensor, others: dict[str, Any]) -> None:
+    lam_re, lam_im, c_im = others["lam_re"], others["lam_im"], others["c_im"]
     checks.ndim("s4d", "u", u, "batch time features")
     checks.ndim("s4d", "lam_re", lam_re, "features modes")
-    batch, _, features = u.shape
-    modes = lam_re.shape[1]
-    checks.shape("s4d", "dt", dt, (features,), "u's features")
-    checks.shape("s4d", "lam_re", lam_re, (features, modes), "u's features by modes")
+    (batch, _, features), modes = u.shape, lam_re.shape[1]
     if modes == 0:
         raise ShapeError(f"s4d: expected at least one mode, got lam_re of shape {tuple(lam_re.shape)}")
     if (lam_im is None) != (c_im is None):
         given, missing = ("c_im", "lam_im") if lam_im is None else ("lam_im", "c_im")
         raise ArgumentError(f"s4d: got {given} without {missing}; give both (complex modes) or neither (real ones)")
-    for name, value in (("lam_im", lam_im), ("c_re", c_re), ("c_im", c_im)):
-        if value is not None:
-            checks.shape("s4d", name, value, lam_re.shape, "lam_re's")
-    if d is not None:
-        checks.shape("s4d", "d", d, (features,), "u's features")
-    if h0 is not None:
-        pair = () if lam_im is None else (2,)
-        why = "batch, features, modes" + ("" if lam_im is None else ", real and imaginary part")
-        checks.shape("s4d", "h0", h0, (batch, features, modes, *pair), why)
+    pair, parts = ((), "") if lam_im is None else ((2,), ", real and imaginary part")
+    of_feature, of_mode = ((features,), "u's features"), ((features, modes), "lam_re's")
+    expected = {
+        "dt": of_feature, "lam_re": ((features, modes), "u's features by modes"), "lam_im": of_mode, "c_re": of_mode,
+        "c_im": of_mode, "d": of_feature,
+        "h0": ((batch, features, modes, *pair), "batch, features, modes" + parts),
+    }  # fmt: skip
+    checks.shapes("s4d", others, expected)
     checks.addressable("s4d", "u", u.shape, 64)
     checks.addressable("s4d", "the states of all tiles", (*u.shape, modes), 64)
 
 
-def _check_dtypes(dtype: torch.dtype, **tensors: object) -> None:
+def _check_dtypes(dtype: torch.dtype, tensors: dict[str, Any]) -> None:
     """Weights and states come in u's precision, or below float32 with a u that is computed in float32."""
     allowed = (torch.float64,) if dtype == torch.float64 else (torch.float32, *checks.HALF)
     for name, value in tensors.items():
         if value is None and name in ("lam_im", "c_im", "d", "h0"):
             continue
-        if checks.tensor("s4d", name, value, _DTYPES).dtype not in allowed:
+        if checks.tensor("s4d", name, value, checks.FLOATS).dtype not in allowed:
             raise DtypeError(
                 f"s4d: expected {name} in {dtype}, the precision that u is computed in, "
                 f"got {checks.describe(value)}; convert {name}, or u"
@@ -190,23 +165,19 @@ def s4d(
     largest of its inputs, at earlier steps too, and an infinite input makes all its steps NaN: where that matters, ask
     for algorithm="scan".
     """
+    weights = (dt, lam_re, lam_im, c_re, c_im, d)
     if resets is not None or cu_seqlens is not None:
         checks.flags("s4d", reverse=reverse)
-        weights = (dt, lam_re, lam_im, c_re, c_im, d)
         return segments.in_pieces(
             "s4d",
             lambda u, h0, lengths: s4d(
                 u, *weights, h0, discretization=discretization, lengths=lengths, reverse=reverse,
                 return_state=return_state, algorithm=algorithm, backend=backend,
             ),
-            {"u": u}, h0, lengths=lengths, resets=resets, cu_seqlens=cu_seqlens, reverse=reverse,
+            {"u": u}, h0, segments.Cuts(lengths, resets, cu_seqlens, reverse),
         )  # fmt: skip
-    value = checks.tensor("s4d", "u", u, _DTYPES)
-    dtype = torch.float64 if value.dtype == torch.float64 else torch.float32
-    others = {"dt": dt, "lam_re": lam_re, "lam_im": lam_im, "c_re": c_re, "c_im": c_im, "d": d, "h0": h0}
-    _check_dtypes(dtype, **others)
-    _check_shapes(u, **others)  # type: ignore[arg-type]
-    checks.same_device("s4d", u=u, **others)
+    inputs = S4DInputs(u, *weights, lengths)
+    dtype = _check(inputs, h0)
     checks.flags("s4d", reverse=reverse, return_state=return_state)
     if not isinstance(discretization, str) or discretization not in DISCRETIZATIONS:
         raise unknown_name("discretization", discretization, DISCRETIZATIONS)
@@ -217,15 +188,33 @@ def s4d(
     )  # fmt: skip
     if lengths is not None:
         checks.lengths("s4d", lengths, u.shape[:1], time, u.device, backend=chosen.backend)
-    given = [u, dt, lam_re, lam_im, c_re, c_im, d]
-    tensors = [in_dtype(x, dtype) for x in given]
-    state = in_dtype(h0, dtype)
-    if chosen.backend == "native":
-        autograd.refuse_tangents("s4d", "native", *tensors, state)
-        y, last, *_ = autograd.apply(
-            _S4D, *tensors, lengths, state, chosen.algorithm, discretization == "bilinear", reverse, return_state
-        )
-    else:
-        run = s4d_reference if chosen.backend == "reference" else s4d_chunked
-        y, last = run(*tensors, state, discretization=discretization, lengths=lengths, reverse=reverse)  # type: ignore[arg-type, misc]
+    converted: list[Any] = [*(in_dtype(x, dtype) for x in inputs[:-1]), lengths]
+    form = S4DForm(discretization == "bilinear", reverse)
+    y, last = _run(S4DInputs(*converted), in_dtype(h0, dtype), form, chosen, return_state)
     return in_dtype(y, u.dtype), last if return_state else None
+
+
+def _check(inputs: S4DInputs, h0: Tensor | None) -> torch.dtype:
+    """The dtype to compute in, after a check of the tensors."""
+    u = checks.tensor("s4d", "u", inputs.u, checks.FLOATS)
+    dtype = torch.float64 if u.dtype == torch.float64 else torch.float32
+    others = dict(zip((*S4DInputs._fields[1:_WEIGHTS], "h0"), (*inputs[1:_WEIGHTS], h0), strict=True))
+    _check_dtypes(dtype, others)
+    _check_shapes(u, others)
+    checks.same_device("s4d", u=u, **others)
+    return dtype
+
+
+def _run(
+    inputs: S4DInputs, h0: Tensor | None, form: S4DForm, chosen: Choice, state: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Hands a checked call to its backend."""
+    if chosen.backend in ("chunked", "triton"):
+        return s4d_chunked(inputs, h0, form, "triton" if chosen.backend == "triton" else "chunked")
+    if chosen.backend == "reference":
+        kind: Discretization = "bilinear" if form.bilinear else "zoh"
+        tensors: list[Any] = [*inputs[:-1], h0]
+        return s4d_reference(*tensors, discretization=kind, lengths=inputs.lengths, reverse=form.reverse)
+    autograd.refuse_tangents("s4d", chosen.backend, *inputs[:-1], h0)
+    y, last, *_ = autograd.apply(_S4D, *inputs, h0, chosen.algorithm, *form, state)
+    return y, last

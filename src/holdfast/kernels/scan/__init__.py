@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.kernels.scan._op import choose, scan
+from holdfast.kernels._common.backends import choose
+from holdfast.kernels.scan._op import scan
 from holdfast.kernels.scan._reference import scan_reference
 
 __all__ = ["choose", "scan", "scan_reference"]

@@ -7,27 +7,16 @@ reads a and b where they lie as long as channels are adjacent; other strides are
 from __future__ import annotations
 
 import torch
-from jaxtyping import Int64, Shaped
 from torch import Tensor
 
 from holdfast.errors import ShapeError
 from holdfast.kernels._common import checks
-from holdfast.kernels._common.arguments import dense, present, sizes, verify
-from holdfast.kernels._common.calls import call
-from holdfast.kernels._common.memory import empty
+from holdfast.kernels._common.backends import define
+from holdfast.kernels._common.calls import call, dense, empty, present, sizes, verify
+from holdfast.kernels.scan._reference import ScanAdjoint, ScanCall
 
-Rows = Shaped[Tensor, "rows channels"]
-Steps = Shaped[Tensor, "rows time channels"]
-Factors = Shaped[Tensor, "#rows #time channels"]
-
+# C sees complex numbers as pairs, and channels twice as many
 _PART = {torch.complex64: torch.float32, torch.complex128: torch.float64}
-
-_LIBRARY = torch.library.Library("holdfast", "FRAGMENT")
-_LIBRARY.define("scan_forward(Tensor a, Tensor b, Tensor? h0, Tensor? lengths, bool reverse) -> (Tensor, Tensor)")
-_LIBRARY.define(
-    "scan_backward(Tensor a, Tensor h, Tensor? h0, Tensor? lengths, Tensor? grad_h, Tensor? grad_last, "
-    "bool reverse, bool want_a, bool want_b) -> (Tensor, Tensor, Tensor)"
-)
 
 
 def _plain(value: Tensor) -> Tensor:
@@ -38,6 +27,7 @@ def _plain(value: Tensor) -> Tensor:
 
 def _strides(value: Tensor, parts: int) -> tuple[int, int]:
     """The row stride and the time stride in numbers; a dimension of size 1 is read again and again."""
+    # so that factors constant in time, or shared by all rows, are never copied out to b's size
     rows, time, _ = value.shape
     row, step, _ = value.stride()
     return row * parts if rows > 1 else 0, step * parts if time > 1 else 0
@@ -54,77 +44,55 @@ def _verify(a: Tensor, b: Tensor, lengths: Tensor | None, *others: tuple[Tensor 
         checks.lengths("scan", lengths, (rows,), time, b.device)
 
 
-def scan_forward(
-    a: Factors, b: Steps, h0: Rows | None, lengths: Int64[Tensor, " rows"] | None, reverse: bool
-) -> tuple[Steps, Rows]:
+def _forward(scan: ScanCall) -> tuple[Tensor, Tensor]:
     """The states of every step and the final ones, by the C library."""
-    rows, time, channels = sizes("scan", "b", b, "rows time channels")
-    _verify(a, b, lengths, (h0, (rows, channels)))
-    dtype, parts = _PART.get(b.dtype, b.dtype), 2 if b.dtype in _PART else 1
-    a, b, h0, lengths = _plain(a), _plain(b), dense(h0), dense(lengths)
+    rows, time, channels = sizes("scan", "b", scan.b, "rows time channels")
+    _verify(scan.a, scan.b, scan.lengths, (scan.h0, (rows, channels)))
+    dtype, parts = _PART.get(scan.b.dtype, scan.b.dtype), 2 if scan.b.dtype in _PART else 1
+    a, b = _plain(scan.a), _plain(scan.b)
     h, last = empty((rows, time, channels), b.dtype), empty((rows, channels), b.dtype)
     (a_row, a_time), (b_row, b_time) = _strides(a, parts), _strides(b, parts)
     call(
-        "scan", "scan_forward", dtype, complex=parts == 2, dense=a.shape[1] != 1, reverse=reverse,
+        "scan", "scan_forward", dtype, complex=parts == 2, dense=a.shape[1] != 1, reverse=scan.reverse,
         rows=rows, steps=time, numbers=channels * parts, a=a, a_row=a_row, a_time=a_time, b=b, b_row=b_row,
-        b_time=b_time, h0=h0, lengths=lengths, h=h, last=last,
+        b_time=b_time, h0=dense(scan.h0), lengths=dense(scan.lengths), h=h, last=last,
     )  # fmt: skip
     return h, last
 
 
-def scan_backward(
-    a: Factors,
-    h: Steps,
-    h0: Rows | None,
-    lengths: Int64[Tensor, " rows"] | None,
-    grad_h: Steps | None,
-    grad_last: Rows | None,
-    reverse: bool,
-    want_a: bool,
-    want_b: bool,
-) -> tuple[Tensor, Tensor, Rows]:
+def _backward(scan: ScanAdjoint, want_a: bool, want_b: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of a, b and h0; a's is (rows, time or 1, channels), not summed over rows. Unwanted ones are empty."""
-    rows, time, channels = sizes("scan", "h", h, "rows time channels")
-    _verify(a, h, lengths, (h0, (rows, channels)), (grad_h, (rows, time, channels)), (grad_last, (rows, channels)))
-    dtype, parts = _PART.get(h.dtype, h.dtype), 2 if h.dtype in _PART else 1
-    a, h, h0, grad_last, lengths = _plain(a), dense(h), dense(h0), dense(grad_last), dense(lengths)
-    g = h.new_zeros((1, 1, channels)) if grad_h is None else _plain(grad_h)
+    rows, time, channels = sizes("scan", "h", scan.h, "rows time channels")
+    row, steps = (rows, channels), (rows, time, channels)
+    _verify(scan.a, scan.h, scan.lengths, (scan.h0, row), (scan.grad_h, steps), (scan.grad_last, row))
+    dtype, parts = _PART.get(scan.h.dtype, scan.h.dtype), 2 if scan.h.dtype in _PART else 1
+    a, h = _plain(scan.a), dense(scan.h)
+    # one row of zeros, read again and again by strides of 0, where only the final state has a gradient
+    g = h.new_zeros((1, 1, channels)) if scan.grad_h is None else _plain(scan.grad_h)
+    # not summed over rows here: threads own rows, and a sum over them would need a lock or a second pass anyway
     grad_a = empty((rows, a.shape[1], channels) if want_a else (0,), h.dtype)
-    grad_b, grad_h0 = empty((rows, time, channels) if want_b else (0,), h.dtype), empty((rows, channels), h.dtype)
+    grad_b, grad_h0 = empty(steps if want_b else (0,), h.dtype), empty(row, h.dtype)
     (a_row, a_time), (g_row, g_time) = _strides(a, parts), _strides(g, parts)
     call(
-        "scan", "scan_backward", dtype, complex=parts == 2, dense=a.shape[1] != 1, reverse=reverse,
+        "scan", "scan_backward", dtype, complex=parts == 2, dense=a.shape[1] != 1, reverse=scan.reverse,
         rows=rows, steps=time, numbers=channels * parts, a=a, a_row=a_row, a_time=a_time,
-        grad_h=g, grad_h_row=g_row, grad_h_time=g_time, h=h, h0=h0, grad_last=grad_last, lengths=lengths,
-        grad_a=grad_a if want_a else None, grad_b=grad_b if want_b else None, grad_h0=grad_h0,
+        grad_h=g, grad_h_row=g_row, grad_h_time=g_time, h=h, h0=dense(scan.h0), grad_last=dense(scan.grad_last),
+        lengths=dense(scan.lengths), grad_a=grad_a if want_a else None, grad_b=grad_b if want_b else None,
+        grad_h0=grad_h0,
     )  # fmt: skip
     return grad_a, grad_b, grad_h0
 
 
-def _forward_meta(
-    a: Tensor, b: Tensor, h0: Tensor | None, lengths: Tensor | None, reverse: bool
-) -> tuple[Tensor, Tensor]:
-    rows, time, channels = b.shape
-    return b.new_empty((rows, time, channels)), b.new_empty((rows, channels))
+def _forward_meta(scan: ScanCall) -> tuple[Tensor, Tensor]:
+    rows, _, channels = scan.b.shape
+    return scan.b.new_empty(scan.b.shape), scan.b.new_empty((rows, channels))
 
 
-def _backward_meta(
-    a: Tensor,
-    h: Tensor,
-    h0: Tensor | None,
-    lengths: Tensor | None,
-    grad_h: Tensor | None,
-    grad_last: Tensor | None,
-    reverse: bool,
-    want_a: bool,
-    want_b: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    rows, time, channels = h.shape
-    grad_a = h.new_empty((rows, time if a.shape[1] != 1 else 1, channels) if want_a else 0)
-    return grad_a, h.new_empty(h.shape if want_b else 0), h.new_empty((rows, channels))
+def _backward_meta(scan: ScanAdjoint, want_a: bool, want_b: bool) -> tuple[Tensor, Tensor, Tensor]:
+    rows, time, channels = scan.h.shape
+    grad_a = scan.h.new_empty((rows, time if scan.a.shape[1] != 1 else 1, channels) if want_a else 0)
+    return grad_a, scan.h.new_empty(scan.h.shape if want_b else 0), scan.h.new_empty((rows, channels))
 
 
-_LIBRARY.impl("scan_forward", scan_forward, "CPU")
-_LIBRARY.impl("scan_backward", scan_backward, "CPU")
-_LIBRARY.impl("scan_forward", _forward_meta, "Meta")
-_LIBRARY.impl("scan_backward", _backward_meta, "Meta")
+define("scan_forward", _forward, _forward_meta)
+define("scan_backward", _backward, _backward_meta)

@@ -2,55 +2,28 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Int, Int64, Shaped
 from torch import Tensor
 
-from holdfast.errors import BackendError, DtypeError, ShapeError
-from holdfast.kernels._common import autograd, checks, library, segments
-from holdfast.kernels._common.arguments import in_dtype
+from holdfast.errors import DtypeError, ShapeError
+from holdfast.kernels._common import autograd, checks, segments
+from holdfast.kernels._common.backends import Backend, choose
+from holdfast.kernels._common.calls import in_dtype
 from holdfast.kernels.scan import _native  # noqa: F401  (defines torch.ops.holdfast.scan_*)
-from holdfast.kernels.scan._adjoint import scan_adjoint
-from holdfast.kernels.scan._chunked import scan_chunked
-from holdfast.kernels.scan._reference import scan_reference
+from holdfast.kernels.scan._chunked import scan_adjoint, scan_chunked
+from holdfast.kernels.scan._gpu import scan_gpu
+from holdfast.kernels.scan._reference import ScanAdjoint, ScanCall, scan_reference
 
-Backend = Literal["auto", "reference", "chunked", "native"]
-_DTYPES = (*checks.REAL, *checks.HALF, *checks.COMPLEX)
-
-
-def choose(device: torch.device | str = "cpu", backend: Backend = "auto", *, function: str = "scan") -> tuple[str, str]:
-    """The backend that `scan` takes, and why: a pair of its name and a sentence.
-
-    Args:
-        device: where the tensors are.
-        backend: what was asked for: "auto", "native", "chunked" or "reference".
-        function: the name that error messages give to the caller.
-    """
-    checks.backend(function, backend)
-    kind = torch.device(device).type
-    if backend in ("reference", "chunked"):
-        return backend, "asked for by name"
-    if kind not in ("cpu", "meta"):
-        if backend == "native":
-            raise BackendError(
-                f"{function}: the native backend runs on the CPU, the tensors are on {kind}; "
-                "move them with .cpu(), or use backend='chunked'"
-            )
-        return "chunked", f"the native kernels do not run on {kind}"
-    missing = library.missing()
-    if missing and backend == "native":
-        raise BackendError(f"{function}: the native kernels are {missing}; or use backend='chunked'")
-    if missing:
-        return "chunked", f"the native kernels are {missing}"
-    return "native", "asked for by name" if backend == "native" else "fastest on a CPU"
+_DTYPES = (*checks.FLOATS, *checks.COMPLEX)
 
 
 def _factors(a: Tensor, shape: torch.Size) -> Tensor:
     """Brings a to (1 or rows, 1 or time, channels)."""
+    # by views wherever strides allow: only factors that differ by row under several batch dimensions are copied
     if a.ndim == len(shape) == 3 and a.shape[2] == shape[2] and a.shape[0] in (1, shape[0]):
         return a
     if a.ndim == 1 and a.shape[0] == shape[-1]:  # the steps below take 8 us, a twentieth of a small training step
@@ -77,11 +50,8 @@ class _Scan(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         flat_h0 = None if h0 is None else _flat(h0, 1)
         flat_lengths = None if lengths is None else _flat(lengths, 0)
-        factors, steps = _factors(a, b.shape), _flat(b, 2)
-        if backend == "native":
-            h, last = torch.ops.holdfast.scan_forward(factors, steps, flat_h0, flat_lengths, reverse)
-        else:
-            h, last = scan_chunked(factors, steps, flat_h0, reverse=reverse, lengths=flat_lengths)
+        call = ScanCall(_factors(a, b.shape), _flat(b, 2), flat_h0, flat_lengths, reverse)
+        h, last = scan_chunked(call) if backend == "chunked" else torch.ops.holdfast.scan_forward(*call)
         return (h, last) if b.ndim == 3 else (h.view(b.shape), last.view(b.shape[:-2] + b.shape[-1:]))
 
     @staticmethod
@@ -94,7 +64,7 @@ class _Scan(torch.autograd.Function):
     def backward(ctx: Any, grad_h: Tensor | None, grad_last: Tensor | None) -> tuple[Tensor | None, ...]:
         a, h, h0, lengths = ctx.saved_tensors
         want_a, want_b, want_h0 = ctx.needs_input_grad[:3]
-        arguments = (
+        call = ScanAdjoint(
             _factors(a, h.shape),
             _flat(h, 2),
             None if h0 is None else _flat(h0, 1),
@@ -103,13 +73,16 @@ class _Scan(torch.autograd.Function):
             None if grad_last is None else _flat(grad_last, 1),
             ctx.reverse,
         )
-        again = torch.is_grad_enabled() and not torch.compiler.is_compiling()  # a second backward is to follow
-        if ctx.backend == "native" and not again:
-            grads = torch.ops.holdfast.scan_backward(*arguments, want_a, want_b)
+        if autograd.again():
+            grads = scan_adjoint(
+                lambda c: scan(c.a, c.b, c.h0, lengths=c.lengths, reverse=c.reverse, backend=ctx.backend), call
+            )
+        elif ctx.backend == "chunked":
+            grads = scan_adjoint(scan_chunked, call)
         else:
-            inner = functools.partial(scan, backend=ctx.backend) if again else scan_chunked
-            grads = scan_adjoint(inner, *arguments)
+            grads = torch.ops.holdfast.scan_backward(*call, want_a, want_b)
         grad_a = None
+        # a was broadcast: its gradient is the sum over what it was broadcast to
         if want_a and grads[0].shape == a.shape:
             grad_a = grads[0]
         elif want_a:
@@ -191,8 +164,8 @@ def scan(
             marks after a row's end are not read. Equal to running the pieces apart.
         cu_seqlens: int64 or int32 (sequences + 1,): sequence i has the steps cu_seqlens[i] to cu_seqlens[i + 1] of a
             batch of one row; initial and final states then have one entry for each sequence. Instead of lengths.
-        backend: "native" (C++ on a CPU), "chunked" (torch, any device), "reference" (plain loop), or "auto"; `choose`
-            tells what "auto" takes.
+        backend: "native" (C++ on a CPU), "triton" (on a GPU), "chunked" (torch, any device), "reference" (plain loop),
+            or "auto"; `choose` tells what "auto" takes.
         check_finite: refuse NaN and infinity in a, b and h0.
 
     Returns h (*batch, time, channels) and the final state (*batch, channels). Everything is differentiable, the final
@@ -209,16 +182,19 @@ def scan(
     rounding it once (|a| -> 1 over 131072 steps: 1e-7; a float32 loop drifts by 1e-5).
     """
     checks.flags("scan", reverse=reverse, check_finite=check_finite)
-    if resets is not None or cu_seqlens is not None:
-        return _scan_pieces(
-            a, b, h0, lengths, resets, cu_seqlens, reverse=reverse, backend=backend, check_finite=check_finite
-        )
+    if cu_seqlens is not None or (resets is not None and choose(b.device, backend, function="scan")[0] != "triton"):
+        cuts = segments.Cuts(lengths, resets, cu_seqlens, reverse)
+        return _scan_pieces(a, b, h0, cuts, backend=backend, check_finite=check_finite)
     _check(a, b, h0, check_finite)
-    name, _ = choose(b.device, backend)
+    name, _ = choose(b.device, backend, function="scan")
     if lengths is not None:
         checks.lengths("scan", lengths, b.shape[:-2], b.shape[-2], b.device, backend=name)
     outputs = torch.promote_types(a.dtype, b.dtype)
     dtype = _state_dtype(a, b)
+    if name == "triton":
+        if resets is not None:
+            checks.resets("scan", resets, b.shape[:-1], b.device)
+        return _scan_on_gpu(in_dtype(a, dtype), in_dtype(b, outputs), in_dtype(h0, dtype), lengths, resets, reverse)
     a, b, h0 = in_dtype(a, dtype), in_dtype(b, dtype), in_dtype(h0, dtype)
     if name == "reference":
         h, last = scan_reference(a, b, h0, reverse=reverse, lengths=lengths)
@@ -228,17 +204,27 @@ def scan(
     return in_dtype(h, outputs), last
 
 
-def _scan_pieces(
-    a: Tensor, b: Tensor, h0: Tensor | None, lengths: Tensor | None, resets: Tensor | None, cu_seqlens: Tensor | None,
-    *, reverse: bool, **how: Any,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+def _scan_on_gpu(
+    a: Tensor, b: Tensor, h0: Tensor | None, lengths: Tensor | None, resets: Tensor | None, reverse: bool
+) -> tuple[Tensor, Tensor]:
+    """`scan` by Triton, which reads half precision as it is and takes resets as a mask."""
+    h, last = scan_gpu(
+        _factors(a, b.shape), _flat(b, 2), None if h0 is None else _flat(h0, 1),
+        lengths=None if lengths is None else _flat(lengths, 0), resets=None if resets is None else _flat(resets, 1),
+        reverse=reverse,
+    )  # fmt: skip
+    return h.view(b.shape), last.view(b.shape[:-2] + b.shape[-1:])
+
+
+def _scan_pieces(a: Tensor, b: Tensor, h0: Tensor | None, cuts: segments.Cuts, **how: Any) -> tuple[Tensor, Tensor]:
     """`scan` of rows that are cut; factors that differ from step to step or from row to row are cut as b is."""
+    lengths, resets, cu_seqlens, reverse = cuts
     _check(a, b, h0 if cu_seqlens is None else None, False)
     if lengths is not None:
         checks.lengths("scan", lengths, b.shape[:-2], b.shape[-2], b.device)
+        lengths = _flat(lengths, 0)
     if resets is not None:
-        checks.tensor("scan", "resets", resets, (torch.bool,))
-        checks.shape("scan", "resets", resets, b.shape[:-1], "one for each step of each row")
+        checks.resets("scan", resets, b.shape[:-1], b.device)
         resets = _flat(resets, 1)
     rows = {"b": _flat(b, 2)}
     if a.shape[:-1].numel() != 1:  # 0 too: of no steps
@@ -247,8 +233,7 @@ def _scan_pieces(
     def run(b: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
         return scan(rest[0] if "a" in rows else a.flatten(), b, rest[-2], reverse=reverse, lengths=rest[-1], **how)
 
-    h, last = segments.in_pieces(
-        "scan", run, rows, _flat(h0, 1) if isinstance(h0, Tensor) and h0.layout is torch.strided else h0,
-        lengths=None if lengths is None else _flat(lengths, 0), resets=resets, cu_seqlens=cu_seqlens, reverse=reverse,
-    )  # fmt: skip
+    # what cannot be flattened is left to in_pieces, which says what is wrong with it
+    state = _flat(h0, 1) if isinstance(h0, Tensor) and h0.layout is torch.strided else h0
+    h, last = segments.in_pieces("scan", run, rows, state, segments.Cuts(lengths, resets, cu_seqlens, reverse))
     return h.view(b.shape), last if cu_seqlens is not None else last.view(*b.shape[:-2], b.shape[-1])

@@ -1,7 +1,7 @@
 """The selective scan of Mamba: a diagonal recurrence whose step, input and output weights change with time.
 
 `_op.py` checks and chooses between `_reference.py`, `_chunked.py` and `_native.py`; `_heads.py` has Mamba-2's heads as products
-of blocks, `_watch.py` lets others see step sizes, `_limit.py` measures what the exponentials alone take.
+of blocks, `_watch.py` lets others see step sizes.
 """
 
 from __future__ import annotations

@@ -6,69 +6,72 @@ each block and computes the rest again in backward.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
-from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from holdfast.kernels.scan import scan
-from holdfast.kernels.selective._reference import by_channel, step_sizes
+from holdfast.kernels.selective._reference import SelectiveCall, by_channel, step_sizes
 
-BLOCK = 64  # 8 + 8 steps of the scan inside, and one state kept for 64
+# the scan inside takes 3 sqrt(64) operations for 64 steps, and one state in 64 is kept: longer blocks would hold more of
+# the large tensors at a time, shorter ones keep more states
+BLOCK = 64
 
 
-def _block(
-    u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, state: Tensor, lengths: Tensor | None,
-    resets: Tensor | None, reverse: bool,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+class _Steps(NamedTuple):
+    """The sequences of some steps."""
+
+    u: Tensor
+    delta: Tensor
+    B: Tensor
+    C: Tensor
+    lengths: Tensor | None  # steps of this block before each row's end
+    resets: Tensor | None
+
+
+def _block(steps: _Steps, A: Tensor, state: Tensor, reverse: bool) -> tuple[Tensor, Tensor]:
     """C h of some steps, and the state after them."""
-    batch, steps, channels = u.shape
+    u, delta, B, C, lengths, resets = steps
+    batch, time, channels = u.shape
+    # (batch, steps, channels, state): `state` times as large as u, so it exists for one block only
     factor = torch.exp(delta.unsqueeze(-1) * A)
     if resets is not None:
         factor = torch.where(resets[:, :, None, None], torch.zeros_like(factor), factor)
     drive = (delta * u).unsqueeze(-1) * by_channel(B, channels)
-    flat = (batch, steps, A.numel())
+    flat = (batch, time, A.numel())
     h, last = scan(
         factor.reshape(flat), drive.reshape(flat), state.flatten(1), lengths=lengths, reverse=reverse, backend="chunked"
     )
     return (h.reshape(drive.shape) * by_channel(C, channels)).sum(-1), last.reshape(state.shape)
 
 
-def selective_chunked(
-    u: Float[Tensor, "batch time channels"],
-    dt: Float[Tensor, "batch time channels"],
-    A: Float[Tensor, "channels state"],
-    B: Float[Tensor, "batch time *groups state"],
-    C: Float[Tensor, "batch time *groups state"],
-    D: Float[Tensor, " channels"] | None = None,
-    *,
-    z: Float[Tensor, "batch time channels"] | None = None,
-    dt_bias: Float[Tensor, " channels"] | None = None,
-    dt_softplus: bool = False,
-    h0: Float[Tensor, "batch channels state"] | None = None,
-    lengths: Int64[Tensor, " batch"] | None = None,
-    resets: Bool[Tensor, "batch time"] | None = None,
-    reverse: bool = False,
-) -> tuple[Float[Tensor, "batch time channels"], Float[Tensor, "batch channels state"]]:
+def selective_chunked(call: SelectiveCall) -> tuple[Tensor, Tensor]:
     """What `selective_reference` gives; differentiable, also twice.
 
     A reset multiplies the state by zero here: one that is not finite becomes NaN instead of zero.
     """
+    u, dt, A, B, C, D, z, dt_bias, h0, lengths, resets, dt_softplus, reverse = call
     time = u.shape[1]
     delta = step_sizes(dt, dt_bias, dt_softplus)
     state = u.new_zeros(u.shape[0], *A.shape) if h0 is None else h0
     parts: list[Tensor] = []
     starts = range(0, time, BLOCK)
+    # cut at once: the gradient of one slice has the size of all steps
+    pieces = list(zip(*(x.split(BLOCK, 1) for x in (u, delta, B, C)), strict=True)) if time else []
     # transforms of torch.func do not know checkpoints
     again = torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active()
     for start in reversed(starts) if reverse else starts:
-        here = slice(start, start + BLOCK)
         inside = None if lengths is None else (lengths - start).clamp(0, min(BLOCK, time - start))
-        marks = None if resets is None else resets[:, here]
-        block = (u[:, here], delta[:, here], A, B[:, here], C[:, here], state, inside, marks, reverse)
-        y, state = checkpoint(_block, *block, use_reentrant=False) if again else _block(*block)
+        marks = None if resets is None else resets[:, start : start + BLOCK]
+        block = (_Steps(*pieces[start // BLOCK], inside, marks), A, state, reverse)
+        # nothing is drawn at random: the generators need not be set back, which reads their state from the device
+        kept = {"use_reentrant": False, "preserve_rng_state": False}
+        y, state = checkpoint(_block, *block, **kept) if again else _block(*block)
         parts.append(y)
+    # u * 0 and not zeros: without steps the result still belongs to u's graph
     y = torch.cat(parts[::-1] if reverse else parts, 1) if parts else u * 0
     if D is not None:
         y = y + D * u

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
@@ -9,11 +11,12 @@ from torch.nn import functional
 
 from holdfast.errors import ShapeError
 from holdfast.kernels._common import checks
+from holdfast.kernels._common.backends import choose
+from holdfast.kernels.scan._gpu import scan_gpu
 from holdfast.kernels.selective import _watch as watch
 from holdfast.kernels.selective._reference import step_sizes
 
 BLOCK = 64  # products inside a block grow with it, states between blocks shrink; 32 and 128 were slower
-_DTYPES = (*checks.REAL, *checks.HALF)
 
 
 def selective_heads(
@@ -53,7 +56,7 @@ def selective_heads(
     Returns y (batch, time, heads, width) and the final state (batch, heads, width, state), computed in float32 or
     better; y comes back in u's dtype.
     """
-    _check(u, dt, A, B, C, D, dt_bias, h0)
+    _check({"u": u, "dt": dt, "A": A, "B": B, "C": C, "D": D, "dt_bias": dt_bias, "h0": h0})
     dtype = torch.float64 if u.dtype == torch.float64 else torch.float32
     delta = step_sizes(dt.to(dtype), None if dt_bias is None else dt_bias.to(dtype), dt_softplus).clamp(*dt_limit)
     watch.tell(delta, A, None, False)
@@ -83,32 +86,41 @@ def _blocks(u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, h0: Tenso
     inputs = (delta * u).unflatten(2, (groups, -1))
     passed = torch.cumsum(delta.squeeze(-1) * A.unsqueeze(-1), -1).unflatten(2, (groups, -1))  # log of the decay so far
     B, C = B.unsqueeze(3), C.unsqueeze(3)
+    # differences of logarithms: a quotient of decays would be 0 / 0 past 104 time constants (float32)
     ahead = torch.ones(BLOCK, BLOCK, dtype=torch.bool, device=u.device).triu(1)
     between = (passed.unsqueeze(-1) - passed.unsqueeze(-2)).masked_fill(ahead, -torch.inf)
     y = (C @ B.mT * torch.exp(between)) @ inputs
+    # what each block adds to the state at its end, and what it leaves of the state before it
     total = passed[..., -1:]
     gained = ((torch.exp(total - passed).unsqueeze(-1) * inputs).mT @ B).flatten(2, 3)
     decay = torch.exp(total).flatten(2, 3).unsqueeze(-1)
     h = u.new_zeros(batch, heads, width, state) if h0 is None else h0
-    before = []
-    for factor, added in zip(decay.unbind(1), gained.unbind(1), strict=True):  # a slice's gradient would be full-size
-        before.append(h)
-        h = factor * h + added
-    if not before:
+    if time == 0:
         return u.transpose(2, 3).reshape(batch, time, heads, width), h
-    states = torch.stack(before, 1).unflatten(2, (groups, -1))
+    before, h = _carried(decay, gained, h)
+    states = before.unflatten(2, (groups, -1))
     y = y + torch.exp(passed).unsqueeze(-1) * (C @ states.mT)
     return y.flatten(2, 3).transpose(2, 3).flatten(1, 2)[:, :time], h
 
 
-def _check(
-    u: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, dt_bias: Tensor | None, h0: Tensor | None
-) -> None:
+def _carried(decay: Tensor, gained: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+    """The state before each block (batch, blocks, heads, width, state), and the one after the last."""
+    if choose(h.device, function="selective_heads")[0] == "triton":
+        flat = (*gained.shape[:2], h[0].numel())
+        after, last = scan_gpu(decay.expand_as(gained).reshape(flat), gained.reshape(flat), h.flatten(1))
+        before = torch.cat((h.unsqueeze(1), after[:, :-1].view(gained[:, 1:].shape)), 1)
+        return before, last.view_as(h)
+    states = []
+    for factor, added in zip(decay.unbind(1), gained.unbind(1), strict=True):  # a slice's gradient would be full-size
+        states.append(h)
+        h = factor * h + added
+    return torch.stack(states, 1), h
+
+
+def _check(given: dict[str, Any]) -> None:
     name = "selective_heads"
-    given = {"u": u, "dt": dt, "A": A, "B": B, "C": C, "D": D, "dt_bias": dt_bias, "h0": h0}
-    for key, value in given.items():
-        if value is not None or key in ("u", "dt", "A", "B", "C"):
-            checks.tensor(name, key, value, _DTYPES)
+    checks.tensors(name, given, checks.FLOATS, ("D", "dt_bias", "h0"))
+    u, B = given["u"], given["B"]
     checks.ndim(name, "u", u, "batch time heads width")
     checks.ndim(name, "B", B, "batch time groups state")
     batch, time, heads, width = u.shape
@@ -121,8 +133,5 @@ def _check(
         "D": ((heads,), "u's heads"), "dt_bias": ((heads,), "u's heads"),
         "h0": ((batch, heads, width, state), "batch, heads, width, states"),
     }  # fmt: skip
-    for key, (shape, why) in expected.items():
-        value = given[key]
-        if value is not None:
-            checks.shape(name, key, value, shape, why)
+    checks.shapes(name, given, expected)
     checks.same_device(name, **given)

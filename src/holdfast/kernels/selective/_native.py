@@ -10,39 +10,21 @@ import math
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from holdfast.errors import DtypeError, ShapeError
 from holdfast.kernels._common import checks, library
-from holdfast.kernels._common.arguments import dense, pointer, present, readable_steps, sizes, verify
-from holdfast.kernels._common.calls import call
-from holdfast.kernels._common.memory import empty
+from holdfast.kernels._common.backends import define
+from holdfast.kernels._common.calls import call, dense, empty, pointer, present, readable_steps, sizes, verify
+from holdfast.kernels.selective._reference import SelectiveCall
 
 _MIN_THREAD_STEPS = 1 << 15  # states times steps of one thread; below, another one costs more than it brings
-
-Sequences = Float[Tensor, "batch time channels"]
-Weights = Float[Tensor, "batch time groups state"]
-Channels = Float[Tensor, " channels"]
-States = Float[Tensor, "batch channels state"]
-
-_INPUTS = (
-    "Tensor u, Tensor dt, Tensor A, Tensor B, Tensor C, Tensor? D, Tensor? z, Tensor? dt_bias, Tensor? h0, "
-    "Tensor? lengths, Tensor? resets, bool softplus, bool reverse"
-)
-_LIBRARY = torch.library.Library("holdfast", "FRAGMENT")
-_LIBRARY.define(f"selective_forward({_INPUTS}, bool save) -> (Tensor, Tensor, Tensor)")
-_LIBRARY.define(
-    f"selective_backward({_INPUTS}, Tensor saved, Tensor? grad_y, Tensor? grad_last) "
-    "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
-)
+_FLOATS = ("u", "dt", "A", "B", "C", "D", "z", "dt_bias", "h0")  # what has a gradient, in its order
 
 
-def _verify(
-    u: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, z: Tensor | None, bias: Tensor | None,
-    h0: Tensor | None, lengths: Tensor | None, resets: Tensor | None,
-) -> None:  # fmt: skip
+def _verify(scan: SelectiveCall) -> None:
     """A check of all that C relies on."""
+    u, dt, A, B, C, D, z, bias, h0, lengths, resets, *_ = scan
     present("selective", dt, C)
     batch, time, channels = sizes("selective", "u", u, "batch time channels")
     _, state = sizes("selective", "A", A, "channels state")
@@ -74,38 +56,34 @@ def _transposed(states: Tensor | None) -> Tensor | None:
 def _parts(u: Tensor, state: int) -> tuple[int, int]:
     """Threads, and the parts into which each row's channels are cut so that all threads get the same."""
     rows = u.shape[0]
+    # rows alone do not fill the threads where the batch is small: 3 rows on 2 threads are cut in 2 parts each
     threads = max(1, min(library.threads(), u.numel() * state // _MIN_THREAD_STEPS))
     return threads, min(threads // math.gcd(rows, threads), u.shape[2])
 
 
-class _Call:
-    """Arguments that both functions of the C library begin with."""
-
-    def __init__(
-        self, u: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, z: Tensor | None,
-        bias: Tensor | None, h0: Tensor | None, lengths: Tensor | None, resets: Tensor | None, softplus: bool,
-        reverse: bool,
-    ) -> None:  # fmt: skip
-        self.dtype = u.dtype
-        threads, self.parts = _parts(u, A.shape[1])
-        rows, steps, channels = u.shape
-        self.arguments: dict[str, Any] = {
-            "rows": rows, "steps": steps, "channels": channels, "groups": B.shape[2], "states": A.shape[1],
-            "parts": self.parts, "threads": threads, "softplus": softplus, "reverse": reverse,
-            "lengths": dense(lengths), "A": _transposed(A), "D": dense(D), "dt_bias": dense(bias),
-            "h0": _transposed(h0),
-        }  # fmt: skip
-        for name, x in {"u": u, "dt": dt, "B": B, "C": C, "z": z, "resets": dense(resets)}.items():
-            if x is not None:
-                x = readable_steps(x)
-                self.arguments |= {name: x, f"{name}_row": x.stride(0), f"{name}_step": x.stride(1)}
-
-    def run(self, name: str, **rest: Tensor | None) -> None:
-        call("selective", f"selective_{name}", self.dtype, **self.arguments, **rest)
+def _fields(scan: SelectiveCall) -> dict[str, Any]:
+    """What both functions of the C library read."""
+    (rows, steps, channels), states = scan.u.shape, scan.A.shape[1]
+    threads, parts = _parts(scan.u, states)
+    fields: dict[str, Any] = {
+        "rows": rows, "steps": steps, "channels": channels, "groups": scan.B.shape[2], "states": states,
+        "parts": parts, "threads": threads, "softplus": scan.softplus, "reverse": scan.reverse,
+        "lengths": dense(scan.lengths), "A": _transposed(scan.A), "D": dense(scan.D), "dt_bias": dense(scan.dt_bias),
+        "h0": _transposed(scan.h0),
+    }  # fmt: skip
+    sequences = {"u": scan.u, "dt": scan.dt, "B": scan.B, "C": scan.C, "z": scan.z, "resets": dense(scan.resets)}
+    # sequences are read where they lie, by strides of rows and steps: as a rule they are columns of one projection
+    for name, x in sequences.items():
+        if x is not None:
+            x = readable_steps(x)
+            fields |= {name: x, f"{name}_row": x.stride(0), f"{name}_step": x.stride(1)}
+    return fields
 
 
-def _saved_shape(u: Tensor, A: Tensor) -> tuple[int, ...]:
-    return (u.shape[0], -(-u.shape[1] // library.number("selective_tile_steps")), A.shape[1], A.shape[0])
+def _saved_shape(scan: SelectiveCall) -> tuple[int, ...]:
+    """Of the states before each tile of 64 steps, (batch, tiles, state, channels)."""
+    batch, time, channels = scan.u.shape
+    return (batch, -(-time // library.number("selective_tile_steps")), scan.A.shape[1], channels)
 
 
 def _output(like: Tensor, lengths: Tensor | None) -> Tensor:
@@ -114,82 +92,76 @@ def _output(like: Tensor, lengths: Tensor | None) -> Tensor:
     return out if lengths is None else out.zero_()
 
 
-def selective_forward(
-    u: Sequences, dt: Sequences, A: Float[Tensor, "channels state"], B: Weights, C: Weights, D: Channels | None,
-    z: Sequences | None, dt_bias: Channels | None, h0: States | None, lengths: Int64[Tensor, " batch"] | None,
-    resets: Bool[Tensor, "batch time"] | None, softplus: bool, reverse: bool, save: bool,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """y, the final states, and (if `save`) the states before each tile of 64 steps, (batch, tiles, state, channels)."""
-    inputs = (u, dt, A, B, C, D, z, dt_bias, h0, lengths, resets)
-    _verify(*inputs)
-    y = _output(u, lengths)
-    saved = empty(_saved_shape(u, A) if save else (0,), u.dtype)
-    last = empty((u.shape[0], A.shape[1], A.shape[0]), u.dtype)
+def selective_forward(scan: SelectiveCall, save: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """y, the final states, and (if `save`) the states before each tile of 64 steps."""
+    _verify(scan)
+    u, h0 = scan.u, scan.h0
+    y = _output(u, scan.lengths)
+    saved = empty(_saved_shape(scan) if save else (0,), u.dtype)
+    last = empty((u.shape[0], *scan.A.shape[::-1]), u.dtype)
     if u.numel() == 0:
         last = last.zero_() if h0 is None else last.copy_(h0.transpose(1, 2))
     else:
-        _Call(*inputs, softplus, reverse).run("forward", y=y, last=last, checkpoints=saved if save else None)
+        results = {"y": y, "last": last, "checkpoints": saved if save else None}
+        call("selective", "selective_forward", u.dtype, **_fields(scan), **results)
     return y, last.transpose(1, 2).contiguous(), saved
 
 
-def selective_backward(
-    u: Sequences, dt: Sequences, A: Float[Tensor, "channels state"], B: Weights, C: Weights, D: Channels | None,
-    z: Sequences | None, dt_bias: Channels | None, h0: States | None, lengths: Int64[Tensor, " batch"] | None,
-    resets: Bool[Tensor, "batch time"] | None, softplus: bool, reverse: bool,
-    saved: Tensor, grad_y: Sequences | None, grad_last: States | None,
-) -> tuple[Tensor, ...]:  # fmt: skip
+def _backward(
+    scan: SelectiveCall, saved: Tensor, grad_y: Tensor | None, grad_last: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of u, dt, A, B, C, D, z, dt_bias and h0; empty for what was not given."""
-    inputs = (u, dt, A, B, C, D, z, dt_bias, h0, lengths, resets)
-    _verify(*inputs)
+    _verify(scan)
     present("selective", saved)
-    states = (u.shape[0], *A.shape)
-    verify("selective", u, (saved, _saved_shape(u, A)), (grad_y, u.shape), (grad_last, states))
+    u = scan.u
+    verify("selective", u, (saved, _saved_shape(scan)), (grad_y, u.shape), (grad_last, (u.shape[0], *scan.A.shape)))
     if u.numel() == 0:
-        grads = _gradients_meta(*inputs[:9])
-        for g in grads:
-            g.zero_()
-        return (*grads[:-1], grads[-1] if h0 is None or grad_last is None else grads[-1].copy_(grad_last))
-    prepared = _Call(*inputs, softplus, reverse)
-    nothing = u.new_empty(0)
-    of_u, of_dt = _output(u, lengths), _output(dt, lengths)
-    of_z = nothing if z is None else _output(z, lengths)
-    # added up over rows, and over the parts of a row, below
-    of_A, of_h0 = (empty((u.shape[0], A.shape[1], A.shape[0]), u.dtype) for _ in range(2))
-    of_B, of_C = (empty((prepared.parts, *B.shape), u.dtype).zero_() for _ in range(2))
-    of_D, of_bias = (nothing if w is None else empty((u.shape[0], u.shape[2]), u.dtype) for w in (D, dt_bias))
-    grads = (of_u, of_dt, of_A, of_B, of_C, of_D, of_z, of_bias, of_h0)
-    names = ("u", "dt", "A", "B", "C", "D", "z", "dt_bias", "h0")
-    places = {f"grad_{name}": grad for name, grad in zip(names, grads, strict=True) if grad.numel()}
+        return _gradients_of_nothing(scan, grad_last)
+    fields = _fields(scan)
+    grads = _room(scan, fields["parts"])
+    places = {f"grad_{name}": grad for name, grad in grads.items() if grad.numel()}
     given = torch.zeros_like(u, memory_format=torch.contiguous_format) if grad_y is None else dense(grad_y)
-    prepared.run(
-        "backward", checkpoints=dense(saved), grad_y=given, grad_last=_transposed(grad_last), **places
+    call(
+        "selective", "selective_backward", u.dtype, **fields, checkpoints=dense(saved), grad_y=given,
+        grad_last=_transposed(grad_last), **places,
     )  # fmt: skip
-    return (
-        of_u, of_dt, of_A.sum(0).t().contiguous(), of_B.sum(0), of_C.sum(0), of_D if D is None else of_D.sum(0),
-        of_z, of_bias if dt_bias is None else of_bias.sum(0),
-        nothing if h0 is None else of_h0.transpose(1, 2).contiguous(),
-    )  # fmt: skip
+    # what threads wrote apart is added up: A's over rows, B's and C's over the parts of a row, D's and dt_bias's over rows
+    grads["A"] = grads["A"].sum(0).t().contiguous()
+    for name in ("B", "C", "D", "dt_bias"):
+        grads[name] = grads[name].sum(0) if grads[name].numel() else grads[name]
+    grads["h0"] = u.new_empty(0) if scan.h0 is None else grads["h0"].transpose(1, 2).contiguous()
+    return tuple(grads.values())  # type: ignore[return-value]
 
 
-def _gradients_meta(*inputs: Tensor | None) -> tuple[Tensor, ...]:
+def _room(scan: SelectiveCall, parts: int) -> dict[str, Tensor]:
+    """Room for the gradients as C writes them, in the order of `_FLOATS`."""
+    u, dt, A, B, _, D, z, dt_bias, _, lengths, *_ = scan
+    nothing, row = u.new_empty(0), (u.shape[0], u.shape[2])
+    of_A, of_h0 = (empty((u.shape[0], *A.shape[::-1]), u.dtype) for _ in range(2))
+    of_B, of_C = (empty((parts, *B.shape), u.dtype).zero_() for _ in range(2))
+    of_D, of_bias = (nothing if w is None else empty(row, u.dtype) for w in (D, dt_bias))
+    of_z = nothing if z is None else _output(z, lengths)
+    grads = (_output(u, lengths), _output(dt, lengths), of_A, of_B, of_C, of_D, of_z, of_bias, of_h0)
+    return dict(zip(_FLOATS, grads, strict=True))
+
+
+def _gradients_meta(scan: SelectiveCall, *_: Any) -> tuple[Tensor, ...]:
     """Room for the gradient of each input; empty for one that was not given."""
-    like = inputs[0]
-    assert like is not None
-    return tuple(like.new_empty((0,) if x is None else x.shape) for x in inputs)
+    inputs: tuple[Any, ...] = scan[: len(_FLOATS)]
+    return tuple(scan.u.new_empty((0,) if x is None else x.shape) for x in inputs)
 
 
-def _forward_meta(u: Tensor, dt: Tensor, A: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
-    saved = _saved_shape(u, A) if rest[-1] else (0,)
-    return u.new_empty(u.shape), u.new_empty((u.shape[0], *A.shape)), u.new_empty(saved)
+def _gradients_of_nothing(scan: SelectiveCall, grad_last: Tensor | None) -> Any:
+    """The gradients where u has no numbers: the final state is h0 itself."""
+    *grads, of_h0 = (g.zero_() for g in _gradients_meta(scan))
+    return (*grads, of_h0 if scan.h0 is None or grad_last is None else of_h0.copy_(grad_last))
 
 
-def _backward_meta(*arguments: Any) -> tuple[Tensor, ...]:
-    return _gradients_meta(*arguments[:9])
+def _forward_meta(scan: SelectiveCall, save: bool) -> tuple[Tensor, Tensor, Tensor]:
+    u = scan.u
+    saved = u.new_empty(_saved_shape(scan) if save else (0,))
+    return u.new_empty(u.shape), u.new_empty((u.shape[0], *scan.A.shape)), saved
 
 
-for _name, _kernel, _meta in (
-    ("selective_forward", selective_forward, _forward_meta),
-    ("selective_backward", selective_backward, _backward_meta),
-):
-    _LIBRARY.impl(_name, _kernel, "CPU")
-    _LIBRARY.impl(_name, _meta, "Meta")
+define("selective_forward", selective_forward, _forward_meta)
+define("selective_backward", _backward, _gradients_meta)

@@ -10,30 +10,34 @@ from torch import Tensor
 
 from holdfast.errors import ArgumentError, ShapeError
 from holdfast.kernels._common import autograd, checks, segments
-from holdfast.kernels._common.arguments import in_dtype
-from holdfast.kernels.scan._op import Backend, choose
+from holdfast.kernels._common.backends import Backend, choose
+from holdfast.kernels._common.calls import in_dtype
 from holdfast.kernels.selective import _native as native
+from holdfast.kernels.selective import _triton  # noqa: F401  (defines torch.ops.holdfast.selective_triton_*)
 from holdfast.kernels.selective import _watch as watch
 from holdfast.kernels.selective._chunked import selective_chunked
-from holdfast.kernels.selective._reference import selective_reference
+from holdfast.kernels.selective._reference import SelectiveCall, selective_reference
 
-_DTYPES = (*checks.REAL, *checks.HALF)
 _FLOATS = 9  # u, dt, A, B, C, D, z, dt_bias, h0
 _TENSORS = 11  # these, lengths and resets
+_SEQUENCES = ("u", "dt", "B", "C", "z")  # which a GPU reads in half precision
 
 
 class _Selective(torch.autograd.Function):
-    """Saves, beside its arguments, one state in 64."""
+    """Saves, beside its arguments, one state in 64, in 32 on a GPU: all of them would be `state` times as large as u."""
 
     @staticmethod
     def forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-        return torch.ops.holdfast.selective_forward(*arguments)
+        *call, backend = arguments
+        if backend == "triton":
+            return torch.ops.holdfast.selective_triton_forward(*call)
+        return torch.ops.holdfast.selective_forward(*call)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
         ctx.mark_non_differentiable(output[2])
         ctx.save_for_backward(*inputs[:_TENSORS], output[2])
-        ctx.choices = inputs[_TENSORS : _TENSORS + 2]
+        ctx.choices, ctx.backend = inputs[_TENSORS : _TENSORS + 2], inputs[-1]
         ctx.set_materialize_grads(False)
 
     @staticmethod
@@ -44,80 +48,61 @@ class _Selective(torch.autograd.Function):
         if grad_y is None and grad_last is None:
             return (None,) * len(need)
         *inputs, saved = ctx.saved_tensors
-        grads: tuple[Tensor | None, ...]
-        if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # a second backward is to follow
-            softplus, reverse = ctx.choices
-            grads = _differentiable_backward(inputs, softplus, reverse, grad_y, grad_last, need)
+        if autograd.again():
+            outputs = selective_chunked(SelectiveCall(*inputs, *ctx.choices))
+            grads = autograd.differentiable_gradients(outputs, (grad_y, grad_last), inputs[:_FLOATS], need)
+        elif ctx.backend == "triton":
+            grads = torch.ops.holdfast.selective_triton_backward(*inputs, *ctx.choices, saved, grad_y, grad_last)
         else:
             grads = torch.ops.holdfast.selective_backward(*inputs, *ctx.choices, saved, grad_y, grad_last)
         wanted = [grad if want else None for grad, want in zip(grads, need[:_FLOATS], strict=True)]
         return (*wanted, *(None,) * (len(need) - _FLOATS))
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Any, tuple[int, int, int]]:
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> Any:
         """Runs mapped calls one after another; what is saved has the size of each."""
-        runs = []
-        for i in range(info.batch_size):
-            own = [x if dim is None else x.select(dim, i) for x, dim in zip(arguments, in_dims, strict=True)]
-            runs.append(_Selective.apply(*own))
-        return tuple(torch.stack(parts) for parts in zip(*runs, strict=True)), (0, 0, 0)
+        return autograd.one_by_one(_Selective, info, in_dims, arguments)
 
 
-def _differentiable_backward(
-    inputs: list[Tensor | None], softplus: bool, reverse: bool, grad_y: Tensor | None, grad_last: Tensor | None,
-    need: tuple[bool, ...],
-) -> tuple[Tensor | None, ...]:  # fmt: skip
-    """The gradients as functions that can be differentiated again, by way of the chunked backend."""
-    wanted = [x for x, n in zip(inputs, need, strict=False) if n and x is not None]
-    *weights, z, dt_bias, h0, lengths, resets = inputs
-    outputs = selective_chunked(
-        *weights, z=z, dt_bias=dt_bias, dt_softplus=softplus, h0=h0, lengths=lengths, resets=resets, reverse=reverse  # type: ignore[arg-type]
-    )  # fmt: skip
-    pairs = [(y, g) for y, g in zip(outputs, (grad_y, grad_last), strict=True) if g is not None]
-    ys, gs = zip(*pairs, strict=True)
-    grads = iter(torch.autograd.grad(ys, wanted, gs, create_graph=True, allow_unused=True))
-    return tuple(next(grads) if n else None for n in need[:_FLOATS])
-
-
-def _check_shapes(u: Tensor, A: Tensor, B: Tensor, **others: Tensor | None) -> None:
-    checks.ndim("selective", "u", u, "batch time channels")
-    checks.ndim("selective", "A", A, "channels state")
-    batch, time, channels = u.shape
-    state = A.shape[1]
-    checks.shape("selective", "A", A, (channels, state), "u's channels by states")
+def _check(call: SelectiveCall) -> None:
+    given: dict[str, Any] = dict(zip(SelectiveCall._fields[:_FLOATS], call[:_FLOATS], strict=True))
+    checks.tensors("selective", given, checks.FLOATS, ("D", "z", "dt_bias", "h0"))
+    checks.ndim("selective", "u", call.u, "batch time channels")
+    checks.ndim("selective", "A", call.A, "channels state")
+    (batch, time, channels), state = call.u.shape, call.A.shape[1]
     if state == 0:
-        raise ShapeError(f"selective: expected at least one state, got A of shape {tuple(A.shape)}")
-    if B.ndim not in (3, 4):
+        raise ShapeError(f"selective: expected at least one state, got A of shape {tuple(call.A.shape)}")
+    if call.B.ndim not in (3, 4):
         raise ShapeError(
             f"selective: expected B of shape {(batch, time, state)}, or (batch, time, groups, state), "
-            f"got {tuple(B.shape)}"
+            f"got {tuple(call.B.shape)}"
         )
-    groups = tuple(B.shape[2:-1])
+    groups = tuple(call.B.shape[2:-1])
     if groups and (groups[0] == 0 or channels % groups[0]):
         raise ShapeError(f"selective: expected groups that divide {channels} channels, got {groups[0]} groups (B)")
-    checks.shape("selective", "B", B, (batch, time, *groups, state), "u's batch and time, groups, A's states")
     expected = {
-        "dt": (u.shape, "u's"), "C": (B.shape, "B's"), "D": ((channels,), "u's channels"), "z": (u.shape, "u's"),
-        "dt_bias": ((channels,), "u's channels"), "h0": ((batch, channels, state), "batch, channels, states"),
+        "A": ((channels, state), "u's channels by states"),
+        "B": ((batch, time, *groups, state), "u's batch and time, groups, A's states"),
+        "dt": (call.u.shape, "u's"), "C": (call.B.shape, "B's"), "D": ((channels,), "u's channels"),
+        "z": (call.u.shape, "u's"), "dt_bias": ((channels,), "u's channels"),
+        "h0": ((batch, channels, state), "batch, channels, states"),
     }  # fmt: skip
-    for name, (shape, why) in expected.items():
-        value = others[name]
-        if value is not None:
-            checks.shape("selective", name, value, shape, why)
-    checks.addressable("selective", "u", u.shape, 64)
-    checks.addressable("selective", "the states that are kept", (*u.shape, state), 8)
-
-
-def _check_resets(resets: object, u: Tensor) -> None:
-    value = checks.tensor("selective", "resets", resets, (torch.bool,))
-    checks.shape("selective", "resets", value, u.shape[:2], "one for each step of each row")
-    checks.same_device("selective", u=u, resets=value)
+    checks.shapes("selective", given, expected)
+    checks.addressable("selective", "u", call.u.shape, 64)
+    checks.addressable("selective", "the states that are kept", (*call.u.shape, state), 8)
+    checks.same_device("selective", **given)
+    checks.flags("selective", dt_softplus=call.softplus, reverse=call.reverse)
+    if call.resets is not None:
+        checks.resets("selective", call.resets, call.u.shape[:2], call.u.device)
+    if not call.softplus:
+        _check_steps(call.dt, call.dt_bias)
 
 
 def _check_steps(dt: Tensor, dt_bias: Tensor | None) -> None:
     """Refuses negative step sizes: they run time backwards, where a decaying state grows."""
-    if not checks.readable(dt) or dt.numel() == 0:
+    if not checks.at_hand(dt) or dt.numel() == 0:
         return
+    # one number read back; with softplus, the usual case, nobody comes here
     smallest = float((dt if dt_bias is None else dt + dt_bias).detach().min())
     if smallest < 0:
         raise ArgumentError(
@@ -191,50 +176,57 @@ def selective(
                 u, dt, A, B, C, D, z=own[0] if gate else None, dt_bias=dt_bias, dt_softplus=dt_softplus, h0=own[-2],
                 lengths=own[-1], reverse=reverse, backend=backend,
             ),
-            {"u": u, "dt": dt, "B": B, "C": C, **gate}, h0, lengths=lengths, resets=resets, cu_seqlens=cu_seqlens,
-            reverse=reverse,
+            {"u": u, "dt": dt, "B": B, "C": C, **gate}, h0, segments.Cuts(lengths, resets, cu_seqlens, reverse),
         )  # fmt: skip
-    given = {"u": u, "dt": dt, "A": A, "B": B, "C": C, "D": D, "z": z, "dt_bias": dt_bias, "h0": h0}
-    for name, value in given.items():
-        if value is not None or name in ("u", "dt", "A", "B", "C"):
-            checks.tensor("selective", name, value, _DTYPES)
-    _check_shapes(**given)  # type: ignore[arg-type]
-    checks.same_device("selective", **given)
-    checks.flags("selective", dt_softplus=dt_softplus, reverse=reverse)
+    return _run(SelectiveCall(u, dt, A, B, C, D, z, dt_bias, h0, lengths, resets, dt_softplus, reverse), backend)
+
+
+def _run(call: SelectiveCall, backend: Backend) -> tuple[Tensor, Tensor]:
+    """Checks the call, brings it to one dtype and hands it to the backend."""
+    _check(call)
+    u, lengths = call.u, call.lengths
     name, _ = choose(u.device, backend, function="selective")
     if lengths is not None:
         checks.lengths("selective", lengths, u.shape[:1], u.shape[1], u.device, backend=name)
-    if resets is not None:
-        _check_resets(resets, u)
-    if not dt_softplus:
-        _check_steps(dt, dt_bias)
-    watch.tell(dt, A, dt_bias, dt_softplus)
-    dtype = torch.float32
-    for x in given.values():
-        dtype = dtype if x is None else torch.promote_types(dtype, x.dtype)
-    tensors = [in_dtype(x, dtype) for x in given.values()]
-    if name == "native":
-        autograd.refuse_tangents("selective", name, *tensors)
-        y, last = _run_native(tensors, lengths, resets, dt_softplus, reverse)
-    else:
-        run = selective_chunked if name == "chunked" else selective_reference
+    watch.tell(call.dt, call.A, call.dt_bias, call.softplus)
+    floats: tuple[Any, ...] = call[:_FLOATS]
+    dtype = checks.promoted(floats)
+    tensors: list[Any] = [in_dtype(x, dtype) for x in floats]
+    if name == "chunked":
+        converted = [*tensors, *call[_FLOATS:]]
+        y, last = selective_chunked(SelectiveCall(*converted))
+    elif name == "reference":
         *weights, z, dt_bias, h0 = tensors
-        y, last = run(
-            *weights, z=z, dt_bias=dt_bias, dt_softplus=dt_softplus, h0=h0, lengths=lengths, resets=resets, reverse=reverse  # type: ignore[arg-type]
+        y, last = selective_reference(
+            *weights, z=z, dt_bias=dt_bias, dt_softplus=call.softplus, h0=h0, lengths=lengths, resets=call.resets,
+            reverse=call.reverse,
         )  # fmt: skip
+    else:
+        autograd.refuse_tangents("selective", name, *tensors)
+        if name == "triton":
+            tensors = [
+                _as_read(x, field, dtype) for x, field in zip(call, SelectiveCall._fields[:_FLOATS], strict=False)
+            ]
+        converted = [*_with_groups(tensors), *call[_FLOATS:]]
+        y, last = _run_operator(SelectiveCall(*converted), name)
     return in_dtype(y, u.dtype if u.dtype in checks.HALF else dtype), last
 
 
-def _run_native(
-    tensors: list[Tensor | None], lengths: Tensor | None, resets: Tensor | None, softplus: bool, reverse: bool
-) -> tuple[Tensor, Tensor]:
-    u, dt, A, B, C, *rest = tensors
-    assert u is not None
-    assert B is not None
-    assert C is not None
-    if B.ndim == 3:
-        B, C = B.unsqueeze(2), C.unsqueeze(2)
-    inputs = (u, dt, A, B, C, *rest, lengths, resets, softplus, reverse)
-    if autograd.untracked(*tensors, lengths, resets):
-        return native.selective_forward(*inputs, False)[:2]  # type: ignore[arg-type, call-arg]
-    return autograd.apply(_Selective, *inputs, True)[:2]
+def _with_groups(tensors: list[Any]) -> list[Any]:
+    """B and C as the operators take them: channels that share them are one group."""
+    if tensors[3].ndim == 3:
+        tensors[3], tensors[4] = tensors[3].unsqueeze(2), tensors[4].unsqueeze(2)
+    return tensors
+
+
+def _as_read(x: Any, name: str, dtype: torch.dtype) -> Any:
+    """Sequences in half precision stay as they are where the states are float32."""
+    half = x is not None and name in _SEQUENCES and x.dtype in checks.HALF and dtype == torch.float32
+    return x if half else in_dtype(x, dtype)
+
+
+def _run_operator(call: SelectiveCall, backend: str) -> tuple[Tensor, Tensor]:
+    tensors: tuple[Any, ...] = call[:_TENSORS]
+    if backend == "native" and autograd.untracked(*tensors):
+        return native.selective_forward(call, False)[:2]
+    return autograd.apply(_Selective, *call, True, backend)[:2]

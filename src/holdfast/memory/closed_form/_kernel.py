@@ -19,7 +19,7 @@ from torch import Tensor
 from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, ShapeError
-from holdfast.kernels.s4d._discretize import Discretization, discretize, phi
+from holdfast.kernels.s4d._reference import Discretization, discretize, phi
 from holdfast.memory._curve import MemoryCurve
 from holdfast.nn.system import RealOrComplex
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from holdfast.data import AbstractTask, Batch, load_task
 from holdfast.data._images import ImageSet, ImageTask
-from holdfast.data._tokens import TokenTask
+from holdfast.data._text import TokenTask
 from holdfast.nn import LanguageModel, SequenceClassifier, SequenceModel
 from holdfast_papers.benchmarks.case import Case, Contender, Inputs, Match, Results, Runner, Shape
 from holdfast_papers.benchmarks.steps import generator

@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from holdfast.kernels._common.stream import triad
-from holdfast.kernels.selective._limit import exponential_limit
+from holdfast.kernels._common.rooflines import exponential_limit, triad
 from holdfast_papers.benchmarks.case import Inputs, Results, Runner
 from holdfast_papers.benchmarks.steps import training_step, truth_by
 

@@ -1,0 +1,7 @@
+"""Gated recurrences, LSTM and GRU, with torch's weights: `_reference.py` is the plain loop, `_native.py` calls C++, `_op.py`
+checks, chooses and owns the gradient."""
+
+from holdfast.kernels.gated._op import gru, lstm
+from holdfast.kernels.gated._reference import gru_reference, lstm_reference
+
+__all__ = ["gru", "gru_reference", "lstm", "lstm_reference"]

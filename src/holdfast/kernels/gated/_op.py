@@ -1,0 +1,179 @@
+"""The public LSTM and GRU: check their arguments, choose the backend, own the gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from holdfast.errors import BackendError, DtypeError, ShapeError
+from holdfast.kernels._common import autograd, backends, checks
+from holdfast.kernels._common.backends import Backend
+from holdfast.kernels.gated._native import GatedSettings, GatedTensors
+from holdfast.kernels.gated._reference import Weights, gru_reference, lstm_reference
+
+GATES = {"lstm": 4, "gru": 3}
+
+
+class _Gated(torch.autograd.Function):
+    """GatedTensors, GatedSettings and True, one argument for each field -> h, last, c_last, and what backward needs."""
+
+    @staticmethod
+    def forward(*args: Any) -> tuple[Tensor, ...]:
+        return torch.ops.holdfast.gated_forward(*args)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.settings = inputs[7:9]
+        h, _, c_last, gates, cells = output
+        ctx.mark_non_differentiable(gates, cells, *([c_last] if ctx.settings[0] else []))
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*inputs[:7], h, gates, cells)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        if all(grad is None for grad in grads[:3]):
+            return (None,) * 10
+        wanted = ctx.needs_input_grad[:6]
+        grads = grads[:2] if ctx.settings[0] else grads[:3]  # a compiler gives an empty tensor for the cell of a GRU
+        if autograd.again():
+            tensors = GatedTensors(*ctx.saved_tensors[:7])
+            outputs = _plain(tensors, GatedSettings(*ctx.settings))
+            found = autograd.differentiable_gradients(outputs, grads, tensors[:6], wanted)
+            return *found, None, None, None, None
+        given = (*grads, None)[:3]
+        gradients = torch.ops.holdfast.gated_backward(*ctx.saved_tensors, *given, *ctx.settings, wanted)
+        return *(g if want else None for g, want in zip(gradients, wanted, strict=True)), None, None, None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Sequence[Any], *args: Any) -> Any:
+        return autograd.one_by_one(_Gated, info, in_dims, args)
+
+
+def _plain(tensors: GatedTensors, settings: GatedSettings) -> tuple[Tensor, ...]:
+    """The plain loop over the arguments of the operator."""
+    x, w_ih, w_hh, b, h0, c0, lengths = tensors
+    if not settings.gru:
+        weights = Weights(w_ih, w_hh, b.flatten(), torch.zeros_like(b).flatten())
+        return lstm_reference(x, weights, h0, c0, lengths=lengths, reverse=settings.reverse)
+    n, r, z, n_h = b.unbind(0)  # the order of csrc/gated/plan.h
+    hidden = torch.cat([torch.zeros_like(r), torch.zeros_like(z), n_h])
+    return gru_reference(
+        x, Weights(w_ih, w_hh, torch.cat([r, z, n]), hidden), h0, lengths=lengths, reverse=settings.reverse
+    )
+
+
+def lstm(
+    x: Float[Tensor, "batch time features"],
+    weights: tuple[Tensor, ...],
+    h0: Float[Tensor, "batch state"] | None = None,
+    c0: Float[Tensor, "batch state"] | None = None,
+    *,
+    lengths: Int64[Tensor, " batch"] | None = None,
+    reverse: bool = False,
+    backend: Backend = "auto",
+) -> tuple[Float[Tensor, "batch time state"], Float[Tensor, "batch state"], Float[Tensor, "batch state"]]:
+    """One layer of an LSTM in one direction, with the weights of torch.nn.LSTM: outputs, last state, last cell.
+
+    In C++ for float32 and float64 on a CPU, as a plain loop elsewhere; the same numbers to rounding.
+
+    Args:
+        x: inputs (batch, time, features).
+        weights: (w_ih, w_hh) or (w_ih, w_hh, b_ih, b_hh), as torch.nn.LSTM has them: gates input, forget, content, output.
+        h0: state before the first step (batch, state); None is zero.
+        c0: cell before the first step (batch, state); None is zero.
+        lengths: int64 (batch,): steps of each row; outputs after its end are 0.
+        reverse: run from the last step of each row to the first.
+        backend: "native" (C++ on a CPU), "reference" or "chunked" (the plain loop), or "auto".
+    """
+    given = _checked("lstm", x, weights, h0, c0, lengths)
+    if not _native(x, backend, *weights, h0, c0):
+        return lstm_reference(x, given, h0, c0, lengths=lengths, reverse=reverse)
+    bias = x.new_zeros(4, given.w_hh.shape[1]) if given.b_ih is None else (given.b_ih + given.b_hh).view(4, -1)
+    tensors = GatedTensors(x, given.w_ih, given.w_hh, bias, h0, c0, lengths)
+    return _apply(tensors, GatedSettings(False, reverse))
+
+
+def gru(
+    x: Float[Tensor, "batch time features"],
+    weights: tuple[Tensor, ...],
+    h0: Float[Tensor, "batch state"] | None = None,
+    *,
+    lengths: Int64[Tensor, " batch"] | None = None,
+    reverse: bool = False,
+    backend: Backend = "auto",
+) -> tuple[Float[Tensor, "batch time state"], Float[Tensor, "batch state"]]:
+    """One layer of a GRU in one direction, with the weights of torch.nn.GRU: outputs and last state.
+
+    In C++ for float32 and float64 on a CPU, as a plain loop elsewhere; the same numbers to rounding.
+
+    Args:
+        x: inputs (batch, time, features).
+        weights: (w_ih, w_hh) or (w_ih, w_hh, b_ih, b_hh), as torch.nn.GRU has them: gates reset, update, content.
+        h0: state before the first step (batch, state); None is zero.
+        lengths: int64 (batch,): steps of each row; outputs after its end are 0.
+        reverse: run from the last step of each row to the first.
+        backend: "native" (C++ on a CPU), "reference" or "chunked" (the plain loop), or "auto".
+    """
+    given = _checked("gru", x, weights, h0, None, lengths)
+    if not _native(x, backend, *weights, h0):
+        return gru_reference(x, given, h0, lengths=lengths, reverse=reverse)
+    if given.b_ih is None or given.b_hh is None:
+        bias = x.new_zeros(4, given.w_hh.shape[1])
+    else:
+        (r, z, n), (r_h, z_h, n_h) = (b.view(3, -1).unbind(0) for b in (given.b_ih, given.b_hh))
+        bias = torch.stack([n, r + r_h, z + z_h, n_h])  # the order of csrc/gated/plan.h
+    tensors = GatedTensors(x, given.w_ih, given.w_hh, bias, h0, None, lengths)
+    return _apply(tensors, GatedSettings(True, reverse))[:2]
+
+
+def _native(x: Tensor, backend: Backend, *others: Tensor | None) -> bool:
+    """Whether C++ runs it: a GPU has torch's own LSTM, so that the loop is all that is left elsewhere."""
+    if backends.choose(x.device, backend, function="lstm")[0] != "native":
+        return False
+    if x.dtype not in checks.REAL or autograd.has_tangent(x, *others):
+        if backend == "native":
+            raise BackendError(
+                f"lstm, gru: the native kernels take float32 and float64 in reverse mode, got {x.dtype}; use backend='auto'"
+            )
+        return False
+    return True
+
+
+def _apply(tensors: GatedTensors, settings: GatedSettings) -> tuple[Tensor, Tensor, Tensor]:
+    tracked = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+    if tracked or torch._C._are_functorch_transforms_active():
+        h, last, c_last, *_ = autograd.apply(_Gated, *tensors, *settings, True)
+    else:
+        h, last, c_last, *_ = torch.ops.holdfast.gated_forward(*tensors, *settings, False)
+    return h, last, c_last
+
+
+def _checked(
+    function: str, x: Tensor, weights: tuple[Tensor, ...], h0: Tensor | None, c0: Tensor | None, lengths: Tensor | None
+) -> Weights:
+    if len(weights) not in (2, 4):
+        raise ShapeError(f"{function}: expected weights (w_ih, w_hh) or with b_ih and b_hh, got {len(weights)} tensors")
+    given = Weights(*weights)
+    checks.ndim(function, "x", x, "batch time features")
+    (batch, time, features), gates = x.shape, GATES[function]
+    if given.w_hh.ndim != 2 or given.w_hh.shape[0] != gates * given.w_hh.shape[1]:
+        raise ShapeError(f"{function}: expected w_hh of shape ({gates} state, state), got {tuple(given.w_hh.shape)}")
+    state = given.w_hh.shape[1]
+    rows = f"{gates} gates of {state} units"
+    checks.shape(function, "w_ih", given.w_ih, (gates * state, features), f"{rows}, by x's features")
+    for name, value in (("b_ih", given.b_ih), ("b_hh", given.b_hh)):
+        if value is not None:
+            checks.shape(function, name, value, (gates * state,), rows)
+    for name, value in (("h0", h0), ("c0", c0)):
+        if value is not None:
+            checks.shape(function, name, value, (batch, state), "a row of the batch by w_hh's states")
+    for value in (*weights, h0, c0):
+        if value is not None and value.dtype != x.dtype:
+            raise DtypeError(f"{function}: expected all tensors in the dtype of x, {x.dtype}, got {value.dtype}")
+    if lengths is not None:
+        checks.lengths(function, lengths, (batch,), time, x.device)
+    return given
