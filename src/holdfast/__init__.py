@@ -9,7 +9,6 @@ from holdfast.diagnosis import Comparison, Diagnosis, compare, diagnose
 from holdfast.errors import HoldfastError
 from holdfast.memory import MemoryCurve, check_properties, memory_function, repeated_input_memory
 from holdfast.nn import accelerate, recurrences
-from holdfast.nn._views.groups import parameter_groups
 from holdfast.stability import (
     Certificate,
     GradientMonitor,
@@ -19,6 +18,7 @@ from holdfast.stability import (
     certify,
     gradient_scale,
     kernel_perturbation_error,
+    parameter_groups,
     perturbation_error,
     recurrent_rate,
     stabilize,

@@ -13,6 +13,7 @@ from holdfast.decay._task_study import LITTLE
 from holdfast.diagnosis._forgetting import Cause, Forgetting, ahead_of, why_they_differ
 from holdfast.diagnosis._learning import RATES, STABLE_MEANS
 from holdfast.diagnosis._on_data import difference
+from holdfast.diagnosis._reaching import said
 from holdfast.diagnosis._remedies import LOG100
 from holdfast.diagnosis._trial import Trial
 from holdfast.diagnosis._weights import MOVED, Edge, LongRun, Tolerance, lasting_of
@@ -60,7 +61,8 @@ def blocks(report: Diagnosis, *, details: bool) -> list[Block]:
         details: whether the papers' numbers are wanted too.
     """
     parts: list[Block] = [("MEMORY", memory(report)), ("TASK", task(report)), ("EDGE", edge(report))]
-    parts += [("WEIGHTS", survival(report)), ("TRAINING", training(report)), ("ADVICE", advice(report))]
+    parts += [("WEIGHTS", survival(report)), ("TRAINING", training(report)), ("REACH", said(report.reaching))]
+    parts.append(("ADVICE", advice(report)))
     if details:
         parts.append(("DETAILS", in_detail(report)))
     parts += [("NOT SEEN", list(report.unseen)), ("NOTES", list(report.notes))]

@@ -5,25 +5,23 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from holdfast._words import duration
-from holdfast.data._base import AbstractTask, Batch
+from holdfast.data._base import Batch
 from holdfast.nn import recurrences
 from holdfast.stability import DivergenceGuard, GradientMonitor
 from holdfast.training import _checkpoint as checkpoint
-from holdfast.training._config import TrainingConfig
 from holdfast.training._descent import Descent
 from holdfast.training._folder import guarded
 from holdfast.training._log import EMPTY_MARK, LOG, Log
-from holdfast.training._objective import Objective, blame_data, evaluate
+from holdfast.training._objective import blame_data, evaluate
 from holdfast.training._threads import ThreadChoice
 
 Progress = Callable[[str, int | None, int | None], None]
@@ -71,22 +69,16 @@ class Loop:
     """One run on one process: `restore` and `run`.
 
     Args:
-        fabric: the processes.
-        model: what is trained; it is wrapped here.
-        objective: the loss.
-        task: the data.
-        config: the settings.
+        descent: its steps, with the processes, the model, the data and the settings.
         folder: where checkpoints and log go.
         progress: is told how far it is.
+        notes: lines that begin the log.
     """
 
-    def __init__(
-        self, fabric: Any, model: nn.Module, objective: Objective, task: AbstractTask, config: TrainingConfig,
-        folder: Path, progress: Progress | None,
-    ) -> None:  # fmt: skip
-        self.fabric, self.plain, self.objective, self.task = fabric, model, objective, task
-        self.config, self.folder, self.progress = config, folder, progress
-        self.descent = Descent(fabric, model, objective, task, config)
+    def __init__(self, descent: Descent, folder: Path, progress: Progress | None, notes: Sequence[str] = ()) -> None:
+        self.descent, self.folder, self.progress, self.notes = descent, folder, progress, notes
+        self.fabric, self.plain, self.objective = descent.fabric, descent.plain, descent.objective
+        self.task, self.config = descent.task, descent.config
         self.state = State()
         self.log: Log | None = None
         # when progress was last told, and seconds a step as a running mean: only for people, so not in a checkpoint
@@ -94,7 +86,7 @@ class Loop:
         self._saved: int | None = None
         self._valid: tuple[int, dict[str, float]] = (-1, {})
         # a number that the config names is kept; processes that share the cores have one thread each as a rule
-        chooses = config.threads is None and fabric.device.type == "cpu"
+        chooses = self.config.threads is None and self.fabric.device.type == "cpu"
         self._threads = ThreadChoice(torch.get_num_threads() if chooses else 1)
         self._watch()
 
@@ -128,6 +120,8 @@ class Loop:
                 self.guard.keep(self.state.step)
         if self.fabric.is_global_zero:
             self.log = Log(self.folder / LOG, EMPTY_MARK if body is None else body["log"])
+            for text in self.notes if body is None else ():
+                self._write("note", {"text": text})
 
     def run(self) -> None:
         """Trains to the end."""

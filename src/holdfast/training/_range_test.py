@@ -18,8 +18,8 @@ from holdfast._codec import plain
 from holdfast.data._base import AbstractTask
 from holdfast.errors import ArgumentError
 from holdfast.nn import AbstractRecurrent, recurrences
-from holdfast.nn._views.groups import parameter_groups
 from holdfast.parameterizations import AbstractParameterization
+from holdfast.stability import parameter_groups
 from holdfast.training._descent import Order, mixed
 from holdfast.training._fabric import seed_all, undisturbed
 from holdfast.training._objective import Loss, Objective, check_batch

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from holdfast import parameterizations
 from holdfast.nn import DiagonalSSM
 from holdfast_papers import experiments
 from holdfast_papers.experiments.base import Unit
@@ -149,20 +150,16 @@ def test_without_the_images_digits_stand_in(monkeypatch, tmp_path):
     assert _images.source("cifar10", download=True) == "cifar10"
 
 
-def test_the_largest_rate_is_found_by_bisection():
-    for most in range(-1, 20):
-        tried = []
-        assert rates.largest(lambda k, most=most, tried=tried: tried.append(k) or k <= most, 19) == most
-        assert len(tried) <= 6
-
-
 def _rate_units(config, rate_of):
-    kept = dict.fromkeys(rates.KEPT, 0.1)
+    """A unit for each set of weights and memory length; rate_of(parameterization, tau, seed)."""
     return [
         Unit(
             u,
-            {"largest": np.array(rate_of(u)), **{k: np.array(v) for k, v in kept.items()}},
-            [{"tokens_per_second": 1.0}],
+            {
+                "largest": np.array(
+                    [[rate_of(n, u["tau"], k) for k in range(u["seeds"])] for n in compare.PARAMETERIZATIONS]
+                )
+            },
         )
         for u in rates.units(config)
     ]
@@ -171,24 +168,27 @@ def _rate_units(config, rate_of):
 def test_rates_that_fall_with_memory_are_told_from_those_that_do_not():
     config = rates.EXPERIMENT.config("standard")
 
-    def rate_of(u):
-        wiggle = 2.0 ** (0.1 * (u["seed"] % 2))
-        return wiggle * {"direct": 1 / u["tau"], "clip": 1 / u["tau"], "best": 4.0}.get(u["parameterization"], 1.0)
+    def rate_of(name, tau, seed):
+        wiggle = 2.0 ** (0.1 * (seed % 2))
+        return wiggle * {"direct": 1 / tau, "clip": 1 / tau, "best": 3 * math.sqrt(tau)}.get(name, 2.0)
 
     found = {c.name: c for c in rates.conclude(config, _rate_units(config, rate_of)).claims}
     assert all(claim.status == "met" for claim in found.values())
     assert found["direct"].numbers["slope"] == pytest.approx(-1.0)
-    flat = {c.name: c for c in rates.conclude(config, _rate_units(config, lambda u: 0.0)).claims}
-    assert flat["direct"].status == flat["best is largest, all weights"].status == "not met"
+    flat = {c.name: c for c in rates.conclude(config, _rate_units(config, lambda *of: 1.0)).claims}
+    assert {flat[name].status for name in ("direct", "best is largest, all weights", "one delta")} == {"not met"}
     few = rates.EXPERIMENT.config("quick")
     assert all(c.status == "undecided" for c in rates.conclude(few, _rate_units(few, rate_of)).claims)
 
 
-def test_the_target_has_the_mean_square_that_errors_are_measured_by():
-    task = rates._task(8, 2000)
-    batch = task.batch("test", torch.arange(2000))
-    # 64,000 squares of numbers that stay alike over 8 steps: 2% is three standard errors
-    assert float(batch.targets.square().mean()) == pytest.approx(rates.mean_square(task), rel=0.05)
+def test_delta_is_the_relative_change_of_the_slowest_rate():
+    for name in ("direct", "best", "exp"):
+        f = parameterizations.get(name)
+        w = f.inverse(torch.tensor([-0.25 / 16], dtype=torch.float64))
+        moved = [float(f(w + step)) for step in (1e-6, -1e-6)]
+        assert float(rates.delta(name, 16, np.array(1.0))) == pytest.approx(
+            abs(moved[0] - moved[1]) / 2e-6 * 16 / 0.25, rel=1e-6
+        )
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_the_target_has_the_mean_square_that_errors_are_measured_by():
                 "states": 4,
             },
         ),
-        ("stable-rates", {"taus": [1, 2], "steps": 2, "batch": 2, "test": 2, "doublings": 0}),
+        ("stable-rates", {"taus": [1, 2], "steps": 2, "batch": 2, "doublings": 0}),
     ],
 )
 def test_a_tiny_run_shows_every_run_and_decides_nothing(conclude, monkeypatch, tmp_path, id, changes):

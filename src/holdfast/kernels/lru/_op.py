@@ -163,16 +163,16 @@ def lru(
     Accuracy: the scan is float64 inside (see `scan`); matrix products round in the dtype, as torch's do.
     """
     checks.flags("lru", reverse=reverse)
-    if resets is not None or cu_seqlens is not None:
+    if cu_seqlens is not None or (resets is not None and choose(u.device, backend, function="lru")[0] != "triton"):
         weights = (lam_re, lam_im, b, c, d)
         return segments.in_pieces(
             "lru", lambda u, h0, lengths: lru(u, *weights, h0, lengths=lengths, reverse=reverse, backend=backend),
             {"u": u}, h0, segments.Cuts(lengths, resets, cu_seqlens, reverse),
         )  # fmt: skip
-    return _run(LRUCall(u, lam_re, lam_im, b, c, d, h0, lengths, reverse), backend)
+    return _run(LRUCall(u, lam_re, lam_im, b, c, d, h0, lengths, reverse), resets, backend)
 
 
-def _run(lru: LRUCall, backend: Backend) -> tuple[Tensor, Tensor]:
+def _run(lru: LRUCall, resets: Tensor | None, backend: Backend) -> tuple[Tensor, Tensor]:
     """Checks the call, brings it to one dtype and hands it to the backend."""
     _check(lru)
     *tensors, lengths, reverse = lru
@@ -182,10 +182,12 @@ def _run(lru: LRUCall, backend: Backend) -> tuple[Tensor, Tensor]:
     dtype = checks.promoted(tensors)
     arguments: list[Any] = [in_dtype(x, dtype) for x in tensors]
     converted = [*arguments, lengths, reverse]
-    if name in ("reference", "chunked"):
+    if resets is not None:
+        checks.resets("lru", resets, lru.u.shape[:2], lru.u.device)
+    if name != "native":
         with _without_autocast(lru.u.device):
-            if name == "chunked":
-                y, last = lru_chunked(LRUCall(*converted))
+            if name in ("chunked", "triton"):
+                y, last = lru_chunked(LRUCall(*converted), resets, "triton" if name == "triton" else "chunked")
             else:
                 y, last = lru_reference(*arguments, lengths=lengths, reverse=reverse)
     else:

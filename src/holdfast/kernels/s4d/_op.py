@@ -209,8 +209,8 @@ def _run(
     inputs: S4DInputs, h0: Tensor | None, form: S4DForm, chosen: Choice, state: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Hands a checked call to its backend."""
-    if chosen.backend == "chunked":
-        return s4d_chunked(inputs, h0, form)
+    if chosen.backend in ("chunked", "triton"):
+        return s4d_chunked(inputs, h0, form, "triton" if chosen.backend == "triton" else "chunked")
     if chosen.backend == "reference":
         kind: Discretization = "bilinear" if form.bilinear else "zoh"
         tensors: list[Any] = [*inputs[:-1], h0]

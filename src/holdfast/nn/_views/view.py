@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal
@@ -68,13 +69,22 @@ class MemoryWeight:
 
 @dataclass(frozen=True)
 class Gate:
-    """The gate that keeps the state, or replaces it: rows `first` to `last` of the bias called `bias` in the module."""
+    """The gate that keeps the state, or replaces it: rows `first` to `last` of the bias called `bias` in the module.
+
+    torch has two biases that add into a gate; `beside` is the name of the other one.
+    """
 
     name: str
     bias: str
     first: int
     last: int
     keeps: bool = True
+    beside: str | None = None
+
+    @property
+    def biases(self) -> tuple[str, ...]:
+        """Every bias that adds into the gate."""
+        return (self.bias,) if self.beside is None else (self.bias, self.beside)
 
 
 @dataclass(frozen=True)
@@ -111,6 +121,8 @@ class RecurrenceView(ABC):
     euler: float | None = None
     gate: Gate | None = None
     steps: StepSource | None = None
+    # name in the module of the logarithm of step sizes, where that is a weight of its own and `steps` does not say it
+    log_step: str | None = None
     # what has to be said beside the numbers
     remarks: tuple[str, ...] = ()
     # why `stabilize` leaves it as it is
@@ -299,3 +311,9 @@ def modes_map(factors: Tensor, time: Time, dt: float = 1.0) -> StepMap:
 
 def _linear(motion: Motion, size: int, time: Time, dt: float) -> StepMap:
     return StepMap(motion, motion if time == "continuous" else lambda h: motion(h) - h, size, time, dt)
+
+
+def belongs(path: str, prefix: str) -> bool:
+    """Whether the weight at `path` is `prefix`, lies below it, or stands behind its parametrization."""
+    plain = re.sub(r"(^|\.)parametrizations\.(\w+)\.original\d*$", r"\1\2", path)
+    return plain == prefix or plain.startswith(prefix + ".") or path.startswith(prefix + ".")

@@ -61,7 +61,7 @@ class TorchView(NonlinearView):
         self.elementwise = keeping is None
         if keeping is not None:
             n = module.hidden_size
-            self.gate = Gate(keeping, f"bias_hh{end}", n, 2 * n) if module.bias else None
+            self.gate = Gate(keeping, f"bias_hh{end}", n, 2 * n, beside=f"bias_ih{end}") if module.bias else None
             self.left_alone = gated_words(self.path, name, _LONGER[keeping])
 
     @property
