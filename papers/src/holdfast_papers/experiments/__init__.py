@@ -1,4 +1,4 @@
-"""Figures and tables of the four papers, and what goes beyond them, one file each: `list`, `get`, `run`, and what an experiment is made of.
+"""Figures and tables of the four papers and beyond, one file each: `list`, `get`, `run`, and what an experiment is made of.
 
 `base.py` says what an experiment is, `registry.py` finds it by its id (`neighbours.py`: files beside one of the
 user's own), `running.py` runs it in this process, `reasons.py` looks for the reasons of claims that are not met.
