@@ -45,6 +45,7 @@ def make_files(folder):
     (folder / "my_models.py").write_text("".join(dict.fromkeys(code for page in ALL for code in page.own_models)))
     x = np.random.default_rng(0).standard_normal((8, 60, 1))
     np.savez(folder / "task.npz", inputs=x, targets=np.roll(x, 5, 1))
+    np.save(folder / "x.npy", x)
     (folder / "power.csv").write_text("load,heat\n" + "".join(f"{i % 24},{i % 7}\n" for i in range(2000)))
     (folder / "book.txt").write_text("To be, or not to be, that is the question. " * 500)
     for split in ("train", "test"):

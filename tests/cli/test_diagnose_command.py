@@ -5,7 +5,7 @@ import typer
 from typer.testing import CliRunner
 
 from holdfast.cli import diagnose
-from holdfast.cli._files import read_data
+from holdfast.cli._files import read_data, read_inputs
 from holdfast.errors import ArgumentError
 
 app = typer.Typer()
@@ -52,3 +52,25 @@ def test_tasks_are_read_from_npz_and_csv_and_mistakes_are_named(tmp_path):
     for name, said in (("other.npz", "must hold 'inputs'"), ("text.npz", "not a readable"), ("none.npz", "no file")):
         with pytest.raises(ArgumentError, match=said):
             read_data(tmp_path / name)
+
+
+def test_inputs_alone_are_read_and_mistakes_are_named(tmp_path):
+    np.save(tmp_path / "tokens.npy", np.ones((3, 5), int))
+    assert read_inputs(tmp_path / "tokens.npy").dtype == torch.int64
+    np.savez(tmp_path / "x.npz", x=np.ones((3, 5)))
+    assert tuple(read_inputs(tmp_path / "x.npz").shape) == (3, 5, 1)
+    np.save(tmp_path / "bad.npy", np.full((3, 5), np.nan))
+    np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
+    for name, said in (("bad.npy", "finite real numbers"), ("objects.npy", "not a readable"), ("no.npy", "no file")):
+        with pytest.raises(ArgumentError, match=said):
+            read_inputs(tmp_path / name)
+
+
+def test_inputs_put_memory_at_rest_and_on_data_side_by_side(tmp_path):
+    (tmp_path / "my_models.py").write_text(MODELS)
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((6, 80, 1)))
+    arguments = [f"{tmp_path}/my_models.py:gru", "--inputs", str(tmp_path / "x.npy"), "--horizon", "64"]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    text = " ".join(done.stdout.split())
+    assert "at rest: " in text and "on your data: " in text and "along your data: " in text

@@ -12,7 +12,7 @@ from holdfast.decay import fit_decay
 
 PAGE = Path(__file__).parents[2] / "docs" / "decay_confusion.md"
 EACH = 400
-LAWS = ("exponential", "polynomial", "finite", "periodic", "non-decaying", "zero", "undecided")
+LAWS = ("exponential", "polynomial", "finite", "periodic", "non-decaying", "retrieval", "zero", "undecided")
 TRUE_CONSTANT = {"exponential": "rate", "polynomial": "exponent", "finite": "support"}
 WHAT = {
     "exponential": "e^(-r t), r 0.001 to 5",

@@ -63,10 +63,23 @@ def test_a_recurrence_that_grows_is_stabilized():
     assert holdfast.certify(model).status == "stable"
 
 
-def test_no_safe_rate_asks_for_clipping_and_then_smaller_rates():
-    (one,) = advice(nn.GRU(1, 4), learning=dataclasses.replace(SOUND, safe=None, norm=50.0))
-    assert one.call == "torch.nn.utils.clip_grad_norm_(model.parameters(), 1)"
-    assert "below 1e-4" in one.effect
+def test_clipping_is_not_advised_against_the_step_of_adam():
+    assert advice(nn.GRU(1, 4), learning=dataclasses.replace(SOUND, safe=None, norm=50.0)) == []
+
+
+@pytest.mark.parametrize("growth", [np.nan, np.inf])
+def test_no_rule_divides_by_a_gradient_of_zero(growth):
+    assert advice(nn.GRU(1, 4), learning=dataclasses.replace(SOUND, growth=growth, norm=0.0)) == []
+
+
+def test_a_trained_model_without_data_is_left_alone():
+    torch.manual_seed(0)
+    W = 1.05 * torch.linalg.qr(torch.randn(6, 6))[0]
+    model = LinearRNN(1, 6, W=W, parameterization="direct", time="discrete")
+    evidence = Evidence(model, [], edge_of(model), None, None, 500, trained="its weights")
+    assert candidates(evidence) == []
+    told = [one.call for one in candidates(dataclasses.replace(evidence, data=True))]
+    assert not any("allow_change" in call or "RecurrentStack" in call for call in told)
 
 
 def test_two_rates_are_told_as_groups_that_an_optimizer_takes():

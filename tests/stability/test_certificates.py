@@ -276,7 +276,7 @@ def test_every_layer_and_direction_is_a_part_and_the_worst_stands_for_all():
     assert certify(SequenceModel(1, 8, depth=2, layer="lru", state_size=8), stack.parts[0].path).parts == ()
 
 
-def test_a_recurrence_without_equilibrium_is_unstable_and_said_so():
+def test_a_recurrence_without_equilibrium_that_grows_is_unstable_and_said_so():
     module = nn.RNN(1, 1, nonlinearity="relu")
     with torch.no_grad():
         module.weight_hh_l0.fill_(1.5)

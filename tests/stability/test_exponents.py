@@ -216,3 +216,44 @@ def test_exponents_of_random_linear_systems_lie_within_their_errors(kind, dtype)
                 assert (distance <= 0.05 * np.abs(exact[:count]) + 4 * spectrum.errors + rounding).all()
     # 4 standard errors; three frames can agree by accident while they turn
     assert missed <= 0.02 * total
+
+
+class TestModelsThatKeepTheirStates:
+    """The exponents of all recurrences together, where `model(x, state)` does not go on from a state."""
+
+    def test_a_stack_behind_a_head_has_those_of_the_stack_itself(self):
+        torch.manual_seed(0)
+        rnn = nn.GRU(2, 3, num_layers=2, batch_first=True).double()
+        x = torch.randn(2, 300, 2, dtype=torch.float64)
+
+        class Headed(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.rnn, self.head = rnn, nn.Linear(3, 1).double()
+
+            def forward(self, x):
+                return self.head(self.rnn(x)[0])
+
+        inside, own = holdfast.stability.lyapunov_spectrum(Headed(), x), holdfast.stability.lyapunov_spectrum(rnn, x)
+        assert inside.state_size == own.state_size == 6
+        # the same trajectories; frames of each layer turn by themselves, which errors tell
+        assert np.abs(inside.exponents - own.exponents).max() < 0.02
+        assert inside.exponents[0] == pytest.approx(own.exponents[0], abs=2 * (inside.errors[0] + own.errors[0]))
+
+    def test_tokens_are_read(self):
+        torch.manual_seed(0)
+
+        class Tokens(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.table, self.rnn = nn.Embedding(5, 2), nn.RNN(2, 3, batch_first=True)
+
+            def forward(self, tokens):
+                return self.rnn(self.table(tokens))[0]
+
+        model, tokens = Tokens(), torch.randint(5, (2, 200))
+        own = holdfast.stability.lyapunov_spectrum(model.rnn, model.table(tokens).detach())
+        # two exponents 0.04 apart: frames that begin 50 steps apart have not turned into place alike
+        found = holdfast.stability.lyapunov_spectrum(model, tokens)
+        assert found.exponents == pytest.approx(own.exponents, abs=0.01)
+        assert found.exponents.sum() == pytest.approx(own.exponents.sum(), abs=1e-3)  # volumes do not turn

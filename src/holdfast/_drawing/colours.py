@@ -16,10 +16,10 @@ DARK_SCALE = ("#a995f2", "#6fb0f0", "#3fcfba", "#9adf62", "#f7d046")
 SCALE = 4  # values of one quantity from which on they are colours of a scale
 
 
-def slots(colours: list[int | None]) -> list[int]:
-    """A slot for each layer: its own, or the next that nobody in the panel has."""
+def slots(colours: list[int | None], start: int = 0) -> list[int]:
+    """A slot for each layer: its own, or the next from `start` on that nobody in the panel has."""
     taken = {c for c in colours if c is not None}
-    free = (k for k in range(10_000) if k not in taken)
+    free = (k for k in range(start, start + 10_000) if k not in taken)
     return [c if c is not None else next(free) for c in colours]
 
 
@@ -31,18 +31,19 @@ class Colours:
 
     Args:
         layers: all layers of the figure.
+        start: first slot of layers that ask for none, where others have been drawn into the same axes before.
 
     Attributes:
         by_value: whether names are values of one quantity; each of them then has a line of its own in the legend, since a
             panel may have other values than the one whose legend is shown.
     """
 
-    def __init__(self, layers: Sequence[Layer]) -> None:
+    def __init__(self, layers: Sequence[Layer], start: int = 0) -> None:
         drawn = [layer for layer in layers if isinstance(layer, (Line, Points, Bars))]
         names = list(dict.fromkeys(layer.label for layer in drawn))
         free = list(dict.fromkeys(layer.label for layer in drawn if layer.colour is None))
         taken = [*(layer.colour for layer in drawn if layer.colour is not None), *[None] * len(free)]
-        self._slots = dict(zip(free, slots(taken)[len(taken) - len(free) :], strict=True))
+        self._slots = dict(zip(free, slots(taken, start)[len(taken) - len(free) :], strict=True))
         used = sorted({self._slot(layer) for layer in drawn})
         ordered = _by_value(names)
         self.by_value = ordered is not None

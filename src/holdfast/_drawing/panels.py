@@ -20,6 +20,7 @@ from holdfast.figures import Axis, Bars, Figure, Heatmap, Layer, Line, Panel, Po
 DENSE_POINTS = 2000  # points of a line that fills its panel: it is drawn thin
 MAX_LARGE_LEGEND = 5  # lines of a legend that have room for letters as large as those of the axes
 STYLES = {"solid": "-", "dash": "--", "dot": ":"}
+RULE_COLOUR = "#6b7280"
 RULES = (":", "-.", "--")  # of the rules of a panel, which have one colour
 PLAIN_TICKS = (1e-3, 1e5)  # numbers that are written out at the ticks of a logarithmic axis
 SETTINGS: dict[Any, Any] = {
@@ -79,7 +80,8 @@ def _needed() -> Iterator[None]:
 
 def _fill(places: np.ndarray, panels: Sequence[Panel]) -> None:
     """Draws each panel into its place; places beyond the last are left empty, without axes."""
-    colours = Colours([layer for panel in panels for layer in panel.layers])
+    drawn_before = max((_curves_in(place) for place in places[: len(panels)]), default=0)
+    colours = Colours([layer for panel in panels for layer in panel.layers], start=drawn_before)
     named: set[str] = set()
     for place, panel in zip(places, panels, strict=False):
         labels = {str(getattr(layer, "label", "")) for layer in panel.layers}
@@ -87,6 +89,11 @@ def _fill(places: np.ndarray, panels: Sequence[Panel]) -> None:
         named |= labels if colours.by_value else set()
     for place in places[len(panels) :]:
         place.set_axis_off()
+
+
+def _curves_in(place: Any) -> int:
+    """How many curves have been drawn into these axes already; rules, which have one colour, are none."""
+    return sum(line.get_color() != RULE_COLOUR and not line.get_label().startswith("_") for line in place.get_lines())
 
 
 def _grid(figure: Figure) -> tuple[int, int]:
@@ -105,11 +112,15 @@ def _panel(place: Any, panel: Panel, colours: Colours, *, every: bool) -> None:
     """Draws a panel; with `every` its legend names all layers, those too that leave it to another panel."""
     place.set_title(panel.title, fontsize=9, parse_math=False)  # a name may hold a dollar sign
     rules = iter(RULES * len(panel.layers))
+    named = place.get_legend_handles_labels()[1]  # by an earlier result in the same axes
     for layer in panel.layers:
         if isinstance(layer, Rule):
-            _rule(place, layer, next(rules))
+            if layer.label not in named:
+                _rule(place, layer, next(rules))
             continue
         shown = replace(layer, legend=True) if every and isinstance(layer, (Line, Points, Bars)) else layer
+        if isinstance(shown, (Line, Points)) and shown.label in named:
+            shown = replace(shown, label=_numbered(shown.label, named))
         _layer(place, shown, colours.light(layer), panel)
     if any(isinstance(la, Heatmap) and la.image for la in panel.layers):
         place.set_axis_off()
@@ -123,6 +134,11 @@ def _panel(place: Any, panel: Panel, colours: Colours, *, every: bool) -> None:
         place.set_aspect("equal")
     if labels := place.get_legend_handles_labels()[1]:
         _legend(place, panel, size=8.5 if len(labels) <= MAX_LARGE_LEGEND else 7)
+
+
+def _numbered(label: str, named: Sequence[str]) -> str:
+    """The label with a number, so that two results in the same axes can be told apart."""
+    return next(name for k in range(2, len(named) + 3) if (name := f"{label} ({k})") not in named)
 
 
 def _say_empty(place: Any, panel: Panel) -> None:
@@ -180,7 +196,7 @@ def _layer(place: Any, layer: Layer, colour: str, panel: Panel) -> None:
 def _rule(place: Any, layer: Rule, style: str) -> None:
     if layer.finite:
         line, at = (place.axhline, layer.y) if layer.x is None else (place.axvline, layer.x)
-        line(at, color="#6b7280", linewidth=0.9, linestyle=style, label=layer.label)
+        line(at, color=RULE_COLOUR, linewidth=0.9, linestyle=style, label=layer.label)
 
 
 def _curve(place: Any, layer: Line | Points, colour: str, panel: Panel) -> None:

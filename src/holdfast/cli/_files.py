@@ -20,7 +20,7 @@ def read_kernel(path: Path, dt: float | None) -> tuple[np.ndarray, np.ndarray]:
     """Times and values from a CSV (comma, semicolon, tab or space; a header line is skipped) or an NPY file."""
     if not os.path.isfile(path):
         raise ArgumentError(f"there is no file {path}")
-    table = _read_npy(path) if path.suffix.lower() == ".npy" else read_csv(path)
+    table = _read_columns(path) if path.suffix.lower() == ".npy" else read_csv(path)
     if table.ndim == 2 and table.shape[1] == 1:
         table = table[:, 0]
     if table.ndim == 1:
@@ -40,6 +40,11 @@ def _read_npy(path: Path) -> np.ndarray:
         raise ArgumentError(f"{path} is not a readable NPY file of numbers: {error}") from error
     if table.dtype.kind not in "fiu":
         raise ArgumentError(f"{path} must hold real numbers, it holds {table.dtype}")
+    return table
+
+
+def _read_columns(path: Path) -> np.ndarray:
+    table = _read_npy(path)
     # np.stack([t, rho]) gives rows; a text has a line for each time
     rows = table.ndim == 2 and table.shape[0] == 2 and table.shape[1] > 2
     return (table.T if rows else table).astype(np.float64)
@@ -53,6 +58,7 @@ def read_csv(path: Path) -> np.ndarray:
         raise ArgumentError(f"{path} is neither text (CSV) nor named .npy") from error
     except OSError as error:
         raise ArgumentError(f"cannot read {path}: {error.strerror}") from error
+    # not numpy.loadtxt, which wants one delimiter, named beforehand
     rows: list[list[float]] = []
     for number, line in enumerate(text.splitlines(), start=1):
         fields = line.replace(";", " ").replace(",", " ").split()
@@ -85,16 +91,41 @@ def read_data(path: Path) -> tuple[Tensor, Tensor]:
     return _tensor(x if x.ndim != 2 or x.dtype.kind in "iu" else x[..., None]), _tensor(y)
 
 
+def read_inputs(path: Path) -> Tensor:
+    """Inputs alone: an .npy, an .npz that holds `inputs` (or x), or a CSV of one series with a line for each time."""
+    if not os.path.isfile(path):
+        raise ArgumentError(f"there is no file {path}")
+    kind = path.suffix.lower()
+    x = _read_npy(path) if kind == ".npy" else _named_inputs(path) if kind == ".npz" else read_csv(path)[None]
+    if x.dtype.kind not in "fiu" or x.ndim < 2 or not np.isfinite(x).all():
+        raise ArgumentError(
+            f"{path}: expected finite real numbers (rows, time, features) or tokens (rows, time), got {x.dtype} {x.shape}"
+        )
+    return _tensor(x if x.ndim != 2 or x.dtype.kind in "iu" else x[..., None])
+
+
+def _named_inputs(path: Path) -> np.ndarray:
+    arrays = _arrays(path)
+    for name in (pair[0] for pair in NAMES):
+        if name in arrays:
+            return arrays[name]
+    raise ArgumentError(f"{path} must hold 'inputs' (or 'x'); it holds {', '.join(arrays)}")
+
+
 def _tensor(part: np.ndarray) -> Tensor:
     """Tokens and class labels stay whole numbers."""
     return torch.from_numpy(part.astype(np.int64 if part.dtype.kind in "iu" else np.float32))
 
 
-def _from_npz(path: Path) -> tuple[np.ndarray, np.ndarray]:
+def _arrays(path: Path) -> dict[str, np.ndarray]:
     try:
-        arrays = unpack_arrays(path.read_bytes(), path)
+        return unpack_arrays(path.read_bytes(), path)
     except (zipfile.BadZipFile, ValueError) as error:
         raise ArgumentError(f"{path} is not a readable .npz file of numbers: {error}") from error
+
+
+def _from_npz(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    arrays = _arrays(path)
     for pair in NAMES:
         if all(name in arrays for name in pair):
             x, y = (arrays[name] for name in pair)

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli import certify, diagnose, doctor, fit_kernel, memory, stability, train
+from holdfast.cli import certify, compare, diagnose, doctor, fit_kernel, memory, stability, train
 from holdfast.cli._screen import INTERRUPTED, folded, visible
 from holdfast.errors import HoldfastError
 
@@ -48,6 +48,7 @@ def _options(
 PANELS: dict[str, dict[str, Callable[..., None]]] = {
     "A model of yours": {
         "diagnose": diagnose.command,
+        "compare": compare.command,
         "memory": memory.command,
         "stability": stability.command,
         "certify": certify.command,

@@ -22,7 +22,7 @@ from holdfast.figures import Figure
 from holdfast.nn import recurrences
 from holdfast.stability.certificates._certificate import Certificate, certify
 
-COLOURS = {"stable": "green", "marginal": "yellow", "unstable": "red"}
+COLOURS = {"stable": "green", "marginal": "yellow", "undecided": "yellow", "unstable": "red"}
 
 
 def command(

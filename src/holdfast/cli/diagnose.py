@@ -8,7 +8,7 @@ from typing import Annotated
 import torch
 import typer
 
-from holdfast.cli._files import read_data
+from holdfast.cli._files import read_data, read_inputs
 from holdfast.cli._model import HELP, load_model
 from holdfast.cli._screen import answer, file, progress_bar, screen, visible
 from holdfast.diagnosis import diagnose
@@ -24,8 +24,22 @@ def command(
             help="Data of your task: .npz with inputs and targets, or a CSV file whose last column is the target.",
         ),
     ] = None,
+    inputs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            parser=file,
+            help="Inputs of your task without targets (.npy, .npz or CSV): memory is measured on them too.",
+        ),
+    ] = None,
     needs: Annotated[
         int | None, typer.Option(help="How many steps back your task needs; by default as many as --data shows.")
+    ] = None,
+    lr: Annotated[
+        float | None, typer.Option(help="Learning rate that you will train at, of Adam.", show_default="0.001")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Optimizer steps that you will train for.", show_default="1000")
     ] = None,
     input_size: Annotated[int | None, typer.Option(help="Input features; by default what the model says.")] = None,
     horizon: Annotated[int, typer.Option(help="Most steps to follow the memory for.")] = 4096,
@@ -47,6 +61,7 @@ def command(
     torch.manual_seed(seed)
     loaded = load_model(model)
     task = None if data is None else read_data(data)
+    given = None if inputs is None else read_inputs(inputs)
     subject = loaded.plain if loaded.plain is not None else loaded.model
     size = input_size if loaded.plain is None else None
     with progress_bar("reading the model") as tick:
@@ -54,7 +69,10 @@ def command(
             subject,
             input_size=size,
             data=task,
+            inputs=given,
             needs=needs,
+            lr=lr,
+            steps=steps,
             horizon=horizon,
             name=loaded.name,
             seed=seed,

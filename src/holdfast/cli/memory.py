@@ -173,6 +173,7 @@ def describe(curve: MemoryCurve, fit: DecayFit) -> list[str]:
         if value is not None and fit.status == "decided":
             spread = "" if fit.interval is None else f"  (95%: {fit.interval[0]:.4g} to {fit.interval[1]:.4g})"
             lines.append(f"{name:<8} {value:.4g}{spread}")
+    lines += [f"returns  after {one.delay:g} at {one.size:.2g} of the first effect" for one in fit.returns]
     if fit.asymptotic is not None:
         lines.append(f"t -> inf {fit.asymptotic.law}, rate {fit.asymptotic.rate:.4g}, by the layer's eigenvalues")
     return lines

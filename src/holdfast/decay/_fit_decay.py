@@ -16,8 +16,9 @@ from holdfast._types import Time
 from holdfast.decay import _choice as choice
 from holdfast.decay._choice import Setting
 from holdfast.decay._result import DecayFit, Law
+from holdfast.decay._retrieval import retrieval
 from holdfast.decay._shape import ShapeFit
-from holdfast.decay._signal import envelope
+from holdfast.decay._signal import envelope, find_noise
 from holdfast.decay._spectrum import asymptotic_law
 from holdfast.memory import MemoryCurve
 
@@ -34,6 +35,9 @@ def fit_decay(
 ) -> DecayFit:
     """The decay law of a memory curve: exponential, polynomial, finite, periodic, non-decaying, zero, or undecided.
 
+    Where the effect of an input comes back after a pause there is no law: the answer is "retrieval", with the delay and
+    the size of each return.
+
     The curve is cut where it sinks into noise: the rounding floor that the curve carries, or a stationary white end, or
     multiples of one rounding unit, or an end that stands still where rounding can hold it. A curve that oscillates in
     its second half too is replaced by its peaks over blocks of several oscillations.
@@ -49,6 +53,8 @@ def fit_decay(
       after its end;
     - non-decaying: level to 1% over the second half, or growing by an e-fold, or fluctuating without a trend;
     - periodic: repeats itself after a lag, shrinking by less than 2% over the whole window;
+    - retrieval: between the first peak and a later one of 5% or more the curve stays 8 times below both for half of the
+      delay, unless such returns follow each other at even distances by one factor (an echo with feedback, which rings);
     - zero: exactly 0 for more steps than a linear recurrence with known eigenvalues has modes (Cayley-Hamilton).
 
     Anything else is undecided: so are a curve that its rounding floor hides and one that is 0 so far (a delay may end
@@ -106,7 +112,7 @@ def _nothing(curve: MemoryCurve, peak: float, modes: Any) -> tuple[Law, Literal[
 
 def _decide(t: np.ndarray, values: np.ndarray, floor: np.ndarray | None) -> tuple[dict[str, Any], float]:
     s = choice.prepare(t, values, floor)
-    decision = choice.growing(s, values)
+    decision = choice.growing(s, values) or retrieval(t, values, find_noise(values, floor))
     for test in CURVE_TESTS:
         decision = decision or test(s)
     # tests that need no fit come first: each names what a smooth family cannot describe

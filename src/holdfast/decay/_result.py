@@ -15,7 +15,7 @@ from holdfast._record import Record
 from holdfast.errors import ArgumentError, HoldfastError
 from holdfast.figures import Axis, Figure, Layer, Line, Panel, Rule
 
-Law = Literal["exponential", "polynomial", "finite", "periodic", "non-decaying", "zero", "undecided"]
+Law = Literal["exponential", "polynomial", "finite", "periodic", "non-decaying", "retrieval", "zero", "undecided"]
 
 
 class UndecidedError(HoldfastError, ValueError):
@@ -37,12 +37,26 @@ class AsymptoticLaw:
     slowest: complex
 
 
+@dataclass(frozen=True)
+class Return:
+    """One return of the effect of an input.
+
+    Args:
+        delay: time from the first peak of the effect to the peak of the return.
+        size: of that peak, relative to the first one.
+    """
+
+    delay: float
+    size: float
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class DecayFit(Record):
     """The law of a curve over `window`, by the criterion described at `fit_decay`.
 
     Args:
-        law: "exponential", "polynomial", "finite", "periodic", "non-decaying", "zero" or "undecided".
+        law: "exponential", "polynomial", "finite", "periodic", "non-decaying", "retrieval" (it comes back after a
+            pause: no law of decay), "zero" or "undecided".
         status: "decided" or "undecided".
         explanation: the reason, in words.
         window: first and last time of the part that was judged.
@@ -58,9 +72,10 @@ class DecayFit(Record):
         time: the times of the curve.
         envelope: sup of the curve over all later times, at each of them.
         offset: of a polynomial law A (t + offset)^-exponent.
+        returns: of a retrieval, each return of the effect in the order of time; empty for every other law.
     """
 
-    _parts: ClassVar[tuple[type, ...]] = (AsymptoticLaw,)
+    _parts: ClassVar[tuple[type, ...]] = (AsymptoticLaw, Return)
 
     law: Law
     status: Literal["decided", "undecided"]
@@ -77,6 +92,12 @@ class DecayFit(Record):
     time: Float64[np.ndarray, " time"] = field(default_factory=lambda: np.zeros(1))
     envelope: Float64[np.ndarray, " time"] = field(default_factory=lambda: np.zeros(1))
     offset: float = 0.0
+    returns: tuple[Return, ...] = ()
+
+    @property
+    def largest_return(self) -> Return | None:
+        """The return of the largest size; None where the effect does not come back."""
+        return max(self.returns, key=lambda one: one.size, default=None)
 
     @checked
     def horizon(self, fraction: float = 0.01) -> float:
@@ -113,12 +134,14 @@ class DecayFit(Record):
             return (last + self.offset) * math.exp(e_folds / self.exponent) - self.offset
         raise UndecidedError(
             f"{float(self.envelope[-1] / self.envelope[0]):.2g} of the memory is left at the last time "
-            f"{self.time[-1]:g} and its law is undecided; measure a longer horizon"
+            f"{self.time[-1]:g} and {'it comes back' if self.returns else 'its law is undecided'}; measure a longer horizon"
         )
 
     @property
     def constant(self) -> tuple[str, float] | None:
-        """Name and value of the number that the law has: rate, exponent, support or period; None where it has none."""
+        """Name and value of the number that the law has: rate, exponent, support, period or delay; None without one."""
+        if self.largest_return is not None:
+            return "delay", self.largest_return.delay
         named = {"exponential": "rate", "polynomial": "exponent", "finite": "support", "periodic": "period"}
         value = getattr(self, named[self.law]) if self.law in named else None
         return None if value is None else (named[self.law], float(value))
@@ -144,6 +167,8 @@ class DecayFit(Record):
             )
             label = f"{self.law}, {self.constant[0]} {rate:.3g}"
             layers.append(Line(label, t, self.envelope[inside][0] * np.exp(-e_folds), dash="dash"))
+        if (back := self.largest_return) is not None:
+            layers.append(Rule(f"returns after {back.delay:g} at {back.size:.2g}", x=first + back.delay))
         if self.noise > 0:
             layers.append(Rule("noise", y=self.noise))
         axes = Axis("t"), Axis("envelope", log=True)
@@ -163,7 +188,7 @@ class DecayFit(Record):
             "period",
             "interval",
         )
-        shown = {name: getattr(self, name) for name in (*names, "noise")}
+        shown = {name: getattr(self, name) for name in (*names, "noise", "returns")}
         if self.asymptotic is not None:
             shown["asymptotic"] = {"law": self.asymptotic.law, "rate": self.asymptotic.rate}
         return plain(shown, exact=False)

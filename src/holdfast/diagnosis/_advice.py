@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,6 +17,8 @@ from holdfast.diagnosis._weights import lasting_of
 NOMINAL_STEPS = 100  # that a short memory is made for where nobody asked
 MAX_AIMS = 8  # calls for a longer memory that are tried until one reaches what was asked for
 MIN_GAIN = 1.1  # times the memory: less is not longer
+MAX_SECONDS = 45.0  # of CPU time for all trials, and for the search of a longer memory; a trial that has begun is ended
+NO_WORSE = 1 + 1e-4  # times the loss of a trained model: what a change of its weights may cost at once, rounding
 LOSS_TOLERANCE = 0.02  # relative: two runs that differ by less are alike
 
 
@@ -52,13 +55,17 @@ def advise(evidence: Evidence, trials: Trials) -> tuple[list[Advice], list[str]]
     """
     helpful: list[Advice] = []
     dropped: list[str] = []
+    deadline = time.process_time() + MAX_SECONDS
     for candidate in [*_longer_memory(evidence, trials), *candidates(evidence)]:
+        if time.process_time() > deadline:
+            dropped.append(f"{candidate.call}: not tried, {MAX_SECONDS:.0f} s of CPU time are over")
+            continue
         try:
             trial = trials.attempt(candidate.call, candidate.stage, candidate.rate)
         except FAILURES as error:
             dropped.append(f"{candidate.call}: {(str(error).strip().splitlines() or [type(error).__name__])[0]}")
             continue
-        reason = why_not(candidate.purpose, trial)
+        reason = why_not(candidate.purpose, trial, trained=evidence.trained is not None)
         texts = (candidate.trouble, candidate.number, candidate.call, candidate.effect)
         if reason is None:
             helpful.append(Advice(*texts, trial))
@@ -72,14 +79,17 @@ def _final_loss(advice: Advice) -> float:
     return math.inf if loss is None else loss
 
 
-def why_not(purpose: Purpose, trial: Trial) -> str | None:
+def why_not(purpose: Purpose, trial: Trial, *, trained: bool = False) -> str | None:
     """Why a trial shows no help; None where it does.
 
     Args:
         purpose: what the call is for.
         trial: what became of it.
+        trained: whether the model is, so that the call alone, before any training, must not raise the loss either.
     """
     before, after = trial.unchanged, trial.changed
+    if trained and before.start is not None and after.start is not None and after.start > NO_WORSE * before.start:
+        return f"held-out loss {before.start:.3g} -> {after.start:.3g} by the call alone"
     if before.loss is not None and after.loss is not None:
         bound = before.loss * (1 - LOSS_TOLERANCE if purpose == "loss" else 1 + LOSS_TOLERANCE)
         if not after.loss <= bound or not math.isfinite(after.loss):
@@ -108,7 +118,10 @@ def _longer_memory(evidence: Evidence, trials: Trials) -> Iterator[Candidate]:
         "it forgets before the task is over" if asked else f"short memory, if your task reaches back {wanted} steps"
     )
     aim, best, longest, too_far = float(wanted), None, 0.0, math.inf
+    deadline = time.process_time() + MAX_SECONDS
     for _ in range(MAX_AIMS):
+        if time.process_time() > deadline:
+            break
         calls = list(longer_memory(evidence.model, have, math.ceil(aim)))
         if not calls:
             return

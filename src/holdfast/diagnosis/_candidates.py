@@ -11,7 +11,8 @@ from typing import Any, Literal
 from torch import nn
 
 from holdfast.diagnosis._forgetting import Forgetting, ahead_of
-from holdfast.diagnosis._learning import Learning
+from holdfast.diagnosis._learning import RATES, Learning
+from holdfast.diagnosis._reaching import Reaching, faster_recurrence
 from holdfast.diagnosis._remedies import Wiped, another_layer, place, smaller_steps
 from holdfast.diagnosis._trial import MAX_RATE, Stage
 from holdfast.diagnosis._weights import Edge, Survival
@@ -56,6 +57,8 @@ class Evidence:
     trained: str | None = None
     # whether there are data of the user's, on which another layer is tried even where memory is not short
     data: bool = False
+    # how far training can lengthen its memory
+    reaching: Reaching | None = None
 
     @property
     def short(self) -> bool:
@@ -67,10 +70,22 @@ class Evidence:
 def candidates(evidence: Evidence) -> list[Candidate]:
     """Calls that may help, but those for a longer memory, which are made by trying.
 
+    Of a trained model without its data nothing is proposed: there is nothing to judge a change by. With data nothing that
+    replaces or overwrites what it has learned.
+
     Args:
         evidence: what was measured.
     """
-    rules: tuple[Callable[[Evidence], Iterator[Candidate]], ...] = (_unstable, _swap, _crossing, _rates, _clipping)
+    if evidence.trained is not None and not evidence.data:
+        return []
+    rules: tuple[Callable[[Evidence], Iterator[Candidate]], ...] = (
+        _unstable,
+        _swap,
+        _crossing,
+        _rates,
+        _faster,
+        _clipping,
+    )
     return [candidate for rule in (*rules, _wiping, _fragile) for candidate in rule(evidence)]
 
 
@@ -78,13 +93,13 @@ def _unstable(evidence: Evidence) -> Iterator[Candidate]:
     edge = evidence.edge
     if edge is None:
         return
-    bad = [part for part in edge.parts if part.status != "stable"]
+    bad = [part for part in edge.parts if part.status in ("unstable", "marginal")]
     for part in bad:
         if part.euler is not None and not part.euler.stable and (part.continuous_margin or 0) > 0:
             yield _shorter_step(part, 0.9 * part.euler.largest_dt)
     rest = [part for part in bad if part.euler is None or (part.continuous_margin or 0) <= 0]
-    call, effect = _stabilizing(evidence.model)
-    if not rest or not edge.explodes or call is None:
+    call, effect = _stabilizing(evidence) if rest and edge.explodes else (None, "")
+    if call is None:
         return
     worst = min(rest, key=lambda part: part.margin)
     number = f"a step of {worst.path or 'its recurrence'} multiplies by up to {1 - worst.margin:.4g}{_growing(worst)}"
@@ -109,6 +124,8 @@ def _shorter_step(part: Certificate, dt: float) -> Candidate:
 def _swap(evidence: Evidence) -> Iterator[Candidate]:
     if not (evidence.data or evidence.short) or not isinstance(evidence.model, nn.Module):
         return
+    if evidence.trained is not None:
+        return  # its weights would be lost
     call = another_layer(evidence.model)
     if call is not None:
         have = ahead_of(evidence.memory)
@@ -130,25 +147,31 @@ def _crossing(evidence: Evidence) -> Iterator[Candidate]:
     steps = nearest.margin / (rate * max(width, 1))
     if steps > MAX_STEPS_TO_EDGE:
         return
-    call, effect = _stabilizing(evidence.model)
+    call, effect = _stabilizing(evidence)
     if call is not None:
         number = f"{max(steps, 1):.0f} steps of Adam at {rate:g} on {width} units could use up its margin, {nearest.margin:.3g}"
         yield Candidate("training can make it unstable", number, call, effect, "stability")
 
 
-def _stabilizing(model: Any) -> tuple[str | None, str]:
-    """The call that works on a copy of this model, and what it changes."""
+def _stabilizing(evidence: Evidence) -> tuple[str | None, str]:
+    """The call that works on a copy of this model, and what it changes; of a trained one only what leaves outputs alone."""
+    model = evidence.model
     if not isinstance(model, nn.Module):
         return None, ""
-    for allow in (False, True):
+    for allow in (False,) if evidence.trained is not None else (False, True):
+        changed = copy.deepcopy(model)
         try:
-            done = stabilize(copy.deepcopy(model), allow_change=allow)
+            done = stabilize(changed, allow_change=allow)
         except RangeError:
             continue
         except (HoldfastError, RuntimeError):
             return None, ""
         moved = max(done.changes.values(), default=0.0)
-        same = "outputs stay as they are" if moved < 1e-3 else f"weights move by {100 * moved:.2g}% once"
+        same = (
+            "outputs stay as they are"
+            if moved < 1e-3
+            else f"weights move by {100 * moved:.2g}% once, and outputs with them"
+        )
         extra = ", allow_change=True" if allow else ""
         return f"holdfast.stabilize(model{extra})", f"no step of training can make this recurrence unstable; {same}"
     return None, ""
@@ -156,19 +179,7 @@ def _stabilizing(model: Any) -> tuple[str | None, str]:
 
 def _rates(evidence: Evidence) -> Iterator[Candidate]:
     learning = evidence.learning
-    if learning is None:
-        return
-    if learning.safe is None:
-        limit = f"{min(learning.norm, 1.0):.2g}"
-        yield Candidate(
-            "no learning rate from 1e-4 on is stable",
-            f"gradient norm {learning.norm:.3g}",
-            f"torch.nn.utils.clip_grad_norm_(model.parameters(), {limit})",
-            "bounds every step, before each optimizer.step(); then try rates below 1e-4",
-            "loss",
-            "step",
-        )
-    elif learning.pair is not None:
+    if learning is not None and learning.pair is not None:
         lr, own = learning.pair
         yield Candidate(
             "its recurrent weights hold the learning rate down",
@@ -181,9 +192,19 @@ def _rates(evidence: Evidence) -> Iterator[Candidate]:
         )
 
 
+def _faster(evidence: Evidence) -> Iterator[Candidate]:
+    learning = evidence.learning
+    if learning is not None:
+        # that of the unchanged copy, so that a trial compares recurrent rates alone
+        lr = min(learning.safe or min(RATES), MAX_RATE)
+        for texts in faster_recurrence(evidence.reaching, lr):
+            yield Candidate(*texts, "loss", "optimizer")
+
+
 def _clipping(evidence: Evidence) -> Iterator[Candidate]:
     learning = evidence.learning
-    if learning is None or learning.safe is None or not learning.growth > EXPLODING_GROWTH:
+    # where no rate is stable it is Adam's own step that is too long, which clipping does not shorten
+    if learning is None or learning.safe is None or not EXPLODING_GROWTH < learning.growth < math.inf:
         return
     start = learning.norm / learning.growth
     limit = f"{start:.0f}" if start >= 10 else f"{start:.2g}"

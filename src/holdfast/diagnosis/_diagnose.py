@@ -3,32 +3,45 @@
 from __future__ import annotations
 
 import copy
+import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from holdfast._arguments import checked, positive
+from holdfast.decay import TaskStudy, study_task
 from holdfast.diagnosis._advice import Advice, advise
 from holdfast.diagnosis._candidates import Evidence
 from holdfast.diagnosis._forgetting import ahead_of, measure_memory
-from holdfast.diagnosis._learning import RATES, look_at_learning, signs_of_training
+from holdfast.diagnosis._learning import RATES, Learning, look_at_learning, signs_of_training
+from holdfast.diagnosis._on_data import (
+    CHANGE_ROWS,
+    CHANGE_STEPS,
+    EDGE_ROWS,
+    EDGE_STEPS,
+    along,
+    checked_inputs,
+    measure_on_data,
+)
+from holdfast.diagnosis._reaching import USUAL_LR, USUAL_STEPS, TrainingPlan, look_at_reach
 from holdfast.diagnosis._reading import Reading, on_our_kernels, read_model, runnable
 from holdfast.diagnosis._result import Diagnosis
 from holdfast.diagnosis._samples import Samples, data_samples, stand_in_samples, task_form
-from holdfast.diagnosis._task import TaskMemory, look_at_task
 from holdfast.diagnosis._trial import MAX_RATE, USUAL_RATE, Trials
-from holdfast.diagnosis._weights import look_at_edge, look_at_survival
+from holdfast.diagnosis._weights import Edge, Survival, look_at_edge, look_at_survival
 from holdfast.errors import ArgumentError, HoldfastError
+from holdfast.memory import DataMemory
 from holdfast.memory._subject import INPUT_ERRORS
 from holdfast.memory.preserve import modules_of, random_states_kept, undisturbed
 
 Part = TypeVar("Part")
 LENGTH = 64  # steps of the sequences on which weights are changed
-PARTS = 6  # that a progress bar counts
+PARTS = 7  # that a progress bar counts
 
 
 @checked
@@ -37,7 +50,11 @@ def diagnose(
     *,
     input_size: int | None = None,
     data: tuple[Tensor, Tensor] | None = None,
+    inputs: Tensor | None = None,
+    lengths: Tensor | None = None,
     needs: int | None = None,
+    lr: float | None = None,
+    steps: int | None = None,
     horizon: int = 4096,
     name: str | None = None,
     seed: int = 0,
@@ -47,7 +64,9 @@ def diagnose(
 
     How far it remembers (`memory_function`, until 1% is left), how near its worst recurrence is to the edge (`certify`),
     how large a change of its recurrent weights it survives (`perturbation_error`), what training does to it at its start,
-    and with data the memory that the task needs. Every call under ADVICE was run on a copy, and that copy trained beside
+    and with data the memory that the task needs. With `inputs` (or `data`) memory, edge and survival are also measured along
+    them, by exchanging one input for another: at rest and on data are told side by side, since a nonlinear model may keep
+    an input for quite another time where it works. Every call under ADVICE was run on a copy, and that copy trained beside
     an unchanged one; what did not help is dropped. A copy of the model is looked at; the model stays as it is. What cannot
     be looked at is said, and the rest is done all the same.
 
@@ -57,7 +76,12 @@ def diagnose(
         input_size: number of input features; None: what the model tells.
         data: inputs (rows, time, features) or tokens (rows, time), and targets: numbers (rows, time, outputs), or
             (rows, outputs) where a sequence has one answer; or class labels (rows, time) or (rows,), as integers.
+        inputs: sequences as the model reads them where it works, without targets: numbers (rows, time, features) or tokens
+            (rows, time); None: those of `data`.
+        lengths: of the rows of `inputs`, where they are padded.
         needs: steps that the model is to remember; None: what the data need.
+        lr: learning rate that it will be trained at, for how far training can lengthen its memory; None is 1e-3.
+        steps: optimizer steps that it will be trained for; None is 1,000.
         horizon: most steps to follow its memory for.
         name: what to call it; None is its class.
         seed: of random inputs and changes.
@@ -66,12 +90,17 @@ def diagnose(
     positive(horizon=horizon)
     if data is not None:
         data = _pair(data)
-    if needs is not None:
-        positive(needs=needs)
+        inputs = data[0] if inputs is None else inputs
+    if inputs is not None:
+        inputs = checked_inputs(model, inputs, lengths)
+    positive(needs=needs, steps=steps)
+    if lr is not None and not 0 < lr < math.inf:
+        raise ArgumentError(f"lr: expected a number above 0, got {lr}")
+    plan = TrainingPlan(lr or USUAL_LR, steps or USUAL_STEPS, given=lr is not None or steps is not None)
     with random_states_kept(), _protected(model):
         torch.manual_seed(seed)
-        examination = _Examination(model, input_size, data, needs, horizon, seed, progress or _quiet)
-        return examination.diagnosis(name or type(model).__name__)
+        wanted = _Wanted(input_size, data, inputs, lengths, needs, plan, horizon, seed)
+        return _Examination(model, wanted, progress or _quiet).diagnosis(name or type(model).__name__)
 
 
 @contextmanager
@@ -84,73 +113,118 @@ def _protected(model: Callable[..., Any]) -> Iterator[None]:
         yield
 
 
+@dataclass(frozen=True, eq=False)
+class _Wanted:
+    """What was asked for, as `diagnose` takes it."""
+
+    input_size: int | None
+    data: tuple[Tensor, Tensor] | None
+    inputs: Tensor | None
+    lengths: Tensor | None
+    needs: int | None
+    plan: TrainingPlan
+    horizon: int
+    seed: int
+
+
 class _Examination:
     """One side of a model after the other, and what could not be looked at."""
 
     def __init__(
-        self, model: Callable[..., Any], input_size: int | None, data: tuple[Tensor, Tensor] | None, needs: int | None,
-        horizon: int, seed: int, announce: Callable[[str, int | None, int | None], None],
-    ) -> None:  # fmt: skip
-        self.model, self.input_size, self.data, self.needs = model, input_size, data, needs
-        self.horizon, self.seed, self.announce = horizon, seed, announce
+        self, model: Callable[..., Any], wanted: _Wanted, announce: Callable[[str, int | None, int | None], None]
+    ) -> None:
+        self.model, self.wanted, self.announce = model, wanted, announce
         self.unseen: list[str] = []
-        self.done = 0
+        self.seconds: dict[str, float] = {}
 
     def look(self, what: str, at: Callable[..., Part], *arguments: Any) -> Part | None:
         """One side; None and a line under NOT SEEN where it cannot be looked at."""
-        self.announce(what, self.done, PARTS)
-        self.done += 1
+        self.announce(what, len(self.seconds), PARTS)
+        start = time.process_time()
         try:
             return at(*arguments)
         except (HoldfastError, *INPUT_ERRORS) as error:
             self.unseen.append(f"{what}: {_line(error)}")
             return None
+        finally:
+            self.seconds[what] = time.process_time() - start
 
     def diagnosis(self, called: str) -> Diagnosis:
         """Everything, in the order of the screen."""
+        wanted = self.wanted
         try:
-            reading = read_model(self.model, self.input_size, self.seed)
+            reading = read_model(self.model, wanted.input_size, wanted.seed)
         except (HoldfastError, *INPUT_ERRORS) as error:
             self.unseen.append(f"the model could not be run: {_line(error)}")
             return self._of_data_alone(called)
-        measured = self.look("memory", measure_memory, reading, self.horizon, self.seed)
+        measured = self.look("memory", measure_memory, reading, wanted.horizon, wanted.seed)
         memory, notes = measured if measured is not None else ([], [])
-        edge = self.look("edge", look_at_edge, reading, LENGTH, self.seed)
-        survival = self.look("change of the weights", look_at_survival, reading, LENGTH, self.seed)
+        found = self._on_data()
+        edge = self.look("edge", self._edge, reading)
+        survival = self.look("change of the weights", self._survival, reading)
         samples = self._data_samples(reading)
-        task = None if self.data is None else self.look("task", self._task, samples)
-        wanted = self.needs if self.needs is not None else task.steps if task is not None and task.tells else None
-        if samples is None:
-            samples = stand_in_samples(reading, wanted, self.seed)
-        learning = self.look("training", look_at_learning, reading, self._subject(reading, samples), samples)
+        task = None if wanted.data is None else self.look("task", self._task, samples)
+        needs = wanted.needs if wanted.needs is not None else task.steps if task is not None and task.tells else None
         trained = signs_of_training(self.model, samples) if isinstance(self.model, nn.Module) else None
-        evidence = Evidence(self.model, memory, edge, survival, learning, wanted, trained, samples.given)
+        if samples is None and trained is None:
+            samples = stand_in_samples(reading, needs, wanted.seed)
+        learning = None if samples is None else self.look("training", self._learning, reading, samples)
+        reaching = self.look("reach", look_at_reach, self.model, wanted.plan, needs)
+        given = samples is not None and samples.given
+        evidence = Evidence(self.model, memory, edge, survival, learning, needs, trained, given, reaching)
         advice, dropped = self._advice(evidence, None if learning is None else samples)
         return Diagnosis(
             name=called,
             about=_about(self.model, reading),
             memory=tuple(memory),
+            on_data=found,
             edge=edge,
             survival=survival,
             learning=learning,
             task=task,
-            needs=wanted,
+            needs=needs,
+            reaching=reaching,
             advice=tuple(advice),
             dropped=tuple(dropped),
             unseen=tuple(self.unseen),
-            notes=(*reading.notes, *notes, *self._remarks(trained)),
+            notes=(*reading.notes, *notes, *self._remarks(trained, given)),
+            trained=trained is not None,
+            seconds=dict(self.seconds),
         )
 
+    def _on_data(self) -> DataMemory | None:
+        wanted, what = self.wanted, "memory on your data"
+        if wanted.inputs is None:
+            return None
+
+        def progress(done: int, total: int) -> None:
+            self.announce(f"{what}, {done} of {total} places", len(self.seconds), PARTS)
+
+        return self.look(what, measure_on_data, self.model, wanted.inputs, wanted.lengths, wanted.seed, progress)
+
+    def _edge(self, reading: Reading) -> Edge:
+        data = along(reading, self.wanted.inputs, EDGE_ROWS, EDGE_STEPS)
+        return look_at_edge(reading, LENGTH, self.wanted.seed, data=data)
+
+    def _survival(self, reading: Reading) -> Survival:
+        data = along(reading, self.wanted.inputs, CHANGE_ROWS, CHANGE_STEPS)
+        return look_at_survival(reading, LENGTH, self.wanted.seed, data)
+
+    def _learning(self, reading: Reading, samples: Samples) -> Learning:
+        return look_at_learning(reading, self._subject(reading, samples), samples)
+
     def _of_data_alone(self, called: str) -> Diagnosis:
-        task = None if self.data is None else self.look("task", self._task, None)
-        return Diagnosis(called, _about(self.model, None), needs=self.needs, task=task, unseen=tuple(self.unseen))
+        task = None if self.wanted.data is None else self.look("task", self._task, None)
+        return Diagnosis(
+            called, _about(self.model, None), needs=self.wanted.needs, task=task, unseen=tuple(self.unseen)
+        )
 
     def _data_samples(self, reading: Reading) -> Samples | None:
         """The user's data where the model runs on them and answers what they ask; otherwise it is said."""
-        if self.data is None or not isinstance(self.model, nn.Module):
+        if self.wanted.data is None or not isinstance(self.model, nn.Module):
             return None
         try:
-            return data_samples(copy.deepcopy(self.model), reading, self.data)
+            return data_samples(copy.deepcopy(self.model), reading, self.wanted.data)
         except (HoldfastError, *INPUT_ERRORS) as error:
             self.unseen.append(f"training on your data: {_line(error)}; a stand-in is trained on instead")
             return None
@@ -161,10 +235,9 @@ class _Examination:
             return reading.model
         return runnable(on_our_kernels(copy.deepcopy(self.model)))
 
-    def _task(self, samples: Samples | None) -> TaskMemory:
-        assert self.data is not None
-        x, y, classes = task_form(self.data, samples)
-        task = look_at_task(x, y, classes=classes)
+    def _task(self, samples: Samples | None) -> TaskStudy:
+        assert self.wanted.data is not None
+        task = study_task(*task_form(self.wanted.data, samples))
         if samples is None or not isinstance(self.model, nn.Module):
             return task
         error = samples.error_beside_kernel(runnable(copy.deepcopy(self.model)), task.lags)
@@ -174,24 +247,30 @@ class _Examination:
         if not isinstance(self.model, nn.Module):
             return [], []
         self.announce("trying advice", PARTS - 1, PARTS)
+        start = time.process_time()
         learning, edge = evidence.learning, evidence.edge
         safe = USUAL_RATE if learning is None else learning.safe or min(RATES)
         margin = None if edge is None else edge.worst.margin
         trials = Trials(
             self.model,
-            self.input_size,
+            self.wanted.input_size,
             samples,
             rate=min(safe, MAX_RATE),
             memory=ahead_of(evidence.memory),
             margin=margin,
-            horizon=self.horizon,
-            seed=self.seed,
+            horizon=self.wanted.horizon,
+            seed=self.wanted.seed,
         )
-        return advise(evidence, trials)
+        made = advise(evidence, trials)
+        self.seconds["trying advice"] = time.process_time() - start
+        return made
 
-    def _remarks(self, trained: str | None) -> list[str]:
+    def _remarks(self, trained: str | None, given: bool) -> list[str]:
         if trained is not None:
-            return [f"it counts as trained ({trained}): no advice overwrites its weights"]
+            blind = (
+                "" if given else "; without its data no change is proposed, since nothing could judge it: give data="
+            )
+            return [f"it counts as trained ({trained}): no advice overwrites its weights{blind}"]
         if not isinstance(self.model, nn.Module) and not modules_of(self.model):
             return ["a function without a module that can be seen: what it keeps between calls cannot be put back"]
         return []

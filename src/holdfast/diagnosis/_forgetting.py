@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -32,7 +32,10 @@ FIRST_STEPS, FURTHER = (
 MIN_RATIO = 1.5  # two horizons differ where one is this many times the other
 SATURATING_SIZE = 1.0  # of an input from which on units and gates saturate
 MAX_DIRECTIONS = 16  # of input that are tried
-REST_STEPS = 1024  # steps that a large model is given to come to rest
+MIN_DIRECTIONS = 2
+PROBE_WORK = 4e10  # weights times steps times inputs of one probe, from which on fewer directions are tried
+REST_STEPS, MAX_REST_STEPS = 1024, 65536  # steps that a large model is given to come to rest, and a small one
+REST_WORK = 2e10  # weights times steps of it
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,10 +106,22 @@ def impulse_memory(reading: Reading, horizon: int, seed: int) -> float | None:
         horizon: most steps to follow it for.
         seed: of random inputs.
     """
+    return followed_impulse(reading, horizon, seed).steps
+
+
+def followed_impulse(reading: Reading, horizon: int, seed: int) -> Forgetting:
+    """The memory of one input, followed until 1% is left.
+
+    Args:
+        reading: the model.
+        horizon: most steps to follow it for.
+        seed: of random inputs.
+    """
     double, _ = widest(reading.model, reading.input_size)
     if not reading.causal:
-        return ahead_of(_both_ways(reading, horizon, double, seed))
-    return _followed(reading, "impulse", min(FIRST_STEPS, horizon), horizon, double, seed).steps
+        both = _both_ways(reading, horizon, double, seed)
+        return next(one for one in both if one.kind == "impulse" and one.way == "ahead")
+    return _followed(reading, "impulse", min(FIRST_STEPS, horizon), horizon, double, seed)
 
 
 def ahead_of(memory: Sequence[Forgetting]) -> float | None:
@@ -123,23 +138,40 @@ def _followed(reading: Reading, kind: Kind, steps: int, most: int, double: bool,
     most = most if longest is None else min(most, longest - MIN_SETTLING_STEPS - 1)
     while True:
         steps = min(steps, most)
+        tried = _directions(reading, steps)
         curve = memory_function(
             reading.model,
             input_size=reading.input_size,
             horizon=steps,
-            probe=Probe(PROBES[kind], max_burn_in=REST_STEPS if reading.large else None),
+            probe=Probe(PROBES[kind], max_burn_in=_rest_steps(reading)),
             search=InputSearch(
                 candidates=reading.candidates,
-                budget=None if reading.candidates is not None else MAX_DIRECTIONS,
+                budget=None if reading.candidates is not None else tried,
                 seed=seed,
             ),
             double=double,
         )
+        if reading.candidates is None and tried < MAX_DIRECTIONS:
+            few = f"{tried} directions of input were tried over {steps} steps, since the model is large"
+            curve = replace(curve, notes=(*curve.notes, few))
         one = _judged(kind, "ahead", curve)
         gone = one.reach.measured or (one.steps is not None and math.isinf(one.steps))
         if gone or steps >= most or curve.status != "ok":
             return one
         steps *= FURTHER
+
+
+def _directions(reading: Reading, steps: int) -> int:
+    """Directions of input that are tried at three sizes each, so that one probe takes less than a minute."""
+    weights = sum(p.numel() for p in reading.model.parameters())
+    return min(MAX_DIRECTIONS, max(MIN_DIRECTIONS, int(PROBE_WORK / max(3 * steps * weights, 1))))
+
+
+def _rest_steps(reading: Reading) -> int | None:
+    """Most steps that the model is given to come to rest; None where nothing needs to be saved."""
+    weights = max(sum(p.numel() for p in reading.model.parameters()), 1)
+    steps = max(REST_STEPS, int(REST_WORK / weights))
+    return None if steps > MAX_REST_STEPS else steps
 
 
 def _judged(kind: Kind, way: Way, curve: MemoryCurve) -> Forgetting:

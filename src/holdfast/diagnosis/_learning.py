@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from holdfast.diagnosis._reading import Reading, runnable
 from holdfast.diagnosis._samples import Samples
 from holdfast.errors import ArgumentError, HoldfastError
 from holdfast.memory._subject import INPUT_ERRORS
-from holdfast.nn._views.groups import parameter_groups
+from holdfast.stability import parameter_groups
 
 RATES = (1e-4, 3.2e-4, 1e-3, 3.2e-3, 1e-2, 3.2e-2, 0.1, 0.32, 1.0)
 RUN_STEPS = 20  # of Adam at one rate
@@ -26,8 +27,13 @@ RISE = 0.02  # of the first held-out loss: a rate may end so much higher than a 
 STABLE_MEANS = (
     f"{RUN_STEPS} steps of Adam never double the loss, and held-out loss ends no higher than at smaller rates"
 )
+MET_SHARE = 1e-3  # of the error of an answer that ignores the inputs: a model below that meets its targets
+MAX_SECONDS = 40.0  # of CPU time, after which no further rate is tried
+MAX_PEAK = 1.15  # times the largest entry of a fresh weight that is drawn between bounds
+EVEN_PEAK = 2.0  # largest entry over root mean square, below which a weight was drawn between bounds
 KINDS = ("recurrent", "other")
 LEARNED_SHARE = 0.9  # of the error of an answer that ignores the inputs: a model below that has learned something
+MIN_EVEN_NUMBERS = 64  # of a weight whose largest entry is compared
 MIN_NUMBERS = 16  # of a weight whose size is compared
 MIN_LOG_RATIO = 0.1  # of the size of a weight over that of a fresh one, beyond what so few numbers may differ by
 
@@ -39,12 +45,15 @@ class Learning:
     Args:
         task: what was learned, in words.
         ratio: |gradient| / |weight| of the "recurrent" weights and of the "other" ones.
-        growth: how many times larger the gradient is for sequences twice as long.
+        growth: how many times larger the gradient is for sequences twice as long; NaN where there is none.
         norm: the gradient's norm, of all weights, at the longer length.
         safe: largest stable learning rate of all weights; None where none of those tried is.
         safe_of: the same where only "recurrent" or only "other" weights move; empty unless `safe` is small.
         pair: a larger rate of the others with one of the recurrent weights that were stable together; None where there is
             none.
+        met: where the model meets its targets already: its error, and that of an answer that ignores the inputs; no rate is
+            looked for then.
+        cut: whether time was over before a rate was found that is not stable.
     """
 
     task: str
@@ -54,11 +63,13 @@ class Learning:
     safe: float | None
     safe_of: dict[str, float | None]
     pair: tuple[float, float] | None = None
+    met: tuple[float, float] | None = None
+    cut: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, for JSON."""
         plain = {"task": self.task, "ratio": self.ratio, "growth": self.growth, "norm": self.norm}
-        plain["stable_pair"] = self.pair
+        plain |= {"stable_pair": self.pair, "targets_met": self.met, "cut": self.cut}
         return {**plain, "stable_rate": self.safe, "stable_rate_of": self.safe_of, "stable_means": STABLE_MEANS}
 
 
@@ -82,20 +93,33 @@ def look_at_learning(reading: Reading, model: nn.Module, samples: Samples) -> Le
     shorter = (x[:, half:], y) if samples.once else (x[:, :half], y[:, :half])
     before = _gradient(copied, samples, *shorter)
     after = _gradient(copied, samples, x, y)
+    growth = after / before if before > 0 else math.nan
     ratio = {name: _ratio(weights) for name, weights in _groups(copied).items() if weights}
-    run = _Runs(model, samples)
+    met = _met(copied, samples)
+    if met is not None or not after > 0:
+        return Learning(task, ratio, growth, after, None, {}, met=met)
+    run = _Runs(model, samples, time.process_time() + MAX_SECONDS)
     safe, best = run.largest(KINDS)
     held_down = safe is None or safe <= LOW_RATE  # only then is it worth the time to ask which weights do that
-    safe_of = {name: run.largest((name,))[0] for name in ratio} if held_down else {}
+    safe_of = {name: run.largest((name,))[0] for name in ratio} if held_down and not run.over else {}
     return Learning(
         task,
         ratio,
-        after / max(before, 1e-300),
+        growth,
         after,
         safe,
         safe_of,
         run.pair(safe, safe_of, best) if len(ratio) > 1 else None,
+        cut=run.over,
     )
+
+
+def _met(model: nn.Module, samples: Samples) -> tuple[float, float] | None:
+    """The errors of the model and of an answer that ignores the inputs, where the first is next to nothing."""
+    if not samples.given:
+        return None
+    error, trivial = samples.error(model), samples.trivial_error()
+    return (error, trivial) if error <= MET_SHARE * trivial else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +128,12 @@ class _Runs:
 
     model: nn.Module
     samples: Samples
+    deadline: float = math.inf
+
+    @property
+    def over(self) -> bool:
+        """Whether the time for it has passed."""
+        return time.process_time() > self.deadline
 
     def largest(self, moving: tuple[str, ...]) -> tuple[float | None, float]:
         """The largest of RATES up to which all are stable, from the usual one up or down; and the lowest end on the way."""
@@ -111,10 +141,14 @@ class _Runs:
         ends = {usual: self.end(dict.fromkeys(moving, USUAL_RATE))}
         if ends[usual] >= END_BOUND:
             for k in reversed(range(usual)):
+                if self.over:
+                    break
                 if self.end(dict.fromkeys(moving, RATES[k])) < END_BOUND:
                     return RATES[k], math.inf
             return None, math.inf
         for k in range(usual + 1, len(RATES)):
+            if self.over:
+                break
             end = self.end(dict.fromkeys(moving, RATES[k]))
             if end > min(ends.values()) + RISE:
                 break
@@ -124,7 +158,7 @@ class _Runs:
     def pair(self, safe: float | None, safe_of: dict[str, float | None], best: float) -> tuple[float, float] | None:
         """Rates with which the others may go at least 3 times faster than all together, run before they are told."""
         own, other = (safe_of.get(name) for name in KINDS)
-        if safe is None or own is None or other is None or other <= safe:
+        if safe is None or own is None or other is None or other <= safe or self.over:
             return None
         for times in (10.0, 10**0.5):
             rates = {"recurrent": min(own, safe), "other": min(other, times * safe)}
@@ -172,20 +206,20 @@ def _norm(tensors: list[Tensor]) -> float:
     return math.sqrt(sum(float(t.detach().abs().double().square().sum()) for t in tensors))
 
 
-def signs_of_training(model: nn.Module, samples: Samples) -> str | None:
+def signs_of_training(model: nn.Module, samples: Samples | None) -> str | None:
     """Why a model counts as trained; None where it looks fresh. In doubt it counts as trained.
 
-    With data by its error, which is below that of an answer that ignores the inputs; otherwise by its weights, whose sizes
-    are not those that its modules start from.
+    By its error on data, which is below that of an answer that ignores the inputs; or by its weights, whose sizes are not
+    those that its modules start from, or whose largest entries lie beyond the bounds that fresh ones are drawn between.
 
     Args:
         model: the user's model.
-        samples: the user's data, or a stand-in, which tells nothing.
+        samples: the user's data; None, or a stand-in, which tells nothing.
     """
-    if samples.given:
+    if samples is not None and samples.given:
         error, trivial = samples.error(runnable(copy.deepcopy(model))), samples.trivial_error()
-        learned = error < LEARNED_SHARE * trivial
-        return f"{samples.unit} {error:.3g}, {trivial:.3g} without looking at the inputs" if learned else None
+        if error < LEARNED_SHARE * trivial:
+            return f"{samples.unit} {error:.3g}, {trivial:.3g} without looking at the inputs"
     try:
         fresh = dict(_fresh(model).named_parameters())
     except (HoldfastError, *INPUT_ERRORS):
@@ -194,9 +228,22 @@ def signs_of_training(model: nn.Module, samples: Samples) -> str | None:
         start = fresh[name]
         if weight.numel() < MIN_NUMBERS or torch.equal(weight, start):  # equal: nothing resets it
             continue
-        sizes = [float(w.detach().double().square().mean().sqrt()) for w in (weight, start)]
-        if min(sizes) > 0 and abs(math.log(sizes[0] / sizes[1])) > MIN_LOG_RATIO + 3 / math.sqrt(weight.numel()):
-            return f"{name} has {sizes[0] / sizes[1]:.2g} times the size of a fresh one"
+        sign = _moved(name, weight.detach().abs().double(), start.detach().abs().double())
+        if sign is not None:
+            return sign
+    return None
+
+
+def _moved(name: str, weight: Tensor, start: Tensor) -> str | None:
+    """Why the sizes of these entries are not those of a fresh weight: their mean, or entries beyond its bounds."""
+    sizes = [float(w.square().mean().sqrt()) for w in (weight, start)]
+    peaks = [float(w.max()) for w in (weight, start)]
+    if min(sizes) > 0 and abs(math.log(sizes[0] / sizes[1])) > MIN_LOG_RATIO + 3 / math.sqrt(weight.numel()):
+        return f"{name} has {sizes[0] / sizes[1]:.2g} times the size of a fresh one"
+    even = 0 < peaks[1] < EVEN_PEAK * sizes[1]
+    # of n entries between bounds the largest is within 1/n of them: few numbers are no sign
+    if even and weight.numel() >= MIN_EVEN_NUMBERS and peaks[0] > MAX_PEAK * peaks[1]:
+        return f"{name} has entries of {peaks[0]:.2g}, and a fresh one none above {peaks[1]:.2g}"
     return None
 
 

@@ -15,6 +15,7 @@ from holdfast.errors import ArgumentError
 from holdfast.memory import ModelError, huggingface
 from holdfast.memory._checks import prepare
 from holdfast.memory._curve import NotCausalError, NotRepeatableError
+from holdfast.memory._options import widest
 from holdfast.memory._subject import INPUT_ERRORS, Subject
 from holdfast.memory.preserve import undisturbed
 from holdfast.nn._acceleration import accelerate_quietly, mixers_of
@@ -37,6 +38,7 @@ class Reading:
         causal: whether outputs depend on earlier inputs alone.
         notes: how the model is read where that is not as it was given.
         prefix: what the paths of its weights begin with inside the adapters.
+        tokens: what each token is as an input, (tokens, input_size); None for a model of real inputs.
     """
 
     model: nn.Module
@@ -46,6 +48,22 @@ class Reading:
     causal: bool = True
     notes: tuple[str, ...] = ()
     prefix: str = ""
+    tokens: Tensor | None = None
+
+    def zeros(self, steps: int) -> Tensor:
+        """The input on which the model rests."""
+        weight = next((p for p in self.model.parameters() if p.is_floating_point()), torch.zeros(()))
+        return torch.zeros(1, steps, self.input_size, dtype=weight.dtype, device=weight.device)
+
+    def encoded(self, inputs: Tensor) -> Tensor:
+        """The user's inputs, tokens or numbers, as the model is read.
+
+        Args:
+            inputs: tokens (rows, time) or numbers (rows, time, features).
+        """
+        if self.tokens is None or inputs.is_floating_point():
+            return inputs.to(self.zeros(1))
+        return self.tokens.to(self.zeros(1))[inputs.to(self.tokens.device)]
 
     @property
     def large(self) -> bool:
@@ -139,6 +157,7 @@ def _by_tokens(inner: nn.Module, table: nn.Embedding, seed: int, prefix: str) ->
         "tokens",
         candidates=((weight[ids[1:]] - weight[ids[0]]) / size).double().cpu(),
         prefix=f"inner.{prefix}",
+        tokens=(weight - weight[ids[0]]) / size,
     )
     said = (
         f"read by tokens: at rest it reads token {int(ids[0])} again and again, an input is another of {swaps} tokens"
@@ -176,9 +195,12 @@ def _output(reading: Reading, steps: int) -> Tensor:
 def _checked(reading: Reading, seed: int) -> Reading:
     generator = torch.Generator().manual_seed(seed)
     reading.model.eval()
+    double, _ = widest(
+        reading.model, reading.input_size
+    )  # a chaotic model makes rounding of float32 look like a future
     try:
         with torch.no_grad():
-            prepare(Subject(reading.model, reading.input_size), generator)
+            prepare(Subject(reading.model, reading.input_size, double=double), generator)
     except NotRepeatableError:
         if _is_noisy(reading):
             raise

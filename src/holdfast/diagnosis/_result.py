@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -13,21 +13,21 @@ import numpy as np
 
 from holdfast._files import write_atomically
 from holdfast._record import Record, as_path, writable_file
-from holdfast.decay import DecayFit
+from holdfast.decay import DecayFit, TaskStudy
 from holdfast.decay._memory_study import Reach
 from holdfast.diagnosis._advice import Advice
 from holdfast.diagnosis._forgetting import Forgetting
 from holdfast.diagnosis._learning import Learning
-from holdfast.diagnosis._task import TaskMemory
+from holdfast.diagnosis._reaching import Reaching, TrainingPlan
 from holdfast.diagnosis._trial import Outcome, Trial
 from holdfast.diagnosis._weights import Edge, LongRun, Survival, Tolerance
 from holdfast.errors import ArgumentError
 from holdfast.figures import Axis, Figure, Layer, Line, Panel, Rule
-from holdfast.memory import MemoryCurve
+from holdfast.memory import DataMemory, MemoryCurve
 from holdfast.stability import Certificate, PerturbationCurve
 
 MIN_SHARE = 1e-4  # share left at the foot of the figure
-RECORDS: tuple[type[Record], ...] = (MemoryCurve, DecayFit, Certificate, PerturbationCurve)
+RECORDS: tuple[type[Record], ...] = (MemoryCurve, DecayFit, TaskStudy, Certificate, PerturbationCurve)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -38,34 +38,56 @@ class Diagnosis(Record):
         name: what the model is called.
         about: its kind, size and inputs, in a line.
         memory: its memory of one input and of a change that lasts; empty where it could not be measured.
+        on_data: its memory of an input of the data given, beside that at rest; None without data.
         edge: its recurrences and how near they are to instability; None where none is known.
         survival: how large a change of its recurrent weights it survives.
         learning: what training does to it at its start.
         task: the memory that the data given need.
         needs: steps that were asked for, or that the data need.
+        reaching: how far training can lengthen its memory.
         advice: what to do, each tried on a copy; the one with the smallest loss first.
         dropped: calls that were tried and did not help, with the reason.
         unseen: what could not be looked at, and why.
         notes: how the model was read.
+        trained: whether it counts as trained.
+        seconds: CPU time of each part.
     """
 
     _parts: ClassVar[tuple[type, ...]] = (
-        *(Forgetting, Reach, Edge, LongRun, Survival, Tolerance, Learning, TaskMemory, Advice, Trial, Outcome),
+        *(
+            Forgetting,
+            Reach,
+            Edge,
+            LongRun,
+            Survival,
+            Tolerance,
+            Learning,
+            Reaching,
+            TrainingPlan,
+            Advice,
+            Trial,
+            Outcome,
+        ),
+        *(DataMemory, *DataMemory._parts),
         *(kind for record in RECORDS for kind in (record, *record._parts)),
     )
 
     name: str
     about: str
     memory: tuple[Forgetting, ...] = ()
+    on_data: DataMemory | None = None
     edge: Edge | None = None
     survival: Survival | None = None
     learning: Learning | None = None
-    task: TaskMemory | None = None
+    task: TaskStudy | None = None
     needs: int | None = None
+    reaching: Reaching | None = None
     advice: tuple[Advice, ...] = ()
     dropped: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    trained: bool = False
+    seconds: dict[str, float] = field(default_factory=dict)
 
     @property
     def bad(self) -> bool:
@@ -98,8 +120,11 @@ class Diagnosis(Record):
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain numbers and texts, for JSON."""
         parts = {"edge": self.edge, "survival": self.survival, "training": self.learning, "task": self.task}
+        parts["reach"] = self.reaching
         plain: dict[str, Any] = {"name": self.name, "about": self.about, "needs": self.needs}
         plain["memory"] = [one.to_dict() for one in self.memory]
+        plain["memory_on_data"] = _data_numbers(self.on_data)
+        plain |= {"trained": self.trained, "seconds": self.seconds}
         plain |= {name: None if part is None else part.to_dict() for name, part in parts.items()}
         plain["advice"] = [advice.to_dict() for advice in self.advice]
         plain["tried_in_vain"] = list(self.dropped)
@@ -108,6 +133,10 @@ class Diagnosis(Record):
     def figure(self) -> Figure:
         """What is left after so many steps, as data: of one input, of a step, and what the task needs."""
         layers: list[Layer] = [Line(_label(one), *_share(one)) for one in self.memory]
+        if self.on_data is not None and len(self.on_data.shares):
+            lags, shares = self.on_data.lags[1:], self.on_data.shares[:, 1:]
+            low, middle, high = (np.quantile(shares, share, axis=0) for share in (0.1, 0.5, 0.9))
+            layers.append(Line("an exchanged input of the data", lags, middle, low, high))
         if self.task is not None:
             peak = float(self.task.curve.values.max()) or 1.0
             lags = self.task.curve.time
@@ -153,6 +182,14 @@ class Diagnosis(Record):
         if as_path(path).suffix == ".html":
             raise ArgumentError(f"{path} is a page to look at; load the file that save('....json') writes")
         return super().load(path)
+
+
+def _data_numbers(found: DataMemory | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    low, high = found.quantile(0.1), found.quantile(0.9)
+    steps = {"steps": found.steps, "low": low, "high": high, "state_steps": found.state_steps, "left": found.left}
+    return steps | {"places": len(found.sizes), "horizon": float(found.lags[-1]), "notes": list(found.notes)}
 
 
 def _label(one: Forgetting) -> str:

@@ -25,9 +25,9 @@ STAND_IN_ROWS, MIN_STAND_IN_ROWS = 64, 8
 STAND_IN_STEPS = 20.0  # over which the stand-in averages its inputs, where nobody said how far the task reaches
 BATCH_ROWS, MIN_BATCH_ROWS = 16, 2
 MIN_STEPS = 32  # of a stand-in sequence of a large model
-STEP_WORK = 1e10  # weights times steps of one gradient, from which on there are fewer and shorter sequences
+STEP_WORK = 5e8  # weights times steps of one gradient, from which on there are fewer and shorter sequences
+HELD_WORK = 1e10  # weights times steps of one look at what is held out
 LOG100 = math.log(100.0)
-MAX_KINDS = 64  # tokens or classes of the regression
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,7 +185,9 @@ def _with_held_out(model: nn.Module, x: Tensor, y: Tensor, unit: Unit, last: boo
         x, y = _pieces(x, steps), _pieces(y, steps)
     if len(x) < MIN_ROWS:
         raise ArgumentError(f"at least {MIN_ROWS} sequences are needed to hold some out, got {len(x)}")
-    held = min(MAX_HELD_ROWS, max(1, int(HELD_OUT * len(x))))
+    weights = max(sum(p.numel() for p in model.parameters()), 1)
+    affordable = max(MIN_ROWS, int(HELD_WORK / (weights * x.shape[1])))
+    held = min(MAX_HELD_ROWS, affordable, max(1, int(HELD_OUT * len(x))))
     return Samples(x, y, unit, True, "your data", _batch(model, x.shape[1]), held, last)
 
 
@@ -242,20 +244,11 @@ def _running_mean(x: Tensor, average: float, outputs: int) -> Tensor:
     return y[..., torch.arange(outputs, device=x.device) % y.shape[-1]]
 
 
-def task_form(data: tuple[Tensor, Tensor], samples: Samples | None) -> tuple[Tensor, Tensor, bool]:
-    """Inputs and targets as the regression of `_task.py` takes them, and whether targets are classes, one column each."""
+def task_form(data: tuple[Tensor, Tensor], samples: Samples | None) -> tuple[Tensor, Tensor]:
+    """Inputs and targets as `study_task` reads them: tokens and labels as integers where the model takes them as such."""
     x, y = data
-    classes = samples is not None and samples.unit == "cross entropy"
-    if classes and samples is not None:
-        y = samples.targets if len(samples.targets) == len(x) else y.long()
-    if samples is not None and not samples.inputs.is_floating_point():
-        x = _one_hot(x)
-    return (x if x.ndim == 3 else x.unsqueeze(-1)), (_one_hot(y) if classes else y), classes
-
-
-def _one_hot(values: Tensor) -> Tensor:
-    values = values.long().clamp(min=0)
-    kinds = values.unique()
-    if len(kinds) > MAX_KINDS:
-        raise ArgumentError(f"{len(kinds)} different tokens or classes are too many for a kernel; {MAX_KINDS} are not")
-    return functional.one_hot(torch.searchsorted(kinds, values.contiguous()), len(kinds)).float()
+    if samples is None:
+        return x, y
+    labels = samples.targets if len(samples.targets) == len(x) else y.long()
+    y = y.double() if samples.unit == "mean squared error" else labels
+    return (x.double() if samples.inputs.is_floating_point() else x), y

@@ -39,15 +39,17 @@ class Outcome:
             was nothing to train on.
         memory: steps until 1% of an input is left, before training; inf where it does not fade.
         margin: of the recurrence nearest to instability, before training.
+        start: the loss before training; None where there was nothing to train on.
     """
 
     loss: float | None
     memory: float | None
     margin: float | None
+    start: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, for JSON."""
-        return {name: plain(getattr(self, name)) for name in ("loss", "memory", "margin")}
+        return {name: plain(getattr(self, name)) for name in ("loss", "memory", "margin", "start")}
 
 
 @dataclass(frozen=True)
@@ -111,14 +113,14 @@ class Trials:
     def unchanged(self) -> Outcome:
         """The copy that nothing was done to."""
         if self._unchanged is None:
-            loss = None
+            loss = begun = None
             if self.samples is not None:
                 model, _ = self._trainable(self.copied())
                 self.steps = _affordable_steps(copy.deepcopy(model), self.samples, self.rate)
                 start = time.process_time()
-                loss = self._trained(model, torch.optim.Adam(_moving(model), lr=self.rate))
+                loss, begun = self._trained(model, torch.optim.Adam(_moving(model), lr=self.rate))
                 self._seconds = max(time.process_time() - start, 0.5)
-            self._unchanged = Outcome(loss, self.memory, self.margin)
+            self._unchanged = Outcome(loss, self.memory, self.margin, begun)
         return self._unchanged
 
     def attempt(self, call: str, stage: Stage = "change", rate: float | None = None) -> Trial:
@@ -136,10 +138,10 @@ class Trials:
         if stage == "change":
             model = execute(call, model)["model"]
             memory, margin = self.measured(model)
-        loss = None if self.samples is None else self._loss(model, call, stage, rate)
+        loss, begun = (None, None) if self.samples is None else self._loss(model, call, stage, rate)
         assert unchanged is not None
         words = "" if self.samples is None else self.samples.words
-        return Trial(unchanged, Outcome(loss, memory, margin), self.steps, self.rate, rate, words)
+        return Trial(unchanged, Outcome(loss, memory, margin, begun), self.steps, self.rate, rate, words)
 
     def measured(self, model: nn.Module) -> tuple[float | None, float | None]:
         """Memory and margin of a changed copy."""
@@ -152,7 +154,7 @@ class Trials:
         except FAILURES:
             return None
 
-    def _loss(self, model: nn.Module, call: str, stage: Stage, rate: float) -> float:
+    def _loss(self, model: nn.Module, call: str, stage: Stage, rate: float) -> tuple[float, float]:
         trained, inner = self._trainable(model)
         if stage == "optimizer":
             return self._trained(trained, execute(call, inner)["optimizer"])
@@ -171,14 +173,15 @@ class Trials:
 
     def _trained(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, before_step: Callable[[], Any] | None = None
-    ) -> float:
+    ) -> tuple[float, float]:
+        """The lower of the losses before and after training, and the one before."""
         assert self.samples is not None
         start = self.samples.error(
             model
         )  # of a trained model often the lowest: training on is no improvement by itself
         train(model, self.samples, optimizer, self.steps, self.seed, before_step, SLOWER * self._seconds)
         errors = [error for error in (start, self.samples.error(model)) if math.isfinite(error)]
-        return min(errors, default=math.inf)
+        return min(errors, default=math.inf), start
 
 
 def execute(call: str, model: nn.Module) -> dict[str, Any]:

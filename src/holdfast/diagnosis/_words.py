@@ -7,13 +7,16 @@ import re
 import textwrap
 from typing import TYPE_CHECKING
 
+from holdfast.decay import Return, TaskStudy
 from holdfast.decay._memory_study import REMAINING_SHARE
+from holdfast.decay._task_study import LITTLE
 from holdfast.diagnosis._forgetting import Cause, Forgetting, ahead_of, why_they_differ
 from holdfast.diagnosis._learning import RATES, STABLE_MEANS
+from holdfast.diagnosis._on_data import difference
+from holdfast.diagnosis._reaching import said
 from holdfast.diagnosis._remedies import LOG100
-from holdfast.diagnosis._task import LITTLE, TaskMemory
 from holdfast.diagnosis._trial import Trial
-from holdfast.diagnosis._weights import MOVED, LongRun, Tolerance, lasting_of
+from holdfast.diagnosis._weights import MOVED, Edge, LongRun, Tolerance, lasting_of
 from holdfast.stability import Certificate
 
 if TYPE_CHECKING:
@@ -24,6 +27,7 @@ ROUGH = "; roughly, since the model was not at rest"
 INDENT = "   "  # of what belongs to a number
 NUMBERED = re.compile(r"\d+\. ")  # how advice begins
 MAX_NAMED = 6  # recurrences that a screen names
+LAW_TOLERANCE = 0.1  # by which the slowest recurrence and the fitted law may differ without a word
 UNREAD_RATIO = 3.0  # times that the slowest recurrence outlasts the measured memory where that needs a word
 
 Block = tuple[str, list[str]]
@@ -57,7 +61,8 @@ def blocks(report: Diagnosis, *, details: bool) -> list[Block]:
         details: whether the papers' numbers are wanted too.
     """
     parts: list[Block] = [("MEMORY", memory(report)), ("TASK", task(report)), ("EDGE", edge(report))]
-    parts += [("WEIGHTS", survival(report)), ("TRAINING", training(report)), ("ADVICE", advice(report))]
+    parts += [("WEIGHTS", survival(report)), ("TRAINING", training(report)), ("REACH", said(report.reaching))]
+    parts.append(("ADVICE", advice(report)))
     if details:
         parts.append(("DETAILS", in_detail(report)))
     parts += [("NOT SEEN", list(report.unseen)), ("NOTES", list(report.notes))]
@@ -70,10 +75,16 @@ def number(value: float) -> str:
 
 
 def memory(report: Diagnosis) -> list[str]:
-    """How far it remembers."""
-    said = [_reach(one) + (ROUGH if one.curve.status == "unsettled" else "") for one in report.memory]
+    """How far it remembers, at rest and on data."""
+    beside = "" if report.on_data is None else "at rest: "
+    said = [beside + _reach(one) + (ROUGH if one.curve.status == "unsettled" else "") for one in report.memory]
     why = why_they_differ(list(report.memory), _cause(report)) if report.memory else None
-    return [*said, why] if why else said
+    said += [why] if why else []
+    if report.on_data is not None:
+        said.append(f"on your data: {report.on_data.summary()}")
+        said += [meant for meant in (difference(ahead_of(report.memory), report.on_data),) if meant is not None]
+        said += list(report.on_data.notes)
+    return said
 
 
 def _cause(report: Diagnosis) -> Cause:
@@ -91,8 +102,17 @@ def _reach(one: Forgetting) -> str:
         return f"more than {one.curve.time[-1]:.0f} steps for {what}: {one.left:.2g} of it is left there"
     if math.isinf(one.steps):
         return f"no end for {what}: it does not fade ({one.fit.explanation})"
+    if (back := one.fit.largest_return) is not None:
+        return f"{_returned(back, one.steps)} of {what}"
     by = "" if one.reach.measured else f", by its law beyond the {one.curve.time[-1]:.0f} steps measured"
     return f"{one.steps:.0f} step{'' if one.steps == 1 else 's'} until {REMAINING_SHARE:.0%} is left of {what}{by}"
+
+
+def _returned(back: Return, steps: float) -> str:
+    return (
+        f"retrieval, no decay: the effect returns after {back.delay:.0f} steps at {back.size:.0%} of its first peak; "
+        f"{steps:.0f} steps until {REMAINING_SHARE:.0%} is left"
+    )
 
 
 def task(report: Diagnosis) -> list[str]:
@@ -103,18 +123,28 @@ def task(report: Diagnosis) -> list[str]:
     kind = "a kernel of them and their products" if one.products else "a linear kernel of them"
     if not one.tells:
         more = "" if report.needs is None else f"; needs {report.needs} steps, as asked"
-        return [
-            f"how far back it reaches the data do not tell: {kind} explains {one.explained:.0%} of the targets{more}"
-        ]
-    said = [f"needs the last {one.steps} steps: {kind} explains {one.explained:.0%} of the targets"]
-    if one.steps >= one.lags:
+        return [f"how far back it reaches the data do not tell: {one.reason}{more}"]
+    low, high = one.steps_interval
+    said = [
+        f"needs the last {one.steps} steps (95%: {low} to {high}): {kind} explains {one.explained:.0%} of the targets"
+    ]
+    if one.steps >= one.lags and not one.complete:
         said[0] += f"; it was given {one.lags}, so the task may need more"
     if one.explained < LITTLE:
         said.append("that is little: the task is not linear in its inputs, and may need more steps")
-    return said + _errors(one)
+    return said + _law_of_task(one) + _errors(one)
 
 
-def _errors(one: TaskMemory) -> list[str]:
+def _law_of_task(one: TaskStudy) -> list[str]:
+    if one.status == "undecided" or one.modes is None or one.slowest is None:
+        return []
+    constant = "" if one.fit.constant is None else f", {one.fit.constant[0]} {one.fit.constant[1]:.3g}"
+    law = "its law is undecided" if one.fit.status == "undecided" else f"its law: {one.fit.law}{constant}"
+    modes = f"{one.modes.order} mode{'' if one.modes.order == 1 else 's'}"
+    return [f"{law}; {modes} hold it to {one.eps:.0%}, the slowest of {number(1 / one.slowest)} steps"]
+
+
+def _errors(one: TaskStudy) -> list[str]:
     if one.model_error is None or not math.isfinite(one.error):
         return []
     worse = ": the kernel is better, so the model has not learned what is linear in the task"
@@ -125,25 +155,61 @@ def _errors(one: TaskMemory) -> list[str]:
 
 
 def edge(report: Diagnosis) -> list[str]:
-    """How near the worst recurrence is to instability, in steps."""
+    """How near the worst recurrence is to instability, in steps, at rest and along data."""
     one = report.edge
     if one is None:
         return []
     worst = one.worst
     name = worst.path or "its recurrence"
-    said = [f"{name}{'' if len(one.parts) == 1 else ', the nearest to it'}: {_lasting(worst)}"]
-    reach = ahead_of(report.memory)
-    if reach is not None and lasting_of(one) * LOG100 > UNREAD_RATIO * reach:
-        said.append(
-            f"that is longer than the memory of {number(reach)} step{'' if reach == 1 else 's'} above: outputs read little of "
-            "this slowest part, and training has to raise what reads it"
-        )
+    beside = "at rest, " if one.fastest_growing is not None else ""
+    said = [f"{beside}{name}{'' if len(one.parts) == 1 else ', the nearest to it'}: {_lasting(worst)}"]
+    said += [
+        f"{part.path or 'it'}: {part.restless.words()}" for part in one.parts[:MAX_NAMED] if part.restless is not None
+    ]
+    said += _beside_law(report) + _on_data(one)
     if one.run is not None and any(part.status != "stable" for part in one.parts):
         said.append(_along(one.run))
     unstable = [part for part in one.parts if part.status == "unstable"]
     if len(unstable) > 1:
         said.append(f"{len(unstable)} of {len(one.parts)} recurrences are unstable")
     return said
+
+
+def _beside_law(report: Diagnosis) -> list[str]:
+    """The slowest recurrence held against the memory that was measured: they need not be the same."""
+    slowest, reach = lasting_of(report.edge), ahead_of(report.memory)
+    if reach is not None and slowest * LOG100 > UNREAD_RATIO * reach:
+        return [
+            f"that is longer than the memory of {number(reach)} step{'' if reach == 1 else 's'} above: outputs read little of "
+            "this slowest part, and training has to raise what reads it"
+        ]
+    rate = next((m.fit.rate for m in report.memory if m.kind == "impulse" and m.way == "ahead"), None)
+    if rate is None or rate <= 0 or slowest <= 0 or abs(slowest * rate - 1) <= LAW_TOLERANCE:
+        return []
+    why = "outputs follow faster parts" if slowest * rate > 1 else "large inputs keep it away from rest for longer"
+    return [
+        f"the law fitted to the memory above has a time constant of {number(1 / rate)} steps, the slowest recurrence one of "
+        f"{number(slowest)}: {why}"
+    ]
+
+
+def _on_data(one: Edge) -> list[str]:
+    """The recurrence that lasts longest along the data."""
+    part = one.fastest_growing
+    if part is None or part.along is None:
+        return []
+    where = "" if len(one.parts) == 1 else f", {part.path or 'the model'}"
+    found, steps = part.along, part.along.time_constant
+    rate = f"(exponent {found.exponent:.3g} +- {found.error:.1g} per step)"
+    if found.chaotic:
+        return [
+            f"along your data{where}: a small deviation grows by e every {number(-steps)} steps {rate}: chaotic, and bounded"
+        ]
+    if abs(found.exponent) <= 2 * found.error:
+        return [
+            f"along your data{where}: a small deviation neither fades nor grows, as far as these steps can tell {rate}"
+        ]
+    return [f"along your data{where}: a small deviation falls to 1/e in {number(steps)} steps {rate}"]
 
 
 def _along(run: LongRun) -> str:
@@ -158,7 +224,7 @@ def _along(run: LongRun) -> str:
 def _lasting(part: Certificate) -> str:
     steps = part.time_constant
     if math.isnan(steps):
-        return f"{part.status}, it has no state of rest"
+        return f"{part.status}, no state of rest was found"
     if steps < 0:
         return f"past it, a deviation grows by e every {number(-steps)} steps (margin {part.margin:.3g} per step)"
     if math.isinf(steps):
@@ -172,15 +238,22 @@ def survival(report: Diagnosis) -> list[str]:
     one = report.survival
     if one is None:
         return []
+    on = " on your data" if one.on_data else ""
+    measure = "of the logarithms that store its rates" if one.random.logarithmic else "relative to the weights"
     said = [
-        f"outputs move by less than {MOVED:.0%} under changes of all recurrent weights at once, by size relative to the "
-        f"weights: {_tolerated(one.random)} for random changes; "
+        f"outputs{on} move by less than {MOVED:.0%} under changes of all recurrent weights at once, by size {measure}"
+        f": {_tolerated(one.random)} for random changes; "
         + (
             "the worst change was not searched for, since the model is large"
             if one.worst is None
             else f"{_tolerated(one.worst)} for the worst change found"
         )
     ]
+    if one.on_data:
+        bits = "more than 16" if one.bits is None else f"{one.bits}"
+        said.append(
+            f"{bits} bits a recurrent weight keep outputs on your data within {MOVED:.0%} (rounded to the nearest)"
+        )
     if one.rounded > MOVED and not one.half:
         said.append(f"rounded to bfloat16 they would move outputs by {one.rounded:.0%}: keep them in float32")
     return said
@@ -188,6 +261,8 @@ def survival(report: Diagnosis) -> list[str]:
 
 def _tolerated(one: Tolerance) -> str:
     sign = {"": "up to ", "at least": "at least ", "at most": "less than "}[one.censored]
+    if one.logarithmic:
+        return f"{sign}{one.radius:.2g}"
     return f"{sign}{number(100 * one.share)}% ({one.radius:.2g})"
 
 
@@ -195,13 +270,23 @@ def training(report: Diagnosis) -> list[str]:
     """What training does to it."""
     one = report.learning
     if one is None:
-        return []
+        blind = "not looked at: the model is trained, and on a stand-in for its task a learning rate says nothing; give data="
+        return [blind] if report.trained else []
+    if one.met is not None:
+        return [
+            f"it meets its targets already: held-out loss {one.met[0]:.3g}, {one.met[1]:.3g} without looking at the inputs"
+        ]
+    if not one.norm > 0:
+        return ["the gradient is 0: nothing is left to learn, or no weight that is trained reaches the outputs"]
     ratios = ", ".join(f"{number(value)} {name}" for name, value in one.ratio.items())
-    rate = "below 1e-4" if one.safe is None else f"{one.safe:.2g}{' or more' if one.safe == max(RATES) else ''}"
+    rate = (
+        "below 1e-4" if one.safe is None else f"{one.safe:.2g}{' or more' if one.safe == max(RATES) or one.cut else ''}"
+    )
     apart = "" if one.pair is None else f"; {one.pair[0]:.2g} for the others with recurrent_lr={one.pair[1]:.2g}"
+    longer = "" if math.isnan(one.growth) else f"; for twice the length the gradient is {_times(one.growth)}"
     return [
         f"Gradient over weight at the start: {ratios} (the share of the weights that one step of plain gradient descent "
-        f"at rate 1 moves); for twice the length the gradient is {_times(one.growth)}",
+        f"at rate 1 moves){longer}",
         f"Largest stable learning rate: {rate} for all weights{apart}. For {one.task}; stable: {STABLE_MEANS}",
     ]
 
@@ -213,7 +298,10 @@ def _times(growth: float) -> str:
 def advice(report: Diagnosis) -> list[str]:
     """What to do, numbered, with what it did to a copy."""
     if not report.advice:
-        tried = "nothing that was tried helped" if report.dropped else "nothing to fix"
+        fixed = "nothing was tried, since it is trained and there are no data" if report.trained else "nothing to fix"
+        tried = "nothing that was tried helped" if report.dropped else fixed
+        if report.trained and report.learning is not None and not report.dropped:
+            tried = "nothing to fix"
         return [tried] if report.memory or report.edge else []
     said = []
     first = report.advice[0].trial
@@ -273,6 +361,8 @@ def in_detail(report: Diagnosis) -> list[str]:
         rates = report.learning.safe_of.items()
         alone = ", ".join(f"{name} {'none' if rate is None else f'{rate:.2g}'}" for name, rate in rates)
         said += [f"largest stable rates of each group alone: {alone}"] if alone else []
+    if report.seconds:
+        said.append("CPU time: " + ", ".join(f"{part} {seconds:.1f} s" for part, seconds in report.seconds.items()))
     said += [f"tried in vain: {' '.join(line.split())}" for line in report.dropped]
     return said
 

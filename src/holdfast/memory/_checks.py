@@ -164,10 +164,11 @@ def longest_settling(subject: Subject, rows: int) -> int:
     """How long to wait by default: 4096 steps, or up to 65536 where a state spares running them with every probe."""
     if subject.row_axes is None:
         return MAX_SETTLING_STEPS
-    return min(
-        max(MAX_BATCH_NUMBERS // (rows * max(subject.input_size, subject.outputs)), MAX_SETTLING_STEPS),
-        MAX_STREAMED_STEPS,
+    fitting = min(
+        MAX_BATCH_NUMBERS // (4 * rows * max(subject.input_size, subject.outputs)),
+        MAX_STREAMED_STEPS * subject.affordable_rows(MAX_STREAMED_STEPS) // rows,
     )
+    return min(max(fitting, MAX_SETTLING_STEPS), MAX_STREAMED_STEPS)
 
 
 def settle(subject: Subject, x: Float[Tensor, "rows inputs"], longest: int, *, keep_state: bool = False) -> Settling:

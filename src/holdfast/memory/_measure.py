@@ -15,6 +15,7 @@ from holdfast._arguments import as_generator, checked
 from holdfast.errors import ArgumentError, ShapeError
 from holdfast.memory import closed_form
 from holdfast.memory._checks import (
+    MAX_SETTLING_STEPS,
     MIN_SETTLING_STEPS,
     Settling,
     check_far_sight,
@@ -100,17 +101,23 @@ def memory_function(
         # over the whole horizon: the short runs of `prepare` do not see a look-ahead in long blocks
         check_far_sight(subject, horizon + 1, generator.initial_seed())
         first = _first_round(search, input_size, generator)
+        first, few = _affordable(subject, probe, first, MAX_SETTLING_STEPS + horizon)
         settling, windowed = _lead(subject, probe, first, horizon)
+        if windowed:
+            first, fewer = _affordable(subject, probe, first, (horizon + 1) * (horizon + 2))
+            few += fewer
         # from a state the burn-in is not run again with each probe
         lead = settling.steps if settling.state is None else 0
         plan = ProbePlan(probe, lead, horizon, start=settling.state)
         best = BestResponse(horizon + 1, input_size)
-        notes: tuple[str, ...] = ()
+        notes: tuple[str, ...] = few
         if windowed:
             parts = measure_window(subject, plan, first, best, progress)
             bound = _bound_of_window(subject, plan, search, first, parts)
         else:
-            parts, bound, notes = _find_sup(subject, plan, search, first, best)
+            parts, bound, remarks = _find_sup(subject, plan, search, first, best)
+            notes += remarks
+        _refuse_leak(subject, plan, first, parts)
     # the floor is already that of float32; the user is told why a float64 copy did not lower it
     if subject.eps > torch.finfo(subject.dtype).eps:
         notes += (ROUNDS_INSIDE,)
@@ -217,17 +224,40 @@ def _search_directions(
     return parts + run_all(subject, plan, at_amplitudes(torch.cat([top, -top]), search.sizes), best)
 
 
+def _affordable(subject: Subject, probe: Probe, x: Tensor, steps: int) -> tuple[Tensor, tuple[str, ...]]:
+    """As many x as a minute allows of a reversed probe, which rests on each of them; and what has to be said."""
+    rows = subject.affordable_rows(steps)
+    if probe.name != "reversed" or rows >= len(x):
+        return x, ()
+    kept = x[torch.linspace(0, len(x) - 1, rows).long()]  # of all sizes
+    return kept, (f"{rows} of {len(x)} inputs x were tried, since the model is large",)
+
+
+def _refuse_leak(subject: Subject, plan: ProbePlan, x: Tensor, parts: list[Measured]) -> None:
+    """NotCausalError where outputs before the probe moved because of it, and not because of chaos.
+
+    Rows of one batch may be rounded in other ways, and a chaotic model makes that as large as its outputs. So where they
+    differ, one batch is run twice with other inputs behind that time: a causal model repeats itself up to there.
+    """
+    leak = max(part.leak for part in parts)
+    if not leak > 1:
+        return
+    u = plan.inputs(subject, x[: subject.rows_at_once(plan.steps)])
+    changed = u.clone()
+    changed[:, plan.lead :] = -u[:, plan.lead :]
+    y, other = (subject(given)[:, : plan.lead] for given in (u, changed))
+    if not bool(((y - other).abs() <= subject.tolerance(y)).all()):
+        raise NotCausalError(
+            f"the model is not causal: outputs before the probe moved because of it, {leak:.3g} times more than "
+            "rounding may do. Use repeated_input_memory for models that see the whole input."
+        )
+
+
 def _curve(
     plan: ProbePlan, best: BestResponse, parts: list[Measured], settling: Settling, notes: tuple[str, ...]
 ) -> MemoryCurve:
     # the same for every batch: all of them carry zero input
     rest = parts[0].rest
-    leak = max(part.leak for part in parts)
-    if leak > 1:
-        raise NotCausalError(
-            f"the model is not causal: outputs before the probe moved because of it, {leak:.3g} times more than "
-            "rounding may do. Use repeated_input_memory for models that see the whole input."
-        )
     status: CurveStatus = "ok"
     finite = bool(np.isfinite(best.values).all())
     # where the settling run itself diverged, "not finite" says it better

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import torch
@@ -19,6 +20,9 @@ from holdfast.memory.preserve import modules_of
 Layout = Literal["batch_first", "time_first"]
 # what models raise on an input that they do not take
 INPUT_ERRORS = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError)
+# what models call their outputs in a dict, where that also holds losses and states
+OUTPUT_NAMES = ("logits", "outputs", "output", "last_hidden_state", "y")
+MAX_WORK = 6e10  # weights times steps of the runs of one measurement: about a minute of a core
 MAX_BATCH_NUMBERS = 1 << 26  # numbers in one batch of inputs or outputs: 256 MB in float32
 
 
@@ -46,10 +50,10 @@ class Subject:
             )
         if double and not isinstance(model, nn.Module):
             raise ArgumentError("double=True needs an nn.Module; give a function the dtype with dtype=torch.float64")
-        self.model = _widened(model) if double and isinstance(model, nn.Module) else model
+        self.model = widened_copy(model) if double and isinstance(model, nn.Module) else model
         self.input_size = input_size
         self.time_first = layout == "time_first"
-        weight = _first_float(self.model)
+        weight = first_float(self.model)
         self.dtype = dtype or (weight.dtype if weight is not None else torch.get_default_dtype())
         self.device = torch.device(device or (weight.device if weight is not None else "cpu"))
         if not self.dtype.is_floating_point:
@@ -60,7 +64,7 @@ class Subject:
         self.outputs = 0
         self.flat = False
         self.row_axes: Any = None  # where rows stand in the state, if the model goes on from one; see `learn_state`
-        _refuse_time_first(self.model, self.time_first)
+        refuse_time_first(self.model, self.time_first)
 
     def zeros(self, rows: int, steps: int) -> Float[Tensor, "rows steps inputs"]:
         return torch.zeros(rows, steps, self.input_size, dtype=self.dtype, device=self.device)
@@ -83,7 +87,7 @@ class Subject:
                 "Check input_size, dtype, layout, and that the model takes sequences of this length."
             ) from error
         # a state is the second of exactly two: transformers outputs and longer tuples hold other things there
-        y = _first_real(out)
+        y = first_real(out)
         after = out[1] if isinstance(out, tuple) and len(out) == 2 else None
         return y.transpose(0, 1) if self.time_first and y.ndim >= 2 else y, after
 
@@ -107,6 +111,11 @@ class Subject:
         """How many rows of `steps` steps fit one batch."""
         return max(1, MAX_BATCH_NUMBERS // (steps * max(self.input_size, self.outputs, 1)))
 
+    def affordable_rows(self, steps: int) -> int:
+        """How many rows of `steps` steps take no more than about a minute; at least 2."""
+        weights = sum(p.numel() for module in modules_of(self.model) for p in module.parameters())
+        return max(2, int(MAX_WORK / max(weights * steps, 1)))
+
     def tolerance(self, y: Tensor) -> float:
         """What rounding may change in outputs like `y`: different batch shapes take different summation orders."""
         return tolerance_of(y, self._eps(y))
@@ -126,7 +135,7 @@ def tolerance_of(y: Tensor, eps: float) -> float:
     return 2000 * eps * max(float(finite.abs().max()) if finite.numel() else 0.0, torch.finfo(y.dtype).tiny)
 
 
-def _widened(model: nn.Module) -> nn.Module:
+def widened_copy(model: nn.Module) -> nn.Module:
     """A float64 copy; Module.double() leaves complex weights as they are."""
     wide = copy.deepcopy(model).double()
     for tensor in (*wide.parameters(), *wide.buffers()):
@@ -135,7 +144,7 @@ def _widened(model: nn.Module) -> nn.Module:
     return wide
 
 
-def _first_float(model: Any) -> Tensor | None:
+def first_float(model: Any) -> Tensor | None:
     for module in modules_of(model):
         for tensor in (*module.parameters(), *module.buffers()):
             if tensor.is_floating_point():
@@ -144,27 +153,39 @@ def _first_float(model: Any) -> Tensor | None:
 
 
 def first_output(out: Any) -> Tensor:
-    """The output itself, or the first element of a tuple, list or transformers output."""
-    if isinstance(out, Tensor):
-        return out
-    if isinstance(out, (tuple, list)) and out and isinstance(out[0], Tensor):
-        return out[0]
-    if hasattr(out, "to_tuple"):
-        return out.to_tuple()[0]
+    """The output itself, or the first tensor of a tuple, list, dict, dataclass or transformers output."""
+    found = _first_tensor(out)
+    if found is not None:
+        return found
     raise ModelError(
         f"the model returned {type(out).__name__}; expected a tensor (batch, time, outputs) or a tuple that begins with "
         "one. Wrap the model in a function or module that picks it."
     )
 
 
-def _first_real(out: Any) -> Tensor:
+def _first_tensor(out: Any) -> Tensor | None:
+    if isinstance(out, Tensor):
+        return out
+    if hasattr(out, "to_tuple"):
+        return _first_tensor(out.to_tuple()[:1])
+    if isinstance(out, Mapping):
+        named = [out[name] for name in OUTPUT_NAMES if name in out] or list(out.values())
+        return next((found for part in named if (found := _first_tensor(part)) is not None), None)
+    if isinstance(out, (tuple, list)):
+        return _first_tensor(out[0]) if out else None
+    if dataclasses.is_dataclass(out) and not isinstance(out, type):
+        return _first_tensor({field.name: getattr(out, field.name) for field in dataclasses.fields(out)})
+    return None
+
+
+def first_real(out: Any) -> Tensor:
     y = first_output(out)
     if y.is_complex():
         raise ModelError("the model returned complex numbers; wrap it in a function that gives real ones")
     return y if y.is_floating_point() else y.to(torch.get_default_dtype())
 
 
-def _refuse_time_first(model: Any, time_first: bool) -> None:
+def refuse_time_first(model: Any, time_first: bool) -> None:
     batch_first = getattr(model, "batch_first", None)
     if isinstance(model, nn.RNNBase) and batch_first is time_first:
         wanted = "batch_first" if batch_first else "time_first"

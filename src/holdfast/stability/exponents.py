@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from jaxtyping import Float, Float64
-from torch import Tensor
+from torch import Tensor, nn
 
 from holdfast._arguments import checked, positive
 from holdfast._readers import describe
@@ -21,6 +21,8 @@ from holdfast.memory import ModelError
 from holdfast.memory._checks import prepare
 from holdfast.memory._subject import Layout, Subject, are_alike, as_numbers, from_numbers
 from holdfast.memory.preserve import undisturbed
+from holdfast.nn import recurrences
+from holdfast.stability._recurrence_exponents import jacobians_of
 
 BLOCKS = 8  # stretches of time whose means say how well an exponent is known
 RANDOM_FRAMES = 3  # Q begins as each of them: where they agree, it has turned into place
@@ -96,7 +98,7 @@ class LyapunovSpectrum(Record):
 @checked
 def lyapunov_spectrum(
     model: Callable[..., Any],
-    inputs: Float[Tensor, "_ _ inputs"],
+    inputs: Tensor,
     *,
     count: int | None = None,
     discard: int = 100,
@@ -116,9 +118,11 @@ def lyapunov_spectrum(
 
     Args:
         model: called as `model(x, state)`, it returns `(outputs, state)`: torch's RNN, GRU and LSTM, holdfast's layers and
-            stacks, modules of your own. Without a state it begins at its own start.
-        inputs: what it reads, as the model takes it, (batch, time, features); zeros for a model left to itself. Each row is
-            a trajectory.
+            stacks, modules of your own. Without a state it begins at its own start. Of a module that keeps its states to
+            itself the recurrences that `holdfast.recurrences` knows are followed, each along what it reads: they feed
+            each other one way, so that the exponents of all states are those of the recurrences together.
+        inputs: what it reads, as the model takes it, (batch, time, features), or tokens (batch, time); zeros for a model left
+            to itself. Each row is a trajectory.
         count: number of exponents; None is all of them.
         discard: first steps that are left out: the state settles, and Q turns into place.
         state: where trajectories start, with one row for each of the inputs; None is the model's own start.
@@ -132,6 +136,12 @@ def lyapunov_spectrum(
     """
     x = inputs.transpose(0, 1) if layout == "time_first" else inputs
     _check(x, discard, count, dt)
+    if (
+        isinstance(model, nn.Module)
+        and state is None
+        and (not x.is_floating_point() or not _has_state(model, x, layout))
+    ):
+        return _of_recurrences(model, inputs, count, discard, dt)
     with undisturbed(model), torch.no_grad():
         subject = Subject(model, x.shape[-1], layout=layout, device=device, double=double)
         prepare(subject, torch.Generator().manual_seed(0))
@@ -156,14 +166,43 @@ def lyapunov_spectrum(
 
 def _check(x: Tensor, discard: int, count: int | None, dt: float) -> None:
     positive(count=count)
-    if x.ndim != 3 or x.shape[0] < 1:
-        raise ShapeError(f"inputs must be (batch, time, features) with at least one row, got {tuple(x.shape)}")
+    if x.ndim != (3 if x.is_floating_point() else 2) or x.shape[0] < 1:
+        raise ShapeError(
+            "inputs must be (batch, time, features), or tokens (batch, time), with at least one row, got "
+            f"{tuple(x.shape)} of {x.dtype}"
+        )
     if discard < 0 or x.shape[1] < discard + 2 * BLOCKS:
         raise ArgumentError(
             f"inputs need at least {2 * BLOCKS} steps beyond the first discard >= 0; got {x.shape[1]} steps, {discard=}"
         )
     if not 0 < dt < math.inf:
         raise ArgumentError(f"dt must be above 0, got {dt}")
+
+
+def _has_state(model: nn.Module, x: Tensor, layout: Layout) -> bool:
+    """Whether the model goes on from a state that it gives; a model that cannot be asked is taken to."""
+    with undisturbed(model), torch.no_grad():
+        subject = Subject(model, x.shape[-1], layout=layout)
+        try:
+            prepare(subject, torch.Generator().manual_seed(0))
+        except ModelError:
+            return not any(view.module is not model for view in recurrences(model))
+    return subject.row_axes is not None or not recurrences(model)
+
+
+def _of_recurrences(model: nn.Module, inputs: Tensor, count: int | None, discard: int, dt: float) -> LyapunovSpectrum:
+    parts = []
+    for block in jacobians_of(model, inputs):
+        logs = block.unsqueeze(1) if isinstance(block, Tensor) else _factored(block, count)
+        logs = logs[discard:]
+        parts.append(_spectrum(logs, dt, size=logs.shape[-1]))
+    exponents, errors = (np.concatenate([getattr(part, name) for part in parts]) for name in ("exponents", "errors"))
+    order = np.argsort(-exponents, kind="stable")[:count]
+    status: Literal["converged", "aligning"] = (
+        "converged" if all(p.status == "converged" for p in parts) else "aligning"
+    )
+    size, first = sum(part.state_size for part in parts), parts[0]
+    return LyapunovSpectrum(exponents[order], errors[order], first.steps, first.rows, size, dt, status)
 
 
 def _jacobians(subject: Subject, x: Tensor, state: Any) -> Iterator[Float[Tensor, "rows n n"]]:

@@ -42,7 +42,8 @@ class _LRU(torch.autograd.Function):
         if grad_y is None and grad_last is None:
             return (None,) * 9
         if autograd.again():
-            outputs = lru_chunked(LRUCall(*tensors, ctx.reverse))
+            call = [*tensors, ctx.reverse]
+            outputs = lru_chunked(LRUCall(*call))
             grads = autograd.differentiable_gradients(outputs, (grad_y, grad_last), tensors[:7], need)
             return (*grads, None, None)
         # both parts of the eigenvalues come in one planar gradient
@@ -179,18 +180,17 @@ def _run(lru: LRUCall, resets: Tensor | None, backend: Backend) -> tuple[Tensor,
     if lengths is not None:
         checks.lengths("lru", lengths, lru.u.shape[:1], lru.u.shape[1], lru.u.device, backend=name)
     dtype = checks.promoted(tensors)
-    arguments = [in_dtype(x, dtype) for x in tensors]
+    arguments: list[Any] = [in_dtype(x, dtype) for x in tensors]
+    converted = [*arguments, lengths, reverse]
     if resets is not None:
         checks.resets("lru", resets, lru.u.shape[:2], lru.u.device)
     if name != "native":
         with _without_autocast(lru.u.device):
             if name in ("chunked", "triton"):
-                y, last = lru_chunked(
-                    LRUCall(*arguments, lengths, reverse), resets, "triton" if name == "triton" else "chunked"
-                )
+                y, last = lru_chunked(LRUCall(*converted), resets, "triton" if name == "triton" else "chunked")
             else:
                 y, last = lru_reference(*arguments, lengths=lengths, reverse=reverse)
     else:
         autograd.refuse_tangents("lru", name, *arguments)
-        y, _, last = autograd.apply(_LRU, *arguments, lengths, reverse)
+        y, _, last = autograd.apply(_LRU, *converted)
     return in_dtype(y, lru.u.dtype if lru.u.dtype in checks.HALF else dtype), last

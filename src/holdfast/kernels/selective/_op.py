@@ -65,7 +65,7 @@ class _Selective(torch.autograd.Function):
 
 
 def _check(call: SelectiveCall) -> None:
-    given = dict(zip(SelectiveCall._fields[:_FLOATS], call[:_FLOATS], strict=True))
+    given: dict[str, Any] = dict(zip(SelectiveCall._fields[:_FLOATS], call[:_FLOATS], strict=True))
     checks.tensors("selective", given, checks.FLOATS, ("D", "z", "dt_bias", "h0"))
     checks.ndim("selective", "u", call.u, "batch time channels")
     checks.ndim("selective", "A", call.A, "channels state")
@@ -189,10 +189,12 @@ def _run(call: SelectiveCall, backend: Backend) -> tuple[Tensor, Tensor]:
     if lengths is not None:
         checks.lengths("selective", lengths, u.shape[:1], u.shape[1], u.device, backend=name)
     watch.tell(call.dt, call.A, call.dt_bias, call.softplus)
-    dtype = checks.promoted(call[:_FLOATS])
-    tensors = [in_dtype(x, dtype) for x in call[:_FLOATS]]
+    floats: tuple[Any, ...] = call[:_FLOATS]
+    dtype = checks.promoted(floats)
+    tensors: list[Any] = [in_dtype(x, dtype) for x in floats]
     if name == "chunked":
-        y, last = selective_chunked(SelectiveCall(*tensors, *call[_FLOATS:]))
+        converted = [*tensors, *call[_FLOATS:]]
+        y, last = selective_chunked(SelectiveCall(*converted))
     elif name == "reference":
         *weights, z, dt_bias, h0 = tensors
         y, last = selective_reference(
@@ -205,7 +207,8 @@ def _run(call: SelectiveCall, backend: Backend) -> tuple[Tensor, Tensor]:
             tensors = [
                 _as_read(x, field, dtype) for x, field in zip(call, SelectiveCall._fields[:_FLOATS], strict=False)
             ]
-        y, last = _run_operator(SelectiveCall(*_with_groups(tensors), *call[_FLOATS:]), name)
+        converted = [*_with_groups(tensors), *call[_FLOATS:]]
+        y, last = _run_operator(SelectiveCall(*converted), name)
     return in_dtype(y, u.dtype if u.dtype in checks.HALF else dtype), last
 
 
@@ -223,6 +226,7 @@ def _as_read(x: Any, name: str, dtype: torch.dtype) -> Any:
 
 
 def _run_operator(call: SelectiveCall, backend: str) -> tuple[Tensor, Tensor]:
-    if backend == "native" and autograd.untracked(*call[:_TENSORS]):
+    tensors: tuple[Any, ...] = call[:_TENSORS]
+    if backend == "native" and autograd.untracked(*tensors):
         return native.selective_forward(call, False)[:2]
     return autograd.apply(_Selective, *call, True, backend)[:2]

@@ -7,7 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils import parametrize
 
+from holdfast.nn._pace import assigned, checked_time_constants, from_margins
 from holdfast.nn._views.rest import StepMap
 from holdfast.nn._views.view import MemoryWeight, RecurrenceView, Storage, modes_map
 
@@ -63,11 +65,40 @@ class DecayView(RecurrenceView):
             value = -functional.softplus(value)
         return value if self.imaginary is None else torch.complex(value, getattr(self.module, self.imaginary).detach())
 
+    def time_constants(self) -> Tensor:
+        return from_margins(-torch.expm1(self.eigenvalues().real.double() * self.step_size().detach().double()))
+
+    def time_weights(self) -> tuple[Tensor, ...]:
+        return tuple(p for weight in self.weights if weight.decides for p in weight.free.values())
+
+    @torch.no_grad()
+    def set_time_constants(self, steps: Tensor) -> None:
+        values, now = checked_time_constants(steps), self.time_constants()
+        frequency = None if self.imaginary is None else getattr(self.module, self.imaginary)
+        rates = 1 / (assigned(now, values, frequency).to(now.device) * self.step_size().detach().double())
+        weight = self.weights[0]
+        if weight.storage == "log_negative":
+            stored = torch.log(rates)
+        else:
+            stored = -rates if weight.storage == "value" else rates + torch.log(-torch.expm1(-rates))
+        own = getattr(self.module, weight.name)
+        if parametrize.is_parametrized(self.module, weight.name):
+            setattr(self.module, weight.name, stored.to(own))
+        else:
+            own.copy_(stored)
+
     def margin(self) -> float:
-        return -float(torch.expm1(self.eigenvalues().real * self.step_size().detach()).max())
+        return -float(torch.expm1(self.eigenvalues().real * self._steps_at_rest()).max())
 
     def step_map(self) -> StepMap:
-        return modes_map(torch.exp(self.eigenvalues() * self.step_size().detach()), "discrete")
+        return modes_map(torch.exp(self.eigenvalues() * self._steps_at_rest()), "discrete")
+
+    def _steps_at_rest(self) -> Tensor:
+        """Where the model rests, or those of zero input of its own; of a shape that multiplies the weight."""
+        own = self.step_size().detach()
+        if self.resting_input is not None and (steps := self.step_sizes(self.resting_input[None, None])) is not None:
+            return steps.flatten().reshape(own.shape).to(own)
+        return own if self.resting_steps is None else self.resting_steps.reshape(own.shape).to(own)
 
 
 def shaped(module: nn.Module, **shapes: tuple[int, ...] | None) -> bool:

@@ -15,7 +15,9 @@ from holdfast._types import Time
 from holdfast.nn.system import Motion
 
 FOLLOWED_STEPS = 2000  # that a start is followed for before Newton's method takes over
+PATIENT_STEPS = 20_000  # that the start at 0 is followed for while it still comes nearer to rest
 NEWTON_STEPS = 60
+FAR = 1e9  # size of a state that has left every bound
 MAX_RESIDUAL = 1e-9  # largest |g| at an equilibrium
 SETTLED_RESIDUAL = 1e-6  # largest |g| of a state that came to rest by itself, before Newton's method
 SAME_STATE_DISTANCE = 1e-5  # states nearer than this are one equilibrium
@@ -99,6 +101,7 @@ def find_equilibria(step: StepMap, *, starts: int, seed: int) -> Equilibria:
     spread = torch.where((far == 2).unsqueeze(-1), uniform.sign(), uniform * (1 + 2 * (far == 1).unsqueeze(-1)))
     first = torch.cat([torch.zeros(1, step.size, dtype=torch.float64), spread])
     last = _follow(step, first)
+    last[0] = _follow_on(step, last[:1])[0]
     # ends lie near stable equilibria, beginnings also near unstable ones, which repel
     candidates = torch.cat([last, first])
     points = _newton(step, candidates[torch.isfinite(candidates).all(-1)])
@@ -113,12 +116,19 @@ def find_rest(step: StepMap, start: Tensor | None = None) -> Equilibrium | None:
     Where the state never settles that is the first of a search; None where the search finds nothing either.
     """
     first = torch.zeros(step.size, dtype=torch.float64) if start is None else start
-    last = _follow(step, first.unsqueeze(0))
+    last = _follow_on(step, _follow(step, first.unsqueeze(0)))
     if bool(torch.isfinite(last).all()):
         point = _newton(step, last)
         if _rests(step, last[0], point[0]):
             return _collect(step, point, point[0]).points[0]
     return next(iter(find_equilibria(step, starts=16, seed=0).points), None)
+
+
+@torch.no_grad()
+def runs_away(step: StepMap) -> bool:
+    """Whether the state leaves every bound from 0: what has no state of rest may still oscillate or be chaotic."""
+    last = _follow(step, torch.zeros(1, step.size, dtype=torch.float64))
+    return not bool((last.abs() < FAR).all())
 
 
 def _rests(step: StepMap, last: Tensor, point: Tensor) -> bool:
@@ -134,6 +144,19 @@ def _follow(step: StepMap, h: Tensor) -> Tensor:
         h = moved
         if still:
             break
+    return h
+
+
+def _follow_on(step: StepMap, h: Tensor) -> Tensor:
+    """The same state further along, where it moves ever less: slow modes take longer than most starts are given."""
+    for _ in range(PATIENT_STEPS // FOLLOWED_STEPS - 1):
+        moved = float((step(h) - h).abs().max())
+        if not 1e-13 <= moved < math.inf:
+            return h
+        further = _follow(step, h)
+        if not float((step(further) - further).abs().max()) < 0.9 * moved:
+            return further  # it turns around, or wanders
+        h = further
     return h
 
 

@@ -15,6 +15,7 @@ from torch.func import functional_call, jacrev, vmap
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from holdfast.errors import ArgumentError
+from holdfast.nn._views.driven import Driven
 from holdfast.nn._views.rest import StepMap
 from holdfast.nn._views.view import MemoryWeight, NonlinearView
 
@@ -120,14 +121,27 @@ class JacobianView(NonlinearView):
             vectorised = _works(lambda: (vmap(one)(several), vmap(jacrev(one))(several)))
         return StepMap(rows, moved, size, "discrete", vectorised=vectorised)
 
+    def driven(self) -> Driven | None:
+        """Of a step on inputs (1, 1, features), one time of what the model reads; None for other descriptions."""
+        x = self._x
+        if not isinstance(x, Tensor) or x.ndim != 3 or x.shape[:2] != (1, 1):
+            return None
+        tensors = self._tensors()
+
+        def step(h: Tensor, u: Tensor) -> Tensor:
+            rows = zip(h, u, strict=True)
+            return torch.stack([self._step(tensors, row, drive.reshape(1, 1, -1)) for row, drive in rows])
+
+        return Driven(_double, step, len(_flat(self._parts)))
+
     def _tensors(self) -> dict[str, Tensor]:
         """The weights and buffers in float64, as they are now."""
         every = dict(self._stepping.named_parameters()) | dict(self._stepping.named_buffers())
         return {name: _double(tensor.detach()).clone() for name, tensor in every.items()}
 
-    def _step(self, tensors: dict[str, Tensor], h: Tensor) -> Tensor:
+    def _step(self, tensors: dict[str, Tensor], h: Tensor, x: Tensor | None = None) -> Tensor:
         state = _nested(h, self._parts, self._nest)
-        x = torch.utils._pytree.tree_map_only(Tensor, _double, self._x)
+        x = torch.utils._pytree.tree_map_only(Tensor, _double, self._x if x is None else x)
         # a module may write into its buffers: into copies of them
         tensors = tensors | {name: tensors[name].clone() for name, _ in self._stepping.named_buffers()}
         with _evaluating(self._stepping):

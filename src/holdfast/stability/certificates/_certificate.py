@@ -24,8 +24,10 @@ from holdfast.nn import RecurrenceView, recurrences
 from holdfast.nn._activations import MAX_SLOPES
 from holdfast.nn._precision import HALF_DTYPES, widened
 from holdfast.nn._recurrent_weight import Structure
-from holdfast.nn._views.rest import Equilibria, Equilibrium, find_equilibria
+from holdfast.nn._views.reads import Reads, Zeros, read_along, reads_on_zeros, settle_views
+from holdfast.nn._views.rest import Equilibria, Equilibrium, find_equilibria, runs_away
 from holdfast.nn._views.stated import stated_view
+from holdfast.stability.certificates._along import Restless, TrajectoryExponent, exponent_along, restless
 from holdfast.stability.certificates._lyapunov import (
     Growth,
     Lyapunov,
@@ -36,9 +38,9 @@ from holdfast.stability.certificates._lyapunov import (
 )
 from holdfast.stability.certificates._memory_bound import MemoryBound, memory_bound, weight_bound
 from holdfast.stability.certificates._scope import CertificateScope, ContractionBound, EulerStep, remarks, scope_of
-from holdfast.stability.certificates._selective_steps import SELECTIVE_NOTE, SelectiveSteps, watch_steps
+from holdfast.stability.certificates._selective_steps import SELECTIVE_NOTE, SelectiveSteps, steps_seen
 
-CertificateStatus = Literal["stable", "marginal", "unstable"]
+CertificateStatus = Literal["stable", "marginal", "unstable", "undecided"]
 MAX_ROWS = 2048  # rows of a dense matrix; eigenvalues of 2048 take about 20 s on two cores
 BOUNDARY_SHARE = 1e-12  # a margin this small, as a share of the largest eigenvalue, is the boundary itself
 
@@ -51,7 +53,8 @@ class Certificate(Record):
         path: name of the weight or layer in the model.
         kind: what it is, in words.
         time: "continuous" or "discrete".
-        status: "stable", "marginal" (on the boundary up to rounding) or "unstable".
+        status: "stable", "marginal" (on the boundary up to rounding), "unstable", or "undecided" where no state of rest was
+            found at which a nonlinear recurrence could be linearised.
         eigenvalues: of the recurrence; of a nonlinear one those of the Jacobian at its first equilibrium.
         spectral: spectral abscissa max Re lam in continuous time, spectral radius max |lam| in discrete time.
         numerical: numerical abscissa, or |W|_2: what one step can do at most.
@@ -62,7 +65,7 @@ class Certificate(Record):
         lyapunov: solution P of the Lyapunov equation; None where the recurrence is not stable.
         growth: bound on the transient growth and the largest norm seen; None where the recurrence is not stable.
         euler: whether Euler's rule is stable at the layer's step; None where the layer does not use it.
-        equilibria: those found of a gated or nonlinear recurrence on zero input.
+        equilibria: those found of a gated or nonlinear recurrence on zero input of the model.
         memory: the memory bound of StableSSM, Thm 3.1, next to the measured memory, for real diagonal layers.
         weight_bound: the size of weights that a target asks for at the horizon (StableSSM, eq. 56), where one was
             given.
@@ -73,10 +76,13 @@ class Certificate(Record):
             recurrence at all.
         contracting: how fast two states that see the same inputs come nearer, where a nonlinear recurrence contracts.
         selective: the largest exp(dt A), and the step sizes, on the inputs given, where they come from the input.
+        along: how fast small deviations fade or grow along the inputs given; None without inputs.
+        restless: what a nonlinear recurrence does on zero input where it reaches no stable state of rest.
     """
 
     _parts: ClassVar[tuple[type, ...]] = (
-        Lyapunov, Growth, EulerStep, Equilibrium, MemoryBound, ContractionBound, SelectiveSteps,
+        Lyapunov, Growth, EulerStep, Equilibrium, MemoryBound, ContractionBound, SelectiveSteps, TrajectoryExponent,
+        Restless,
     )  # fmt: skip
 
     path: str
@@ -100,6 +106,8 @@ class Certificate(Record):
     scope: CertificateScope = "global"
     contracting: ContractionBound | None = None
     selective: SelectiveSteps | None = None
+    along: TrajectoryExponent | None = None
+    restless: Restless | None = None
 
     @property
     def spectral_abscissa(self) -> float | None:
@@ -148,6 +156,12 @@ class Certificate(Record):
             shown["contracting"] = {n: getattr(self.contracting, n) for n in ("factor", "gain")}
         if self.selective is not None:
             shown["selective"] = {n: getattr(self.selective, n) for n in ("factor", "smallest", "largest", "steps")}
+        if self.along is not None:
+            shown["along"] = {
+                n: getattr(self.along, n) for n in ("exponent", "error", "time_constant", "steps", "rows")
+            }
+        if self.restless is not None:
+            shown["restless"] = {n: getattr(self.restless, n) for n in ("kind", "period", "largest")}
         shown["equilibria"] = [
             {"margin": e.margin, "stable": e.stable, "reached": e.reached, "largest": float(np.abs(e.state).max())}
             for e in self.equilibria
@@ -176,7 +190,9 @@ def certify(
     """What the recurrent weights promise: spectrum, margin, Lyapunov solution, transient growth, decay, memory.
 
     Of every recurrence that `holdfast.recurrences` knows; nonlinear ones (torch.nn.RNN, GRU and LSTM, gated layers, steps
-    that you describe) are linearised at their equilibria on zero input. The model is left as it was.
+    that you describe) are linearised at their equilibria, on what they read while the whole model rests on zero input (or on
+    token 0): a layer behind a bias or another layer does not read zeros there. With `inputs` the exponent of small
+    deviations along them is told beside it. The model is left as it was.
 
     Continuous time: eigenvalues need Re lam < 0 (iat, Thm 3.9), and |1 + dt lam| < 1 where the layer steps by Euler's
     rule. P solves W'P + PW = -I; iat, Lemma A.8, gives |P| <= 1/(2 beta0), which can fail where W is not normal: both numbers
@@ -192,8 +208,8 @@ def certify(
         time: how a named weight acts: "continuous" or "discrete".
         structure: whether a named weight is a square matrix ("dense") or holds eigenvalues ("diagonal"), where its
             shape does not say, as for a table of eigenvalues.
-        inputs: what the model is run on once to see the steps of its selective recurrences, as the model takes it:
-            (batch, time, features), or tokens.
+        inputs: data that the model is run on once, as it takes them: (batch, time, features), or tokens. Each recurrence is
+            then also followed along what it reads there: exponents, and the steps of selective ones.
         horizon: steps over which the memory of a real diagonal layer is measured and compared with StableSSM, Thm 3.1.
         target: a decay law; the weights that a real diagonal layer needs to have its memory at the horizon are then
             given (StableSSM, eq. 56).
@@ -209,20 +225,59 @@ def certify(
         raise unknown_name("structure", structure, ("dense", "diagonal"))
     if horizon < 1 or starts < 1 or limit < 1:
         raise ArgumentError(f"needs horizon, starts, limit >= 1; got {horizon=}, {starts=}, {limit=}")
-    module, inputs = _at_least_float32(module, inputs)
+    module, inputs = at_least_float32(module, inputs)
     with undisturbed(module):
         views = _views(module, weight, time, structure)
-        seen = {} if inputs is None else _seen(module, weight, views, inputs)
-        parts = tuple(
-            _with_steps(_certificate(view, horizon, target, Options(starts, limit, seed)), view, seen) for view in views
-        )
+        parts = certificates(module, views, inputs, Options(starts, limit, seed, horizon, target), whole=weight is None)
     if target is not None and all(part.weight_bound is None for part in parts):
         raise ArgumentError("target= is for real diagonal layers, which StableSSM, eq. 56, is about; leave it out")
     worst = min(parts, key=lambda part: (_rank(part), part.margin))
     return worst if len(parts) == 1 else replace(worst, parts=parts)
 
 
-def _at_least_float32(module: nn.Module, inputs: Tensor | None) -> tuple[nn.Module, Tensor | None]:
+def certificates(
+    module: nn.Module,
+    views: tuple[RecurrenceView, ...],
+    inputs: Tensor | None,
+    options: Options,
+    *,
+    whole: bool = True,
+    zeros: Zeros | None = None,
+) -> tuple[Certificate, ...]:
+    """The certificate of each view, looked at where the model rests; the model is put back by the caller.
+
+    Args:
+        module: the whole model, in evaluation mode.
+        views: its recurrences.
+        inputs: data to follow them along; None for none.
+        options: how they are looked at.
+        whole: whether the views are those of the whole model, and not of one layer or weight.
+        zeros: makes the zero input of so many steps; None: by the size that the model tells.
+    """
+    if inputs is not None and not whole:
+        raise ArgumentError("inputs= go through the whole model; leave weight out")
+    unseen = settle_views(module, views, zeros)
+    seen = None if inputs is None else read_along(module, views, inputs)
+    parts = []
+    for view in views:
+        part = _certificate(view, options)
+        if view.nonlinear and not (part.equilibria and part.equilibria[0].stable):
+            part = _with_unrest(part, module, view, zeros)
+        if seen is not None:
+            part = replace(part, along=exponent_along(view, seen))
+        note = () if unseen is None or not (view.nonlinear or view.selective) or view.module is module else (unseen,)
+        parts.append(_with_steps(replace(part, notes=(*part.notes, *note)), view, seen))
+    return tuple(parts)
+
+
+def _with_unrest(part: Certificate, module: nn.Module, view: RecurrenceView, zeros: Zeros | None) -> Certificate:
+    """What it does instead of resting, along the states that zero input takes it through."""
+    reads = reads_on_zeros(module, view, zeros)
+    found = None if reads is None else restless(view, reads)
+    return part if found is None else replace(part, restless=found, notes=(*part.notes, found.words()))
+
+
+def at_least_float32(module: nn.Module, inputs: Tensor | None) -> tuple[nn.Module, Tensor | None]:
     """As they are, or in float32 where weights have 16 bits: spectra and equilibria have no such arithmetic."""
     if not any(p.dtype in HALF_DTYPES for p in module.parameters()):
         return module, inputs
@@ -242,11 +297,13 @@ def time_constant(margin: float) -> float:
 
 @dataclass(frozen=True)
 class Options:
-    """How equilibria are looked for, and the largest state that is analysed."""
+    """How equilibria are looked for, the largest state that is analysed, and what a memory is compared with."""
 
-    starts: int
-    limit: int
-    seed: int
+    starts: int = 16
+    limit: int = MAX_ROWS
+    seed: int = 0
+    horizon: int = 200
+    target: AbstractLaw | None = None
 
 
 def _views(
@@ -281,31 +338,16 @@ def _layer_at(model: nn.Module, path: str) -> nn.Module | None:
         return None
 
 
-def _seen(
-    module: nn.Module, weight: str | None, views: tuple[RecurrenceView, ...], inputs: Tensor
-) -> dict[str, SelectiveSteps]:
-    if weight is not None:
-        raise ArgumentError("inputs= go through the whole model; leave weight out")
-    # steps of all recurrences in one run, since they feed each other
-    seen = watch_steps(module, views, inputs)
-    if not seen:
-        raise ArgumentError(
-            f"inputs= are for selective recurrences, whose steps depend on them, and {type(module).__name__} ran none; "
-            "leave inputs out"
-        )
-    return seen
-
-
-def _with_steps(part: Certificate, view: RecurrenceView, seen: dict[str, SelectiveSteps]) -> Certificate:
+def _with_steps(part: Certificate, view: RecurrenceView, seen: Reads | None) -> Certificate:
     """The certificate of a selective recurrence with what that means, and with the steps that were seen."""
     if not view.selective:
         return part
-    steps = seen.get(view.owner)
+    steps = None if seen is None or view.module not in seen.steps else steps_seen(*seen.steps[view.module])
     notes = (*part.notes, SELECTIVE_NOTE, *(() if steps is None else (steps.words(),)))
     return replace(part, notes=notes, selective=steps)
 
 
-def _certificate(view: RecurrenceView, horizon: int, target: AbstractLaw | None, options: Options) -> Certificate:
+def _certificate(view: RecurrenceView, options: Options) -> Certificate:
     equilibria = _equilibria(view, options) if view.nonlinear else None
     scope, notes, contracting = scope_of(view)
     if equilibria is not None and not equilibria.points:
@@ -314,7 +356,7 @@ def _certificate(view: RecurrenceView, horizon: int, target: AbstractLaw | None,
     euler = None if view.euler is None else _euler(analysis.eigenvalues, view.euler)
     status = _status(analysis, euler)
     # the bound of StableSSM needs beta0 > 0
-    memory, needed = _memory(view, horizon, target) if status == "stable" else (None, None)
+    memory, needed = _memory(view, options.horizon, options.target) if status == "stable" else (None, None)
     return Certificate(
         path=view.path,
         kind=view.kind,
@@ -385,11 +427,17 @@ def _analyse(view: RecurrenceView, equilibria: Equilibria | None, limit: int) ->
 
 
 def _without_equilibrium(view: RecurrenceView, notes: tuple[str, ...]) -> Certificate:
-    note = "no equilibrium was found: on zero input the state neither settles nor has a point where it would"
+    away = runs_away(view.step_map())
+    note = "no equilibrium was found" + (
+        ", and on zero input the state grows without bound"
+        if away
+        else ", which decides nothing: a longer search (starts=64) may find one"
+    )
+    status: CertificateStatus = "unstable" if away else "undecided"
     nothing = np.empty(0, dtype=complex)
     nan = math.nan
     return Certificate(
-        view.path, view.kind, view.time, "unstable", nothing, nan, nan, nan, nan, notes=(*notes, note), scope="local"
+        view.path, view.kind, view.time, status, nothing, nan, nan, nan, nan, notes=(*notes, note), scope="local"
     )
 
 
@@ -414,8 +462,8 @@ def _status(analysis: MatrixAnalysis, euler: EulerStep | None) -> CertificateSta
 
 
 def _rank(part: Certificate) -> int:
-    # the status before the margin: a recurrence without an equilibrium is unstable and has none
-    return {"unstable": 0, "marginal": 1, "stable": 2}[part.status]
+    # the status before the margin: an undecided recurrence has none
+    return {"unstable": 0, "undecided": 1, "marginal": 2, "stable": 3}[part.status]
 
 
 def spectrum(eigenvalues: np.ndarray, time: Time, words: str) -> Figure:

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch import Tensor, nn
-
-from holdfast.errors import ArgumentError
-from holdfast.kernels.selective._watch import watching
-from holdfast.memory._subject import INPUT_ERRORS
-from holdfast.nn import RecurrenceView
-from holdfast.nn._acceleration import accelerate_quietly, mixers_of
+from torch import Tensor
 
 SELECTIVE_NOTE = (
     "selective: a step multiplies the state by exp(dt A), and dt >= 0 comes from the input. Stable means that no input "
@@ -46,51 +39,9 @@ class SelectiveSteps:
             f"{lasts:.4g} steps"
         )
 
-    def joined(self, other: SelectiveSteps) -> SelectiveSteps:
-        """Both together."""
-        return SelectiveSteps(
-            max(self.factor, other.factor),
-            min(self.smallest, other.smallest),
-            max(self.largest, other.largest),
-            self.steps + other.steps,
-        )
 
-
-def watch_steps(model: nn.Module, views: tuple[RecurrenceView, ...], inputs: Tensor) -> dict[str, SelectiveSteps]:
-    """Runs the model once and returns what each selective recurrence of these showed, by the path of its module."""
-    # mixers may be nested: the innermost that is running took the step
-    running: list[str] = []
-    seen: dict[str, SelectiveSteps] = {}
-
-    def watcher(delta: Tensor, A: Tensor) -> None:
-        if running and delta.numel():
-            steps = _steps(delta, A)
-            path = running[-1]
-            seen[path] = steps if path not in seen else seen[path].joined(steps)
-
-    def left(*_: Any) -> None:
-        running.pop()
-
-    handles: list[Any] = []
-    for view in views:
-        if view.selective:
-            handles.append(view.module.register_forward_pre_hook(lambda *_, path=view.owner: running.append(path)))
-            handles.append(view.module.register_forward_hook(left, always_call=True))
-    changed = accelerate_quietly(model) if mixers_of(model) else None  # transformers' own loop cannot be watched
-    try:
-        with torch.no_grad(), watching(watcher):
-            model(inputs)
-    except INPUT_ERRORS as error:
-        raise ArgumentError(f"the model failed on inputs of shape {tuple(inputs.shape)}: {error}") from error
-    finally:
-        if changed is not None:
-            changed.restore()
-        for handle in handles:
-            handle.remove()
-    return seen
-
-
-def _steps(delta: Tensor, A: Tensor) -> SelectiveSteps:
+def steps_seen(delta: Tensor, A: Tensor) -> SelectiveSteps:
+    """What step sizes (rows, time, channels) and rates say."""
     # A < 0: the largest is the slowest state of each channel
     slowest = A.amax(-1) if A.ndim == 2 else A
     low, high = delta.flatten(0, -2).aminmax(dim=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -17,8 +18,11 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from holdfast._arguments import checked
 from holdfast.errors import ArgumentError, listed, unknown_name
+from holdfast.memory.preserve import undisturbed
 from holdfast.nn import RecurrenceView, recurrences
-from holdfast.nn._views.groups import belongs
+from holdfast.nn._views.reads import settle_views
+from holdfast.nn._views.rest import runs_away
+from holdfast.nn._views.view import belongs
 from holdfast.stability.monitor._activations import Activations
 from holdfast.stability.monitor._signals import Alarm, Cause, Series, Signals
 from holdfast.stability.monitor.history import GradientHistory
@@ -103,9 +107,12 @@ class GradientMonitor:
         self.every, self.lookahead, self.share, self.writer = every, lookahead, share, writer
         self.levels = tuple(float(q) for q in quantiles)
         views = dict.fromkeys(w.view for w in self.watched if w.view is not None)
-        # margins that cost eigenvalues of a matrix, and recurrences without a state of rest
+        # margins that cost eigenvalues of a matrix
         self._dense = {view: view.nonlinear or view.matrix() is not None for view in views}
-        self._restless: set[RecurrenceView] = set()
+        self._escaping: set[RecurrenceView] = set()
+        # where the model rests is looked for again with every dense margin: training moves what layers read there
+        self._model = weakref.ref(model)
+        self._moving = any(view.selective or (view.nonlinear and view.module is not model) for view in views)
         self._ids = {id(p) for w in self.watched for p in w.parameters}
         self._parameters = dict(model.named_parameters())
         self._activations = Activations(tuple(views), max(every, STEP_SIZE_EVERY))
@@ -287,6 +294,7 @@ class GradientMonitor:
         now = time.perf_counter()
         self._start = now if self._start is None else self._start
         free = self._spent <= self.share * (now - self._start) if dense is None else dense
+        self._settle(free)
         margins: dict[RecurrenceView | None, tuple[float, float]] = {None: (math.nan, math.nan)}
         # several weights may decide one recurrence: it is computed once
         for view, is_dense in self._dense.items():
@@ -295,10 +303,22 @@ class GradientMonitor:
                 continue
             begun = time.perf_counter()
             margins[view] = _margins_of(view)
+            if view.nonlinear and math.isnan(margins[view][0]) and runs_away(view.step_map()):
+                self._escaping.add(view)
             self._spent += time.perf_counter() - begun if is_dense else 0.0
-            if view.nonlinear and math.isnan(margins[view][0]):
-                self._restless.add(view)
         return [margins[w.view] for w in self.watched]
+
+    def _settle(self, free: bool) -> None:
+        """Tells the views what they read where the model rests, as `certify` does; a run on zeros in evaluation mode."""
+        model = self._model()
+        parallel = torch.distributed.is_available() and torch.distributed.is_initialized()
+        # a run that other processes do not make too would wait for them for ever
+        if not free or not self._moving or model is None or parallel:
+            return
+        begun = time.perf_counter()
+        with undisturbed(model), torch.no_grad():
+            settle_views(model, tuple(self._dense))
+        self._spent += time.perf_counter() - begun
 
     def _warn(self, row: np.ndarray) -> None:
         step = self._steps[-1]
@@ -307,9 +327,8 @@ class GradientMonitor:
             if margin <= 0:
                 text = f"its recurrence is at or past the boundary, margin {margin:.3g}"
                 self._tell(step, watched.path, "boundary", text)
-            elif watched.view in self._restless:
-                text = "on zero input its state neither settles nor has a point of rest"
-                self._tell(step, watched.path, "boundary", text)
+            elif watched.view in self._escaping:
+                self._tell(step, watched.path, "boundary", "on zero input its state grows without bound")
             elif watched.view is not None and watched.view.crosses and len(self._rows) > 1:
                 self._approach(watched, i, margin)
 

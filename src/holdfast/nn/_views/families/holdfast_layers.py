@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.nn._base import AbstractRecurrent
+from holdfast.nn._pace import assigned, assigned_to_pairs, checked_time_constants
 from holdfast.nn._recurrent_weight import RecurrentWeight
+from holdfast.nn._views.driven import Driven, layer_driven
 from holdfast.nn._views.rest import StepMap
 from holdfast.nn._views.view import Gate, MemoryWeight, NonlinearView, RecurrenceView, StepSource, matrix_map, modes_map
 from holdfast.nn.system import RateNetwork, StateSpaceModel
@@ -46,11 +48,38 @@ class LayerView(RecurrenceView):
         return None if W is None else W.detach()
 
     def margin(self) -> float:
-        return self.module.step_margin()
+        if self.resting_steps is None:
+            return self.module.step_margin()
+        return -float(torch.expm1(self.eigenvalues().real.double().cpu() * self._steps_at_rest()).max())
+
+    def _steps_at_rest(self) -> Tensor:
+        """Of a selective layer where the model rests, of a shape that multiplies its rates."""
+        steps = self.resting_steps
+        assert steps is not None
+        return steps.unsqueeze(-1) if self.eigenvalues().ndim > 1 else steps
+
+    def driven(self) -> Driven | None:
+        """By the layer's own step, where that is not linear."""
+        linear = self.module.linear_system() is not None or self.selective or self.module.rate_network() is None
+        return None if linear else layer_driven(self.module)
 
     def rate(self) -> float | None:
         # Euler's rule has a margin of its own, which is one of steps
         return self.module.margin() if self.time == "continuous" and self.euler is None else super().rate()
+
+    def time_constants(self) -> Tensor:
+        return self.module.time_constants()
+
+    def time_weights(self) -> tuple[Tensor, ...]:
+        return tuple(p for weight in self.weights if weight.decides for p in weight.free.values())
+
+    @torch.no_grad()
+    def set_time_constants(self, steps: Tensor) -> None:
+        values, now, lam = checked_time_constants(steps), self.time_constants(), self.eigenvalues()
+        if self.matrix() is not None:
+            self.module.set_time_constants_(assigned_to_pairs(lam.cpu(), now.cpu(), values))
+        else:
+            self.module.set_time_constants_(assigned(now, values, lam.imag if lam.is_complex() else None))
 
     @torch.no_grad()
     def step_map(self) -> StepMap:
@@ -87,7 +116,23 @@ class GatedLayerView(NonlinearView):
     def step_map(self) -> StepMap:
         moving = self.module.motion_at_rest()
         assert moving is not None
+        if self.resting_input is not None and bool(self.resting_input.any()):
+            return self._map_at(self.resting_input)
         return StepMap(*moving, math.prod(self.module.state_shape), self.time, self.euler or 1.0)
+
+    def _map_at(self, x: Tensor) -> StepMap:
+        """On a constant input, by the layer's own step: its forward difference is what vanishes at rest."""
+        driven, dt = self.driven(), self.euler or 1.0
+
+        def moved(h: Tensor) -> Tensor:
+            flat = h.reshape(-1, driven.size)
+            return (driven.step(flat, x.expand(len(flat), -1)) - flat).reshape(h.shape) / dt
+
+        return StepMap(moved, moved, driven.size, self.time, dt, vectorised=False)
+
+    def driven(self) -> Driven:
+        """By the layer's own step."""
+        return layer_driven(self.module)
 
 
 def _weights(path: str, layer: AbstractRecurrent) -> tuple[MemoryWeight, ...]:

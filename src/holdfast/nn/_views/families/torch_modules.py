@@ -10,6 +10,7 @@ from torch.nn import functional
 from torch.nn.utils import parametrize
 
 from holdfast.nn._views.cells import (
+    Cell,
     cell_of,
     ends_of,
     gru_candidate,
@@ -19,6 +20,7 @@ from holdfast.nn._views.cells import (
     state_size,
     weights_of,
 )  # fmt: skip
+from holdfast.nn._views.driven import Driven
 from holdfast.nn._views.families.holdfast_layers import gated_words
 from holdfast.nn._views.rest import StepMap
 from holdfast.nn._views.view import Gate, MemoryWeight, NonlinearView, RecurrenceView
@@ -59,7 +61,7 @@ class TorchView(NonlinearView):
         self.elementwise = keeping is None
         if keeping is not None:
             n = module.hidden_size
-            self.gate = Gate(keeping, f"bias_hh{end}", n, 2 * n) if module.bias else None
+            self.gate = Gate(keeping, f"bias_hh{end}", n, 2 * n, beside=f"bias_ih{end}") if module.bias else None
             self.left_alone = gated_words(self.path, name, _LONGER[keeping])
 
     @property
@@ -71,13 +73,16 @@ class TorchView(NonlinearView):
         """Gates bound the state, and so does the form of a stabilised weight."""
         return self.left_alone is None and not parametrize.is_parametrized(self.module, self.weights[0].name)
 
+    def gate_biases(self) -> dict[str, Tensor]:
+        """torch adds two biases into each gate."""
+        names = () if self.gate is None else (self.gate.bias, self.gate.bias.replace("bias_hh", "bias_ih"))
+        return {name: getattr(self.module, name) for name in names}
+
     @torch.no_grad()
     def step_map(self) -> StepMap:
-        module = self.module
-        w_ih, b_ih, w, b = (None if v is None else _double(v) for v in weights_of(module, self.end))
-        assert w_ih is not None and w is not None
+        w_ih, b_ih, w, b = self._weights_now()
         drive = functional.linear(self._input(), w_ih, b_ih)
-        cell = cell_of(module) or partial(lstm_cell, project=_double(getattr(module, f"weight_hr{self.end}")))
+        cell = self._cell()
 
         def motion(h: Tensor) -> Tensor:
             return cell(drive, h, w, b)
@@ -88,12 +93,44 @@ class TorchView(NonlinearView):
         def candidate(h: Tensor) -> Tensor:
             return gru_candidate(drive, h, w, b) - h
 
-        return StepMap(motion, candidate if cell is gru_cell else moved, state_size(module), "discrete")
+        return StepMap(motion, candidate if cell is gru_cell else moved, state_size(self.module), "discrete")
+
+    def _weights_now(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
+        w_ih, b_ih, w, b = (None if v is None else _double(v) for v in weights_of(self.module, self.end))
+        assert w_ih is not None and w is not None
+        return w_ih, b_ih, w, b
+
+    def _cell(self) -> Cell:
+        project = getattr(self.module, f"weight_hr{self.end}", None)
+        return cell_of(self.module) or partial(lstm_cell, project=None if project is None else _double(project))
+
+    def driven(self) -> Driven:
+        w_ih, b_ih, w, b = self._weights_now()
+        cell = self._cell()
+        return Driven(
+            lambda x: functional.linear(self._read(x), w_ih, b_ih),
+            lambda h, u: cell(u, h, w, b),
+            state_size(self.module),
+        )
+
+    def _read(self, x: Tensor) -> Tensor:
+        """What this layer and direction reads of the module's inputs, in the order of its steps."""
+        x = x.double().cpu()
+        if self.below:
+            x = torch.cat([view._outputs(x) for view in self.below], -1)
+        return x.flip(1) if self.end.endswith("_reverse") else x
+
+    def _outputs(self, x: Tensor) -> Tensor:
+        """Its outputs for inputs of the module, in the order of time."""
+        driven = self.driven()
+        y = driven.trajectory(driven.drive(x))[..., : output_size(self.module)]
+        return y.flip(1) if self.end.endswith("_reverse") else y
 
     def _input(self) -> Tensor:
         """What the layer reads while the model rests on zero input; zeros above a layer that rests nowhere."""
         if not self.below:
-            return torch.zeros(self.module.input_size, dtype=torch.float64)
+            zeros = torch.zeros(self.module.input_size, dtype=torch.float64)
+            return zeros if self.resting_input is None else self.resting_input
         size = output_size(self.module)
         points = [view.rest() for view in self.below]
         return torch.cat(

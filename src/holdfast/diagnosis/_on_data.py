@@ -1,0 +1,118 @@
+"""The user's data: checked before anything is measured, read as the model is read, and the memory along them."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.diagnosis._adapters import Fresh
+from holdfast.diagnosis._reading import Reading, runnable
+from holdfast.errors import ArgumentError
+from holdfast.memory import DataMemory, ModelError, Run, memory_on_data
+from holdfast.memory._curve import NotRepeatableError
+from holdfast.memory._data_runner import Runner
+
+MAX_WIDENED_WEIGHTS = 2e7  # of which a float64 copy is run
+MIN_DIFFERENCE = 3.0  # times that memory at rest and on data differ by where that needs a word
+EDGE_ROWS, EDGE_STEPS = 4, 2000  # of the data along which recurrences are followed
+CHANGE_ROWS, CHANGE_STEPS = 4, 256  # of the data on which weights are changed
+Progress = Callable[[int, int], None]
+
+
+def checked_inputs(model: Callable[..., Any], inputs: Any, lengths: Any = None) -> Tensor:
+    """Inputs as a tensor with the batch first, in a dtype that the model takes; ArgumentError names what is wrong.
+
+    Args:
+        model: the user's.
+        inputs: what was given.
+        lengths: of the rows, where they are padded.
+    """
+    given = torch.as_tensor(inputs)
+    runner = Runner.of(runnable(model) if isinstance(model, nn.Module) else model, Run(), False)
+    x = runner.checked(given)
+    if x.is_floating_point() and x.ndim == 2:
+        x = x.unsqueeze(-1)
+    if lengths is not None:
+        runner.row_lengths(x, torch.as_tensor(lengths))
+    if x.shape[1] > 1 and torch.equal(x, x[:1, :1].expand_as(x)):
+        raise ArgumentError(
+            "inputs: expected some that differ, got the same one everywhere; one is exchanged for another"
+        )
+    return x
+
+
+def measure_on_data(
+    model: Callable[..., Any], inputs: Tensor, lengths: Tensor | None, seed: int, progress: Progress
+) -> DataMemory:
+    """How long the user's model keeps an input of these data, in float64 where a copy runs in it.
+
+    Args:
+        model: the user's; a module is copied.
+        inputs: as `checked_inputs` gave them.
+        lengths: of the rows, where they are padded.
+        seed: of places and exchanges.
+        progress: called as `progress(done, total)`.
+    """
+    if not isinstance(model, nn.Module):
+        return memory_on_data(model, inputs, lengths=lengths, seed=seed, progress=progress)
+    own = runnable(copy.deepcopy(model)).eval()
+    double = sum(p.numel() for p in own.parameters()) <= MAX_WIDENED_WEIGHTS
+    for wide, subject in ((double, own), (False, own), (False, Fresh(own))):
+        try:
+            return memory_on_data(subject, inputs, lengths=lengths, double=wide, seed=seed, progress=progress)
+        except NotRepeatableError:
+            own = subject = Fresh(own) if not isinstance(own, Fresh) else own
+        except ModelError as error:
+            failure = error
+            if not wide:
+                raise
+    raise failure
+
+
+def along(reading: Reading, inputs: Tensor | None, rows: int, steps: int) -> Tensor | None:
+    """The first rows and steps of the data as the reading takes them; None without data.
+
+    Args:
+        reading: how the model is read.
+        inputs: as `checked_inputs` gave them.
+        rows: most of them.
+        steps: most of them.
+    """
+    if inputs is None:
+        return None
+    steps = steps if reading.longest is None else min(steps, reading.longest)
+    return reading.encoded(inputs[:rows, :steps])
+
+
+def difference(rest: float | None, found: DataMemory | None) -> str | None:
+    """One sentence on what it means that memory at rest and on data differ; None where they are near each other.
+
+    Args:
+        rest: steps until 1% is left of one input at rest.
+        found: the memory on data.
+    """
+    if rest is None or found is None or not len(found.shares):
+        return None
+    steps = found.steps
+    last = float(found.lags[-1])
+    here, there = max(rest, 1.0), max(min(steps, last), 1.0)
+    if math.isinf(rest) and math.isinf(steps):
+        return None
+    if there >= MIN_DIFFERENCE * here:
+        times = f"{'more than ' if math.isinf(steps) else ''}{there / here:.2g} times"
+        return (
+            f"On your data it keeps an input {times} as long as at rest: your inputs hold its gates or units where they let go "
+            "more slowly. For inputs like yours trust the figure on data; the one at rest is for silence."
+        )
+    if not math.isinf(steps) and here >= MIN_DIFFERENCE * there:
+        times = "without end at rest" if math.isinf(rest) else f"{here / there:.2g} times as long at rest"
+        return (
+            f"It would keep an input {times}: on your data the inputs that follow overwrite it. For inputs like yours trust "
+            "the figure on data; the one at rest is what silence would leave."
+        )
+    return None
