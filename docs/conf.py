@@ -46,7 +46,7 @@ maximum_signature_line_length = 88
 sphinx_gallery_conf = {
     "examples_dirs": ["../examples"],
     "gallery_dirs": ["gallery"],
-    "filename_pattern": "/(diagnose_lstm|fix_diverging_ssm|memory_of_|stream|own_)",
+    "filename_pattern": "/(diagnose_lstm|fix_diverging_ssm|learn_memory|memory_of_|stream|own_)",
     "copyfile_regex": r".*GALLERY_HEADER\.rst",
     "within_subsection_order": "FileNameSortKey",
     "show_memory": False,

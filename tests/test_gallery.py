@@ -101,6 +101,26 @@ def test_the_advice_for_a_forecaster_was_tried_and_its_error_is_told(printed):
     assert "another layer learns it better: test error" in text
 
 
+def test_a_small_recurrent_rate_cannot_reach_the_memory_and_a_larger_one_learns_it(printed, tmp_path):
+    text = printed("learn_memory", "--steps", "100", "--rates", "0.005", "0.1", "--save", str(tmp_path / "reach.png"))
+    rows = [tuple(map(float, row)) for row in re.findall(r"^  (\d\S*) +(\S+) +(\S+)$", text, re.MULTILINE)]
+    assert [rate for rate, _, _ in rows] == [0.005, 0.1] * 2
+    assert all(tau < 1.5 * limit for _, limit, tau in rows)  # the reach is an estimate
+    assert rows[0][2] < 15 < 50 < rows[1][2]  # exp: from 10 steps towards 100
+    assert (tmp_path / "reach.png").stat().st_size < 80_000
+
+
+def test_an_lstm_that_adds_has_arms_to_choose_from(printed):
+    text = printed(
+        "adding_problem", "--arms", "torch", "auto", "bias", "--steps", "2", "--length", "10", "--seeds", "1"
+    )
+    assert re.findall(r"^(\w+) +seed 0: (not solved|\d+) steps, loss", text, re.MULTILINE) == [
+        ("torch", "not solved"),
+        ("auto", "not solved"),
+        ("bias", "not solved"),
+    ]
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda p: p.stem)
 def test_an_example_fits_a_page_and_has_a_title(path):
     text = path.read_text()

@@ -18,7 +18,6 @@ from holdfast.decay._memory_study import reach_of
 from holdfast.diagnosis._advice import Advice
 from holdfast.diagnosis._forgetting import PROBES, Forgetting
 from holdfast.diagnosis._learning import Learning
-from holdfast.diagnosis._task import TaskMemory
 from holdfast.diagnosis._trial import Outcome, Trial
 from holdfast.diagnosis._weights import Edge, LongRun, Survival, Tolerance
 from holdfast.errors import ArgumentError, DamagedResultError
@@ -69,6 +68,11 @@ def training_run():
     )  # fmt: skip
 
 
+def task_study():
+    x = np.random.default_rng(0).normal(size=(12, 40, 1))
+    return holdfast.study_task(x, np.roll(x, 3, axis=1))
+
+
 def diagnosis():
     curve, fit = memory_curve(), holdfast.fit_decay(memory_curve(), eigenvalues=torch.tensor([0.5]))
     part = holdfast.certify(holdfast.nn.LRU(1, 2))
@@ -78,7 +82,7 @@ def diagnosis():
         "a $x$ <b>", "a GRU", memory=tuple(Forgetting(kind, "ahead", curve, fit, reach_of(fit), 1.0) for kind in PROBES),
         edge=Edge((part,), part, ("W",), LongRun(10, 1.0, np.inf)), survival=survival,
         learning=Learning("a task", {"other": 0.1}, 2.0, 1.0, None, {"other": 0.01, "recurrent": None}, (0.1, 0.01)),
-        task=TaskMemory(3, 0.5, 59, curve, fit), needs=3, advice=(Advice("it <b>", "3", "call()", "so", trial),), notes=("n",),
+        task=task_study(), needs=3, advice=(Advice("it <b>", "3", "call()", "so", trial),), notes=("n",),
     )  # fmt: skip
 
 
@@ -114,6 +118,8 @@ SAMPLES = {
     "BitBudget": lambda: holdfast.stability.BitBudget(
         np.array([2.0, 3.0]), np.array([0.5, 0.2]), np.array([np.inf, 0.1]), np.array([0.3, 0.05]), 0.2, ("w",)
     ),
+    "TaskStudy": task_study,
+    "undecided TaskStudy": lambda: holdfast.study_task(np.zeros((2, 5, 1)), np.zeros((2, 5, 1))),
     "Diagnosis": diagnosis,
     "Diagnosis of nothing": lambda: holdfast.Diagnosis("none", "a <b>", unseen=("the model could not be run: why",)),
 }

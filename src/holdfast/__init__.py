@@ -4,12 +4,11 @@ from importlib import metadata
 
 from holdfast import approximate, data, decay, kernels, laws, memory, nn, parameterizations, stability, training
 from holdfast.approximate import ExponentialSum, fit_exponential_sum
-from holdfast.decay import DecayFit, fit_decay
+from holdfast.decay import DecayFit, TaskStudy, fit_decay, study_task
 from holdfast.diagnosis import Comparison, Diagnosis, compare, diagnose
 from holdfast.errors import HoldfastError
 from holdfast.memory import MemoryCurve, check_properties, memory_function, repeated_input_memory
 from holdfast.nn import accelerate, recurrences
-from holdfast.nn._views.groups import parameter_groups
 from holdfast.stability import (
     Certificate,
     GradientMonitor,
@@ -19,6 +18,7 @@ from holdfast.stability import (
     certify,
     gradient_scale,
     kernel_perturbation_error,
+    parameter_groups,
     perturbation_error,
     recurrent_rate,
     stabilize,
@@ -37,6 +37,7 @@ __all__ = [
     "MemoryCurve",
     "PerturbationCurve",
     "StabilityVerdict",
+    "TaskStudy",
     "accelerate",
     "approximate",
     "assess_stability",
@@ -63,5 +64,6 @@ __all__ = [
     "repeated_input_memory",
     "stability",
     "stabilize",
+    "study_task",
     "training",
 ]

@@ -2,7 +2,7 @@
 
 import torch
 
-from holdfast import parameterizations
+from holdfast import nn, parameterizations
 from holdfast.nn import LRU, S4D, ContinuousGRU, ContinuousRNN, DiagonalSSM, LinearRNN, Mamba, Mamba2, SelectiveSSM
 
 BATCH, STEPS, FEATURES = 3, 9, 3
@@ -35,6 +35,8 @@ LAYERS = {
     "ContinuousRNN linear": (ContinuousRNN, {"activation": "linear"}),
     "ContinuousGRU": (ContinuousGRU, {"dt": 0.5}),
 }
+# a layer without a line above is tested as it is by default
+LAYERS |= {name: (kind, {}) for name, kind in nn.LAYERS.items() if kind not in [known for known, _ in LAYERS.values()]}
 CONTINUOUS = [
     name for name, (kind, options) in LAYERS.items() if options.get("time", getattr(kind, "time", "")) != "discrete"
 ]

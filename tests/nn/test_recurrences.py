@@ -429,7 +429,7 @@ OTHER_WALKS = {
     "stability/_checkpoints.py": "parametrized weights, and what has save_pretrained",
     "training/_checkpoint.py": "buffers of every module, those outside of the state dict too",
     "training/_fabric.py": "shares blocks out over processes",
-    "training/_identity.py": "class and settings of every module, so that another model is not resumed",
+    "training/_folder.py": "class and settings of every module, so that another model is not resumed",
 }
 
 

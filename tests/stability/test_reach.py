@@ -9,8 +9,9 @@ from torch import nn
 import holdfast
 from holdfast import parameterizations
 from holdfast.errors import ArgumentError
-from holdfast.nn import LRU, S4D, DiagonalSSM, LinearRNN
-from holdfast.stability import reach, recurrent_rate
+from holdfast.nn import LRU, S4D, ContinuousGRU, ContinuousRNN, DiagonalSSM, LinearRNN, Mamba, Mamba2, SelectiveSSM
+from holdfast.stability import _reach, reach, recurrent_rate
+from holdfast.stability._reach import MAX_CHANGE, PROGRESS
 
 STEPS, LR = 1000, 1e-3
 MOVED = LR * STEPS / 2  # of a cosine schedule
@@ -42,9 +43,19 @@ def test_best_reaches_a_square_of_the_movement():
 def test_the_rate_at_progress_one_reaches_exactly_the_memory_asked_for(name, schedule):
     layer = diagonal(name)
     rate = recurrent_rate(layer, steps=STEPS, memory=50.0, schedule=schedule)
-    assert rate.rate == pytest.approx(10 * rate.low)
+    assert rate.rate == pytest.approx(PROGRESS * rate.low)
     (one,) = reach(layer, rate.low, STEPS, schedule=schedule)
     assert one.reached == pytest.approx(50.0, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["exp", "best", "direct"])
+def test_a_short_run_may_change_the_time_constant_by_the_cap_in_a_step_and_no_more(name):
+    layer = diagonal(name)
+    rate = recurrent_rate(layer, steps=10, memory=50.0)
+    (one,) = reach(layer, rate.low, 10)
+    # the way to the memory is rate.low S with S = 5, and ln(memory / tau) of it are walked at the cap
+    assert rate.rate == pytest.approx(MAX_CHANGE * 5 * rate.low / math.log(50.0 / one.now), rel=1e-6)
+    assert "at most" in rate.reason
 
 
 def test_a_direct_weight_crosses_the_boundary():
@@ -52,17 +63,124 @@ def test_a_direct_weight_crosses_the_boundary():
     assert one.reached == math.inf
 
 
-def test_the_gate_of_an_lstm_moves_by_both_of_its_biases():
-    torch.manual_seed(0)
-    lstm = nn.LSTM(1, 4, batch_first=True).double()
+def sigmoid(b):
+    return 1 / (1 + math.exp(-b))
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+@pytest.mark.parametrize("b", [0.0, 1.5])
+def test_the_gate_of_torch_moves_by_both_of_its_biases(kind, b):
+    rnn = kind(1, 4, batch_first=True).double()
     with torch.no_grad():
-        for name, weight in lstm.named_parameters():
-            weight.zero_() if "bias" not in name else weight.fill_(0.0)
-    (one,) = reach(lstm, LR, STEPS)
-    # without other weights c decays by f = sigmoid(b_ih + b_hh), each of which moves by eta S
-    f = 1 / (1 + math.exp(-2 * MOVED))
-    assert one.now == pytest.approx(-1 / math.log(0.5))
-    assert one.reached == pytest.approx(-1 / math.log(f), rel=1e-6)
+        for weight in rnn.parameters():
+            weight.zero_()
+        rnn.bias_ih_l0[4:8] = b  # of the gate that keeps the state
+    (one,) = reach(rnn, LR, STEPS)
+    # without other weights the state decays by sigmoid(b_ih + b_hh), each of which moves by eta S
+    assert one.now == pytest.approx(-1 / math.log(sigmoid(b)))
+    assert one.reached == pytest.approx(-1 / math.log(sigmoid(b + 2 * MOVED)), rel=1e-9)
+    rate = recurrent_rate(rnn, steps=STEPS, memory=100)
+    assert rate.low * STEPS / 2 == pytest.approx((-math.log(math.expm1(1 / 100)) - b) / 2, rel=1e-9)
+
+
+def test_a_gate_that_replaces_the_state_has_its_bias_lowered():
+    layer = ContinuousGRU(1, 3, dt=0.1).double()
+    with torch.no_grad():
+        for weight in layer.parameters():
+            weight.zero_()
+    (one,) = reach(layer, LR, STEPS)
+    # h+ = h - dt z h, z = sigmoid(b)
+    assert one.now == pytest.approx(-1 / math.log(1 - 0.1 * 0.5))
+    assert one.reached == pytest.approx(-1 / math.log(1 - 0.1 * sigmoid(-MOVED)), rel=1e-9)
+
+
+def test_rates_and_steps_of_s4d_both_move():
+    (one,) = reach(S4D(2, 8, discretization="zoh").double(), LR, STEPS)
+    # tau = 1 / (rate dt), both exponentials of a weight
+    assert one.reached == pytest.approx(one.now * math.exp(2 * MOVED), rel=1e-9)
+
+
+def test_the_decay_and_the_step_of_a_selective_layer_both_move():
+    layer = SelectiveSSM(1, 1).double()
+    with torch.no_grad():
+        layer.step_bias.fill_(-2.0)
+    (one,) = reach(layer, LR, STEPS)
+    steps = [math.log1p(math.exp(-2.0 - moved)) for moved in (0.0, MOVED)]  # softplus of the bias on zero input
+    assert one.reached == pytest.approx(one.now * math.exp(MOVED) * steps[0] / steps[1], rel=1e-9)
+
+
+def test_a_mixer_of_transformers_is_moved_as_ours_is():
+    models = pytest.importorskip("transformers")
+    config = models.MambaConfig(hidden_size=8, state_size=4, num_hidden_layers=2, vocab_size=10)
+    model = models.MambaModel(config)
+    mixer = model.layers[1].mixer
+    _, one = reach(model, LR, STEPS)
+    dt = nn.functional.softplus(mixer.dt_proj.bias.detach().double() - torch.tensor([[0.0], [MOVED]]))
+    rate = torch.exp(mixer.A_log.detach().double()).min(1).values  # of the slowest state of each channel
+    before, after = (1 / (rate * dt)).max(1).values.tolist()
+    assert (one.now, one.reached) == (pytest.approx(before), pytest.approx(after * math.exp(MOVED)))
+
+
+def test_a_dense_matrix_reaches_what_its_slowest_eigenvalue_does():
+    """A = [[r]]: the sign of the gradient is 1, so that a direct matrix moves by the shift itself."""
+    layer = LinearRNN(1, 1, structure="dense", parameterization="direct", W=torch.tensor([[0.5]])).double()
+    (one,) = reach(layer, 1e-3, 800)
+    # points of the path are 10% of the movement apart, and rates -log |lam| are interpolated between them: 1e-3 of tau
+    assert one.reached == pytest.approx(-1 / math.log(0.5 + 0.4), rel=2e-3)
+
+
+def mass_and_size(layer):
+    """sum |c_i| / r_i and the L1 norm of the impulse response, by hand."""
+    c = (layer.C[0] * layer.U[:, 0]).detach()
+    rates = -layer.eigenvalues().detach()
+    times = torch.linspace(0, 400, 400_001, dtype=torch.float64)
+    kernel = (c * torch.exp(-times.unsqueeze(-1) * rates)).sum(-1)
+    return float((c.abs() / rates).sum()), float(kernel.abs().sum() * 1e-3)
+
+
+def test_the_safe_step_is_that_of_eq_65_for_exp():
+    torch.manual_seed(1)
+    layer = diagonal("exp")
+    mass, size = mass_and_size(layer)
+    rate = recurrent_rate(layer, steps=STEPS, memory=50)
+    # every rate changes by e^eta - 1, so that the change is (e^eta - 1) sum |c_i| / r_i; the norm is summed up over 256
+    # geometric times: a few per cent
+    assert rate.high == pytest.approx(math.log1p(size / mass), rel=0.05)
+    sgd = recurrent_rate(layer, steps=STEPS, memory=50, optimizer="sgd", gradient=0.01)
+    assert sgd.high == pytest.approx(100 * rate.high)
+
+
+def test_read_outs_that_cancel_bear_a_smaller_step():
+    layers = [diagonal("exp", rates=(0.1, 0.11)) for _ in range(2)]
+    with torch.no_grad():
+        for layer, sign in zip(layers, (1.0, -0.9), strict=True):
+            layer.U.fill_(1.0)
+            layer.C.copy_(torch.tensor([[1.0, sign]]))
+    same, cancelling = (recurrent_rate(layer, steps=STEPS, memory=50).high for layer in layers)
+    assert cancelling < 0.3 * same
+
+
+def test_the_cap_holds_the_change_of_a_step():
+    rate = recurrent_rate(diagonal("exp"), steps=2, memory=1e6)
+    # exp: a step changes the rate by e^eta - 1, whatever the rate is
+    assert rate.rate == pytest.approx(_reach.MAX_CHANGE, rel=1e-2)
+    assert rate.rate < rate.low
+    assert "train longer" in rate.reason
+
+
+def test_a_model_with_several_recurrences_has_a_rate_for_each():
+    model = nn.ModuleDict({"fast": diagonal("exp", (0.5, 0.9)), "slow": diagonal("exp", (0.05, 0.1))})
+    rate = recurrent_rate(model, steps=STEPS, memory=100)
+    assert [part.path for part in rate.parts] == ["fast", "slow"]
+    assert [part.low * STEPS / 2 for part in rate.parts] == pytest.approx([math.log(50), math.log(5)], rel=1e-6)
+    assert (rate.path, rate.rate) == ("slow", min(part.rate for part in rate.parts))
+
+
+def test_weights_in_half_precision_are_moved_in_float64():
+    layer = DiagonalSSM(1, 2, parameterization="exp", eigenvalues=-torch.tensor([0.25, 0.5]))
+    (half,), (full,) = (reach(module, 1e-5, 100) for module in (layer.to(torch.bfloat16), layer.double()))
+    assert half.reached / half.now == pytest.approx(math.exp(1e-5 * 50), rel=1e-9)
+    assert half.reached / half.now == pytest.approx(full.reached / full.now, rel=1e-9)
 
 
 def test_a_longer_memory_than_asked_for_gives_a_floor_and_never_a_frozen_weight():
@@ -81,10 +199,15 @@ def test_a_longer_memory_than_asked_for_gives_a_floor_and_never_a_frozen_weight(
         lambda: LinearRNN(2, 4, structure="dense"),
         lambda: LinearRNN(2, 4, structure="dense", parameterization="complete"),
         lambda: nn.GRU(2, 4, num_layers=2, batch_first=True),
-        lambda: holdfast.nn.SelectiveSSM(2, 4),
+        lambda: nn.LSTM(2, 4, bidirectional=True, proj_size=2),
+        lambda: nn.RNN(2, 4),
+        lambda: ContinuousRNN(2, 4),
+        lambda: SelectiveSSM(2, 4),
+        lambda: Mamba(8, 4),
+        lambda: Mamba2(8, 4, head_size=4),
         lambda: holdfast.nn.SequenceModel(2, 4, depth=2, state_size=4),
     ],
-    ids=["lru", "s4d", "dense", "complete", "gru", "selective", "stack"],
+    ids=["lru", "s4d", "dense", "complete", "gru", "lstm", "rnn", "rate", "selective", "mamba", "mamba2", "stack"],
 )
 def test_more_steps_reach_no_shorter_memory_and_the_model_stays_as_it_is(make):
     torch.manual_seed(0)
@@ -105,6 +228,12 @@ def test_plain_gradient_descent_moves_by_the_gradient():
     assert sgd.rate == pytest.approx(100 * adam.rate)
 
 
+def unstable():
+    rnn = nn.RNN(1, 4)
+    nn.init.orthogonal_(rnn.weight_hh_l0, gain=1.2)
+    return rnn
+
+
 @pytest.mark.parametrize(
     ("call", "text"),
     [
@@ -113,6 +242,8 @@ def test_plain_gradient_descent_moves_by_the_gradient():
         (lambda: recurrent_rate(nn.Linear(1, 1), steps=10, memory=5.0), "no recurrence that is known"),
         (lambda: recurrent_rate(diagonal("exp"), steps=10, memory=50.0, optimizer="sgd"), "gradient="),
         (lambda: reach(diagonal("exp"), 0.1, 10, schedule=[1.0]), "expected 10 shares"),
+        (lambda: recurrent_rate(nn.LSTM(1, 4, bias=False), steps=10, memory=50), "needs bias=True"),
+        (lambda: recurrent_rate(unstable(), steps=10, memory=50), "holdfast.stabilize"),
         (
             lambda: recurrent_rate(
                 DiagonalSSM(1, 2, parameterization=parameterizations.get("clip", edge=0.05), time="continuous"),
@@ -125,3 +256,86 @@ def test_plain_gradient_descent_moves_by_the_gradient():
 def test_mistakes_say_what_can_be_done(call, text):
     with pytest.raises(ArgumentError, match=text):
         call()
+
+
+class TestGroups:
+    def rates(self, groups, model):
+        names = {id(p): name for name, p in model.named_parameters()}
+        return {names[id(p)]: (group["lr"], group["name"]) for group in groups for p in group["params"]}
+
+    def test_auto_gives_each_recurrence_its_own_rate(self):
+        model = nn.ModuleDict({"fast": diagonal("exp", (0.5, 0.9)), "slow": diagonal("exp", (0.05, 0.1))})
+        parts = recurrent_rate(model, steps=STEPS, memory=100).parts
+        groups = holdfast.parameter_groups(model, lr=1e-3, recurrent_lr="auto", steps=STEPS, memory=100)
+        assert [group["name"] for group in groups] == ["decayed", "exempt", "recurrent", "recurrent"]
+        found = self.rates(groups, model)
+        assert {name: found[f"{name}.w"][0] for name in ("fast", "slow")} == {p.path: p.rate for p in parts}
+        assert found["fast.C"] == (1e-3, "decayed")
+        assert len(found) == len(list(model.parameters()))
+
+    def test_equal_rates_share_a_group(self):
+        model = nn.ModuleList([diagonal("exp"), diagonal("exp")])
+        groups = holdfast.parameter_groups(model, lr=1e-3, recurrent_lr="auto", steps=STEPS, memory=100)
+        assert [len(group["params"]) for group in groups if group["name"] == "recurrent"] == [2]
+
+    def test_auto_is_for_the_biases_of_gates_and_not_for_their_matrices(self):
+        model = nn.LSTM(1, 8)
+        found = self.rates(
+            holdfast.parameter_groups(model, lr=1e-3, recurrent_lr="auto", steps=STEPS, memory=100), model
+        )
+        own = recurrent_rate(model, steps=STEPS, memory=100).rate
+        assert {found[name] for name in ("bias_ih_l0", "bias_hh_l0")} == {(own, "recurrent")}
+        assert found["weight_hh_l0"] == (1e-3, "exempt")
+        assert found["weight_ih_l0"] == (1e-3, "decayed")
+
+    def test_auto_is_for_the_bias_of_step_sizes_too(self):
+        model = SelectiveSSM(2, 4)
+        found = self.rates(
+            holdfast.parameter_groups(model, lr=1e-3, recurrent_lr="auto", steps=STEPS, memory=1e4), model
+        )
+        assert found["w"] == found["step_bias"] != (1e-3, "exempt")
+
+    def test_a_rate_of_another_schedule_is_taken_as_it_is(self):
+        model = diagonal("exp")
+        rate = recurrent_rate(model, steps=STEPS, memory=100, schedule="constant")
+        *_, recurrent = holdfast.parameter_groups(model, lr=1e-3, recurrent_lr=rate)
+        assert recurrent["lr"] == rate.rate
+
+    def test_an_optimizer_lengthens_the_memory_with_it(self):
+        """One slow mode to be learned from a fast start: a quarter of lr cannot get there, the rate by law can."""
+        ends = {}
+        for name, choice in {"auto": {"recurrent_lr": "auto", "steps": 200, "memory": 50}, "usual": {}}.items():
+            torch.manual_seed(0)
+            layer = DiagonalSSM(1, 1, parameterization="exp", activation="identity", eigenvalues=-torch.tensor([0.5]))
+            x = torch.randn(32, 200, 1)
+            with torch.no_grad():
+                teacher = DiagonalSSM(1, 1, activation="identity", eigenvalues=-torch.tensor([0.02]))
+                y, _ = teacher(x)
+            optimizer = torch.optim.Adam(holdfast.parameter_groups(layer, lr=4e-3, **choice))
+            plan = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 200)
+            for _ in range(200):
+                optimizer.zero_grad()
+                nn.functional.mse_loss(layer(x)[0], y).backward()
+                optimizer.step()
+                plan.step()
+            ends[name] = -1 / layer.eigenvalues().item()
+        # its reach from 2 steps, an estimate: Adam's steps exceed lr a little while a gradient grows
+        assert ends["usual"] < 1.5 * 2 * math.exp(4e-3 * 100)
+        assert 25 < ends["auto"] < 100
+
+    @pytest.mark.parametrize(
+        ("choice", "text"),
+        [
+            ({"recurrent_lr": "auto"}, "needs both"),
+            ({"recurrent_lr": "auto", "steps": 5}, "needs both"),
+            ({"recurrent_lr": 0.1, "steps": 5, "memory": 5}, "go with recurrent_lr='auto'"),
+        ],
+    )
+    def test_mistakes_say_what_is_missing(self, choice, text):
+        with pytest.raises(ArgumentError, match=text):
+            holdfast.parameter_groups(diagonal("exp"), lr=1e-3, **choice)
+
+    def test_a_rate_of_another_model_is_refused(self):
+        rate = recurrent_rate(nn.LSTM(1, 2), steps=5, memory=5)
+        with pytest.raises(ArgumentError, match="expected a rate for each recurrence"):
+            holdfast.parameter_groups(nn.ModuleList([diagonal("exp")]), lr=1e-3, recurrent_lr=rate)

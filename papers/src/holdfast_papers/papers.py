@@ -1,4 +1,4 @@
-"""The four papers, their order, and the sizes at which their experiments run: facts that runs and pages share."""
+"""The four papers and what goes beyond them, in order, and the sizes at which experiments run: facts of runs and pages."""
 
 from __future__ import annotations
 
@@ -11,20 +11,27 @@ PAPERS: dict[str, str] = {
     "stable": "StableSSM: Alleviating the Curse of Memory in State-space Models through Stable Reparameterization",
     "linrec": "On the Universality of Linear Recurrences Followed by Nonlinear Projections",
 }
+BEYOND: dict[str, str] = {
+    "rates": "Beyond the papers: how fast a memory can be learned",
+    "open": "Beyond the papers: questions that they leave open",
+}
+SECTIONS: dict[str, str] = {**PAPERS, **BEYOND}  # a folder of experiments each, and a part of the page
 SHORT_TITLES = {
     "iat": "Inverse Approximation",
     "ssm": "State-space Models",
     "stable": "StableSSM",
     "linrec": "Linear Recurrences",
+    "rates": "Learning rates",
+    "open": "Open questions",
 }
 Preset = Literal["quick", "standard", "paper"]
 PRESETS: tuple[Preset, ...] = ("quick", "standard", "paper")  # the weakest first
 
 
 def order_of(id: str) -> tuple[int, str, int, str]:
-    """A key that sorts experiments: papers in their own order, others after; figures, tables, the rest, by number."""
+    """A key that sorts experiments: sections in their own order, others after; figures, tables, the rest, by number."""
     paper, _, name = id.partition("-")
     match = re.match(r"([a-z]*)(\d*)", name)
     letters, digits = match.groups() if match else ("", "")
-    place = [*PAPERS].index(paper) if paper in PAPERS else len(PAPERS)
+    place = [*SECTIONS].index(paper) if paper in SECTIONS else len(SECTIONS)
     return place, {"fig": "0", "table": "1"}.get(letters, letters), int(digits or 0), name

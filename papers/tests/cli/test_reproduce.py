@@ -72,6 +72,17 @@ def test_reproduce_of_what_is_there_prints_claims_and_the_page(holdfast, store):
     assert (store / "page" / "index.html").is_file()
 
 
+def test_redraw_draws_the_conclusion_again_from_the_units_that_are_there(holdfast, store):
+    (conclusion,) = store.glob("*/conclusion-quick/result.json")
+    units = {file: file.stat().st_mtime_ns for file in store.glob("*/*/result.json") if file != conclusion}
+    before = conclusion.stat().st_mtime_ns
+    code, out, err = holdfast("reproduce", TOY, "--store", store, "--redraw")
+    assert code == 0, err
+    assert "6 units are there, 0 to run" in err and "1 met, 1 not met, 1 undecided" in out
+    assert conclusion.stat().st_mtime_ns > before
+    assert {file: file.stat().st_mtime_ns for file in units} == units
+
+
 def test_json_is_json_also_where_numbers_are_infinite(holdfast, store):
     code, out, _ = holdfast("reproduce", TOY, "--store", store, "--json")
     found = json.loads(out)

@@ -8,7 +8,7 @@ import pytest
 from holdfast.errors import ArgumentError, UnknownNameError
 from holdfast_papers import experiments
 from holdfast_papers.experiments import registry
-from holdfast_papers.experiments.base import PAPERS, PRESETS, Experiment, Work, drop, presets, split
+from holdfast_papers.experiments.base import PRESETS, SECTIONS, Experiment, Work, drop, presets, split
 from holdfast_papers.results import config_hash
 
 IDS = registry.ids()
@@ -18,7 +18,7 @@ IDS = registry.ids()
 def test_an_experiment_is_called_by_its_place_and_says_what_it_is(id):
     experiment = experiments.get(id)
     assert experiment.id == id
-    assert experiment.paper in PAPERS
+    assert experiment.paper in SECTIONS
     for text in (experiment.title, experiment.where, experiment.summary):
         assert text and text[0].isupper() and text == text.strip()
     assert not experiment.title.endswith(".") and experiment.summary.endswith(".")
@@ -44,7 +44,7 @@ def test_the_list_has_every_experiment_of_the_papers_once_in_their_order():
     assert len(set(ids)) == len(ids)
     assert set(ids) == set(IDS)
     papers = [id.split("-")[0] for id in ids]
-    assert papers == sorted(papers, key=list(PAPERS).index)
+    assert papers == sorted(papers, key=list(SECTIONS).index)
     assert ids.index("iat-fig2") < ids.index("iat-fig11") < ids.index("iat-table1")
 
 

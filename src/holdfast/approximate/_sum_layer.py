@@ -18,6 +18,7 @@ from holdfast._types import Time
 from holdfast.errors import ArgumentError, DamagedResultError
 from holdfast.nn import LAYERS, AbstractRecurrent
 from holdfast.nn._from_weights import complex_layer, diagonal_layer
+from holdfast.nn._read_out import ReadOut
 from holdfast.parameterizations import AbstractParameterization, get
 
 FORMAT = "holdfast layer 2"
@@ -31,6 +32,7 @@ def sum_layer(
     time: Time,
     dt: float,
     dtype: torch.dtype | None,
+    readout: ReadOut = "plain",
 ) -> AbstractRecurrent:
     """The layer of ExponentialSum.to_layer."""
     kind = dtype or torch.get_default_dtype()
@@ -43,10 +45,12 @@ def sum_layer(
         U, C = np.ones((len(rates), 1)), coefficients.real[None, :]
         # in discrete time dt is in the eigenvalues already
         step = dt if time == "continuous" else 1.0
-        return diagonal_layer(lam, U, C, parameterization=parameterization, time=time, dt=step, dtype=kind)
+        return diagonal_layer(
+            lam, U, C, parameterization=parameterization, time=time, dt=step, dtype=kind, readout=readout
+        )
     modes, weights = _one_of_each_pair(rates, coefficients.astype(np.complex128))
     lam = -modes if time == "continuous" else np.exp(-modes * dt)
-    return complex_layer(lam, weights, parameterization=parameterization, time=time, dt=dt, dtype=kind)
+    return complex_layer(lam, weights, parameterization=parameterization, time=time, dt=dt, dtype=kind, readout=readout)
 
 
 def _one_of_each_pair(rates: np.ndarray, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -21,6 +21,7 @@ from holdfast.errors import ArgumentError, ShapeError
 from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast.laws import ExponentialMixture
 from holdfast.nn import AbstractRecurrent
+from holdfast.nn._read_out import ReadOut
 from holdfast.parameterizations import AbstractParameterization
 
 Numbers = np.ndarray | Tensor | Sequence[float] | Sequence[complex]
@@ -190,6 +191,7 @@ class ExponentialSum(Record):
         time: Time = "continuous",
         dt: float = 1.0,
         dtype: torch.dtype | None = None,
+        readout: ReadOut = "plain",
     ) -> AbstractRecurrent:
         """A layer with one input and one output whose kernel is this sum.
 
@@ -201,8 +203,12 @@ class ExponentialSum(Record):
             time: "continuous" or "discrete".
             dt: time of one step.
             dtype: of the weights; None is torch's default.
+            readout: "scaled" holds the coefficients in units of their modes' rates, so that a change of the weights by beta
+                changes the kernel by at most beta in L1; "plain" holds them as they are.
         """
-        return sum_layer(self.rates, self.coefficients, parameterization, time=time, dt=dt, dtype=dtype)
+        return sum_layer(
+            self.rates, self.coefficients, parameterization, time=time, dt=dt, dtype=dtype, readout=readout
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON's own types, with the order and the norms of the weights; what is not known becomes None."""

@@ -20,7 +20,7 @@ def read_kernel(path: Path, dt: float | None) -> tuple[np.ndarray, np.ndarray]:
     """Times and values from a CSV (comma, semicolon, tab or space; a header line is skipped) or an NPY file."""
     if not os.path.isfile(path):
         raise ArgumentError(f"there is no file {path}")
-    table = _read_npy(path) if path.suffix.lower() == ".npy" else read_csv(path)
+    table = _read_columns(path) if path.suffix.lower() == ".npy" else read_csv(path)
     if table.ndim == 2 and table.shape[1] == 1:
         table = table[:, 0]
     if table.ndim == 1:
@@ -40,6 +40,11 @@ def _read_npy(path: Path) -> np.ndarray:
         raise ArgumentError(f"{path} is not a readable NPY file of numbers: {error}") from error
     if table.dtype.kind not in "fiu":
         raise ArgumentError(f"{path} must hold real numbers, it holds {table.dtype}")
+    return table
+
+
+def _read_columns(path: Path) -> np.ndarray:
+    table = _read_npy(path)
     # np.stack([t, rho]) gives rows; a text has a line for each time
     rows = table.ndim == 2 and table.shape[0] == 2 and table.shape[1] > 2
     return (table.T if rows else table).astype(np.float64)
@@ -53,6 +58,7 @@ def read_csv(path: Path) -> np.ndarray:
         raise ArgumentError(f"{path} is neither text (CSV) nor named .npy") from error
     except OSError as error:
         raise ArgumentError(f"cannot read {path}: {error.strerror}") from error
+    # not numpy.loadtxt, which wants one delimiter, named beforehand
     rows: list[list[float]] = []
     for number, line in enumerate(text.splitlines(), start=1):
         fields = line.replace(";", " ").replace(",", " ").split()
@@ -90,20 +96,12 @@ def read_inputs(path: Path) -> Tensor:
     if not os.path.isfile(path):
         raise ArgumentError(f"there is no file {path}")
     kind = path.suffix.lower()
-    x = _from_npy(path) if kind == ".npy" else _named_inputs(path) if kind == ".npz" else read_csv(path)[None]
+    x = _read_npy(path) if kind == ".npy" else _named_inputs(path) if kind == ".npz" else read_csv(path)[None]
     if x.dtype.kind not in "fiu" or x.ndim < 2 or not np.isfinite(x).all():
         raise ArgumentError(
             f"{path}: expected finite real numbers (rows, time, features) or tokens (rows, time), got {x.dtype} {x.shape}"
         )
     return _tensor(x if x.ndim != 2 or x.dtype.kind in "iu" else x[..., None])
-
-
-def _from_npy(path: Path) -> np.ndarray:
-    try:
-        array: np.ndarray = np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise ArgumentError(f"{path} is not a readable .npy file of numbers: {error}") from error
-    return array
 
 
 def _named_inputs(path: Path) -> np.ndarray:

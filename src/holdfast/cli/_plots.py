@@ -60,6 +60,7 @@ def terminal_plot(curve: MemoryCurve, width: int = WIDTH, height: int = HEIGHT) 
     if len(positive) == 0:
         return "  (nothing above zero to plot)"
     top = math.ceil(math.log10(positive.max()))
+    # 20 decades are more than float64 tells apart: a value that fell to 1e-300 would flatten the rest
     bottom = max(math.floor(math.log10(positive.min())), top - 20)
     bottom = min(bottom, top - 1)
     grid = [[" "] * width for _ in range(height)]

@@ -35,6 +35,12 @@ def command(
     needs: Annotated[
         int | None, typer.Option(help="How many steps back your task needs; by default as many as --data shows.")
     ] = None,
+    lr: Annotated[
+        float | None, typer.Option(help="Learning rate that you will train at, of Adam.", show_default="0.001")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Optimizer steps that you will train for.", show_default="1000")
+    ] = None,
     input_size: Annotated[int | None, typer.Option(help="Input features; by default what the model says.")] = None,
     horizon: Annotated[int, typer.Option(help="Most steps to follow the memory for.")] = 4096,
     details: Annotated[
@@ -65,6 +71,8 @@ def command(
             data=task,
             inputs=given,
             needs=needs,
+            lr=lr,
+            steps=steps,
             horizon=horizon,
             name=loaded.name,
             seed=seed,

@@ -107,10 +107,14 @@ def command(
 
 def _train(recipe: Recipe, folder: Path, resume: bool, as_json: bool) -> None:
     from holdfast.training._fit import fit_recipe
+    from holdfast.training._folder import read_run
+    from holdfast.training._rates import resolved_rate, told
 
     task = recipe.load_task()
     model = recipe.build_model(task)
     _note(f"{task.describe()}\n{sum(p.numel() for p in model.parameters()):,} parameters; in {folder}")
+    for line in told(resolved_rate(model, task, recipe.config, read_run(folder) if resume else None)):
+        _note(line)
     try:
         with termination_as_interrupt(), progress_bar("training", SECONDS_BETWEEN_LINES) as tick:
             run = fit_recipe(recipe, model, task, folder, resume=resume, progress=tick)
@@ -142,17 +146,23 @@ def _as_json(run: TrainingRun) -> dict[str, Any]:
 
 def _say_estimate(recipe: Recipe, as_json: bool) -> None:
     from holdfast.training._estimate import estimate
+    from holdfast.training._rates import resolved_rate, told
 
     task = recipe.load_task()
-    cost = estimate(recipe.build_model(task), task, recipe.config)
+    model = recipe.build_model(task)
+    rates = told(resolved_rate(model, task, recipe.config, None))
+    cost = estimate(model, task, recipe.config)
     if as_json:
-        typer.echo(json.dumps({**plain(cost), "seconds": cost.seconds, "data": task.describe()}, indent=1))
+        told_of = {**plain(cost), "seconds": cost.seconds, "data": task.describe(), "notes": rates}
+        typer.echo(json.dumps(told_of, indent=1))
         return
     typer.echo(visible(task.describe()))
     typer.echo(f"parameters   {cost.parameters:,}, of which {cost.recurrent:,} are recurrent")
     typer.echo(
         f"memory       {_bytes(cost.weights)} for weights, gradients and AdamW; {_bytes(cost.activations)} for a step"
     )
+    for line in rates:
+        typer.echo(visible(line))
     typer.echo(f"tokens       {cost.tokens:,} a step")
     typer.echo(
         f"time         {duration(cost.seconds)} for {cost.steps:,} steps of {1e3 * cost.step_seconds:.3g} ms on this machine"

@@ -50,6 +50,7 @@ class ArrayTask(AbstractTask):
         spaces = [_spaces(split, part, kind, classes) for split, part in parts.items()]
         inputs, outputs = _widest([i for i, _ in spaces]), _widest([o for _, o in spaces])
         if inputs.kind == "tokens" and kind == "predict":
+            # a model that predicts tokens has one vocabulary for what it reads and what it gives
             inputs = outputs = _widest([inputs, outputs])
         length = max(part.inputs.shape[1] for part in parts.values())
         super().__init__(name, kind, inputs, outputs, length, {split: len(part) for split, part in parts.items()})
@@ -63,6 +64,7 @@ class ArrayTask(AbstractTask):
             return Batch(inputs, targets.long(), lengths)
         if targets.shape[1] == inputs.shape[1]:
             return Batch(inputs, targets.float(), lengths)
+        # one value a sequence counts at its last step only; expand, as the other steps' copies are never read
         steps = torch.arange(inputs.shape[1])
         last = torch.full_like(indices, inputs.shape[1]) if lengths is None else lengths
         return Batch(inputs, targets.float().expand(-1, len(steps), -1), lengths, steps == last[:, None] - 1)

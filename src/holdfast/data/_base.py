@@ -119,6 +119,7 @@ class AbstractTask(ABC):
             raise DtypeError(
                 f"{self.name}: indices must be a vector of at least one int64, got {indices.dtype} {tuple(indices.shape)}"
             )
+        # a negative index would silently count from the end
         low, high = (int(bound) for bound in indices.aminmax())
         if low < 0 or (size is not None and high >= size):
             raise ArgumentError(f"{self.name}: {split} has the indices 0 to {size}, less one; got {low} to {high}")

@@ -107,6 +107,7 @@ def _receive(answer: http.client.HTTPResponse, part: Path, have: int, most: int)
         )
         # read1: read would wait for a whole chunk, however slowly its bytes arrive
         while received := answer.read1(CHUNK_BYTES):
+            # checked at each piece and against a total time: a mirror that drips a byte a second never times out by silence
             have += len(received)
             if time.monotonic() - began > limit and have != total:
                 raise OSError(
@@ -219,6 +220,7 @@ def obtain(
         locks = path.parent.parent / ".locks"
         locks.mkdir(parents=True, exist_ok=True)
         with FileLock(locks / f"{path.parent.name}.lock"):
+            # another process had the lock and has brought it
             if path.exists():
                 return
             reasons = []

@@ -21,6 +21,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 def bits(seed: int, name: str, indices: Tensor, count: int) -> np.ndarray:
     """`count` numbers of 64 random bits for each index (indices, count), as uint64; `name` tells streams apart."""
+    # hashed, so that seeds 0 and 1, or two streams of one seed, begin far apart
     key = int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:8], "little")
     samples = _mix(indices.numpy().astype(np.uint64) * _GOLDEN + np.uint64(key))
     steps = np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN
@@ -38,6 +39,7 @@ def _mix(z: np.ndarray) -> np.ndarray:
 
 def uniform(seed: int, name: str, indices: Tensor, count: int) -> Tensor:
     """Uniform in (0, 1), neither end included, in float64 (indices, count)."""
+    # 53 bits, as many as a float64 has, and half of the last one: 0 and 1, whose logarithms are infinite, never come
     whole = bits(seed, name, indices, count) >> np.uint64(11)
     return torch.from_numpy((whole.astype(np.float64) + 0.5) * 2.0**-53)
 
@@ -49,6 +51,7 @@ def normal(seed: int, name: str, indices: Tensor, count: int) -> Tensor:
 
 def below(limit: int, seed: int, name: str, indices: Tensor, count: int) -> Tensor:
     """Whole numbers from 0 to `limit` - 1 in int64 (indices, count); for limits under 2^20 uniform to 1 in 4,000."""
+    # the high bits of a product (Lemire, 2019): no division, and a bias below limit / 2^32
     high = bits(seed, name, indices, count) >> np.uint64(32)
     return torch.from_numpy((high * np.uint64(limit) >> np.uint64(32)).astype(np.int64))
 

@@ -65,6 +65,7 @@ class FunctionalTask(AbstractTask):
 
     def _batch(self, split: Split, indices: Int64[Tensor, " batch"]) -> Batch:
         features = self.inputs.size
+        # features before time: the transforms run along the last dimension
         x = normal(self.seed, split, indices, self.length * features).view(-1, features, self.length)
         y = torch.fft.irfft(torch.fft.rfft(x, self._points) * self._spectrum, self._points)[..., : self.length]
         return Batch(x.mT.float(), y.mT.float())

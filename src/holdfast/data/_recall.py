@@ -165,6 +165,7 @@ class MultiRecallTask(AbstractTask):
         """Draws without putting back are the highest of log p + Gumbel noise (Vieira, 2014)."""
         count = (self.length - 2 * self.pairs) // 2
         logs = (self.power - 1) * torch.arange(1, count + 1, dtype=torch.float64).log()
+        # in float64: float32 draws collide among the tails that decide here
         gumbel = -(-uniform(self.seed, f"{split} slots", indices, count).log()).log()
         return (logs + gumbel).topk(self.pairs, 1).indices
 

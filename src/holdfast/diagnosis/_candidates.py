@@ -11,7 +11,8 @@ from typing import Any, Literal
 from torch import nn
 
 from holdfast.diagnosis._forgetting import Forgetting, ahead_of
-from holdfast.diagnosis._learning import Learning
+from holdfast.diagnosis._learning import RATES, Learning
+from holdfast.diagnosis._reaching import Reaching, faster_recurrence
 from holdfast.diagnosis._remedies import Wiped, another_layer, place, smaller_steps
 from holdfast.diagnosis._trial import MAX_RATE, Stage
 from holdfast.diagnosis._weights import Edge, Survival
@@ -56,6 +57,8 @@ class Evidence:
     trained: str | None = None
     # whether there are data of the user's, on which another layer is tried even where memory is not short
     data: bool = False
+    # how far training can lengthen its memory
+    reaching: Reaching | None = None
 
     @property
     def short(self) -> bool:
@@ -75,7 +78,14 @@ def candidates(evidence: Evidence) -> list[Candidate]:
     """
     if evidence.trained is not None and not evidence.data:
         return []
-    rules: tuple[Callable[[Evidence], Iterator[Candidate]], ...] = (_unstable, _swap, _crossing, _rates, _clipping)
+    rules: tuple[Callable[[Evidence], Iterator[Candidate]], ...] = (
+        _unstable,
+        _swap,
+        _crossing,
+        _rates,
+        _faster,
+        _clipping,
+    )
     return [candidate for rule in (*rules, _wiping, _fragile) for candidate in rule(evidence)]
 
 
@@ -180,6 +190,15 @@ def _rates(evidence: Evidence) -> Iterator[Candidate]:
             "loss",
             "optimizer",
         )
+
+
+def _faster(evidence: Evidence) -> Iterator[Candidate]:
+    learning = evidence.learning
+    if learning is not None:
+        # that of the unchanged copy, so that a trial compares recurrent rates alone
+        lr = min(learning.safe or min(RATES), MAX_RATE)
+        for texts in faster_recurrence(evidence.reaching, lr):
+            yield Candidate(*texts, "loss", "optimizer")
 
 
 def _clipping(evidence: Evidence) -> Iterator[Candidate]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast._arguments import checked, positive
+from holdfast.decay import TaskStudy, study_task
 from holdfast.diagnosis._advice import Advice, advise
 from holdfast.diagnosis._candidates import Evidence
 from holdfast.diagnosis._forgetting import ahead_of, measure_memory
@@ -26,10 +28,10 @@ from holdfast.diagnosis._on_data import (
     checked_inputs,
     measure_on_data,
 )
+from holdfast.diagnosis._reaching import USUAL_LR, USUAL_STEPS, TrainingPlan, look_at_reach
 from holdfast.diagnosis._reading import Reading, on_our_kernels, read_model, runnable
 from holdfast.diagnosis._result import Diagnosis
 from holdfast.diagnosis._samples import Samples, data_samples, stand_in_samples, task_form
-from holdfast.diagnosis._task import TaskMemory, look_at_task
 from holdfast.diagnosis._trial import MAX_RATE, USUAL_RATE, Trials
 from holdfast.diagnosis._weights import Edge, Survival, look_at_edge, look_at_survival
 from holdfast.errors import ArgumentError, HoldfastError
@@ -51,6 +53,8 @@ def diagnose(
     inputs: Tensor | None = None,
     lengths: Tensor | None = None,
     needs: int | None = None,
+    lr: float | None = None,
+    steps: int | None = None,
     horizon: int = 4096,
     name: str | None = None,
     seed: int = 0,
@@ -76,6 +80,8 @@ def diagnose(
             (rows, time); None: those of `data`.
         lengths: of the rows of `inputs`, where they are padded.
         needs: steps that the model is to remember; None: what the data need.
+        lr: learning rate that it will be trained at, for how far training can lengthen its memory; None is 1e-3.
+        steps: optimizer steps that it will be trained for; None is 1,000.
         horizon: most steps to follow its memory for.
         name: what to call it; None is its class.
         seed: of random inputs and changes.
@@ -87,11 +93,13 @@ def diagnose(
         inputs = data[0] if inputs is None else inputs
     if inputs is not None:
         inputs = checked_inputs(model, inputs, lengths)
-    if needs is not None:
-        positive(needs=needs)
+    positive(needs=needs, steps=steps)
+    if lr is not None and not 0 < lr < math.inf:
+        raise ArgumentError(f"lr: expected a number above 0, got {lr}")
+    plan = TrainingPlan(lr or USUAL_LR, steps or USUAL_STEPS, given=lr is not None or steps is not None)
     with random_states_kept(), _protected(model):
         torch.manual_seed(seed)
-        wanted = _Wanted(input_size, data, inputs, lengths, needs, horizon, seed)
+        wanted = _Wanted(input_size, data, inputs, lengths, needs, plan, horizon, seed)
         return _Examination(model, wanted, progress or _quiet).diagnosis(name or type(model).__name__)
 
 
@@ -114,6 +122,7 @@ class _Wanted:
     inputs: Tensor | None
     lengths: Tensor | None
     needs: int | None
+    plan: TrainingPlan
     horizon: int
     seed: int
 
@@ -160,8 +169,9 @@ class _Examination:
         if samples is None and trained is None:
             samples = stand_in_samples(reading, needs, wanted.seed)
         learning = None if samples is None else self.look("training", self._learning, reading, samples)
+        reaching = self.look("reach", look_at_reach, self.model, wanted.plan, needs)
         given = samples is not None and samples.given
-        evidence = Evidence(self.model, memory, edge, survival, learning, needs, trained, given)
+        evidence = Evidence(self.model, memory, edge, survival, learning, needs, trained, given, reaching)
         advice, dropped = self._advice(evidence, None if learning is None else samples)
         return Diagnosis(
             name=called,
@@ -173,6 +183,7 @@ class _Examination:
             learning=learning,
             task=task,
             needs=needs,
+            reaching=reaching,
             advice=tuple(advice),
             dropped=tuple(dropped),
             unseen=tuple(self.unseen),
@@ -224,10 +235,9 @@ class _Examination:
             return reading.model
         return runnable(on_our_kernels(copy.deepcopy(self.model)))
 
-    def _task(self, samples: Samples | None) -> TaskMemory:
+    def _task(self, samples: Samples | None) -> TaskStudy:
         assert self.wanted.data is not None
-        x, y, classes = task_form(self.wanted.data, samples)
-        task = look_at_task(x, y, classes=classes)
+        task = study_task(*task_form(self.wanted.data, samples))
         if samples is None or not isinstance(self.model, nn.Module):
             return task
         error = samples.error_beside_kernel(runnable(copy.deepcopy(self.model)), task.lags)

@@ -15,7 +15,7 @@ from holdfast.diagnosis._reading import Reading, runnable
 from holdfast.diagnosis._samples import Samples
 from holdfast.errors import ArgumentError, HoldfastError
 from holdfast.memory._subject import INPUT_ERRORS
-from holdfast.nn._views.groups import parameter_groups
+from holdfast.stability import parameter_groups
 
 RATES = (1e-4, 3.2e-4, 1e-3, 3.2e-3, 1e-2, 3.2e-2, 0.1, 0.32, 1.0)
 RUN_STEPS = 20  # of Adam at one rate

@@ -13,12 +13,12 @@ import numpy as np
 
 from holdfast._files import write_atomically
 from holdfast._record import Record, as_path, writable_file
-from holdfast.decay import DecayFit
+from holdfast.decay import DecayFit, TaskStudy
 from holdfast.decay._memory_study import Reach
 from holdfast.diagnosis._advice import Advice
 from holdfast.diagnosis._forgetting import Forgetting
 from holdfast.diagnosis._learning import Learning
-from holdfast.diagnosis._task import TaskMemory
+from holdfast.diagnosis._reaching import Reaching, TrainingPlan
 from holdfast.diagnosis._trial import Outcome, Trial
 from holdfast.diagnosis._weights import Edge, LongRun, Survival, Tolerance
 from holdfast.errors import ArgumentError
@@ -27,7 +27,7 @@ from holdfast.memory import DataMemory, MemoryCurve
 from holdfast.stability import Certificate, PerturbationCurve
 
 MIN_SHARE = 1e-4  # share left at the foot of the figure
-RECORDS: tuple[type[Record], ...] = (MemoryCurve, DecayFit, Certificate, PerturbationCurve)
+RECORDS: tuple[type[Record], ...] = (MemoryCurve, DecayFit, TaskStudy, Certificate, PerturbationCurve)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -44,6 +44,7 @@ class Diagnosis(Record):
         learning: what training does to it at its start.
         task: the memory that the data given need.
         needs: steps that were asked for, or that the data need.
+        reaching: how far training can lengthen its memory.
         advice: what to do, each tried on a copy; the one with the smallest loss first.
         dropped: calls that were tried and did not help, with the reason.
         unseen: what could not be looked at, and why.
@@ -53,7 +54,20 @@ class Diagnosis(Record):
     """
 
     _parts: ClassVar[tuple[type, ...]] = (
-        *(Forgetting, Reach, Edge, LongRun, Survival, Tolerance, Learning, TaskMemory, Advice, Trial, Outcome),
+        *(
+            Forgetting,
+            Reach,
+            Edge,
+            LongRun,
+            Survival,
+            Tolerance,
+            Learning,
+            Reaching,
+            TrainingPlan,
+            Advice,
+            Trial,
+            Outcome,
+        ),
         *(DataMemory, *DataMemory._parts),
         *(kind for record in RECORDS for kind in (record, *record._parts)),
     )
@@ -65,8 +79,9 @@ class Diagnosis(Record):
     edge: Edge | None = None
     survival: Survival | None = None
     learning: Learning | None = None
-    task: TaskMemory | None = None
+    task: TaskStudy | None = None
     needs: int | None = None
+    reaching: Reaching | None = None
     advice: tuple[Advice, ...] = ()
     dropped: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
@@ -105,6 +120,7 @@ class Diagnosis(Record):
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain numbers and texts, for JSON."""
         parts = {"edge": self.edge, "survival": self.survival, "training": self.learning, "task": self.task}
+        parts["reach"] = self.reaching
         plain: dict[str, Any] = {"name": self.name, "about": self.about, "needs": self.needs}
         plain["memory"] = [one.to_dict() for one in self.memory]
         plain["memory_on_data"] = _data_numbers(self.on_data)

@@ -28,7 +28,6 @@ MIN_STEPS = 32  # of a stand-in sequence of a large model
 STEP_WORK = 5e8  # weights times steps of one gradient, from which on there are fewer and shorter sequences
 HELD_WORK = 1e10  # weights times steps of one look at what is held out
 LOG100 = math.log(100.0)
-MAX_KINDS = 64  # tokens or classes of the regression
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,20 +244,11 @@ def _running_mean(x: Tensor, average: float, outputs: int) -> Tensor:
     return y[..., torch.arange(outputs, device=x.device) % y.shape[-1]]
 
 
-def task_form(data: tuple[Tensor, Tensor], samples: Samples | None) -> tuple[Tensor, Tensor, bool]:
-    """Inputs and targets as the regression of `_task.py` takes them, and whether targets are classes, one column each."""
+def task_form(data: tuple[Tensor, Tensor], samples: Samples | None) -> tuple[Tensor, Tensor]:
+    """Inputs and targets as `study_task` reads them: tokens and labels as integers where the model takes them as such."""
     x, y = data
-    classes = samples is not None and samples.unit == "cross entropy"
-    if classes and samples is not None:
-        y = samples.targets if len(samples.targets) == len(x) else y.long()
-    if samples is not None and not samples.inputs.is_floating_point():
-        x = _one_hot(x)
-    return (x if x.ndim == 3 else x.unsqueeze(-1)), (_one_hot(y) if classes else y), classes
-
-
-def _one_hot(values: Tensor) -> Tensor:
-    values = values.long().clamp(min=0)
-    kinds = values.unique()
-    if len(kinds) > MAX_KINDS:
-        raise ArgumentError(f"{len(kinds)} different tokens or classes are too many for a kernel; {MAX_KINDS} are not")
-    return functional.one_hot(torch.searchsorted(kinds, values.contiguous()), len(kinds)).float()
+    if samples is None:
+        return x, y
+    labels = samples.targets if len(samples.targets) == len(x) else y.long()
+    y = y.double() if samples.unit == "mean squared error" else labels
+    return (x.double() if samples.inputs.is_floating_point() else x), y

@@ -7,13 +7,14 @@ import re
 import textwrap
 from typing import TYPE_CHECKING
 
-from holdfast.decay import Return
+from holdfast.decay import Return, TaskStudy
 from holdfast.decay._memory_study import REMAINING_SHARE
+from holdfast.decay._task_study import LITTLE
 from holdfast.diagnosis._forgetting import Cause, Forgetting, ahead_of, why_they_differ
 from holdfast.diagnosis._learning import RATES, STABLE_MEANS
 from holdfast.diagnosis._on_data import difference
+from holdfast.diagnosis._reaching import said
 from holdfast.diagnosis._remedies import LOG100
-from holdfast.diagnosis._task import LITTLE, TaskMemory
 from holdfast.diagnosis._trial import Trial
 from holdfast.diagnosis._weights import MOVED, Edge, LongRun, Tolerance, lasting_of
 from holdfast.stability import Certificate
@@ -60,7 +61,8 @@ def blocks(report: Diagnosis, *, details: bool) -> list[Block]:
         details: whether the papers' numbers are wanted too.
     """
     parts: list[Block] = [("MEMORY", memory(report)), ("TASK", task(report)), ("EDGE", edge(report))]
-    parts += [("WEIGHTS", survival(report)), ("TRAINING", training(report)), ("ADVICE", advice(report))]
+    parts += [("WEIGHTS", survival(report)), ("TRAINING", training(report)), ("REACH", said(report.reaching))]
+    parts.append(("ADVICE", advice(report)))
     if details:
         parts.append(("DETAILS", in_detail(report)))
     parts += [("NOT SEEN", list(report.unseen)), ("NOTES", list(report.notes))]
@@ -80,7 +82,7 @@ def memory(report: Diagnosis) -> list[str]:
     said += [why] if why else []
     if report.on_data is not None:
         said.append(f"on your data: {report.on_data.summary()}")
-        said += [meant for meant in (difference(ahead_of(report.memory), report.on_data),) if meant is not None]
+        said += [meant for meant in (difference(report.memory, report.on_data),) if meant is not None]
         said += list(report.on_data.notes)
     return said
 
@@ -121,18 +123,28 @@ def task(report: Diagnosis) -> list[str]:
     kind = "a kernel of them and their products" if one.products else "a linear kernel of them"
     if not one.tells:
         more = "" if report.needs is None else f"; needs {report.needs} steps, as asked"
-        return [
-            f"how far back it reaches the data do not tell: {kind} explains {one.explained:.0%} of the targets{more}"
-        ]
-    said = [f"needs the last {one.steps} steps: {kind} explains {one.explained:.0%} of the targets"]
-    if one.steps >= one.lags:
+        return [f"how far back it reaches the data do not tell: {one.reason}{more}"]
+    low, high = one.steps_interval
+    said = [
+        f"needs the last {one.steps} steps (95%: {low} to {high}): {kind} explains {one.explained:.0%} of the targets"
+    ]
+    if one.steps >= one.lags and not one.complete:
         said[0] += f"; it was given {one.lags}, so the task may need more"
     if one.explained < LITTLE:
         said.append("that is little: the task is not linear in its inputs, and may need more steps")
-    return said + _errors(one)
+    return said + _law_of_task(one) + _errors(one)
 
 
-def _errors(one: TaskMemory) -> list[str]:
+def _law_of_task(one: TaskStudy) -> list[str]:
+    if one.status == "undecided" or one.modes is None or one.slowest is None:
+        return []
+    constant = "" if one.fit.constant is None else f", {one.fit.constant[0]} {one.fit.constant[1]:.3g}"
+    law = "its law is undecided" if one.fit.status == "undecided" else f"its law: {one.fit.law}{constant}"
+    modes = f"{one.modes.order} mode{'' if one.modes.order == 1 else 's'}"
+    return [f"{law}; {modes} hold it to {one.eps:.0%}, the slowest of {number(1 / one.slowest)} steps"]
+
+
+def _errors(one: TaskStudy) -> list[str]:
     if one.model_error is None or not math.isfinite(one.error):
         return []
     worse = ": the kernel is better, so the model has not learned what is linear in the task"

@@ -64,7 +64,7 @@ def as_step_size(name: str, x: Tensor, dt: StepSize | None, time: Time) -> Tenso
                 f"{name}: expected dt as a number or a real tensor of shape {tuple(x.shape[:-1])}, "
                 f"got {checks.describe(dt)}"
             )
-        if checks.readable(dt) and bool((~(dt >= 0)).any()):
+        if checks.at_hand(dt) and bool((~(dt >= 0)).any()):
             raise ArgumentError(f"{name}: expected step sizes dt >= 0, got a smallest of {float(dt.min())}")
         return dt.to(state_dtype(x.dtype)).expand(x.shape[:-1])
     if not isinstance(dt, Real) or isinstance(dt, bool) or not 0 <= dt < math.inf:

@@ -12,6 +12,7 @@ from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.errors import ArgumentError
 from holdfast.nn._base import AbstractRecurrent
+from holdfast.nn._gru_states import GRUCall, advance, gru_states
 from holdfast.nn._initial_weights import uniform
 from holdfast.nn._precision import widened
 from holdfast.nn.system import Motion
@@ -20,8 +21,8 @@ from holdfast.nn.system import Motion
 class ContinuousGRU(AbstractRecurrent):
     """dh/dt = z o (tanh(W_h x + U_h (r o h) + b_h) - h), z and r = sigmoid(W x + U h + b), y = C h (iat, eq. 138).
 
-    W, U and b hold the rows of z, r, h in this order. The recurrence is a plain loop over time in torch. The state is
-    h, (batch, state_size).
+    W, U and b hold the rows of z, r, h in this order. The recurrence is a loop over time in torch, with a gradient of
+    its own. The state is h, (batch, state_size).
 
     Args:
         features: number of input features.
@@ -30,6 +31,9 @@ class ContinuousGRU(AbstractRecurrent):
         bias: whether there is a b.
         out_features: number of outputs; None is `features`.
         bidirectional: also read the sequence from its end, with weights of its own, and add the outputs.
+
+    Memory of a training step, in numbers: x, y, their gradients, and 4 T state_size for each sequence, for h and the
+    input's part; backward adds some 20 T state_size.
     """
 
     recurrent_names = ("U",)
@@ -92,33 +96,15 @@ class ContinuousGRU(AbstractRecurrent):
 
         return motion, residual
 
-    def _advance(self, drive: Tensor, h: Tensor, step: Tensor | float) -> Tensor:
-        n = self.state_size
-        gates = torch.sigmoid(drive[..., : 2 * n] + functional.linear(h, self.U[: 2 * n]))
-        z, r = gates.chunk(2, dim=-1)
-        candidate = torch.tanh(drive[..., 2 * n :] + functional.linear(r * h, self.U[2 * n :]))
-        return h + step * z * (candidate - h)
-
     def _run(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
     ) -> tuple[Tensor, Tensor]:
         drive = functional.linear(x, self.W, self.b)
-        steps = x.shape[1]
-        state = x.new_zeros(len(x), self.state_size) if state is None else state
-        outputs: list[Tensor] = [state] * steps
-        for t in reversed(range(steps)) if reverse else range(steps):
-            step = dt[:, t, None] if isinstance(dt, Tensor) else self.dt if dt is None else dt
-            moved = self._advance(drive[:, t], state, step)
-            if lengths is None:
-                state = outputs[t] = moved
-            else:
-                running = (t < lengths).unsqueeze(-1)
-                state = torch.where(running, moved, state)
-                outputs[t] = torch.where(running, moved, moved.new_zeros(()))
-        h = torch.stack(outputs, dim=1) if steps else x.new_zeros(len(x), 0, self.state_size)
-        return functional.linear(h, self.C), state
+        start = x.new_zeros(len(x), self.state_size) if state is None else state
+        h, last = gru_states(GRUCall(drive, self.U, start, self.dt if dt is None else dt, lengths, reverse))
+        return functional.linear(h, self.C), last
 
     def _step(self, x: Tensor, state: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor]:
         step = dt.unsqueeze(-1) if isinstance(dt, Tensor) else self.dt if dt is None else dt
-        h = self._advance(functional.linear(x, self.W, self.b), state, step)
+        h = advance(functional.linear(x, self.W, self.b), self.U, state, step)
         return functional.linear(h, self.C), h

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from holdfast._types import Time
 from holdfast.errors import ArgumentError
-from holdfast.nn._discretize import step_margins
+from holdfast.nn._discretize import DiscretizationRule, step_margins
+from holdfast.nn._pace import from_margins, held_by_form, paced
 from holdfast.nn._precision import HALF_DTYPES, widened_twin
 from holdfast.nn._recurrent_weight import RecurrentWeight
 from holdfast.nn.system import LinearSystem, Motion, RateNetwork, StateSpaceModel
@@ -123,6 +124,39 @@ class Described(nn.Module, ABC):
             return torch.tensor(spectral_margin(W, self.time), dtype=torch.float64)
         part = getattr(self, str(self.boundary_name))
         return form.margin(part.free[0] if isinstance(part, RecurrentWeight) else part)  # type: ignore[union-attr, operator]
+
+    def _step_rule(self) -> tuple[Tensor | float, DiscretizationRule] | None:
+        """Step size and rule by which a step follows from the eigenvalues; None in discrete time."""
+        if self.time == "discrete":
+            return None
+        euler, dt = self.euler_step, self.step_size()
+        return (euler, "euler") if euler is not None else None if dt is None else (dt, "zoh")
+
+    @torch.no_grad()
+    def time_constants(self) -> Tensor:
+        """Steps in which each mode falls to 1/e, of the shape of `eigenvalues()`; inf where it does not fall."""
+        lam, rule = self.eigenvalues(), self._step_rule()
+        return from_margins(1 - lam.abs().double() if rule is None else step_margins(lam, *rule))
+
+    @torch.no_grad()
+    def set_time_constants_(self, steps: Tensor) -> None:
+        """Moves the free weights so that modes fall to 1/e in so many steps; frequencies or phases stay.
+
+        Args:
+            steps: of the shape of `eigenvalues()`. Where the parameterization cannot hold a rate its constants change; where
+                none can, the nearest one is taken.
+        """
+        lam, rule, form = self.eigenvalues(), self._step_rule(), self.boundary_form
+        if form is None:
+            raise ArgumentError(f"{type(self).__name__} has no modes of its own: gates decide")
+        moved = paced(lam, steps.to(lam.device), *(rule or (1.0, "discrete")))
+        part = getattr(self, str(self.boundary_name))
+        if isinstance(part, RecurrentWeight):
+            part.set_eigenvalues_(moved)
+            return
+        assert isinstance(form, AbstractParameterization)
+        self.parameterization, held = held_by_form(form, moved)
+        self.set_eigenvalues_(held)  # type: ignore[operator]
 
     def linear_system(self) -> LinearSystem | None:
         """One step as matrices, where the state moves linearly and by the same step each time; else None."""

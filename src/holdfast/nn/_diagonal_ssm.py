@@ -18,6 +18,7 @@ from holdfast.nn._activations import ACTIVATIONS
 from holdfast.nn._base import AbstractRecurrent, zero_after
 from holdfast.nn._discretize import RateDiscretization, discretize
 from holdfast.nn._initial_weights import as_eigenvalues, free_weight, own_values, starting_values, uniform
+from holdfast.nn._read_out import ReadOut, check_read_out, read_scale
 from holdfast.nn.system import LinearSystem, StateSpaceModel, single_system
 from holdfast.parameterizations import AbstractParameterization
 
@@ -41,6 +42,9 @@ class DiagonalSSM(AbstractRecurrent):
         out_features: number of outputs; None is `features`.
         eigenvalues: where Lam starts (state_size,), the same for every parameterization. None: rates geometric on
             [0.001, 0.5] per unit of time.
+        readout: "plain" has C itself as a weight; "scaled" holds gamma of C_i = gamma_i |f(w_i)| / sqrt(state_size), with
+            1 - |f(w_i)| in discrete time: a change of gamma by beta then changes the response to each state's input by at
+            most beta in L1, whatever the rates, where one of C counts beta / rate.
         bidirectional: also read the sequence from its end, with weights of its own, and add the outputs.
 
     Memory of a training step, in numbers: x, y, their gradients, and 3 T state_size for each sequence, for U x, h and
@@ -63,11 +67,12 @@ class DiagonalSSM(AbstractRecurrent):
         bias: bool = True,
         out_features: int | None = None,
         eigenvalues: Float[Tensor, " state"] | None = None,
+        readout: ReadOut = "plain",
         bidirectional: bool = False,
     ) -> None:
         choices: dict[str, Any] = dict(
             parameterization=parameterization, time=time, discretization=discretization, activation=activation, dt=dt,
-            bias=bias, out_features=out_features, eigenvalues=eigenvalues,
+            bias=bias, out_features=out_features, eigenvalues=eigenvalues, readout=readout,
         )  # fmt: skip
         super().__init__(features, state_size, bidirectional=bidirectional, **choices)
         if activation not in READ_OUT_ACTIVATIONS:
@@ -85,7 +90,9 @@ class DiagonalSSM(AbstractRecurrent):
         self.parameterization, self.w = free_weight(parameterization, time, lam)
         self.U = uniform(state_size, features, fan_in=features)
         self.b = nn.Parameter(torch.zeros(state_size)) if bias else None
-        self.C = uniform(self.out_features, state_size, fan_in=state_size)
+        check_read_out(self, readout)
+        self.readout: ReadOut = readout
+        self.C = uniform(self.out_features, state_size, fan_in=state_size if readout == "plain" else 1)
 
     @property
     def state_shape(self) -> tuple[int, ...]:
@@ -100,6 +107,18 @@ class DiagonalSSM(AbstractRecurrent):
         given = as_eigenvalues(lam, (self.state_size,), real=True, layer="DiagonalSSM")
         self.w.copy_(self.parameterization.inverse(given.to(self.w)))
 
+    def read_out(self) -> Float[Tensor, "out state"]:
+        """The effective C, what states are read with."""
+        return self.C if self.readout == "plain" else self.C * self._read_scale()
+
+    def _read_scale(self) -> Tensor:
+        return read_scale(self.parameterization, self.w, self.state_size)
+
+    @torch.no_grad()
+    def set_read_out_(self, C: Float[Tensor, "out state"]) -> None:
+        """Moves the free weight so that the effective C is this."""
+        self.C.copy_(C if self.readout == "plain" else C / self._read_scale())
+
     def choices(self) -> dict[str, Any]:
         made: dict[str, Any] = {
             "parameterization": self.parameterization.key,
@@ -107,6 +126,7 @@ class DiagonalSSM(AbstractRecurrent):
             "activation": self.activation,
         }
         made |= {"bias": self.b is not None, "out_features": self.out_features}
+        made |= {} if self.readout == "plain" else {"readout": self.readout}
         return made | ({"dt": self.dt, "discretization": self.discretization} if self.time == "continuous" else {})
 
     @property
@@ -119,10 +139,10 @@ class DiagonalSSM(AbstractRecurrent):
     def state_space_model(self) -> StateSpaceModel | None:
         if self.discretization == "euler":
             return None
-        return StateSpaceModel(self.eigenvalues(), self.U, self.b, self.C, self.activation, self.time, self.dt)
+        return StateSpaceModel(self.eigenvalues(), self.U, self.b, self.read_out(), self.activation, self.time, self.dt)
 
     def linear_system(self) -> LinearSystem:
-        return single_system(*self._folded(None), self.C, dt=self.dt, activation=self.activation)
+        return single_system(*self._folded(None), self.read_out(), dt=self.dt, activation=self.activation)
 
     def _factors(self, dt: Tensor | float | None) -> tuple[Tensor, Tensor | None]:
         """Factor and input gain of one step; no gain in discrete time."""
@@ -139,7 +159,7 @@ class DiagonalSSM(AbstractRecurrent):
     ) -> tuple[Tensor, Tensor]:
         factor, v = self._drive(x, dt)
         h, last = scan(factor, v, state, reverse=reverse, lengths=lengths)
-        y = functional.linear(ACTIVATIONS[self.activation](h), self.C)
+        y = functional.linear(ACTIVATIONS[self.activation](h), self.read_out())
         # past the end the scan leaves h = 0, which only sigmoid does not map to 0
         return zero_after(y, lengths if self.activation == "sigmoid" else None), last
 
@@ -162,7 +182,8 @@ class DiagonalSSM(AbstractRecurrent):
     def _step(self, x: Tensor, state: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor]:
         factor, v = self._drive(x, dt)
         h = torch.addcmul(v, factor, state)
-        return functional.linear(ACTIVATIONS[self.activation](h), self.C), h
+        C = self.C if self.readout == "plain" else self._keep("readout", (self.w, self.C), self.read_out)
+        return functional.linear(ACTIVATIONS[self.activation](h), C), h
 
 
 def _default_eigenvalues(state_size: int, time: Time) -> Tensor:

@@ -17,6 +17,7 @@ from holdfast.nn._base import AbstractRecurrent
 from holdfast.nn._diagonal_ssm import DiagonalSSM
 from holdfast.nn._linear_rnn import LinearRNN
 from holdfast.nn._lru import LRU
+from holdfast.nn._read_out import ReadOut
 from holdfast.nn._s4d import S4D
 from holdfast.parameterizations import AbstractParameterization
 
@@ -34,6 +35,7 @@ def diagonal_layer(
     time: Time = "discrete",
     dt: float = 1.0,
     dtype: torch.dtype = torch.float64,
+    readout: ReadOut = "plain",
 ) -> AbstractRecurrent:
     """y = C sigma(h) with real modes `lam`, (state,), U (state, features), C (out, state) and bias b (state,)."""
     eigenvalues, inputs, outputs = (torch.as_tensor(v, dtype=torch.float64) for v in (lam, U, C))
@@ -48,9 +50,11 @@ def diagonal_layer(
             bias=b is not None,
             out_features=len(outputs),
             eigenvalues=eigenvalues,
+            readout=readout,
         ).to(dtype)
     layer.set_eigenvalues_(eigenvalues)
-    weights = {"U": inputs, "C": outputs} | ({} if b is None else {"b": torch.as_tensor(b, dtype=torch.float64)})
+    layer.set_read_out_(outputs)
+    weights = {"U": inputs} | ({} if b is None else {"b": torch.as_tensor(b, dtype=torch.float64)})
     _fill(layer, weights)
     return layer
 
@@ -73,39 +77,42 @@ def complex_layer(
     time: Time,
     dt: float,
     dtype: torch.dtype,
+    readout: ReadOut = "plain",
 ) -> AbstractRecurrent:
     """y = Re sum_n weights_n h_n of one input, with one of each conjugate pair of modes.
 
     Continuous time: dh/dt = lam h + x, stepped exactly over dt. Discrete time: h+ = lam h + x.
     """
     make = _in_continuous_time if time == "continuous" else _in_discrete_time
-    return make(lam, weights, parameterization, dt, dtype)
+    return make(lam, weights, parameterization, dt, dtype, readout)
 
 
 def _in_continuous_time(
-    lam: np.ndarray, weights: np.ndarray, f: Parameterization, dt: float, dtype: torch.dtype
+    lam: np.ndarray, weights: np.ndarray, f: Parameterization, dt: float, dtype: torch.dtype, readout: ReadOut
 ) -> AbstractRecurrent:
     eigenvalues = torch.from_numpy(lam).unsqueeze(0)
     with torch.random.fork_rng(devices=[]):
-        layer = S4D(1, 2 * len(lam), parameterization=f, dt_min=dt, dt_max=dt, eigenvalues=eigenvalues).to(dtype)
+        layer = S4D(
+            1, 2 * len(lam), parameterization=f, dt_min=dt, dt_max=dt, eigenvalues=eigenvalues, readout=readout
+        ).to(dtype)
     layer.set_eigenvalues_(eigenvalues)
     # the layer reads 2 Re[C h]
-    pairs = torch.view_as_real(torch.from_numpy(weights / 2)).unsqueeze(0)
-    _fill(layer, {"C": pairs, "D": torch.zeros(1), "log_dt": torch.full((1,), math.log(dt), dtype=torch.float64)})
+    layer.set_read_out_(torch.view_as_real(torch.from_numpy(weights / 2)).unsqueeze(0))
+    _fill(layer, {"D": torch.zeros(1), "log_dt": torch.full((1,), math.log(dt), dtype=torch.float64)})
     return layer
 
 
 def _in_discrete_time(
-    lam: np.ndarray, weights: np.ndarray, f: Parameterization, _: float, dtype: torch.dtype
+    lam: np.ndarray, weights: np.ndarray, f: Parameterization, _: float, dtype: torch.dtype, readout: ReadOut
 ) -> AbstractRecurrent:
     eigenvalues = torch.from_numpy(lam)
     n = len(lam)
     with torch.random.fork_rng(devices=[]):
-        layer = LRU(1, n, parameterization=f, normalize=False, eigenvalues=eigenvalues).to(dtype)
+        layer = LRU(1, n, parameterization=f, normalize=False, eigenvalues=eigenvalues, readout=readout).to(dtype)
     layer.set_eigenvalues_(eigenvalues)
     B = torch.cat([torch.ones(n, 1), torch.zeros(n, 1)])
-    C = torch.cat([torch.from_numpy(weights.real), torch.from_numpy(weights.imag)]).unsqueeze(0)
-    _fill(layer, {"B": B, "C": C, "D": torch.zeros(1)})
+    layer.set_read_out_(torch.cat([torch.from_numpy(weights.real), torch.from_numpy(weights.imag)]).unsqueeze(0))
+    _fill(layer, {"B": B, "D": torch.zeros(1)})
     return layer
 
 

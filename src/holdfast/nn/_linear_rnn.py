@@ -172,10 +172,11 @@ def _apply(matrix: Tensor, vectors: Tensor) -> Tensor:
 
 def _varying(factor: Tensor, v: Tensor, state: Tensor, lengths: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
     """The plain loop for a matrix that changes in time."""
-    steps = v.shape[1]
+    # unbound once: the gradient of a step's slice has the size of all steps
+    factors, inputs, steps = factor.unbind(1), v.unbind(1), v.shape[1]
     outputs: list[Tensor] = [state] * steps
     for t in reversed(range(steps)) if reverse else range(steps):
-        moved = _apply(factor[:, t], state) + v[:, t]
+        moved = _apply(factors[t], state) + inputs[t]
         state = moved if lengths is None else torch.where((t < lengths).unsqueeze(-1), moved, state)
         outputs[t] = moved if lengths is None else torch.where((t < lengths).unsqueeze(-1), moved, moved.new_zeros(()))
     return torch.stack(outputs, dim=1) if steps else torch.zeros_like(v), state

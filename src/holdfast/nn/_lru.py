@@ -17,6 +17,7 @@ from holdfast.kernels import lru
 from holdfast.nn._base import AbstractRecurrent, zero_after
 from holdfast.nn._initial_weights import as_eigenvalues, free_weight, placed, starting_values, uniform
 from holdfast.nn._precision import HALF_DTYPES, widened, widened_twin
+from holdfast.nn._read_out import ReadOut, check_read_out, read_scale
 from holdfast.nn.system import LinearSystem, single_system
 from holdfast.parameterizations import AbstractParameterization
 
@@ -37,6 +38,10 @@ class LRU(AbstractRecurrent):
         normalize: whether there is a gamma. It starts at sqrt(1 - |lam|^2), so that white noise in gives a state of
             unit size, and is learned.
         eigenvalues: where lam starts (state_size,), instead of the ring.
+        readout: "plain" has C itself as a weight; "scaled" holds g of C_i = g_i (1 - |lam_i|) / sqrt(state_size), so that
+            a change of g by beta changes the response to each state's input by at most beta in L1. The gamma of `normalize`
+            is its cousin in l2: sqrt(1 - |lam|^2) makes the squares of a mode's response sum to 1, 1 - |lam| its absolute
+            values. gamma is learned and stays where it started; the scale of a read-out follows lam.
         out_features: number of outputs; None is `features`. For another number D is a matrix (out_features, features).
         bidirectional: also read the sequence from its end, with weights of its own, and add the outputs.
 
@@ -58,12 +63,13 @@ class LRU(AbstractRecurrent):
         max_phase: float = 2 * math.pi,
         normalize: bool = True,
         eigenvalues: Complex[Tensor, " state"] | None = None,
+        readout: ReadOut = "plain",
         out_features: int | None = None,
         bidirectional: bool = False,
     ) -> None:
         choices: dict[str, Any] = dict(
             parameterization=parameterization, r_min=r_min, r_max=r_max, max_phase=max_phase, normalize=normalize,
-            eigenvalues=eigenvalues, out_features=out_features,
+            eigenvalues=eigenvalues, readout=readout, out_features=out_features,
         )  # fmt: skip
         super().__init__(features, state_size, bidirectional=bidirectional, **choices)
         if not 0 <= r_min < r_max <= 1:
@@ -78,7 +84,10 @@ class LRU(AbstractRecurrent):
         self.log_gamma = placed(0.5 * torch.log1p(-(modulus**2)).to(self.w.dtype)) if normalize else None
         # variances 1/(2 features) and 1/state_size of the complex Glorot rule
         self.B = nn.Parameter(torch.randn(2 * state_size, features) / math.sqrt(2 * features))
-        self.C = nn.Parameter(torch.randn(self.out_features, 2 * state_size) / math.sqrt(state_size))
+        check_read_out(self, readout)
+        self.readout: ReadOut = readout
+        size = state_size if readout == "plain" else 1
+        self.C = nn.Parameter(torch.randn(self.out_features, 2 * state_size) / math.sqrt(size))
         square = self.out_features == features
         self.D = uniform(features, fan_in=1) if square else uniform(self.out_features, features, fan_in=features)
 
@@ -110,18 +119,31 @@ class LRU(AbstractRecurrent):
 
     def _output_matrix(self) -> Tensor:
         # Re[(C_re + i C_im)(h_re + i h_im)]: the imaginary half enters with a minus
-        re, im = self.C.chunk(2, dim=1)
+        re, im = self.read_out().chunk(2, dim=1)
         return torch.cat([re, -im], dim=1)
 
+    def read_out(self) -> Float[Tensor, "out states"]:
+        """The effective C, (out, 2 state_size), what states are read with."""
+        return self.C if self.readout == "plain" else self.C * self._read_scale()
+
+    def _read_scale(self) -> Tensor:
+        return read_scale(self.parameterization, self.w, self.state_size).repeat(2)
+
+    @torch.no_grad()
+    def set_read_out_(self, C: Float[Tensor, "out states"]) -> None:
+        """Moves the free weight so that the effective C is this, (out, 2 state_size)."""
+        self.C.copy_(C if self.readout == "plain" else C / self._read_scale())
+
     def choices(self) -> dict[str, Any]:
-        made = {"parameterization": self.parameterization.key, "normalize": self.log_gamma is not None}
+        made: dict[str, Any] = {"parameterization": self.parameterization.key, "normalize": self.log_gamma is not None}
+        made |= {} if self.readout == "plain" else {"readout": self.readout}
         return {**made, "out_features": self.out_features}
 
     def linear_system(self) -> LinearSystem:
         if self.w.dtype in HALF_DTYPES:
             return widened_twin(self).linear_system()
         B = torch.complex(*self._input_matrix().chunk(2))
-        C = torch.complex(*self.C.chunk(2, dim=1))
+        C = torch.complex(*self.read_out().chunk(2, dim=1))
         return single_system(self.eigenvalues(), B, None, C, torch.diag(self.D) if self.D.ndim == 1 else self.D)
 
     def _run(

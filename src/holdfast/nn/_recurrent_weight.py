@@ -14,6 +14,7 @@ from holdfast.errors import RangeError, ShapeError, unknown_name
 from holdfast.nn._export_loop import refuse_onnx
 from holdfast.nn._initial_weights import placed, starting_values
 from holdfast.nn._loading import check_elements
+from holdfast.nn._pace import held_by_form
 from holdfast.nn._precision import widened
 from holdfast.parameterizations import (
     AbstractMatrixParameterization,
@@ -166,6 +167,34 @@ class RecurrentWeight(nn.Module):
         free = self.parameterization.right_inverse(W.to(self.free[0]))
         for weight, value in zip(self.free, free if isinstance(free, tuple) else (free,), strict=True):
             weight.copy_(value)
+
+    @torch.no_grad()
+    def set_eigenvalues_(self, lam: Tensor) -> None:
+        """Moves the free weights so that the eigenvalues are `lam`, or the nearest that the parameterization holds.
+
+        The eigenvectors of a dense weight stay as they are; constants of a scalar parameterization change where `lam`
+        lies outside of its range.
+
+        Args:
+            lam: the eigenvalues, in the order of `eigenvalues()`; of a dense weight in conjugate pairs.
+        """
+        form, W = self.parameterization, self().detach()
+        if self.structure == "diagonal":
+            assert isinstance(form, AbstractParameterization)
+            self.parameterization, lam = held_by_form(form, lam)
+            self.set_(lam)
+            return
+        if isinstance(form, Normal):
+            scalar, lam = held_by_form(form.scalar, lam)
+            self.parameterization = form = form if scalar is form.scalar else Normal(scalar).to(W)
+        W = _with_eigenvalues(W, lam)
+        self.set_(form.project(W) if isinstance(form, AbstractMatrixParameterization) else W)
+
+
+def _with_eigenvalues(W: Tensor, lam: Tensor) -> Tensor:
+    """The real matrix with the eigenvectors of W and the eigenvalues `lam`, in the order of `torch.linalg.eigvals`."""
+    _, V = torch.linalg.eig(W.double())
+    return torch.linalg.solve(V, V * lam.to(V), left=False).real.to(W)
 
 
 def _default(size: int, structure: Structure, time: Time) -> Tensor:

@@ -16,7 +16,7 @@ from holdfast.kernels import s4d, scan
 from holdfast.kernels.s4d import s4d_step
 from holdfast.kernels.s4d._step import step_of_pairs
 from holdfast.nn._base import AbstractRecurrent, zero_after
-from holdfast.nn._discretize import discretize, discretize_pairs, step_margins
+from holdfast.nn._discretize import DiscretizationRule, discretize, discretize_pairs, step_margins
 from holdfast.nn._export_loop import by_steps
 from holdfast.nn._initial_weights import (
     MAX_DT,
@@ -32,6 +32,7 @@ from holdfast.nn._initial_weights import (
     starting_values,
 )
 from holdfast.nn._precision import HALF_DTYPES, widened, widened_twin
+from holdfast.nn._read_out import ReadOut, check_read_out, read_scale
 from holdfast.nn.system import LinearSystem, single_system
 from holdfast.parameterizations import AbstractParameterization
 
@@ -55,6 +56,9 @@ class S4D(AbstractRecurrent):
         dt_min: smallest step; the features' steps start log-uniform between it and `dt_max`.
         dt_max: largest step at the start.
         eigenvalues: where lam starts (features, modes), instead of `initialization`.
+        readout: "plain" has C itself as a weight; "scaled" holds gamma of C_i = gamma_i |Re lam_i| / (2 sqrt(m)), m the modes
+            of a feature, without the 2 where they are real: a change of gamma by beta changes a feature's response by at
+            most beta in L1, whatever its rates and its step, where one of C counts beta / rate. With "zoh" only.
         out_features: number of outputs; None is `features`. Another number needs a matrix E more, which maps y to the outputs.
         bidirectional: also read the sequence from its end, with weights of its own, and add the outputs.
 
@@ -81,17 +85,22 @@ class S4D(AbstractRecurrent):
         dt_min: float = 1e-3,
         dt_max: float = 1e-1,
         eigenvalues: Complex[Tensor, "features modes"] | Float[Tensor, "features modes"] | None = None,
+        readout: ReadOut = "plain",
         out_features: int | None = None,
         bidirectional: bool = False,
     ) -> None:
         choices: dict[str, Any] = dict(
             initialization=initialization, discretization=discretization, parameterization=parameterization,
-            dt_min=dt_min, dt_max=dt_max, eigenvalues=eigenvalues, out_features=out_features,
+            dt_min=dt_min, dt_max=dt_max, eigenvalues=eigenvalues, readout=readout, out_features=out_features,
         )  # fmt: skip
         super().__init__(features, state_size, bidirectional=bidirectional, **choices)
         if initialization != "real" and state_size % 2:
             raise ArgumentError(f"complex modes come in pairs: state_size must be even, got {state_size}")
         check_step_range(dt_min, dt_max)
+        if readout == "scaled" and discretization != "zoh":
+            raise ArgumentError(f"readout='scaled' bounds responses of discretization='zoh', got {discretization!r}")
+        check_read_out(self, readout)
+        self.readout: ReadOut = readout
         self.discretization: Literal["zoh", "bilinear"] = discretization
         self.modes = state_size if initialization == "real" else state_size // 2
         shape = (features, self.modes)
@@ -132,6 +141,20 @@ class S4D(AbstractRecurrent):
         if self.frequency is not None:
             self.frequency.copy_(given.imag if given.is_complex() else torch.zeros_like(given))
 
+    def read_out(self) -> Tensor:
+        """The effective C, what modes are read with: (features, modes), or pairs of real numbers behind them."""
+        return self.C if self.readout == "plain" else self.C * self._read_scale()
+
+    def _read_scale(self) -> Tensor:
+        """One of each conjugate pair is kept, and read twice."""
+        scale = read_scale(self.parameterization, self.w, self.modes)
+        return scale if self.frequency is None else scale.unsqueeze(-1) / 2
+
+    @torch.no_grad()
+    def set_read_out_(self, C: Tensor) -> None:
+        """Moves the free weight so that the effective C is this, in the shape of `read_out()`."""
+        self.C.copy_(C if self.readout == "plain" else C / self._read_scale())
+
     def _run(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
     ) -> tuple[Tensor, Tensor]:
@@ -154,7 +177,8 @@ class S4D(AbstractRecurrent):
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         step = self._steps() if dt is None else self._steps() * dt
         real, imaginary = self._parts()
-        c_re, c_im = (self.C, None) if self.frequency is None else self.C.unbind(-1)
+        C = self.read_out()
+        c_re, c_im = (C, None) if self.frequency is None else C.unbind(-1)
         return s4d(
             x, step, real, imaginary, c_re, c_im, self.D, state,
             discretization=self.discretization, lengths=lengths, reverse=reverse, return_state=return_state,
@@ -180,11 +204,11 @@ class S4D(AbstractRecurrent):
         """Complex modes as pairs of real numbers; what does not change in time is computed before the loop."""
         if self.frequency is None:
             return super()._run_exported(x, state, lengths, dt, reverse)
-        fixed = None if isinstance(dt, Tensor) else self._factor_pairs(1.0 if dt is None else dt)
+        fixed, C = None if isinstance(dt, Tensor) else self._factor_pairs(1.0 if dt is None else dt), self.read_out()
 
         def step(u: Tensor, h: Tensor, now: Any) -> tuple[Tensor, Tensor]:
             factor, gain = self._factor_pairs(now[:, None, None]) if fixed is None else fixed
-            y, after = step_of_pairs(u, h, factor, gain, self.C, self.D)
+            y, after = step_of_pairs(u, h, factor, gain, C, self.D)
             return mixed(y, self.E), after
 
         start = x.new_zeros(x.shape[0], *self.state_shape) if state is None else state
@@ -200,6 +224,9 @@ class S4D(AbstractRecurrent):
         """Factor and input gain of one step, (..., features, modes)."""
         return discretize(self.eigenvalues(), self._steps().unsqueeze(-1) * scale, self.discretization)
 
+    def _step_rule(self) -> tuple[Tensor, DiscretizationRule]:
+        return self._steps().unsqueeze(-1), self.discretization
+
     def step_size(self) -> Tensor | None:
         return self._steps().unsqueeze(-1) if self.discretization == "zoh" else None
 
@@ -211,7 +238,8 @@ class S4D(AbstractRecurrent):
 
     def choices(self) -> dict[str, Any]:
         kind = "real" if self.frequency is None else "lin"
-        made = {"parameterization": self.parameterization.key, "discretization": self.discretization}
+        made: dict[str, Any] = {"parameterization": self.parameterization.key, "discretization": self.discretization}
+        made |= {} if self.readout == "plain" else {"readout": self.readout}
         return {**made, "initialization": kind, "out_features": self.out_features}
 
     def linear_system(self) -> LinearSystem:
@@ -220,7 +248,7 @@ class S4D(AbstractRecurrent):
             return widened_twin(self).linear_system()
         factor, gain = self._factors(1.0)
         # of each conjugate pair only one mode is kept
-        C = self.C if self.frequency is None else 2 * torch.view_as_complex(self.C)
+        C = self.read_out() if self.frequency is None else 2 * torch.view_as_complex(self.read_out().contiguous())
         if self.E is not None:
             own = torch.eye(self.features, dtype=self.D.dtype, device=self.D.device).unsqueeze(
                 1
@@ -237,13 +265,15 @@ class S4D(AbstractRecurrent):
             sources = (self.w, self.log_dt) if self.frequency is None else (self.w, self.log_dt, self.frequency)
             scale = 1.0 if dt is None else dt
             factor, gain = self._keep(dt, sources, lambda: self._factors(scale))
-        y, after = s4d_step(x, state, factor, gain, self.C, self.D)
+        C = self.C if self.readout == "plain" else self._keep("readout", (self.w, self.C), self.read_out)
+        y, after = s4d_step(x, state, factor, gain, C, self.D)
         return mixed(y, self.E), after
 
     def _read(self, h: Tensor, x: Tensor) -> Tensor:
+        C = self.read_out()
         if self.frequency is None:
-            return (h * self.C).sum(-1) + self.D * x
-        return torch.addcmul(2 * (h * torch.view_as_complex(self.C)).sum(-1).real, self.D, x)
+            return (h * C).sum(-1) + self.D * x
+        return torch.addcmul(2 * (h * torch.view_as_complex(C.contiguous())).sum(-1).real, self.D, x)
 
     def _stored(self, h: Tensor) -> Tensor:
         return h if self.frequency is None else torch.view_as_real(h)

@@ -44,6 +44,16 @@ def fit_constants(f: AbstractParameterization, lam: Float[Tensor, "*any"]) -> Ab
     return f
 
 
+def holding(f: AbstractParameterization, lam: Float[Tensor, "*any"]) -> AbstractParameterization:
+    """`f` itself where its range holds `lam`, else `fit_constants` of both.
+
+    Args:
+        f: the parameterization.
+        lam: the eigenvalues that it is to hold.
+    """
+    return f if bool(f.range.contains(lam).all()) else fit_constants(f, lam)
+
+
 def nearest(f: AbstractParameterization, lam: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
     """The eigenvalues, with those that `f` cannot take moved into its range.
 

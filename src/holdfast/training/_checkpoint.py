@@ -36,6 +36,7 @@ def advice(folder: Path) -> str:
 def write(folder: Path, which: Which, tensors: Mapping[str, Tensor], body: Mapping[str, Any]) -> None:
     """Writes a checkpoint in place of the one before, which stays valid until this one is whole."""
     name = f"{which}-1.safetensors" if _current(folder, which) == f"{which}-0.safetensors" else f"{which}-0.safetensors"
+    # in memory first: its checksum is then that of what was meant, and not of what a failing disk kept
     content = save({key: _own(tensor) for key, tensor in tensors.items()})
     write_atomically(folder / name, content)
     entry = {"file": name, "sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
@@ -49,6 +50,7 @@ def read_body(folder: Path, which: Which) -> dict[str, Any] | None:
         return None
     body = open_seal(path, FORMAT, advice(folder))
     entry = body.get("tensors")
+    # a name in a file is never trusted as a path: only those that we write are read
     known = isinstance(entry, dict) and entry.get("file") in FILES and type(entry.get("bytes")) is int
     if not known:
         raise DamagedResultError(damage(path, "it names no tensors of its own", advice(folder)))
@@ -123,6 +125,7 @@ def put_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer, tens
     """Puts the optimizer's tensors back; its settings are those of the config and stay."""
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
 
+    # an optimizer that has made no step has no averages; torch makes them here, for the names
     nested = _nested(model, optimizer, everywhere=True)
     averages: dict[str, dict[str, Any]] = {}
     for name, value in tensors.items():

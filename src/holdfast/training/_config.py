@@ -14,7 +14,7 @@ from holdfast.errors import ArgumentError, unknown_name
 Schedule = Literal["cosine", "constant"]
 # what may change when a run is continued: where it runs and how often it is saved, not what is computed
 FREE_SETTINGS = ("checkpoint_every", "accelerator", "strategy", "devices", "nodes", "threads", "tensorboard")
-OPTIMIZER = ("lr", "recurrent_lr", "weight_decay", "betas", "warmup", "schedule", "final_lr", "clip")
+OPTIMIZER = ("lr", "recurrent_lr", "memory", "weight_decay", "betas", "warmup", "schedule", "final_lr", "clip")
 
 
 @checked_fields
@@ -24,7 +24,9 @@ class TrainingConfig:
 
     Args:
         lr: learning rate of the weights that are not recurrent (AdamW).
-        recurrent_lr: learning rate of the recurrent weights, which have no weight decay; None is `lr`.
+        recurrent_lr: learning rate of the recurrent weights, which have no weight decay; None is `lr`. "auto" is the rate
+            with which this run can learn the memory that it needs (`holdfast.recurrent_rate`), for each recurrence its own.
+        memory: with "auto", steps that the model is to remember; None is the length of the task's sequences.
         weight_decay: of the weights that are not recurrent.
         betas: the two decay rates of AdamW's averages.
         warmup: steps over which the learning rates rise to their full value.
@@ -57,7 +59,8 @@ class TrainingConfig:
     """
 
     lr: float = 1e-3
-    recurrent_lr: float | None = None
+    recurrent_lr: float | Literal["auto"] | None = None
+    memory: int | float | None = None
     weight_decay: float = 0.01
     betas: Sequence[float] = (0.9, 0.999)
     warmup: int = 0
@@ -108,8 +111,12 @@ class TrainingConfig:
     def _check_rates(self) -> None:
         for name in ("lr", "recurrent_lr", "weight_decay", "warmup", "monitor_every"):
             value = getattr(self, name)
-            if value is not None and not 0 <= value < math.inf:
+            if value is not None and value != "auto" and not 0 <= value < math.inf:
                 raise ArgumentError(f"{name} must be a finite number >= 0, got {value!r}")
+        if self.memory is not None and (self.recurrent_lr != "auto" or not 1 <= self.memory < math.inf):
+            raise ArgumentError(
+                f"memory goes with recurrent_lr = 'auto' and is at least 1 step, got {self.memory=}, {self.recurrent_lr=}"
+            )
         for name in ("clip", "diverged_above"):
             value = getattr(self, name)
             if value is not None and not value > 0:
@@ -132,7 +139,9 @@ class TrainingConfig:
 
     def identity(self) -> dict[str, Any]:
         """The settings that decide what is computed: two runs with equal ones compute the same."""
-        return {name: value for name, value in plain(self).items() if name not in FREE_SETTINGS}
+        settings = {name: value for name, value in plain(self).items() if name not in FREE_SETTINGS}
+        # without "auto" it decides nothing, and runs that were begun before it was there go on
+        return settings if self.memory is not None else {n: v for n, v in settings.items() if n != "memory"}
 
     def total_steps(self, per_epoch: int | None) -> int:
         """The number of optimizer steps, where `per_epoch` of them pass over the data; None where that never ends."""

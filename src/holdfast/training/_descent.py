@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from holdfast.data._base import AbstractTask, Batch
 from holdfast.errors import ArgumentError
-from holdfast.nn._views.groups import parameter_groups
+from holdfast.stability import RecurrentRate, parameter_groups
 from holdfast.training._config import Schedule, TrainingConfig
 from holdfast.training._fabric import check_batch_size, seed_all
 from holdfast.training._objective import Objective, check_batch
@@ -91,19 +91,20 @@ class Descent:
         objective: the loss.
         task: the data.
         config: the settings.
+        recurrent_lr: learning rate of the recurrent weights, as `parameter_groups` takes it.
     """
 
     def __init__(
-        self, fabric: Any, model: nn.Module, objective: Objective, task: AbstractTask, config: TrainingConfig
-    ) -> None:
-        self.fabric, self.objective, self.task, self.config = fabric, objective, task, config
+        self, fabric: Any, model: nn.Module, objective: Objective, task: AbstractTask, config: TrainingConfig,
+        recurrent_lr: float | RecurrentRate | None = None,
+    ) -> None:  # fmt: skip
+        self.fabric, self.plain, self.objective, self.task, self.config = fabric, model, objective, task, config
         self.part = check_batch_size(config, fabric.world_size)
         self.order = Order(task.size("train"), config.batch, config.seed)
         self.steps = config.total_steps(self.order.steps_per_epoch)
         self.model = fabric.setup_module(model)
-        groups = parameter_groups(
-            model, lr=config.lr, recurrent_lr=config.recurrent_lr, weight_decay=config.weight_decay
-        )
+        # after setup_module, which may move weights to a device: the optimizer must hold those
+        groups = parameter_groups(model, lr=config.lr, recurrent_lr=recurrent_lr, weight_decay=config.weight_decay)
         self.optimizer = torch.optim.AdamW(
             [g for g in groups if g["params"]],
             betas=(config.betas[0], config.betas[1]),
@@ -117,6 +118,7 @@ class Descent:
 
     def batches(self, step: int) -> list[Batch]:
         """This process's share of the step's examples, in as many parts as are accumulated."""
+        # each step and process has random numbers of its own, whatever was drawn before: dropout is the same after a kill
         seed_all(mixed(self.config.seed, step, self.fabric.global_rank))
         parts = self.order.indices(step).split(self.part)
         own = parts[self.fabric.global_rank :: self.fabric.world_size]
@@ -148,6 +150,7 @@ class Descent:
             norm = nn.utils.clip_grad_norm_(self.parameters, clip)
         else:
             norm = nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
+        # a norm over shared-out weights is a DTensor
         whole = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
         return float(whole)
 

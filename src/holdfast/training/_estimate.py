@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.data._base import AbstractTask
-from holdfast.nn._views.groups import parameter_groups
+from holdfast.stability import parameter_groups
 from holdfast.training._config import TrainingConfig
 from holdfast.training._descent import Order
 from holdfast.training._fabric import check_batch_size, undisturbed

@@ -56,6 +56,7 @@ def check_batch_size(config: TrainingConfig, processes: int) -> int:
 @contextmanager
 def undisturbed(threads: int | None) -> Iterator[None]:
     """Puts random states and the number of threads back at the end; freed memory is kept for the next step until then."""
+    # a training run seeds every generator at every step; the caller's own numbers go on as if it had not
     before = random.getstate(), np.random.get_state(), torch.get_num_threads()
     try:
         if threads is not None:

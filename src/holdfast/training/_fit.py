@@ -15,10 +15,12 @@ from holdfast._arguments import checked
 from holdfast.data._base import AbstractTask
 from holdfast.errors import ArgumentError
 from holdfast.training._config import TrainingConfig
+from holdfast.training._descent import Descent
 from holdfast.training._fabric import make_fabric, undisturbed
 from holdfast.training._folder import begin, check_same, identity_of, locked, read_run
 from holdfast.training._loop import Loop, Progress
 from holdfast.training._objective import Loss, Objective
+from holdfast.training._rates import kept, resolved_rate, told
 from holdfast.training._recipe import Recipe
 from holdfast.training._run import TrainingRun
 
@@ -114,9 +116,11 @@ def _train(fabric: Any, job: _Job, resume: bool, progress: Progress | None) -> N
         check_same(job.folder, saved, identity)
     fabric.barrier()
     objective = Objective(job.model, job.task, job.loss)
-    loop = Loop(fabric, job.model, objective, job.task, job.config, job.folder, progress)
+    rate = resolved_rate(job.model, job.task, job.config, saved)
+    descent = Descent(fabric, job.model, objective, job.task, job.config, rate)
+    loop = Loop(descent, job.folder, progress, notes=told(rate))
     if saved is None and fabric.is_global_zero:
-        begin(job.folder, {**identity, "steps": loop.descent.steps}, job.config)
+        begin(job.folder, {**identity, "steps": descent.steps, **kept(rate)}, job.config)
     loop.restore()
     try:
         loop.run()

@@ -103,6 +103,7 @@ def locked(folder: Path) -> Iterator[None]:
     with guarded(folder):
         check_folder(folder)
         folder.mkdir(parents=True, exist_ok=True)
+        # not waiting: a run in the same folder may take days, and would be continued by mistake when it ends
         lock = FileLock(folder / LOCK)
         try:
             lock.acquire(timeout=0)

@@ -61,6 +61,7 @@ class Log:
     def __init__(self, path: Path, mark: Mapping[str, Any]) -> None:
         self._digest = check_log(path, mark)
         self._file = open(path, "a+b")  # noqa: SIM115 - lives as long as the run
+        # lines after the checkpoint are written again, and must not be there twice
         self._file.truncate(mark["bytes"])
         self._file.seek(0, os.SEEK_END)
 
@@ -92,6 +93,7 @@ def check_log(path: Path, mark: Mapping[str, Any]) -> Any:
     advice = "Put back the log that belongs to the checkpoint, or start again in another folder."
     if path.is_dir():
         raise DamagedResultError(damage(path, "it is a folder in place of a file", advice))
+    # only up to the mark: what a killed run wrote after its checkpoint may be cut anywhere
     content = path.read_bytes()[: mark["bytes"]] if path.exists() else b""
     digest = hashlib.sha256(content)
     if len(content) < mark["bytes"]:

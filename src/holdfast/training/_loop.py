@@ -5,25 +5,23 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from holdfast._words import duration
-from holdfast.data._base import AbstractTask, Batch
+from holdfast.data._base import Batch
 from holdfast.nn import recurrences
 from holdfast.stability import DivergenceGuard, GradientMonitor
 from holdfast.training import _checkpoint as checkpoint
-from holdfast.training._config import TrainingConfig
 from holdfast.training._descent import Descent
 from holdfast.training._folder import guarded
 from holdfast.training._log import EMPTY_MARK, LOG, Log
-from holdfast.training._objective import Objective, blame_data, evaluate
+from holdfast.training._objective import blame_data, evaluate
 from holdfast.training._threads import ThreadChoice
 
 Progress = Callable[[str, int | None, int | None], None]
@@ -44,9 +42,11 @@ class State:
     finite: bool = True
     first_loss: float | None = None
     best: dict[str, Any] = field(default_factory=dict)
+    # evaluations since the best one
     stale: int = 0
     metrics: dict[str, dict[str, float]] = field(default_factory=dict)
     seconds: float = 0.0
+    # since the last line of the log; in checkpoints too, so that a line is the same with a kill in between
     losses: list[float] = field(default_factory=list)
     tokens: int = 0
     busy: float = 0.0
@@ -69,29 +69,24 @@ class Loop:
     """One run on one process: `restore` and `run`.
 
     Args:
-        fabric: the processes.
-        model: what is trained; it is wrapped here.
-        objective: the loss.
-        task: the data.
-        config: the settings.
+        descent: its steps, with the processes, the model, the data and the settings.
         folder: where checkpoints and log go.
         progress: is told how far it is.
+        notes: lines that begin the log.
     """
 
-    def __init__(
-        self, fabric: Any, model: nn.Module, objective: Objective, task: AbstractTask, config: TrainingConfig,
-        folder: Path, progress: Progress | None,
-    ) -> None:  # fmt: skip
-        self.fabric, self.plain, self.objective, self.task = fabric, model, objective, task
-        self.config, self.folder, self.progress = config, folder, progress
-        self.descent = Descent(fabric, model, objective, task, config)
+    def __init__(self, descent: Descent, folder: Path, progress: Progress | None, notes: Sequence[str] = ()) -> None:
+        self.descent, self.folder, self.progress, self.notes = descent, folder, progress, notes
+        self.fabric, self.plain, self.objective = descent.fabric, descent.plain, descent.objective
+        self.task, self.config = descent.task, descent.config
         self.state = State()
         self.log: Log | None = None
+        # when progress was last told, and seconds a step as a running mean: only for people, so not in a checkpoint
         self._told, self._pace = 0.0, 0.0
         self._saved: int | None = None
         self._valid: tuple[int, dict[str, float]] = (-1, {})
         # a number that the config names is kept; processes that share the cores have one thread each as a rule
-        chooses = config.threads is None and fabric.device.type == "cpu"
+        chooses = self.config.threads is None and self.fabric.device.type == "cpu"
         self._threads = ThreadChoice(torch.get_num_threads() if chooses else 1)
         self._watch()
 
@@ -125,6 +120,8 @@ class Loop:
                 self.guard.keep(self.state.step)
         if self.fabric.is_global_zero:
             self.log = Log(self.folder / LOG, EMPTY_MARK if body is None else body["log"])
+            for text in self.notes if body is None else ():
+                self._write("note", {"text": text})
 
     def run(self) -> None:
         """Trains to the end."""
@@ -148,6 +145,7 @@ class Loop:
         began, step, state = time.perf_counter(), self.state.step, self.state
         batches = self.descent.batches(step)
         loss = self.descent.gradient(batches)
+        # before clipping, which would hide how large the gradient was
         taken = self._record(step, loss)
         norm = self.descent.norm() if taken else math.nan
         problem = self._problem(loss, norm) if taken or not math.isfinite(loss) else ""
@@ -157,11 +155,13 @@ class Loop:
         if not taken and self.guard is not None:
             problem = self.guard.stopped
         if problem:
+            # a NaN that was in the data is an error of the data, and no divergence
             for batch in batches:
                 blame_data(self.task, batch, step)
             state.finite = math.isfinite(loss) and (not taken or math.isfinite(norm))
             self._end("diverged", problem)
             return
+        # of a step that was taken: a first loss that is not finite is none to compare with
         state.first_loss = loss if state.first_loss is None else state.first_loss
         self.descent.update(step)
         state.step += 1
@@ -208,6 +208,7 @@ class Loop:
         """Whether the step is to be taken."""
         if self.guard is None:
             return True
+        # into the log, where they stay with the run; the same warning of a later step is shown again
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             due = step // max(1, self.config.monitor_every) % RECORDS_BETWEEN_EIGENVALUES == 0
@@ -248,6 +249,7 @@ class Loop:
         if self.progress is None or not self.fabric.is_global_zero or now - self._told < SECONDS_BETWEEN_REPORTS:
             return
         self._told = now
+        # what the last steps took says more than the mean of all: the first ones compile and warm caches
         left = duration((self.descent.steps - self.state.step) * self._pace)
         text = f"loss {loss:.4g}, {tokens / max(self._pace, 1e-9):,.0f} tokens/s, {left} left"
         self.progress(text, self.state.step, self.descent.steps)
@@ -259,6 +261,7 @@ class Loop:
     def _validate(self) -> None:
         state, name = self.state, self.config.best
         metrics = self._measure("valid")
+        # kept, so that the end of a run does not measure the same weights again
         self._valid = (state.step, metrics)
         self._write("evaluate", {"split": "valid", **metrics})
         value = metrics.get(name)
@@ -267,6 +270,7 @@ class Loop:
         state.stale = 0 if better else state.stale + 1
         if better:
             state.best = {"step": state.step, "valid": metrics}
+            # at once: the weights of the best evaluation are gone with the next step
             self._save("best")
         if self.config.patience is not None and state.stale >= self.config.patience:
             self._finish("stopped early", f"no better {name} on valid in {state.stale} evaluations")
@@ -281,6 +285,7 @@ class Loop:
         """Metrics of the final weights and, where these are others, the test metrics of the best."""
         state = self.state
         splits = [split for split in self.task.splits if split != "train"]
+        # a run whose last step was evaluated has these numbers already
         fresh = {"valid": self._valid[1]} if self._valid[0] == state.step else {}
         state.metrics = {split: fresh.get(split) or self._measure(split) for split in splits}
         if state.best and "test" in splits:
@@ -294,6 +299,7 @@ class Loop:
     def _best_weights(self) -> Iterator[None]:
         body = checkpoint.read_body(self.folder, "best")
         assert body is not None
+        # on every process, and cloned: the tensors are those of the model, which are overwritten next
         last = {name: value.clone() for name, value in checkpoint.weights_of(self.plain, everywhere=True).items()}
         checkpoint.put_weights(self.plain, checkpoint.read_tensors(self.folder, "best", body))
         yield
@@ -321,6 +327,7 @@ class Loop:
         if self.log is not None:
             kept = "" if self._saved is None else f"The checkpoint of step {self._saved} is kept."
             with guarded(self.folder, kept):
+                # the log first: a checkpoint names only lines that are on disk
                 body = {"state": asdict(self.state), "log": self.log.settle()}
                 checkpoint.write(self.folder, which, tensors, body)
         if which == "last":

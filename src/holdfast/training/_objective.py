@@ -197,6 +197,7 @@ def evaluate(
     """
     training = model.training
     model.eval()
+    # sums and not means of batches: the last batch is shorter, and processes have different numbers of them
     sums = torch.zeros(3, dtype=torch.float64)
     scored = False
     try:

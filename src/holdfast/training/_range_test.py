@@ -18,8 +18,8 @@ from holdfast._codec import plain
 from holdfast.data._base import AbstractTask
 from holdfast.errors import ArgumentError
 from holdfast.nn import AbstractRecurrent, recurrences
-from holdfast.nn._views.groups import parameter_groups
 from holdfast.parameterizations import AbstractParameterization
+from holdfast.stability import parameter_groups
 from holdfast.training._descent import Order, mixed
 from holdfast.training._fabric import seed_all, undisturbed
 from holdfast.training._objective import Loss, Objective, check_batch
@@ -68,6 +68,7 @@ class DirectShadow:
             if shadow.weight.grad is None:
                 continue
             slope = shadow.form.derivative(shadow.weight).double()
+            # f' is 0 where a parameterization is flat: there no step of lam can be told from that of w
             gradient = (shadow.weight.grad.double() / slope).nan_to_num(0.0, 0.0, 0.0)
             shadow.first.lerp_(gradient, 1 - BETAS[0])
             shadow.second.lerp_(gradient.square(), 1 - BETAS[1])

@@ -123,6 +123,7 @@ def _unfold(tables: Tables) -> Iterator[tuple[dict[str, Any], Tables]]:
     if axis is None:
         yield {}, tables
         return
+    # one axis at a time: which keys there are may depend on the value that was chosen
     section, key = axis
     values = tables[section][key]
     if not values:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -44,6 +44,7 @@ class TrainingRun(Record):
         task: what it was trained on, as the data's identity says.
         config: its settings.
         finite: whether loss and gradient were finite to the end; a run diverges by a large loss too.
+        notes: with recurrent_lr = "auto", the rate of each recurrence and its reason.
     """
 
     _parts: ClassVar[tuple[type, ...]] = (History,)
@@ -61,6 +62,7 @@ class TrainingRun(Record):
     task: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     finite: bool = True
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
@@ -89,10 +91,11 @@ class TrainingRun(Record):
             metrics=state.get("metrics", {}),
             best=state.get("best", {}),
             history=history_of(entries),
-            warnings=tuple(str(e["text"]) for e in entries if e.get("event") == "warning"),
+            warnings=_texts(entries, "warning"),
             task=restored(about["task"]),
             config=restored(about["settings"]),
             finite=state.get("finite", True),
+            notes=_texts(entries, "note"),
         )
 
     @property
@@ -124,6 +127,10 @@ class TrainingRun(Record):
             layers.append(Line("valid", self.history.evaluated, valid, markers=True))
         panel = Panel(f"Training: {self.status}", Axis("step"), Axis("loss"), layers)
         return Figure("training", f"Loss along training: {self.summary()}.", [panel])
+
+
+def _texts(entries: Sequence[Mapping[str, Any]], event: str) -> tuple[str, ...]:
+    return tuple(str(entry["text"]) for entry in entries if entry.get("event") == event)
 
 
 def _metrics(values: Mapping[str, float]) -> str:

@@ -126,6 +126,7 @@ def run_sweep(
     _begin(folder, {label: recipe for label, (_, recipe) in zip(labels, recipes, strict=True)}, resume)
     count = min(workers or os.cpu_count() or 1, len(recipes))
     report = progress or (lambda text, done, total: None)
+    # one run needs no process of its own, and is easier to interrupt
     failures = _train_here(folder, labels, report) if count == 1 else _train_in_processes(folder, labels, count, report)
     runs = {label: TrainingRun.load(folder / _name(label)) for label in labels if label not in failures}
     sweep = Sweep(name, runs, failures)
@@ -214,6 +215,7 @@ def _train_here(folder: Path, labels: Sequence[str], progress: Progress) -> dict
 
         def tick(text: str, done: int | None, total: int | None, label: str = label) -> None:
             ended = len(labels) - len(waiting) - 1
+            # in thousandths of a run: runs of a sweep may have different numbers of steps
             progress(f"{label}: {text}", round(1000 * (ended + (done or 0) / (total or 1))), 1000 * len(labels))
 
         try:
@@ -246,6 +248,7 @@ def _train_in_processes(folder: Path, labels: Sequence[str], count: int, progres
         while waiting or running:
             while len(running) < count and (label := _next(folder, waiting, failures)) is not None:
                 errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process has ended
+                # a new interpreter for each run: memory, threads and a crash are its own
                 command = [sys.executable, "-m", "holdfast.training._sweep", str(folder), label]
                 process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=environment)
                 running[label] = process, errors

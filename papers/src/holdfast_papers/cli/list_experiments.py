@@ -21,14 +21,14 @@ def command(
     Example: holdfast list
     """
     from holdfast_papers import experiments
-    from holdfast_papers.papers import PAPERS
+    from holdfast_papers.papers import SECTIONS
 
     entries = experiments.list()
     if as_json:
         typer.echo(json.dumps([asdict(entry) for entry in entries], indent=1))
         return
     console = screen()
-    for paper, name in PAPERS.items():
+    for paper, name in SECTIONS.items():
         chosen = [entry for entry in entries if entry.id.startswith(f"{paper}-")]
         if not chosen:
             continue

@@ -20,7 +20,7 @@ from holdfast_papers.cli.claims import print_claims
 from holdfast_papers.cli.progress import show
 
 if TYPE_CHECKING:
-    from holdfast_papers.execution import Failure, Job
+    from holdfast_papers.execution import Failure, Job, Store
     from holdfast_papers.execution.check import Move
     from holdfast_papers.execution.executor import Executor
     from holdfast_papers.results import Result
@@ -55,6 +55,10 @@ def command(
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep units of your own experiments whose code changed since.")
     ] = False,
+    redraw: Annotated[
+        bool,
+        typer.Option("--redraw", help="Draw conclusions again from saved units, as after a change of a criterion."),
+    ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Also compare with the reference results, and name what moved.")
     ] = False,
@@ -88,6 +92,8 @@ def command(
     try:
         with termination_as_interrupt(), show() as listener:
             jobs = plan(kept, ids or [], preset, listener.notice, keep=keep)
+            if redraw:
+                _forget_conclusions(kept, jobs)
             listener.planned(jobs)
             performer = make_executor(executor, store, workers, address)
             failures = Scheduler(kept, performer, listener, jobs).run()
@@ -105,6 +111,17 @@ def command(
         typer.echo(visible(f"{many} in {took}. Page: {page.absolute()}"))
     if failures or damage or any(move.serious for move in moves):
         raise typer.Exit(1)
+
+
+def _forget_conclusions(store: Store, jobs: list[Job]) -> None:
+    """Conclusions are drawn from units alone: without its manifest one counts as missing, and its units stay."""
+    from holdfast_papers.results import MANIFEST
+
+    with store.guarded():
+        for job in jobs:
+            if job.concluded:
+                (job.folder / MANIFEST).unlink(missing_ok=True)
+                job.concluded = False
 
 
 def make_executor(name: str, store: Path, workers: int | None, address: str | None) -> Executor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,17 @@ from holdfast.errors import ArgumentError, unknown_name
 from holdfast.nn._from_weights import diagonal_layer
 from holdfast.parameterizations import AbstractParameterization
 from holdfast_papers.constructions.network import Chain, Construction
-from holdfast_papers.constructions.sigmoids import WIDEST, Function, Sigmoid, Sigmoids, fit_sigmoids, widths
+from holdfast_papers.constructions.sigmoids import (
+    WIDEST,
+    Function,
+    Sigmoid,
+    Sigmoids,
+    fit_crowded,
+    fit_sigmoids,
+    widths,
+)
+
+CROWDED = (64, 1024)  # sizes that are tried with sigmoids crowded at bends as well: least squares ends there
 
 
 @checked
@@ -30,9 +40,10 @@ def elementwise(
 ) -> Construction:
     """x_t -> f(x_t) on [low, high] by h1 = U1 x + b1, y = U2 sigma(h1): both recurrent weights are 0 (ssm, eq. 12).
 
-    The sigmoids stand at equal distances, and U2 is found by least squares; their number grows until the measured sup
-    error is within the tolerance. Any continuous f is reached (Thm B.1); the paper gives no rate: for smooth f the
-    error falls very fast down to about 1e-8, at a kink like 1 / width, at a square root like 1 / sqrt(width). U2 is
+    The sigmoids stand at equal distances, or crowded where f bends, and U2 is found by least squares; their number grows
+    until the measured sup error is within the tolerance. Any continuous f is reached (Thm B.1); the paper gives no rate: for
+    smooth f the error falls very fast down to about 1e-8, at a kink like 1 / width at equal distances and much faster with
+    crowded ones. U2 is
     held by the first layer as its read-out and the second layer adds the constant, which saves a width x width
     identity.
 
@@ -49,10 +60,9 @@ def elementwise(
     evaluate = _checked(f)
     sizes = [width] if width is not None else widths()
     best: tuple[float, Chain, Sigmoids] | None = None
-    for size in sizes:
-        fit = fit_sigmoids(evaluate, low, high, size, activation)
+    for fit in _fits(evaluate, low, high, sizes, activation):
         network = _network(fit, parameterization)
-        error = _measure(network, evaluate, low, high, size)
+        error = _measure(network, evaluate, low, high, len(fit.positions))
         if best is None or error < best[0]:
             best = (error, network, fit)
         if best[0] <= tolerance:
@@ -68,6 +78,14 @@ def elementwise(
         probes=len(_probes(low, high, len(fit.positions))),
         details={"interval": (low, high), "largest_weight": float(np.abs(fit.weights).max())},
     )
+
+
+def _fits(f: Function, low: float, high: float, sizes: list[int], activation: Sigmoid) -> Iterator[Sigmoids]:
+    """At equal distances, and of some sizes crowded where f bends: whichever is enough first."""
+    for size in sizes:
+        yield fit_sigmoids(f, low, high, size, activation)
+        if CROWDED[0] <= size <= CROWDED[1]:
+            yield fit_crowded(f, low, high, size, activation)
 
 
 def _check(low: float, high: float, tolerance: float, width: int | None, activation: str) -> None:
@@ -111,7 +129,7 @@ def _network(fit: Sigmoids, parameterization: str | AbstractParameterization) ->
     width = len(fit.positions)
     first = diagonal_layer(
         np.zeros(width),
-        np.full((width, 1), fit.steepness),
+        np.broadcast_to(fit.steepness, width)[:, None].copy(),
         fit.weights[None, :],
         b=-fit.steepness * fit.positions,
         activation=fit.activation,

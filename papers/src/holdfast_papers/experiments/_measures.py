@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -88,18 +88,6 @@ def radius(curve: PerturbationCurve) -> tuple[float, str]:
     """The radius of one curve by the rule of `assess_stability`, and how it is written: "<= 0.001" below the tested ones."""
     known = stability_radius(curve, HARMLESS_SHARE * float(curve.target_norm or math.nan))
     return known.value, f"{_sums.sign(known.censored)}{known.value:.2g}"
-
-
-def deciding_scatter(widths: Sequence[int], tolerance: float = 0.2) -> float:
-    """The scatter of log radius around a slope of 0 up to which the rule says "stable": above it the interval is too wide.
-
-    Args:
-        widths: the widths that approximate.
-        tolerance: of `assess_stability`.
-    """
-    from scipy.stats import t
-
-    return float(tolerance * np.log(widths).std() * math.sqrt(len(widths)) / t.ppf(0.975, len(widths) - 2))
 
 
 def markdown(table: Table) -> str:

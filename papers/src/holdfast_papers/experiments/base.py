@@ -23,7 +23,7 @@ import numpy as np
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.figures import Figure
 from holdfast_papers.pages import Note, Table
-from holdfast_papers.papers import PAPERS, PRESETS, Preset
+from holdfast_papers.papers import PRESETS, SECTIONS, Preset
 from holdfast_papers.results import Claim, config_hash
 
 Config = Mapping[str, Any]
@@ -158,9 +158,9 @@ class Experiment:
 
     def __post_init__(self) -> None:
         for what, name in (("id", self.id), ("family", self.owner)):
-            if not re.fullmatch(rf"({'|'.join(PAPERS)}|own)-[a-z0-9]+", name):
+            if not re.fullmatch(rf"({'|'.join(SECTIONS)}|own)-[a-z0-9]+", name):
                 raise ArgumentError(
-                    f"an experiment's {what} is a paper and a name, like 'iat-fig1' (papers: {', '.join(PAPERS)}; 'own' "
+                    f"an experiment's {what} is a paper and a name, like 'iat-fig1' (papers: {', '.join(SECTIONS)}; 'own' "
                     f"for an experiment of no paper); got {name!r}"
                 )
         missing = [p for p in PRESETS if p not in self.presets]
@@ -169,7 +169,7 @@ class Experiment:
 
     @property
     def paper(self) -> str:
-        """The paper's key: iat, ssm, stable or linrec."""
+        """The key of its section: iat, ssm, stable, linrec, or one beyond the papers."""
         return self.id.split("-")[0]
 
     @property

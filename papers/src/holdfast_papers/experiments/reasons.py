@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import torch
@@ -21,7 +19,7 @@ from torch import Tensor
 from holdfast.errors import BackendError, unknown_name
 from holdfast.memory.huggingface import Reading
 from holdfast.nn import ContinuousRNN
-from holdfast.stability import PerturbationCurve, StabilityVerdict, assess_stability
+from holdfast.stability import StabilityVerdict, assess_stability
 from holdfast.stability.perturbation._curve import slope_of
 from holdfast.stability.perturbation._options import SearchName
 from holdfast_papers.experiments import _measures, _sums
@@ -31,9 +29,7 @@ from holdfast_papers.experiments.iat import (
     _repeated_words,
     _sentiment,
     _students,
-    _teachers,
     fig2,
-    fig3,
     fig6,
     fig7,
     fig8,
@@ -42,7 +38,6 @@ from holdfast_papers.experiments.linrec import fig9
 from holdfast_papers.pages import Cell, Table
 
 UNTRAINED_LENGTHS = (400, 1600)  # steps of sequences that no student was trained on
-AGAIN = 8  # repetitions of the random draws, to see how far they scatter
 EIGENVALUES, BASIS = "recurrence.free.1", "recurrence.free.0"  # of W = Q g(M) Q'
 READINGS: dict[Reading, str] = {"pooled": "mean over the tokens", "first": "first token", "last": "last token"}
 SEARCHES: dict[SearchName, str] = {"random": f"{_measures.DRAWS} random draws", "adversarial": "gradient ascent"}
@@ -80,8 +75,8 @@ def study_fig8(config: Config) -> list[Table]:
     """iat-fig8: W free by draws and by ascent, on short and on long sequences; with softplus, which weights matter."""
     steps, found = config["test_steps"], []
     for activation in fig8.ACTIVATIONS:
-        units = _one_seed(_reparameterized.units({**config, "tuned_seeds": 0}, [activation]))
-        for form, words in _reparameterized.FORMS.items():
+        units = _one_seed(_reparameterized.units({**config, "complete": []}, [activation]))
+        for form, words in _symmetric().items():
             students = trained(unit for unit in units if unit["parameterization"] == form)
             others = (
                 [(EIGENVALUES, steps), (BASIS, steps)] if form == "softplus" else [("recurrent", UNTRAINED_LENGTHS[-1])]
@@ -93,9 +88,9 @@ def study_fig8(config: Config) -> list[Table]:
 
 def study_fig7(config: Config) -> list[Table]:
     """iat-fig7: how states, outputs and radii of ReLU networks change with the length of the sequences."""
-    units = _one_seed(_reparameterized.units({**config, "tuned_seeds": 0}, fig7.ACTIVATIONS))
+    units = _one_seed(_reparameterized.units({**config, "complete": []}, fig7.ACTIVATIONS))
     rows: list[tuple[Cell, ...]] = []
-    for form, words in _reparameterized.FORMS.items():
+    for form, words in _symmetric().items():
         students = trained(unit for unit in units if unit["parameterization"] == form)
         for steps in (config["test_steps"], *UNTRAINED_LENGTHS):
             data = _measures.noise(steps, config["dt"])
@@ -106,26 +101,6 @@ def study_fig7(config: Config) -> list[Table]:
                 rows.append((words, m, steps, float(h.max()), float(y.abs().max()), _measures.radius(found[m])[1]))
     heads = ("parameterization", "m", "steps", "largest state", "largest output", "radius")
     return [Table("lengths", "Recurrent weights, gradient ascent, against the student's own outputs.", heads, rows)]
-
-
-def study_fig3(config: Config) -> list[Table]:
-    """iat-fig3: how far three draws scatter the radii of one teacher's students, and the verdict without that scatter."""
-    units = [u for u in fig3.units(config) if u["part"] == "student"][: len(config["widths"])]
-    teacher = _teachers.random_rnn(units[0])
-    target = _teachers.scaled(teacher, _students.lesson({**units[0], "train_size": 256}).train[0])
-    students, data = trained(units, target), _students.lesson(units[0], target).test
-    ways: dict[str, dict[str, Any]] = {
-        f"{draws} random draws": {"search": "random", "draws": draws}
-        for draws in (_measures.DRAWS, 10 * _measures.DRAWS)
-    }
-    ways["gradient ascent"] = {"search": "adversarial"}
-    rows = [
-        (name, *_repeated([_measures.curves(students, data, "all", seed=seed, **how) for seed in range(AGAIN)]))
-        for name, how in ways.items()
-    ]
-    caption = f"Students of the first teacher, all weights; {AGAIN} repetitions with other draws."
-    heads = ("search", "verdicts", "scatter of log radius", "scatter that decides", "slope", "radius by m")
-    return [Table("scatter", caption, heads, rows)]
 
 
 def study_fig6(config: Config) -> list[Table]:
@@ -145,18 +120,26 @@ def study_linrec(config: Config) -> list[Table]:
     unit = next(u for u in fig9.units(config) if (u["state"], u["seed"]) == (fig9.RING, config["seeds"] - 1))
     arrays = fig9.run(unit, Work())
     row = (unit["steps"], float(arrays["loss"][-1]), *arrays["error.mlp"].tolist())
-    heads = ("steps", "training", *(f"validation, {name}" for name in fig9.OUTPUTS))
+    heads = ("steps", "training", *(f"validation, {name}" for name in fig9.OUTPUTS[unit["system"]]))
     return [Table("steps", f"{unit['state']}, seed {unit['seed']}: error / variance.", heads, [row])]
 
 
+# the sizes that the studies were first made at: 32 steps of training, as in the paper, and widths that double
+SHORT: Config = {"batch": 128, "train_steps": 32, "widths": [8, 16, 32, 64], "draws": _measures.DRAWS}
 STUDIES: dict[str, tuple[Callable[[Config], list[Table]], Config]] = {
-    "iat-fig2": (study_fig2, fig2.EXPERIMENT.config("standard", {"steps": 3000})),
-    "iat-fig3": (study_fig3, fig3.EXPERIMENT.config("standard", {"steps": 1000})),
+    "iat-fig2": (study_fig2, fig2.EXPERIMENT.config("standard", {**SHORT, "steps": 3000, "train_size": 12_800})),
     "iat-fig6": (study_fig6, fig6.EXPERIMENT.config("standard", {"read": 2000})),
-    "iat-fig7": (study_fig7, fig7.EXPERIMENT.config("standard", {"steps": 2000, "widths": [12, 32]})),
-    "iat-fig8": (study_fig8, fig8.EXPERIMENT.config("standard", {"steps": 1000})),
-    "linrec-fig9": (study_linrec, fig9.EXPERIMENT.config("standard", {"steps": 14_000})),
+    "iat-fig7": (
+        study_fig7,
+        fig7.EXPERIMENT.config("standard", {**SHORT, "steps": 2000, "train_steps": 100, "widths": [12, 32]}),
+    ),
+    "iat-fig8": (study_fig8, fig8.EXPERIMENT.config("standard", {**SHORT, "steps": 1000})),
+    "linrec-fig9": (study_linrec, fig9.EXPERIMENT.config("standard", {"steps": 14_000, "systems": ["lotka-volterra"]})),
 }
+
+
+def _symmetric() -> dict[str, str]:
+    return {form: _reparameterized.FORMS[form] for form in _reparameterized.PAIRS["symmetric"]}
 
 
 def _one_seed(units: Iterable[Config]) -> list[Config]:
@@ -190,21 +173,6 @@ def _rates(start: str, students: _measures.Students) -> list[tuple[Cell, ...]]:
         slope = slope_of(np.array([*found]), np.array([*found.values()]), 0.95)[0] if known else math.nan
         rows.append((start, name, slope if known else "", ", ".join(f"{m}: {v:.2g}" for m, v in found.items())))
     return rows
-
-
-def _repeated(families: Sequence[Mapping[int, PerturbationCurve]]) -> tuple[Cell, ...]:
-    """Verdicts on repeated measurements of the same students, the deviation of log radius over them, and medians."""
-    verdicts = [assess_stability(found) for found in families]
-    kinds = Counter(v.verdict for v in verdicts)
-    radii = np.log([[_measures.radius(curve)[0] for curve in found.values()] for found in families])
-    middle = zip(families[0], np.exp(np.median(radii, 0)), strict=True)
-    return (
-        ", ".join(f"{kind} {count}" for kind, count in kinds.items()),
-        float(np.sqrt(radii.var(0, ddof=1).mean())),
-        _measures.deciding_scatter([*families[0]]),
-        float(np.median([v.slope for v in verdicts])),
-        ", ".join(f"{m}: {r:.2g}" for m, r in middle),
-    )
 
 
 def main(ids: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Every experiment by id. A file in a paper's folder is an experiment: stable/fig2.py is stable-fig2.
+"""Every experiment by id. A file in a section's folder is an experiment: stable/fig2.py is stable-fig2.
 
 Files whose names begin with an underscore are shared by experiments. Nothing has to be registered.
 """
@@ -17,7 +17,7 @@ from holdfast._arguments import checked
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast_papers.experiments.base import Experiment
 from holdfast_papers.experiments.neighbours import beside, make_importable, source_of
-from holdfast_papers.papers import PAPERS, order_of
+from holdfast_papers.papers import SECTIONS, order_of
 
 HERE = Path(__file__).parent
 PACKAGE = "holdfast_papers.experiments"
@@ -42,7 +42,7 @@ def ids() -> list[str]:
     """The ids that can be run, by paper and number."""
     found = [
         f"{paper}-{module.name}"
-        for paper in PAPERS
+        for paper in SECTIONS
         for module in pkgutil.iter_modules([str(HERE / paper)])
         if not module.name.startswith("_")
     ]
@@ -50,7 +50,7 @@ def ids() -> list[str]:
 
 
 def entries() -> list[Entry]:
-    """Every experiment of the four papers."""
+    """Every experiment of the four papers, and those beyond them."""
     return [Entry(e.id, e.where, e.title) for e in map(get, ids())]
 
 

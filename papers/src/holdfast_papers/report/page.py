@@ -25,7 +25,7 @@ from holdfast._words import duration
 from holdfast.errors import BackendError, DamagedResultError
 from holdfast_papers.experiments.registry import get, ids
 from holdfast_papers.pages import Note
-from holdfast_papers.papers import PAPERS, SHORT_TITLES
+from holdfast_papers.papers import SECTIONS, SHORT_TITLES
 from holdfast_papers.report.collect import Saved, find_conclusions, load_conclusions
 from holdfast_papers.report.folder import INDEX, MAX_BYTES, description, locked, replace_files
 from holdfast_papers.report.mathematics import typeset
@@ -38,7 +38,7 @@ from holdfast_papers.results import MANIFEST, Result
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-TITLES = {**PAPERS, "own": "Experiments of your own"}
+TITLES = {**SECTIONS, "own": "Experiments of your own"}
 MARKS = {"met": "✓", "not met": "✗", "undecided": "?"}
 MAX_ROWS_SHOWN, MAX_TABLES_SHOWN = (
     24,
@@ -224,7 +224,7 @@ def _missing(there: set[str]) -> list[dict[str, Any]]:
     absent = [get(id) for id in ids() if id not in there]
     return [
         {"title": title, "experiments": chosen}
-        for key, title in PAPERS.items()
+        for key, title in SECTIONS.items()
         if (chosen := [experiment for experiment in absent if experiment.paper == key])
     ]
 

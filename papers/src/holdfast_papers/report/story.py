@@ -1,4 +1,4 @@
-"""What each paper says, in about ten lines and one figure, for somebody who has not read it."""
+"""What each paper, and each part beyond them, says: about ten lines and one figure for somebody who has not read it."""
 
 from __future__ import annotations
 
@@ -102,5 +102,20 @@ STORIES = {
         "linrec-fig2",
         "digits",
         (3, 7, 11, 15, 16),
+    ),
+    "rates": Story(
+        (
+            "How fast can a memory be learned? Adam moves a weight w by about the learning rate at every step, whatever the "
+            "gradient is. What a mode of rate r = -f(w) feels of it is the relative change delta = |f'(w)| / |f(w)| times the "
+            "learning rate: as much for every mode with exp, more for slow modes with direct weights, less with best.",
+            "So the largest learning rate that trains grows with the memory tau of a task as 1/tau for direct weights, stays "
+            "the same for exp and softplus and grows as the root of tau for best: the same delta in other units. The other "
+            "end is the reach: in K steps a weight moves by the sum of its steps at most, and no farther a memory gets.",
+            "In the figure layers of real modes learn e^{-t/tau}; a line is the largest recurrent rate at which they still do. "
+            "A rule for the rate follows from both ends, and the other experiments try it on tasks that it was not chosen on.",
+        ),
+        "rates-slopes",
+        "largest-rates",
+        (0, 1),
     ),
 }

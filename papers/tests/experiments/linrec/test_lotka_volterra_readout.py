@@ -44,11 +44,11 @@ def _unit(state, mlp, linear=1.0, finished=True):
         "error.mlp": np.array([mlp, mlp]), "error.linear": np.array([linear, linear]), "diverged": np.array(not finished),
         "steps": np.arange(2), "loss": np.ones(2), "by_step": np.ones((4, 2)), **shown,
     }  # fmt: skip
-    return Unit({"state": state, "seed": 0}, arrays)
+    return Unit({"system": "lotka-volterra", "state": state, "seed": 0}, arrays)
 
 
 def test_the_error_has_to_be_small_and_half_of_a_linear_readout():
-    config = {"points": 1, "train": 1, "length": 1, "valid": 1, "modes": 1}
+    config = {"points": 1, "train": 1, "length": 1, "valid": 1, "modes": 1, "systems": ["lotka-volterra"]}
 
     def status(*units):
         return {claim.name: claim.status for claim in fig9.conclude(config, units).claims}
@@ -65,3 +65,15 @@ def test_a_tiny_run_gives_both_claims(claims):
     pytest.importorskip("lightning_fabric")
     found = claims("linrec-fig9", modes=4, width=8, length=64, train=6, valid=3, points=16, steps=4, batch=8, seeds=1)
     assert [claim.status for claim in found.values()] == ["not met", "not met"]
+
+
+@pytest.mark.parametrize("system", ["lorenz", "pendulum"])
+def test_systems_stay_finite_and_differ_between_inputs(system):
+    task = fig9.system_task({"system": system, "length": 512, "train": 40, "valid": 2})
+    y = task.batch("train", torch.arange(40)).targets
+    assert y.isfinite().all() and task.length == 512
+    # the inputs matter: at the end outputs differ by a good part of their size over time
+    assert float(y[:, -1].std(0).min()) > 0.2 * float(y.flatten(0, 1).std(0).min())
+    halved = fig9.SYSTEMS[system](np.zeros((1024, 1)))[-1], fig9.SYSTEMS[system](np.zeros((2048, 1)))[-1]
+    # Euler steps are of first order: halving them changes little
+    np.testing.assert_allclose(*halved, rtol=0.1, atol=0.1)

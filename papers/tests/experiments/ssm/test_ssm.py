@@ -21,8 +21,7 @@ def test_a_line_caps_an_exponential_up_to_its_rate_and_a_power_law_slows_down():
 @pytest.mark.parametrize("id", ["ssm-fig5", pytest.param("ssm-fig6", marks=pytest.mark.slow)])
 def test_random_networks_decay_at_least_as_fast_as_their_linearisation_says(conclude, id):
     result = conclude(id, repeats=1)
-    found = {claim.name: claim for claim in result.claims}
-    assert found["some c0"].status == "met"
+    assert [claim.status for claim in result.claims] == ["met"]
     # the prediction comes from the weights alone: where one mode leads it is the measured rate, to the few percent that
     # eleven decades of an oscillating curve leave open
     for name, _, measured, predicted, *_ in result.page.tables[0].rows:

@@ -32,15 +32,17 @@ def _claims(seeds=5, **changes):
     return {claim.name: claim for claim in fig3.conclude({**CONFIG, "seeds": seeds}, units).claims}
 
 
-def test_best_has_to_be_smallest_in_four_of_five_seeds():
+def test_best_has_to_be_smallest_by_an_interval_that_excludes_equality():
     assert _claims()["best, b = 1"].status == "met"
-    assert _claims(softplus={0: _run(0.5)})["best, b = 1"].status == "met"
-    assert _claims(softplus={0: _run(0.5), 3: _run(0.5)})["best, b = 1"].status == "not met"
+    assert _claims()["best, b = 1"].numbers["best, b = 1 / direct"] == pytest.approx(0.5)
+    # one seed of five on the other side: ratios of 2, 1/2, 1/2, 1/2, 1/2 leave it open
+    assert _claims(softplus={0: _run(0.5)})["best, b = 1"].status == "undecided"
+    assert _claims(softplus={s: _run(0.5) for s in range(5)})["best, b = 1"].status == "not met"
     assert _claims(seeds=2)["best, b = 1"].status == "undecided"
 
 
 def test_exp_is_compared_apart_where_a_weight_of_it_crosses_zero():
-    crossing = {seed: _run(0.5, crossed=0.25) for seed in range(2)}
+    crossing = {seed: _run(0.5, crossed=0.25) for seed in range(5)}
     found = _claims(exp=crossing)
     assert found["best, b = 0.5"].status == "met"
     assert found["best, b = 0.5, exp apart"].status == "not met"
@@ -48,7 +50,7 @@ def test_exp_is_compared_apart_where_a_weight_of_it_crosses_zero():
 
 
 def test_a_diverged_run_of_best_counts_as_a_ratio_without_bound():
-    broken = {seed: _run(0.1, finished=False) for seed in range(2)}
+    broken = {seed: _run(0.1, finished=False) for seed in range(5)}
     found = _claims(**{"best, b = 1": broken})
     assert found["best, b = 1"].status == "not met" and found["best, b = 0.5"].status == "met"
 

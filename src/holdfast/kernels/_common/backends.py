@@ -17,11 +17,13 @@ import torch
 from torch import Tensor
 
 from holdfast.errors import BackendError
-from holdfast.kernels._common import checks, library
+from holdfast.kernels._common import checks, gpu, library
 
-Backend = Literal["auto", "reference", "chunked", "native"]
+Backend = Literal["auto", "reference", "chunked", "native", "triton"]
 # the backend behind the operators on each type of device; sizes on "meta" are those of the CPU's kernels
 OPERATORS = {"cpu": "native", "meta": "native"}
+# kernels that have a version in Triton; the others run by torch's operators on a GPU
+TRITON = ("lru", "s4d", "scan", "selective", "selective_heads")
 
 _LIBRARY = torch.library.Library("holdfast", "FRAGMENT")
 _KINDS: dict[Any, str] = {
@@ -39,26 +41,37 @@ def choose(
 
     Args:
         device: where the tensors are.
-        backend: what was asked for: "auto", "native", "chunked" or "reference".
-        function: the name that error messages give to the caller.
+        backend: what was asked for: "auto", "native", "triton", "chunked" or "reference".
+        function: the kernel, which error messages name as the caller.
     """
     checks.backend(function, backend)
     if backend in ("reference", "chunked"):
         return backend, "asked for by name"
     kind = torch.device(device).type
+    if backend == "triton" or (backend == "auto" and gpu.preferred(device)):
+        return _choose_triton(device, backend, function)
     if kind not in OPERATORS:
-        if backend == "native":
-            raise BackendError(
-                f"{function}: the native backend runs on the CPU, the tensors are on {kind}; "
-                "move them with .cpu(), or use backend='chunked'"
-            )
-        return "chunked", f"the native kernels do not run on {kind}"
+        raise BackendError(
+            f"{function}: the native backend runs on the CPU, the tensors are on {kind}; "
+            "move them with .cpu(), or use backend='chunked'"
+        )
     missing = library.missing()
     if missing and backend == "native":
         raise BackendError(f"{function}: the native kernels are {missing}; or use backend='chunked'")
     if missing:
         return "chunked", f"the native kernels are {missing}"
     return OPERATORS[kind], "asked for by name" if backend == "native" else "fastest on a CPU"
+
+
+def _choose_triton(device: torch.device | str, backend: Backend, function: str) -> tuple[str, str]:
+    lacking = gpu.missing(device)
+    if function not in TRITON:
+        lacking = lacking or f"without a version of {function}"
+    if not lacking:
+        return "triton", "asked for by name" if backend == "triton" else "made for this device"
+    if backend == "triton":
+        raise BackendError(f"{function}: the Triton kernels are {lacking}; or use backend='chunked'")
+    return "chunked", f"the Triton kernels are {lacking}"
 
 
 def define(name: str, function: Callable[..., Any], meta: Callable[..., Any], key: str = "CPU") -> None:

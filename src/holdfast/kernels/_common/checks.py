@@ -2,12 +2,14 @@
 
 Every check takes the name of the public function first (`"scan"`), then the name of the argument (`"b"`).
 Checks of shapes, dtypes and devices read no data and so are safe under `torch.compile`; those that read
-values (`lengths`, `finite`) skip the values while a graph is being traced, where there are none.
+values (`lengths`) skip the values while a graph is being traced, where there are none, and on a GPU, where reading one
+makes the host wait for all that was launched before: HOLDFAST_CHECKS=full has them read there too.
 """
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 
 import torch
@@ -22,7 +24,8 @@ REAL = (torch.float32, torch.float64)
 HALF = (torch.bfloat16, torch.float16)
 FLOATS = (*REAL, *HALF)
 COMPLEX = (torch.complex64, torch.complex128)
-BACKENDS = ("auto", "reference", "chunked", "native")
+BACKENDS = ("auto", "reference", "chunked", "native", "triton")
+ENVIRONMENT = "HOLDFAST_CHECKS"  # auto (default): values are checked on a CPU; full: on other devices too
 MAX_BYTES = 2**62  # products of sizes and strides below this cannot wrap around in int64
 
 
@@ -135,12 +138,13 @@ def lengths(
     """Refuses lengths that are not an int64 tensor of the batch's shape with values from 0 to `time`.
 
     Reading the values takes 10 us: with backend="native" that is left to the operator, which does it for all callers.
+    On a GPU values are not read (see `at_hand`): there the kernels take a length past the end for the end.
     """
     ends: Int64[Tensor, "*batch"] = tensor(function, "lengths", value, (torch.int64,))
     shape(function, "lengths", ends, batch, "one length for each row of the batch")
     if ends.device != device:
         raise ArgumentError(f"{function}: expected lengths on {device}, got {ends.device}; move it with .to(device)")
-    if backend == "native" or not readable(ends) or ends.numel() == 0:
+    if backend == "native" or not at_hand(ends) or ends.numel() == 0:
         return
     low, high = (int(x) for x in ends.aminmax())
     if low < 0 or high > time:
@@ -148,6 +152,14 @@ def lengths(
             f"{function}: expected 0 <= lengths <= {time} (the time steps), got values from {low} to {high};"
             " clamp them, or pad the time dimension"
         )
+
+
+def resets(function: str, value: object, steps: Sequence[int], device: torch.device) -> None:
+    """Refuses resets that are not a bool tensor with one mark for each step of each row."""
+    marks = tensor(function, "resets", value, (torch.bool,))
+    shape(function, "resets", marks, steps, "one for each step of each row")
+    if marks.device != device:
+        raise ArgumentError(f"{function}: expected resets on {device}, got {marks.device}; move it with .to(device)")
 
 
 def finite(function: str, **tensors: Tensor | None) -> None:
@@ -174,6 +186,11 @@ def backend(function: str, value: object, known: Sequence[str] = BACKENDS) -> No
     """Refuses a backend that this kernel does not have."""
     if not isinstance(value, str) or value not in known:
         raise unknown_name(f"backend of {function}", value, known)
+
+
+def at_hand(value: Tensor) -> bool:
+    """True where reading values costs nothing but the look: on a CPU, or anywhere with HOLDFAST_CHECKS=full."""
+    return readable(value) and (value.is_cpu or os.environ.get(ENVIRONMENT, "auto") == "full")
 
 
 def readable(value: Tensor) -> bool:

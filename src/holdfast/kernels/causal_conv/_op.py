@@ -124,7 +124,8 @@ def _run(call: ConvCall, backend: Backend) -> tuple[Tensor, Tensor]:
     *given, lengths, silu = call
     name, _ = choose(call.x.device, backend, function="causal_conv")
     dtype = checks.promoted(given)
-    tensors = [in_dtype(t, dtype) for t in given]
+    tensors: list[Any] = [in_dtype(t, dtype) for t in given]
+    converted = [*tensors, lengths, silu]
     # torch's operators export to ONNX and follow tangents; the kernel does neither
     if backend == "auto" and (torch.compiler.is_exporting() or autograd.has_tangent(*tensors)):
         name = "chunked"
@@ -133,8 +134,8 @@ def _run(call: ConvCall, backend: Backend) -> tuple[Tensor, Tensor]:
     if name in ("reference", "chunked"):
         y, last = causal_conv_reference(*tensors, silu=silu, lengths=lengths)
     elif autograd.untracked(*tensors, lengths):
-        y, last = native.causal_conv_forward(ConvCall(*tensors, lengths, silu))
+        y, last = native.causal_conv_forward(ConvCall(*converted))
     else:
         autograd.refuse_tangents("causal_conv", name, *tensors)
-        y, last = autograd.apply(_CausalConv, *tensors, lengths, silu)
+        y, last = autograd.apply(_CausalConv, *converted)
     return in_dtype(y, call.x.dtype if call.x.dtype in checks.HALF else dtype), last

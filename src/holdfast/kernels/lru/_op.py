@@ -42,7 +42,8 @@ class _LRU(torch.autograd.Function):
         if grad_y is None and grad_last is None:
             return (None,) * 9
         if autograd.again():
-            outputs = lru_chunked(LRUCall(*tensors, ctx.reverse))
+            call = [*tensors, ctx.reverse]
+            outputs = lru_chunked(LRUCall(*call))
             grads = autograd.differentiable_gradients(outputs, (grad_y, grad_last), tensors[:7], need)
             return (*grads, None, None)
         # both parts of the eigenvalues come in one planar gradient
@@ -162,16 +163,16 @@ def lru(
     Accuracy: the scan is float64 inside (see `scan`); matrix products round in the dtype, as torch's do.
     """
     checks.flags("lru", reverse=reverse)
-    if resets is not None or cu_seqlens is not None:
+    if cu_seqlens is not None or (resets is not None and choose(u.device, backend, function="lru")[0] != "triton"):
         weights = (lam_re, lam_im, b, c, d)
         return segments.in_pieces(
             "lru", lambda u, h0, lengths: lru(u, *weights, h0, lengths=lengths, reverse=reverse, backend=backend),
             {"u": u}, h0, segments.Cuts(lengths, resets, cu_seqlens, reverse),
         )  # fmt: skip
-    return _run(LRUCall(u, lam_re, lam_im, b, c, d, h0, lengths, reverse), backend)
+    return _run(LRUCall(u, lam_re, lam_im, b, c, d, h0, lengths, reverse), resets, backend)
 
 
-def _run(lru: LRUCall, backend: Backend) -> tuple[Tensor, Tensor]:
+def _run(lru: LRUCall, resets: Tensor | None, backend: Backend) -> tuple[Tensor, Tensor]:
     """Checks the call, brings it to one dtype and hands it to the backend."""
     _check(lru)
     *tensors, lengths, reverse = lru
@@ -179,14 +180,17 @@ def _run(lru: LRUCall, backend: Backend) -> tuple[Tensor, Tensor]:
     if lengths is not None:
         checks.lengths("lru", lengths, lru.u.shape[:1], lru.u.shape[1], lru.u.device, backend=name)
     dtype = checks.promoted(tensors)
-    arguments = [in_dtype(x, dtype) for x in tensors]
-    if name in ("reference", "chunked"):
+    arguments: list[Any] = [in_dtype(x, dtype) for x in tensors]
+    converted = [*arguments, lengths, reverse]
+    if resets is not None:
+        checks.resets("lru", resets, lru.u.shape[:2], lru.u.device)
+    if name != "native":
         with _without_autocast(lru.u.device):
-            if name == "chunked":
-                y, last = lru_chunked(LRUCall(*arguments, lengths, reverse))
+            if name in ("chunked", "triton"):
+                y, last = lru_chunked(LRUCall(*converted), resets, "triton" if name == "triton" else "chunked")
             else:
                 y, last = lru_reference(*arguments, lengths=lengths, reverse=reverse)
     else:
         autograd.refuse_tangents("lru", name, *arguments)
-        y, _, last = autograd.apply(_LRU, *arguments, lengths, reverse)
+        y, _, last = autograd.apply(_LRU, *converted)
     return in_dtype(y, lru.u.dtype if lru.u.dtype in checks.HALF else dtype), last

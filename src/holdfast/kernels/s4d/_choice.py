@@ -18,7 +18,7 @@ class Choice(NamedTuple):
     """What serves a call of `s4d`.
 
     Args:
-        backend: "native", "chunked" or "reference".
+        backend: "native", "triton", "chunked" or "reference".
         algorithm: "scan" or "fft" for the native backend, empty for the others.
         reason: why, in words.
     """
@@ -81,6 +81,8 @@ def choose(
     if name in ("reference", "chunked"):
         if algorithm != "auto":
             raise ArgumentError(f"s4d: algorithm={algorithm!r} is for the native backend, got backend={backend!r}")
+        return Choice(name, "", reason)
+    if name == "triton":
         return Choice(name, "", reason)
     if algorithm == "fft" and initial_state:
         raise ArgumentError("s4d: algorithm='fft' takes no h0, which costs as much as the scan; use 'scan' or 'auto'")

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Float, Int64, Shaped
 from torch import Tensor
 
+from holdfast.kernels._common import autograd
+from holdfast.kernels._common.backends import Backend
 from holdfast.kernels.s4d._reference import S4DForm, S4DInputs, discretize, has_double
+from holdfast.kernels.scan import scan
+from holdfast.kernels.scan._gpu import scan_gpu
 
 # products inside a block cost BLOCK_STEPS / 2 a number, those with states 4 modes, whatever BLOCK_STEPS is: equal at 8
 # modes; shorter blocks mean a longer loop over time
@@ -24,6 +31,13 @@ def _powers(a: Shaped[Tensor, "features modes"], count: int) -> Shaped[Tensor, "
 def _planar(x: Shaped[Tensor, "... modes"], sign: int) -> Float[Tensor, "... numbers"]:
     """Real and (times sign) imaginary parts side by side."""
     return torch.cat((x.real, sign * x.imag), -1) if x.is_complex() else x
+
+
+class Bounds(NamedTuple):
+    """States between blocks: the last one (batch, features, modes), and what makes all (bounds, batch, features, modes)."""
+
+    last: Tensor
+    all: Callable[[], Tensor]
 
 
 class _Tables:
@@ -51,24 +65,60 @@ class _Tables:
 
 
 def _run_blocks(
-    u: Float[Tensor, "batch time features"], h: Shaped[Tensor, "batch features modes"], tables: _Tables, steps: int
-) -> tuple[Float[Tensor, "batch time features"], list[Shaped[Tensor, "batch features modes"]]]:
+    u: Float[Tensor, "batch time features"], h: Shaped[Tensor, "batch features modes"], tables: _Tables, backend: Backend
+) -> tuple[Float[Tensor, "batch time features"], Bounds]:  # fmt: skip
     """Outputs without the skip, and the states before each block and after the last."""
     batch, time, features = u.shape
-    blocks, numbers = time // steps, tables.gather.shape[2]
+    steps, numbers = tables.gather.shape[1:]
     # features first: each has its own matrices, so the products are batched over them
-    rows = u.permute(2, 0, 1).reshape(features, batch * blocks, steps)
-    gained = torch.bmm(rows, tables.gather).view(features, batch, blocks, numbers).permute(2, 1, 0, 3).to(h.real.dtype)
+    rows = u.permute(2, 0, 1).reshape(features, batch * (time // steps), steps)
+    gained = torch.bmm(rows, tables.gather).view(features, batch, time // steps, numbers)
+    carry = _carried_on_gpu if backend == "triton" else _carried
+    before, bounds = carry(tables.leap, gained, h)
+    y = torch.baddbmm(torch.bmm(rows, tables.inside), before.flatten(1, 2), tables.emit)
+    return y.view(features, batch, time).permute(1, 2, 0), bounds
+
+
+def _carried(
+    leap: Shaped[Tensor, "features modes"], gained: Float[Tensor, "features batch blocks numbers"],
+    h: Shaped[Tensor, "batch features modes"],
+) -> tuple[Float[Tensor, "features batch blocks numbers"], Bounds]:  # fmt: skip
+    """The planar states before each block, and all of them; carried in double so that a slow mode does not drift."""
+    added = gained.permute(2, 1, 0, 3).to(h.real.dtype)
     if h.is_complex():
-        gained = torch.complex(*gained.chunk(2, -1))
-    # the only loop over time: time / 64 small operations, in double so that a slow mode does not drift
-    states = [h]
-    for k in range(blocks):
-        states.append(tables.leap * states[-1] + gained[k])
-    before = _planar(torch.stack(states[:-1]), 1).to(u.dtype).permute(2, 1, 0, 3)
-    before = before.reshape(features, batch * blocks, numbers)
-    y = torch.baddbmm(torch.bmm(rows, tables.inside), before, tables.emit)
-    return y.view(features, batch, time).permute(1, 2, 0), states
+        added = torch.complex(*added.chunk(2, -1))
+    if autograd.has_tangent(leap, added, h):  # forward mode follows plain operations only
+        states = [h]
+        for x in added.unbind():  # the gradient of one slice would have the size of all
+            states.append(leap * states[-1] + x)
+        bounds = torch.stack(states)
+    else:
+        after, _ = scan(leap.flatten(), added.flatten(2).transpose(0, 1), h.flatten(1), backend="chunked")
+        bounds = torch.cat((h.unsqueeze(0), after.transpose(0, 1).view(added.shape)))
+    return _planar(bounds[:-1], 1).to(gained.dtype).permute(2, 1, 0, 3), Bounds(bounds[-1], lambda: bounds)
+
+
+def _carried_on_gpu(
+    leap: Shaped[Tensor, "features modes"], gained: Float[Tensor, "features batch blocks numbers"],
+    h: Shaped[Tensor, "batch features modes"],
+) -> tuple[Float[Tensor, "features batch blocks numbers"], Bounds]:  # fmt: skip
+    """`_carried` as the products leave and take it: planar, in their dtype; the kernel's own states are in double."""
+    features, batch = gained.shape[:2]
+    start = _planar(h.transpose(0, 1), 1).flatten(0, 1)
+    factors = _planar(leap, 1).repeat_interleave(batch, 0).unsqueeze(1)
+    after, last = scan_gpu(factors, gained.flatten(0, 1), start, planar=h.is_complex())
+    before = torch.cat((start.unsqueeze(1).to(after.dtype), after[:, :-1]), 1)
+
+    def bounds() -> Tensor:
+        states = torch.cat((before, after[:, -1:]), 1).unflatten(0, (features, batch)).permute(2, 1, 0, 3)
+        return _unplanar(states.to(h.real.dtype), h)
+
+    final = _unplanar(last.to(h.real.dtype).unflatten(0, (features, batch)).transpose(0, 1), h)
+    return before.unflatten(0, (features, batch)), Bounds(final, bounds)
+
+
+def _unplanar(x: Tensor, like: Tensor) -> Tensor:
+    return torch.complex(*x.chunk(2, -1)) if like.is_complex() else x
 
 
 def _at_ends(
@@ -78,13 +128,14 @@ def _at_ends(
 ) -> Shaped[Tensor, "batch features modes"]:  # fmt: skip
     """The state of each row at its own end, from the one at the block boundary before it."""
     # at most 63 steps of one state a row, instead of keeping the state of every step
-    boundary = (lengths // steps).clamp(max=len(states) - 1)
+    boundary = (lengths // steps).clamp(0, len(states) - 1)
     row = torch.arange(len(lengths), device=u.device)
     h = states[boundary, row]
-    for i in range(min(steps, u.shape[1])):
-        t = boundary * steps + i
-        moved = a * h + b * u[row, t.clamp(max=u.shape[1] - 1)].unsqueeze(-1)
-        h = torch.where((t < lengths)[:, None, None], moved, h)
+    times = boundary.unsqueeze(-1) * steps + torch.arange(min(steps, u.shape[1]), device=u.device)
+    # gathered at once: the gradient of one step has the size of all
+    inputs = u.gather(1, times.clamp(max=u.shape[1] - 1).unsqueeze(-1).expand(-1, -1, u.shape[2])).unbind(1)
+    for t, x in zip(times.unbind(1), inputs, strict=True):
+        h = torch.where((t < lengths)[:, None, None], a * h + b * x.unsqueeze(-1), h)
     return h
 
 
@@ -99,8 +150,10 @@ def _turned(
     return x.gather(1, index.unsqueeze(-1).expand_as(x))
 
 
-def s4d_chunked(inputs: S4DInputs, h0: Tensor | None, form: S4DForm) -> tuple[Tensor, Tensor]:
-    """The layer of `holdfast.kernels.s4d` by matrix products over blocks of 64 steps.
+def s4d_chunked(
+    inputs: S4DInputs, h0: Tensor | None, form: S4DForm, backend: Backend = "chunked"
+) -> tuple[Tensor, Tensor]:
+    """The layer of `holdfast.kernels.s4d` by matrix products over blocks of 64 steps, `backend` of the scan between them.
 
     Modes, powers and carried states are in double (not on devices without it), so that long memory does not drift;
     autograd keeps modes / 16 + 4 numbers for each one of u.
@@ -119,18 +172,20 @@ def s4d_chunked(inputs: S4DInputs, h0: Tensor | None, form: S4DForm) -> tuple[Te
     else:
         h = torch.view_as_complex(h0.to(wide).contiguous()) if lam.is_complex() else h0.to(wide)
     whole = time - time % BLOCK_STEPS
-    outputs, states = [], [h]
+    outputs, whole_blocks = [], Bounds(h, lambda: h.unsqueeze(0))
+    bounds = whole_blocks
     # whole blocks, then what is left as one shorter block with matrices of its own
     for begin, end, steps in ((0, whole, BLOCK_STEPS), (whole, time, time % BLOCK_STEPS)):
         if end > begin:
-            y, more = _run_blocks(u[:, begin:end], states[-1], _Tables(a, b, c, steps, u.dtype), steps)
+            part = u if end - begin == time else u[:, begin:end]
+            y, bounds = _run_blocks(part, bounds.last, _Tables(a, b, c, steps, u.dtype), backend)
+            whole_blocks = bounds if end == whole else whole_blocks
             outputs.append(y)
-            states += more[1:]
-    y = torch.cat(outputs, 1) if outputs else u.clone()
-    y = y if d is None else y + d * u
-    h = states[-1]
+    y = u.clone() if not outputs else outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1)
+    y = y if d is None else torch.addcmul(y, d, u)
+    h = bounds.last
     if lengths is not None:
-        h = _at_ends(u, torch.stack(states[: whole // BLOCK_STEPS + 1]), a, b, lengths, BLOCK_STEPS)
+        h = _at_ends(u, whole_blocks.all(), a, b, lengths, BLOCK_STEPS)
         y = torch.where((torch.arange(time, device=u.device) < lengths[:, None]).unsqueeze(-1), y, 0)
     y = _turned(y, lengths) if form.reverse else y
     last = torch.view_as_real(h) if h.is_complex() else h

@@ -53,8 +53,7 @@ class _S4D(torch.autograd.Function):
         *inputs, modes, saved = ctx.saved_tensors
         need, choices = ctx.needs_input_grad, (ctx.bilinear, ctx.reverse)
         if autograd.again():
-            *own, lengths, h0 = inputs
-            outputs = s4d_chunked(S4DInputs(*own, lengths), h0, S4DForm(*choices))
+            outputs = s4d_chunked(S4DInputs(*inputs[:-1]), inputs[-1], S4DForm(*choices))
             grads = autograd.differentiable_gradients(outputs, (grad_y, grad_last), inputs, need)
         elif ctx.algorithm == "fft" and grad_last is None and grad_y is not None:
             grads = torch.ops.holdfast.s4d_fft_backward(*inputs[:-1], *choices, modes, saved, grad_y)
@@ -182,15 +181,16 @@ def s4d(
     checks.flags("s4d", reverse=reverse, return_state=return_state)
     if not isinstance(discretization, str) or discretization not in DISCRETIZATIONS:
         raise unknown_name("discretization", discretization, DISCRETIZATIONS)
+    batch, time, features = u.shape
     chosen = choose(
-        *u.shape, lam_re.shape[1], complex_modes=lam_im is not None, initial_state=h0 is not None,
+        batch, time, features, lam_re.shape[1], complex_modes=lam_im is not None, initial_state=h0 is not None,
         return_state=return_state, device=u.device, algorithm=algorithm, backend=backend,
     )  # fmt: skip
     if lengths is not None:
-        checks.lengths("s4d", lengths, u.shape[:1], u.shape[1], u.device, backend=chosen.backend)
-    inputs = S4DInputs(*(in_dtype(x, dtype) for x in inputs[:-1]), lengths)
+        checks.lengths("s4d", lengths, u.shape[:1], time, u.device, backend=chosen.backend)
+    converted: list[Any] = [*(in_dtype(x, dtype) for x in inputs[:-1]), lengths]
     form = S4DForm(discretization == "bilinear", reverse)
-    y, last = _run(inputs, in_dtype(h0, dtype), form, chosen, return_state)
+    y, last = _run(S4DInputs(*converted), in_dtype(h0, dtype), form, chosen, return_state)
     return in_dtype(y, u.dtype), last if return_state else None
 
 
@@ -209,12 +209,12 @@ def _run(
     inputs: S4DInputs, h0: Tensor | None, form: S4DForm, chosen: Choice, state: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Hands a checked call to its backend."""
-    if chosen.backend == "chunked":
-        return s4d_chunked(inputs, h0, form)
+    if chosen.backend in ("chunked", "triton"):
+        return s4d_chunked(inputs, h0, form, "triton" if chosen.backend == "triton" else "chunked")
     if chosen.backend == "reference":
         kind: Discretization = "bilinear" if form.bilinear else "zoh"
-        *weights, lengths = inputs
-        return s4d_reference(*weights, h0, discretization=kind, lengths=lengths, reverse=form.reverse)
+        tensors: list[Any] = [*inputs[:-1], h0]
+        return s4d_reference(*tensors, discretization=kind, lengths=inputs.lengths, reverse=form.reverse)
     autograd.refuse_tangents("s4d", chosen.backend, *inputs[:-1], h0)
     y, last, *_ = autograd.apply(_S4D, *inputs, h0, chosen.algorithm, *form, state)
     return y, last

@@ -15,6 +15,7 @@ from holdfast.kernels._common.backends import Backend, choose
 from holdfast.kernels._common.calls import in_dtype
 from holdfast.kernels.scan import _native  # noqa: F401  (defines torch.ops.holdfast.scan_*)
 from holdfast.kernels.scan._chunked import scan_adjoint, scan_chunked
+from holdfast.kernels.scan._gpu import scan_gpu
 from holdfast.kernels.scan._reference import ScanAdjoint, ScanCall, scan_reference
 
 _DTYPES = (*checks.FLOATS, *checks.COMPLEX)
@@ -163,8 +164,8 @@ def scan(
             marks after a row's end are not read. Equal to running the pieces apart.
         cu_seqlens: int64 or int32 (sequences + 1,): sequence i has the steps cu_seqlens[i] to cu_seqlens[i + 1] of a
             batch of one row; initial and final states then have one entry for each sequence. Instead of lengths.
-        backend: "native" (C++ on a CPU), "chunked" (torch, any device), "reference" (plain loop), or "auto"; `choose`
-            tells what "auto" takes.
+        backend: "native" (C++ on a CPU), "triton" (on a GPU), "chunked" (torch, any device), "reference" (plain loop),
+            or "auto"; `choose` tells what "auto" takes.
         check_finite: refuse NaN and infinity in a, b and h0.
 
     Returns h (*batch, time, channels) and the final state (*batch, channels). Everything is differentiable, the final
@@ -181,7 +182,7 @@ def scan(
     rounding it once (|a| -> 1 over 131072 steps: 1e-7; a float32 loop drifts by 1e-5).
     """
     checks.flags("scan", reverse=reverse, check_finite=check_finite)
-    if resets is not None or cu_seqlens is not None:
+    if cu_seqlens is not None or (resets is not None and choose(b.device, backend, function="scan")[0] != "triton"):
         cuts = segments.Cuts(lengths, resets, cu_seqlens, reverse)
         return _scan_pieces(a, b, h0, cuts, backend=backend, check_finite=check_finite)
     _check(a, b, h0, check_finite)
@@ -190,6 +191,10 @@ def scan(
         checks.lengths("scan", lengths, b.shape[:-2], b.shape[-2], b.device, backend=name)
     outputs = torch.promote_types(a.dtype, b.dtype)
     dtype = _state_dtype(a, b)
+    if name == "triton":
+        if resets is not None:
+            checks.resets("scan", resets, b.shape[:-1], b.device)
+        return _scan_on_gpu(in_dtype(a, dtype), in_dtype(b, outputs), in_dtype(h0, dtype), lengths, resets, reverse)
     a, b, h0 = in_dtype(a, dtype), in_dtype(b, dtype), in_dtype(h0, dtype)
     if name == "reference":
         h, last = scan_reference(a, b, h0, reverse=reverse, lengths=lengths)
@@ -197,6 +202,18 @@ def scan(
         autograd.refuse_tangents("scan", name, a, b, h0)
         h, last = autograd.apply(_Scan, a, b, h0, lengths, bool(reverse), name)
     return in_dtype(h, outputs), last
+
+
+def _scan_on_gpu(
+    a: Tensor, b: Tensor, h0: Tensor | None, lengths: Tensor | None, resets: Tensor | None, reverse: bool
+) -> tuple[Tensor, Tensor]:
+    """`scan` by Triton, which reads half precision as it is and takes resets as a mask."""
+    h, last = scan_gpu(
+        _factors(a, b.shape), _flat(b, 2), None if h0 is None else _flat(h0, 1),
+        lengths=None if lengths is None else _flat(lengths, 0), resets=None if resets is None else _flat(resets, 1),
+        reverse=reverse,
+    )  # fmt: skip
+    return h.view(b.shape), last.view(b.shape[:-2] + b.shape[-1:])
 
 
 def _scan_pieces(a: Tensor, b: Tensor, h0: Tensor | None, cuts: segments.Cuts, **how: Any) -> tuple[Tensor, Tensor]:
@@ -207,8 +224,7 @@ def _scan_pieces(a: Tensor, b: Tensor, h0: Tensor | None, cuts: segments.Cuts, *
         checks.lengths("scan", lengths, b.shape[:-2], b.shape[-2], b.device)
         lengths = _flat(lengths, 0)
     if resets is not None:
-        checks.tensor("scan", "resets", resets, (torch.bool,))
-        checks.shape("scan", "resets", resets, b.shape[:-1], "one for each step of each row")
+        checks.resets("scan", resets, b.shape[:-1], b.device)
         resets = _flat(resets, 1)
     rows = {"b": _flat(b, 2)}
     if a.shape[:-1].numel() != 1:  # 0 too: of no steps

@@ -59,14 +59,17 @@ def selective_chunked(call: SelectiveCall) -> tuple[Tensor, Tensor]:
     state = u.new_zeros(u.shape[0], *A.shape) if h0 is None else h0
     parts: list[Tensor] = []
     starts = range(0, time, BLOCK)
+    # cut at once: the gradient of one slice has the size of all steps
+    pieces = list(zip(*(x.split(BLOCK, 1) for x in (u, delta, B, C)), strict=True)) if time else []
     # transforms of torch.func do not know checkpoints
     again = torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active()
     for start in reversed(starts) if reverse else starts:
-        here = slice(start, start + BLOCK)
         inside = None if lengths is None else (lengths - start).clamp(0, min(BLOCK, time - start))
-        marks = None if resets is None else resets[:, here]
-        block = (_Steps(u[:, here], delta[:, here], B[:, here], C[:, here], inside, marks), A, state, reverse)
-        y, state = checkpoint(_block, *block, use_reentrant=False) if again else _block(*block)
+        marks = None if resets is None else resets[:, start : start + BLOCK]
+        block = (_Steps(*pieces[start // BLOCK], inside, marks), A, state, reverse)
+        # nothing is drawn at random: the generators need not be set back, which reads their state from the device
+        kept = {"use_reentrant": False, "preserve_rng_state": False}
+        y, state = checkpoint(_block, *block, **kept) if again else _block(*block)
         parts.append(y)
     # u * 0 and not zeros: without steps the result still belongs to u's graph
     y = torch.cat(parts[::-1] if reverse else parts, 1) if parts else u * 0

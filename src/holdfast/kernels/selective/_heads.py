@@ -11,6 +11,8 @@ from torch.nn import functional
 
 from holdfast.errors import ShapeError
 from holdfast.kernels._common import checks
+from holdfast.kernels._common.backends import choose
+from holdfast.kernels.scan._gpu import scan_gpu
 from holdfast.kernels.selective import _watch as watch
 from holdfast.kernels.selective._reference import step_sizes
 
@@ -93,15 +95,26 @@ def _blocks(u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, h0: Tenso
     gained = ((torch.exp(total - passed).unsqueeze(-1) * inputs).mT @ B).flatten(2, 3)
     decay = torch.exp(total).flatten(2, 3).unsqueeze(-1)
     h = u.new_zeros(batch, heads, width, state) if h0 is None else h0
-    before = []
-    for factor, added in zip(decay.unbind(1), gained.unbind(1), strict=True):  # a slice's gradient would be full-size
-        before.append(h)
-        h = factor * h + added
-    if not before:
+    if time == 0:
         return u.transpose(2, 3).reshape(batch, time, heads, width), h
-    states = torch.stack(before, 1).unflatten(2, (groups, -1))
+    before, h = _carried(decay, gained, h)
+    states = before.unflatten(2, (groups, -1))
     y = y + torch.exp(passed).unsqueeze(-1) * (C @ states.mT)
     return y.flatten(2, 3).transpose(2, 3).flatten(1, 2)[:, :time], h
+
+
+def _carried(decay: Tensor, gained: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+    """The state before each block (batch, blocks, heads, width, state), and the one after the last."""
+    if choose(h.device, function="selective_heads")[0] == "triton":
+        flat = (*gained.shape[:2], h[0].numel())
+        after, last = scan_gpu(decay.expand_as(gained).reshape(flat), gained.reshape(flat), h.flatten(1))
+        before = torch.cat((h.unsqueeze(1), after[:, :-1].view(gained[:, 1:].shape)), 1)
+        return before, last.view_as(h)
+    states = []
+    for factor, added in zip(decay.unbind(1), gained.unbind(1), strict=True):  # a slice's gradient would be full-size
+        states.append(h)
+        h = factor * h + added
+    return torch.stack(states, 1), h
 
 
 def _check(given: dict[str, Any]) -> None:

@@ -147,7 +147,8 @@ def _room(scan: SelectiveCall, parts: int) -> dict[str, Tensor]:
 
 def _gradients_meta(scan: SelectiveCall, *_: Any) -> tuple[Tensor, ...]:
     """Room for the gradient of each input; empty for one that was not given."""
-    return tuple(scan.u.new_empty((0,) if x is None else x.shape) for x in scan[: len(_FLOATS)])
+    inputs: tuple[Any, ...] = scan[: len(_FLOATS)]
+    return tuple(scan.u.new_empty((0,) if x is None else x.shape) for x in inputs)
 
 
 def _gradients_of_nothing(scan: SelectiveCall, grad_last: Tensor | None) -> Any:

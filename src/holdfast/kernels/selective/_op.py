@@ -13,26 +13,31 @@ from holdfast.kernels._common import autograd, checks, segments
 from holdfast.kernels._common.backends import Backend, choose
 from holdfast.kernels._common.calls import in_dtype
 from holdfast.kernels.selective import _native as native
+from holdfast.kernels.selective import _triton  # noqa: F401  (defines torch.ops.holdfast.selective_triton_*)
 from holdfast.kernels.selective import _watch as watch
 from holdfast.kernels.selective._chunked import selective_chunked
 from holdfast.kernels.selective._reference import SelectiveCall, selective_reference
 
 _FLOATS = 9  # u, dt, A, B, C, D, z, dt_bias, h0
 _TENSORS = 11  # these, lengths and resets
+_SEQUENCES = ("u", "dt", "B", "C", "z")  # which a GPU reads in half precision
 
 
 class _Selective(torch.autograd.Function):
-    """Saves, beside its arguments, one state in 64: all of them would be `state` times as large as u."""
+    """Saves, beside its arguments, one state in 64, in 32 on a GPU: all of them would be `state` times as large as u."""
 
     @staticmethod
     def forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-        return torch.ops.holdfast.selective_forward(*arguments)
+        *call, backend = arguments
+        if backend == "triton":
+            return torch.ops.holdfast.selective_triton_forward(*call)
+        return torch.ops.holdfast.selective_forward(*call)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
         ctx.mark_non_differentiable(output[2])
         ctx.save_for_backward(*inputs[:_TENSORS], output[2])
-        ctx.choices = inputs[_TENSORS : _TENSORS + 2]
+        ctx.choices, ctx.backend = inputs[_TENSORS : _TENSORS + 2], inputs[-1]
         ctx.set_materialize_grads(False)
 
     @staticmethod
@@ -46,6 +51,8 @@ class _Selective(torch.autograd.Function):
         if autograd.again():
             outputs = selective_chunked(SelectiveCall(*inputs, *ctx.choices))
             grads = autograd.differentiable_gradients(outputs, (grad_y, grad_last), inputs[:_FLOATS], need)
+        elif ctx.backend == "triton":
+            grads = torch.ops.holdfast.selective_triton_backward(*inputs, *ctx.choices, saved, grad_y, grad_last)
         else:
             grads = torch.ops.holdfast.selective_backward(*inputs, *ctx.choices, saved, grad_y, grad_last)
         wanted = [grad if want else None for grad, want in zip(grads, need[:_FLOATS], strict=True)]
@@ -58,7 +65,7 @@ class _Selective(torch.autograd.Function):
 
 
 def _check(call: SelectiveCall) -> None:
-    given = dict(zip(SelectiveCall._fields[:_FLOATS], call[:_FLOATS], strict=True))
+    given: dict[str, Any] = dict(zip(SelectiveCall._fields[:_FLOATS], call[:_FLOATS], strict=True))
     checks.tensors("selective", given, checks.FLOATS, ("D", "z", "dt_bias", "h0"))
     checks.ndim("selective", "u", call.u, "batch time channels")
     checks.ndim("selective", "A", call.A, "channels state")
@@ -86,20 +93,14 @@ def _check(call: SelectiveCall) -> None:
     checks.same_device("selective", **given)
     checks.flags("selective", dt_softplus=call.softplus, reverse=call.reverse)
     if call.resets is not None:
-        _check_resets(call.resets, call.u)
+        checks.resets("selective", call.resets, call.u.shape[:2], call.u.device)
     if not call.softplus:
         _check_steps(call.dt, call.dt_bias)
 
 
-def _check_resets(resets: object, u: Tensor) -> None:
-    value = checks.tensor("selective", "resets", resets, (torch.bool,))
-    checks.shape("selective", "resets", value, u.shape[:2], "one for each step of each row")
-    checks.same_device("selective", u=u, resets=value)
-
-
 def _check_steps(dt: Tensor, dt_bias: Tensor | None) -> None:
     """Refuses negative step sizes: they run time backwards, where a decaying state grows."""
-    if not checks.readable(dt) or dt.numel() == 0:
+    if not checks.at_hand(dt) or dt.numel() == 0:
         return
     # one number read back; with softplus, the usual case, nobody comes here
     smallest = float((dt if dt_bias is None else dt + dt_bias).detach().min())
@@ -188,10 +189,12 @@ def _run(call: SelectiveCall, backend: Backend) -> tuple[Tensor, Tensor]:
     if lengths is not None:
         checks.lengths("selective", lengths, u.shape[:1], u.shape[1], u.device, backend=name)
     watch.tell(call.dt, call.A, call.dt_bias, call.softplus)
-    dtype = checks.promoted(call[:_FLOATS])
-    tensors = [in_dtype(x, dtype) for x in call[:_FLOATS]]
+    floats: tuple[Any, ...] = call[:_FLOATS]
+    dtype = checks.promoted(floats)
+    tensors: list[Any] = [in_dtype(x, dtype) for x in floats]
     if name == "chunked":
-        y, last = selective_chunked(SelectiveCall(*tensors, *call[_FLOATS:]))
+        converted = [*tensors, *call[_FLOATS:]]
+        y, last = selective_chunked(SelectiveCall(*converted))
     elif name == "reference":
         *weights, z, dt_bias, h0 = tensors
         y, last = selective_reference(
@@ -200,7 +203,12 @@ def _run(call: SelectiveCall, backend: Backend) -> tuple[Tensor, Tensor]:
         )  # fmt: skip
     else:
         autograd.refuse_tangents("selective", name, *tensors)
-        y, last = _run_operator(SelectiveCall(*_with_groups(tensors), *call[_FLOATS:]))
+        if name == "triton":
+            tensors = [
+                _as_read(x, field, dtype) for x, field in zip(call, SelectiveCall._fields[:_FLOATS], strict=False)
+            ]
+        converted = [*_with_groups(tensors), *call[_FLOATS:]]
+        y, last = _run_operator(SelectiveCall(*converted), name)
     return in_dtype(y, u.dtype if u.dtype in checks.HALF else dtype), last
 
 
@@ -211,7 +219,14 @@ def _with_groups(tensors: list[Any]) -> list[Any]:
     return tensors
 
 
-def _run_operator(call: SelectiveCall) -> tuple[Tensor, Tensor]:
-    if autograd.untracked(*call[:_TENSORS]):
+def _as_read(x: Any, name: str, dtype: torch.dtype) -> Any:
+    """Sequences in half precision stay as they are where the states are float32."""
+    half = x is not None and name in _SEQUENCES and x.dtype in checks.HALF and dtype == torch.float32
+    return x if half else in_dtype(x, dtype)
+
+
+def _run_operator(call: SelectiveCall, backend: str) -> tuple[Tensor, Tensor]:
+    tensors: tuple[Any, ...] = call[:_TENSORS]
+    if backend == "native" and autograd.untracked(*tensors):
         return native.selective_forward(call, False)[:2]
-    return autograd.apply(_Selective, *call, True)[:2]
+    return autograd.apply(_Selective, *call, True, backend)[:2]

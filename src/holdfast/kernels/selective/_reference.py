@@ -79,16 +79,19 @@ def selective_reference(
     b, c = by_channel(B, channels), by_channel(C, channels)
     h = u.new_zeros(batch, *A.shape) if h0 is None else h0
     outputs = [u.new_zeros(batch, channels)] * time
+    # unbound once: the gradient of a step's slice has the size of all steps
+    inputs, sizes, b, c = (x.unbind(1) for x in (u, delta, b, c))
+    gates = None if z is None else z.unbind(1)
     for t in reversed(range(time)) if reverse else range(time):
         # zero-order hold for A and Euler's step for B, as Mamba has it: dt B instead of (exp(dt A) - 1) / A B
-        step = delta[:, t].unsqueeze(-1)
+        step = sizes[t].unsqueeze(-1)
         before = h if resets is None else torch.where(resets[:, t, None, None], torch.zeros_like(h), h)
-        after = torch.exp(step * A) * before + step * u[:, t].unsqueeze(-1) * b[:, t]
-        y = (after * c[:, t]).sum(-1)
+        after = torch.exp(step * A) * before + step * inputs[t].unsqueeze(-1) * b[t]
+        y = (after * c[t]).sum(-1)
         if D is not None:
-            y = y + D * u[:, t]
-        if z is not None:
-            y = y * functional.silu(z[:, t])
+            y = y + D * inputs[t]
+        if gates is not None:
+            y = y * functional.silu(gates[t])
         if lengths is not None:
             inside = t < lengths
             after = torch.where(inside[:, None, None], after, h)

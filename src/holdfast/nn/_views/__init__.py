@@ -3,8 +3,7 @@
 `view.py` is what a view says, `rest.py` the one solver of where a state rests, `reads.py` what recurrences read there and
 along data, `driven.py` their steps on it, `families/` which modules are
 recurrences, `decay_view.py` what those of other libraries share, `cells.py` torch's modules step by step. `step_function.py`
-views what nobody has seen before by its Jacobian, `stated.py` a weight that its user calls recurrent, `groups.py`
-makes groups for optimizers of all that.
+views what nobody has seen before by its Jacobian, `stated.py` a weight that its user calls recurrent.
 """
 
 from __future__ import annotations

@@ -7,7 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils import parametrize
 
+from holdfast.nn._pace import assigned, checked_time_constants, from_margins
 from holdfast.nn._views.rest import StepMap
 from holdfast.nn._views.view import MemoryWeight, RecurrenceView, Storage, modes_map
 
@@ -62,6 +64,28 @@ class DecayView(RecurrenceView):
         elif weight.storage == "softplus_negative":
             value = -functional.softplus(value)
         return value if self.imaginary is None else torch.complex(value, getattr(self.module, self.imaginary).detach())
+
+    def time_constants(self) -> Tensor:
+        return from_margins(-torch.expm1(self.eigenvalues().real.double() * self.step_size().detach().double()))
+
+    def time_weights(self) -> tuple[Tensor, ...]:
+        return tuple(p for weight in self.weights if weight.decides for p in weight.free.values())
+
+    @torch.no_grad()
+    def set_time_constants(self, steps: Tensor) -> None:
+        values, now = checked_time_constants(steps), self.time_constants()
+        frequency = None if self.imaginary is None else getattr(self.module, self.imaginary)
+        rates = 1 / (assigned(now, values, frequency).to(now.device) * self.step_size().detach().double())
+        weight = self.weights[0]
+        if weight.storage == "log_negative":
+            stored = torch.log(rates)
+        else:
+            stored = -rates if weight.storage == "value" else rates + torch.log(-torch.expm1(-rates))
+        own = getattr(self.module, weight.name)
+        if parametrize.is_parametrized(self.module, weight.name):
+            setattr(self.module, weight.name, stored.to(own))
+        else:
+            own.copy_(stored)
 
     def margin(self) -> float:
         return -float(torch.expm1(self.eigenvalues().real * self._steps_at_rest()).max())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal
@@ -13,6 +14,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from holdfast._types import Time
+from holdfast.errors import ArgumentError
+from holdfast.nn._pace import assigned, checked_time_constants, from_margins
 from holdfast.nn._views.driven import Driven
 from holdfast.nn._views.rest import Equilibria, Equilibrium, StepMap, find_equilibria, find_rest
 from holdfast.nn.system import Motion, RateNetwork, StateSpaceModel
@@ -66,13 +69,22 @@ class MemoryWeight:
 
 @dataclass(frozen=True)
 class Gate:
-    """The gate that keeps the state, or replaces it: rows `first` to `last` of the bias called `bias` in the module."""
+    """The gate that keeps the state, or replaces it: rows `first` to `last` of the bias called `bias` in the module.
+
+    torch has two biases that add into a gate; `beside` is the name of the other one.
+    """
 
     name: str
     bias: str
     first: int
     last: int
     keeps: bool = True
+    beside: str | None = None
+
+    @property
+    def biases(self) -> tuple[str, ...]:
+        """Every bias that adds into the gate."""
+        return (self.bias,) if self.beside is None else (self.bias, self.beside)
 
 
 @dataclass(frozen=True)
@@ -109,6 +121,8 @@ class RecurrenceView(ABC):
     euler: float | None = None
     gate: Gate | None = None
     steps: StepSource | None = None
+    # name in the module of the logarithm of step sizes, where that is a weight of its own and `steps` does not say it
+    log_step: str | None = None
     # what has to be said beside the numbers
     remarks: tuple[str, ...] = ()
     # why `stabilize` leaves it as it is
@@ -175,6 +189,51 @@ class RecurrenceView(ABC):
     def rate(self) -> float | None:
         """Distance to the boundary per unit of time, -max Re lam; None in discrete time."""
         return None if self.time == "discrete" else -float(self.eigenvalues().real.max())
+
+    def gate_biases(self) -> dict[str, Tensor]:
+        """The biases that add into the gate, by their names in the module; empty where there is no gate."""
+        return {} if self.gate is None else {self.gate.bias: getattr(self.module, self.gate.bias)}
+
+    @torch.no_grad()
+    def time_constants(self) -> Tensor:
+        """Steps in which its modes fall to 1/e; of a gated unit those of each gate on zero input, in float64.
+
+        Gates are read without what the state adds to them; `eigenvalues()` has that in it, where the state rests.
+        """
+        if self.gate is not None and (biases := self.gate_biases()):
+            rows = slice(self.gate.first, self.gate.last)
+            open_ = torch.sigmoid(sum(bias[rows].double() for bias in biases.values()))  # type: ignore[arg-type]
+            return from_margins(1 - open_ if self.gate.keeps else (self.euler or 1.0) * open_)
+        lam = self.eigenvalues()
+        return from_margins(1 - (lam.abs() if self.time == "discrete" else (1 + (self.euler or 1.0) * lam).abs()))
+
+    @torch.no_grad()
+    def set_time_constants(self, steps: Tensor) -> None:
+        """Moves its weights, in place, so that its time constants follow these; refused where it has none of its own.
+
+        Each mode keeps its rank. Of a gate the first bias that is trained takes the whole change.
+
+        Args:
+            steps: time constants (any,); as many as it needs are taken from their quantiles.
+        """
+        values = checked_time_constants(steps)
+        trained = [bias for bias in self.gate_biases().values() if bias.requires_grad]
+        if self.gate is None or not trained:
+            raise ArgumentError(f"{self.path or 'the recurrence'}: {self.no_modes}")
+        left = torch.exp(-1 / assigned(self.time_constants(), values))
+        share = left if self.gate.keeps else ((1 - left) / (self.euler or 1.0)).clamp(max=1 - 1e-6)
+        rows = slice(self.gate.first, self.gate.last)
+        rest = sum(bias[rows].double() for bias in self.gate_biases().values() if bias is not trained[0])
+        trained[0][rows] = (torch.logit(share).to(trained[0].device) - rest).to(trained[0].dtype)
+
+    def time_weights(self) -> tuple[Tensor, ...]:
+        """The parameters that `set_time_constants` moves; empty where it is refused."""
+        return tuple(bias for bias in self.gate_biases().values() if isinstance(bias, nn.Parameter))
+
+    @property
+    def no_modes(self) -> str:
+        """Why its time constants cannot be set."""
+        return f"{self.kind} has neither modes of its own nor a gate with a bias that is trained"
 
     def network(self) -> RateNetwork | None:
         """The weights of dh/dt = sigma(W h + U x + b), where that is what it computes."""
@@ -252,3 +311,9 @@ def modes_map(factors: Tensor, time: Time, dt: float = 1.0) -> StepMap:
 
 def _linear(motion: Motion, size: int, time: Time, dt: float) -> StepMap:
     return StepMap(motion, motion if time == "continuous" else lambda h: motion(h) - h, size, time, dt)
+
+
+def belongs(path: str, prefix: str) -> bool:
+    """Whether the weight at `path` is `prefix`, lies below it, or stands behind its parametrization."""
+    plain = re.sub(r"(^|\.)parametrizations\.(\w+)\.original\d*$", r"\1\2", path)
+    return plain == prefix or plain.startswith(prefix + ".") or path.startswith(prefix + ".")

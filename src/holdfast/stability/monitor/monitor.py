@@ -20,9 +20,9 @@ from holdfast._arguments import checked
 from holdfast.errors import ArgumentError, listed, unknown_name
 from holdfast.memory.preserve import undisturbed
 from holdfast.nn import RecurrenceView, recurrences
-from holdfast.nn._views.groups import belongs
 from holdfast.nn._views.reads import settle_views
 from holdfast.nn._views.rest import runs_away
+from holdfast.nn._views.view import belongs
 from holdfast.stability.monitor._activations import Activations
 from holdfast.stability.monitor._signals import Alarm, Cause, Series, Signals
 from holdfast.stability.monitor.history import GradientHistory

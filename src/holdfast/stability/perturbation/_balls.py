@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from holdfast.errors import ArgumentError, listed, unknown_name
 from holdfast.nn import recurrences
 from holdfast.nn._precision import widened
-from holdfast.nn._views.groups import belongs
-from holdfast.nn._views.view import MemoryWeight
+from holdfast.nn._views.view import MemoryWeight, belongs
 from holdfast.parameterizations import AbstractParameterization
 
 BallNorm = Literal["spectral", "frobenius", "max-abs"]

@@ -20,6 +20,7 @@ from torch import Tensor
 from holdfast._arguments import as_generator, checked
 from holdfast.errors import ArgumentError
 from holdfast.laws import AbstractLaw
+from holdfast.nn._read_out import ReadOut
 from holdfast.parameterizations import AbstractParameterization, fit_constants, get
 from holdfast.stability.perturbation._balls import BallNorm, PerturbedWeight, ball_of
 from holdfast.stability.perturbation._curve import PerturbationCurve, as_radii
@@ -45,13 +46,18 @@ class Sum(Protocol):
 
 
 class KernelDistance(AbstractEvaluator):
-    """L1 distance between rho and sum_i c_i e^{f(w_i) t}, for perturbed w and c."""
+    """L1 distance between rho and sum_i c_i e^{f(w_i) t}, for perturbed w and c.
+
+    With `scaled`, c holds gamma of c_i = gamma_i |f(w_i)| / sqrt(m).
+    """
 
     how = "closed form"
 
-    def __init__(self, f: AbstractParameterization, w: Tensor, c: Tensor, target: KernelTarget, limit: float) -> None:
+    def __init__(
+        self, f: AbstractParameterization, w: Tensor, c: Tensor, target: KernelTarget, limit: float, *, scaled: bool
+    ) -> None:
         super().__init__(limit)
-        self.f, self.w, self.c, self.target = f, w, c, target
+        self.f, self.w, self.c, self.target, self.scaled = f, w, c, target, scaled
 
     @property
     def bytes_each(self) -> float:
@@ -61,7 +67,8 @@ class KernelDistance(AbstractEvaluator):
         draws = len(next(iter(stacked.values())))
         w = stacked.get("w", self.w.expand(draws, -1))
         c = stacked.get("c", self.c.expand(draws, -1))
-        return l1_distance(self.target, self.f(w), c)
+        lam = self.f(w)
+        return l1_distance(self.target, lam, c * lam.abs() / math.sqrt(lam.shape[-1]) if self.scaled else c)
 
 
 @checked
@@ -75,6 +82,7 @@ def kernel_perturbation_error(
     norm: BallNorm = "spectral",
     search: SearchName | Search = "modes",
     horizon: float | None = None,
+    readout: ReadOut = "plain",
 ) -> PerturbationCurve:
     """E(beta) of a sum of exponentials in the L1 norm of its kernel, from below and from above.
 
@@ -97,6 +105,7 @@ def kernel_perturbation_error(
             moves by up to beta, and c as a vector.
         search: "random", "adversarial" or "modes", or a `Search`, as in `perturbation_error`.
         horizon: time up to which a rho given as a function is integrated; it is taken as 0 after.
+        readout: "scaled" moves gamma of c_i = gamma_i |f(w_i)| / sqrt(m) in place of c, as layers with that read-out do.
     """
     betas = as_radii(radii)
     search = as_search(search)
@@ -109,9 +118,11 @@ def kernel_perturbation_error(
     lam = torch.from_numpy(-rates)
     # a rate outside the range of f has no w: the constants move, as `stabilize` does
     f = fit_constants(get(parameterization, time="continuous"), lam)
-    values = {"w": f.inverse(lam), "c": torch.from_numpy(coefficients)}
+    scaled = readout == "scaled"
+    c = torch.from_numpy(coefficients)
+    values = {"w": f.inverse(lam), "c": c * math.sqrt(len(c)) / lam.abs() if scaled else c}
     target = target_of(rho, rates, horizon)
-    evaluator = KernelDistance(f, values["w"], values["c"], target, search.memory_limit)
+    evaluator = KernelDistance(f, values["w"], values["c"], target, search.memory_limit, scaled=scaled)
     weights = [
         PerturbedWeight(
             name,
@@ -159,12 +170,24 @@ def _largest_move(distance: KernelDistance, weights: Sequence[PerturbedWeight], 
         lam = distance.f(tries)
         ends = torch.where(lam < 0, -1 / lam, torch.full_like(lam, math.inf))
         slow, fast = ends.amax(0), ends.amin(0)
+    if distance.scaled:
+        apart = torch.maximum(_normal_distance(slow / constant), _normal_distance(constant / fast))
+        added = beta * (math.sqrt(len(c)) if "c" in balls and balls["c"].name == "max-abs" else 1.0)
+        return float((c.abs() * apart).sum() / math.sqrt(len(c))) + (added if "c" in balls else 0.0)
     apart = torch.maximum(slow - constant, constant - fast)
     moved = torch.where(c == 0, torch.zeros_like(c), c.abs() * apart).sum()
     if "c" in balls:
         # sup of sum_i |d_i| T_i over the ball of d: the dual norm of the slow time constants T
         moved = moved + beta * torch.linalg.vector_norm(slow, 1 if balls["c"].name == "max-abs" else 2)
     return float(moved)
+
+
+def _normal_distance(ratio: Tensor) -> Tensor:
+    """int |r e^{-rt} - r' e^{-r't}| dt of rates whose ratio is `ratio` >= 1: 0.74 (ratio - 1) for small moves, at most 2."""
+    gap = (ratio - 1).clamp(min=1e-12)
+    log = torch.log1p(gap)
+    exact = 2 * (torch.exp(-log / gap) - torch.exp(-log * ratio / gap))
+    return torch.where(torch.isfinite(ratio), exact, torch.full_like(ratio, 2.0))
 
 
 def read_sum(sum: Sum) -> tuple[np.ndarray, np.ndarray]:

@@ -16,6 +16,7 @@ from holdfast.data._images import ImageSet, ImageTask
 from holdfast.data._recall import RecallTask
 from holdfast.nn import LanguageModel, SequenceClassifier
 from holdfast.training._config import TrainingConfig
+from holdfast.training._descent import Descent
 from holdfast.training._fabric import make_fabric
 from holdfast.training._loop import Loop
 from holdfast.training._objective import Objective
@@ -123,7 +124,7 @@ def _loop(model: nn.Module, task: AbstractTask, batch: int) -> Loop:
         evaluate_every=STEPS, checkpoint_every=STEPS,
     )  # fmt: skip
     folder = Path(tempfile.mkdtemp(prefix="holdfast-bench-"))
-    loop = Loop(make_fabric(config, folder), model, Objective(model, task), task, config, folder, None)
+    loop = Loop(Descent(make_fabric(config, folder), model, Objective(model, task), task, config), folder, None)
     loop.restore()
     weakref.finalize(loop, shutil.rmtree, folder, ignore_errors=True)
     return loop

@@ -7,10 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from holdfast.data import load_task
 from holdfast.nn import ContinuousRNN
 from holdfast.stability import Ball, PerturbationCurve, Search, StabilityVerdict, assess_stability, perturbation_error
 from holdfast_papers.experiments import _sums
@@ -38,20 +36,6 @@ def measured(
         search = Search(draws=config["draws"], seed=config["seed"], **own)
         found |= _arrays(name, model, *data, betas, search=search, **MEASURES[name])
     return found
-
-
-def drift(model: ContinuousRNN, betas: np.ndarray, config: Config) -> dict[str, np.ndarray]:
-    """The curve "long": how far perturbed recurrent weights carry outputs from the model's own, over their largest."""
-    task = load_task("functional", law="power", constants=[1.5], length=config["long_steps"], dt=config["dt"])
-    x = task.batch("test", torch.arange(config["long_size"])).inputs
-    with torch.no_grad():
-        y, _ = model(x)
-    if not bool(y.isfinite().all()):
-        return _failed("long", betas)
-    size = float(y.abs().max())
-    search = Search(draws=config["draws"], seed=config["seed"])
-    curve = perturbation_error(model, x, y, betas, norm=Ball(scope="recurrent"), search=search)
-    return _named("long", curve.errors / size, 0.0, 1.0)
 
 
 def failed(betas: np.ndarray, names: Iterable[str]) -> dict[str, np.ndarray]:
@@ -112,12 +96,6 @@ def decided(*expected: tuple[StabilityVerdict, str]) -> bool | None:
     if any(found.verdict == "no approximation" for found, _ in expected):
         return None
     return _sums.decided(*expected)
-
-
-def shares(units: Sequence[Unit], name: str) -> Mapping[int, float]:
-    """E_m(0) over the target's norm by width, medians over the seeds."""
-    curves = family(units, name)
-    return {m: curve.at_zero / float(curve.target_norm or math.nan) for m, curve in curves.items()}
 
 
 def kept(arrays: Arrays, *others: Mapping[str, np.ndarray]) -> Arrays:

@@ -18,6 +18,7 @@ from torch import Tensor
 from holdfast.data import ArrayTask, load_task
 from holdfast.figures import Axis, Line, Panel
 from holdfast.nn import ContinuousRNN
+from holdfast.parameterizations import AbstractMatrixParameterization, get_matrix
 from holdfast_papers.experiments import _runs
 from holdfast_papers.experiments.base import Arrays, Config, Unit, Work
 from holdfast_papers.pages import Cell
@@ -60,6 +61,11 @@ def lesson(config: Config, target: Callable[[Tensor], Tensor] | None = None) -> 
     )
 
 
+def form(name: str) -> str | AbstractMatrixParameterization:
+    """The parameterization of W by name; "symmetric": W = Q diag(w) Q' like softplus's, with free eigenvalues w."""
+    return get_matrix("normal", parameterization="direct") if name == "symmetric" else name
+
+
 def student(config: Config) -> ContinuousRNN:
     """A student of `m` units before training; units of a ReLU network start with bias 1, since dead ones learn nothing.
 
@@ -71,7 +77,7 @@ def student(config: Config) -> ContinuousRNN:
         torch.manual_seed(config["seed"])
         Q = torch.linalg.qr(torch.randn(m, m, dtype=torch.float64))[0]
         W = -(Q * torch.logspace(-math.log10(longest), math.log10(FASTEST), m, dtype=torch.float64)) @ Q.mT
-        parameterization = config.get("parameterization", "direct")
+        parameterization = form(config.get("parameterization", "direct"))
         model = ContinuousRNN(
             1, m, activation=activation, parameterization=parameterization, dt=config["dt"], W=(W + W.mT) / 2
         )

@@ -22,7 +22,7 @@ def units(config: Config) -> list[Config]:
     sampled |= {"part": "sampled", "target": TARGET, "fit": "bounded"}
     return [
         *_sums.exact_units(config, _sums.POWERS, PARAMETERIZATIONS, ["recurrent weights"]),
-        *_sums.exact_units(config, ["(t+1)^-1.5"], PARAMETERIZATIONS, ["all weights"]),
+        *_sums.exact_units(config, ["(t+1)^-1.5"], PARAMETERIZATIONS, ["all weights", _sums.SCALED]),
         *split(sampled, parameterization=PARAMETERIZATIONS, scope=_sums.SCOPES, m=config["sampled_widths"]),
     ]
 
@@ -45,6 +45,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
             {f"largest E of a wider model / of the next narrower, {f}, {t}": r for (t, f, _), r in rise.items()},
             otherwise="Some wider model has a larger error at a small perturbation.",
         ),
+        _sums.bounded_claim("scaled read-outs bounded", _scaled_units(units)),
         _sampled("paper's measure", "all weights", config["horizon"], shown),
         _sampled("paper's measure, recurrent weights", "recurrent weights", config["horizon"], shown),
     ]
@@ -58,8 +59,17 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         "perturbation setting, solely perturbing the recurrent weights. Def. 3.4 moves the read-out too, and then every "
         "family whose slowest rate goes to 0 is unstable in the functional norm: beta on the weight of a mode of rate r "
         "counts beta / r.",
+        "Scaled read-outs are beyond the paper: c_i = gamma_i |f(w_i)| / sqrt(m), and gamma moves in the place of c. A change "
+        "of gamma by beta in the 2-norm changes the kernel by at most beta in L1, whatever the rates. Weights of a power law "
+        "on m geometric rates have |gamma|_2 of order sqrt(log m).",
     ]
     return Conclusion(claims, _figures(exact, sampled), tables, notes)
+
+
+def _scaled_units(units: Sequence[Unit]) -> list[Unit]:
+    """Those of one parameterization: both hold the same sums."""
+    exact = [u for u in units if u.config["part"] == "exact" and u.config["scope"] == _sums.SCALED]
+    return [u for u in exact if u.config["parameterization"] == PARAMETERIZATIONS[0]]
 
 
 def _approximating(curves: _sums.Family, verdict: StabilityVerdict) -> _sums.Family:
@@ -68,9 +78,9 @@ def _approximating(curves: _sums.Family, verdict: StabilityVerdict) -> _sums.Fam
 
 def _stable(name: str, scope: str, verdicts: _sums.Verdicts) -> Claim:
     chosen = {target: v for (target, f, moved), v in verdicts.items() if (f, moved) == (name, scope)}
-    definition = "" if scope == "recurrent weights" else " (Def. 3.4 lets each of W, U, b and c move by up to beta)"
+    definition = " (Def. 3.4 lets each of W, U, b and c move by up to beta)" if scope == "all weights" else ""
     return _sums.claim(
-        name if scope == "recurrent weights" else f"{name}, all weights",
+        name if scope == "recurrent weights" else f"{name}, {scope}",
         f"With {name} weights linear RNNs approximate polynomial memory stably, {scope} perturbed{definition}",
         chosen,
         "stable",

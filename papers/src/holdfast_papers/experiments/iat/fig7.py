@@ -10,6 +10,6 @@ EXPERIMENT = experiment(
     7,
     "ReLU RNNs with and without softplus",
     ACTIVATIONS,
-    standard={"widths": [12, 16, 24, 32, 48], "train_steps": 100},
+    standard={"widths": [6, 8, 10, 12, 14, 16]},
     quick={"train_steps": 100},
 )

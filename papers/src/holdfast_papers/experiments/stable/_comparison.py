@@ -1,7 +1,7 @@
 """Parameterizations compared fairly: the same eigenvalues at the start, data, order of examples, seeds and clipping.
 
-A unit is one training run at one learning rate of the recurrent weights. Two columns come of them: the recurrent weights at the
-rate of all others, and each parameterization at its best of several rates, chosen by the mean accuracy on validation data.
+A unit is one training run at one learning rate of the recurrent weights: that of all other weights, or the one that
+holdfast.recurrent_rate gives its parameterization for the memory that the task needs ("rule").
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from holdfast.data import AbstractTask
 from holdfast.figures import Axis, Figure, Line, Panel, Points
 from holdfast.nn import DiagonalSSM
+from holdfast.stability import recurrent_rate
 from holdfast_papers.experiments._runs import Spectrum, record, speed
 from holdfast_papers.experiments._training import trained
 from holdfast_papers.experiments.base import Arrays, Config, Unit, Work
@@ -23,9 +24,12 @@ from holdfast_papers.pages import Table
 
 PARAMETERIZATIONS = ("best", "exp", "softplus", "clip", "direct")
 SEEDS = 3  # fewer decide nothing
-Trials = Mapping[tuple[str, float], Sequence[Unit]]  # by parameterization and share of the learning rate
+RULE = "rule"  # in place of a share of the learning rate
+Share = float | str
+Trials = Mapping[tuple[str, Share], Sequence[Unit]]  # by parameterization and share of the learning rate
+COLUMNS: dict[Share, str] = {1.0: "all weights at one learning rate", RULE: "each at the rule's recurrent rate"}
 HEADS = (
-    "parameterization", "recurrent rate / rate", "test accuracy", "standard error", "paper", "diverged",
+    "parameterization", "recurrent rates", "test accuracy", "standard error", "paper", "diverged",
     "slowest rate, start", "slowest rate, end", "modes moved", "grad/weight, start", "grad/weight, largest", "tokens/s",
 )  # fmt: skip
 
@@ -50,23 +54,30 @@ def level_(layer: DiagonalSSM) -> DiagonalSSM:
     return layer
 
 
-def one_run(model: nn.Module, task: AbstractTask, settings: Mapping[str, Any], work: Work) -> Arrays:
-    """Trains and keeps what `record` does.
+def one_run(
+    model: nn.Module, task: AbstractTask, settings: Mapping[str, Any], work: Work, memory: float | None = None
+) -> Arrays:
+    """Trains and keeps what `record` does, and the recurrent "rate".
 
     Args:
         model: ends with the last weights.
         task: the data.
         settings: of a TrainingConfig.
         work: the unit's.
+        memory: time constant that the rule's rate is for; None keeps the rate of the settings.
     """
     start = Spectrum.of(model)
+    if memory is not None:
+        schedule = settings.get("schedule", "cosine")
+        rule = recurrent_rate(model, steps=settings["steps"], memory=memory, schedule=schedule)
+        settings = {**settings, "recurrent_lr": rule.rate}
     run = trained(model, task, settings, work)
-    return record(run, start, Spectrum.of(model), work)
+    return {**record(run, start, Spectrum.of(model), work), "rate": np.array(settings["recurrent_lr"])}
 
 
 def trials(units: Sequence[Unit]) -> Trials:
     """The units by parameterization and share of the learning rate, each list by seed."""
-    found: dict[tuple[str, float], list[Unit]] = {}
+    found: dict[tuple[str, Share], list[Unit]] = {}
     for unit in sorted(units, key=lambda u: u.config["seed"]):
         found.setdefault((unit.config["parameterization"], unit.config["share"]), []).append(unit)
     return found
@@ -83,17 +94,16 @@ def mean_and_error(values: np.ndarray) -> tuple[float, float]:
     return float(values.mean()), float(error)
 
 
-def chosen(trials: Trials, name: str) -> float:
-    """The share of the learning rate with the best mean accuracy on validation data; the smallest of equal ones."""
-    shares = sorted(share for other, share in trials if other == name)
-    return max(shares, key=lambda share: float(accuracy(trials[name, share], "valid").mean()))
-
-
-def columns(trials: Trials) -> dict[str, dict[str, Sequence[Unit]]]:
-    """Both columns: the runs of each parameterization at the rate of the other weights, and at its best rate."""
+def columns(trials: Trials) -> dict[Share, dict[str, Sequence[Unit]]]:
+    """The runs by share of the learning rate and parameterization."""
+    shares = dict.fromkeys(share for _, share in trials)
     names = [name for name in PARAMETERIZATIONS if any(name == other for other, _ in trials)]
-    tuned = {name: trials[name, chosen(trials, name)] for name in names}
-    return {"same rate": {name: trials[name, 1.0] for name in names}, "best rate": tuned}
+    return {share: {n: trials[n, share] for n in names if (n, share) in trials} for share in shares}
+
+
+def arms(shown: Mapping[str, Sequence[Unit]], split: str = "test") -> dict[str, list[float]]:
+    """Accuracies in points by parameterization and seed."""
+    return {name: (100 * accuracy(units, split)).tolist() for name, units in shown.items()}
 
 
 def median(units: Sequence[Unit], key: str) -> float:
@@ -107,8 +117,9 @@ def row(label: str, units: Sequence[Unit], paper: float | None) -> list[Any]:
     numbers = ["margin.start", "margin.end", "moved", "ratio.start", "ratio.max"]
     diverged = sum(int(u.arrays["diverged"]) for u in units)
     kept = [median(units, key) for key in numbers]
+    rates = ", ".join(f"{float(u.arrays['rate']):.3g}" for u in units)
     return [
-        label, units[0].config["share"], mean, error, paper, f"{diverged} of {len(units)}", *kept, round(speed(units)),
+        label, rates, mean, error, paper, f"{diverged} of {len(units)}", *kept, round(speed(units)),
     ]  # fmt: skip
 
 
@@ -131,17 +142,14 @@ def said(shown: Mapping[str, Sequence[Unit]]) -> str:
 
 
 def accuracy_panel(title: str, trials: Trials) -> Panel:
-    """Test accuracy by the recurrent rate, one line for each parameterization; every run is a point."""
-    layers: list[Line | Points] = []
+    """Test accuracy by the recurrent rate; every run is a point."""
+    layers: list[Points] = []
     for k, name in enumerate(PARAMETERIZATIONS):
-        shares = sorted(share for other, share in trials if other == name)
-        if not shares:
-            continue
-        means = [float(accuracy(trials[name, share]).mean()) for share in shares]
-        runs = [(share, a) for share in shares for a in accuracy(trials[name, share])]
-        layers.append(Line(name, shares, means, colour=k, markers=True))
-        layers.append(Points(name, [s for s, _ in runs], [a for _, a in runs], colour=k, legend=False))
-    axes = Axis("recurrent learning rate / learning rate", log=True), Axis("test accuracy", limits=(0.0, 1.02))
+        found = [u for (other, _), units in trials.items() if other == name for u in units]
+        if found:
+            x = [float(u.arrays["rate"]) for u in found]
+            layers.append(Points(name, x, accuracy(found), colour=k))
+    axes = Axis("recurrent learning rate", log=True), Axis("test accuracy", limits=(0.0, 1.02))
     return Panel(title, *axes, layers)
 
 
@@ -164,13 +172,14 @@ def curves(name: str, caption: str, shown: Mapping[str, Sequence[Unit]]) -> Figu
 
 def settings_of(config: Config) -> dict[str, Any]:
     """The settings of a TrainingConfig that all comparisons share."""
+    share = 1.0 if config["share"] == RULE else config["share"]
     return {
-        "lr": config["lr"], "recurrent_lr": config["lr"] * config["share"], "weight_decay": config["weight_decay"],
+        "lr": config["lr"], "recurrent_lr": config["lr"] * share, "weight_decay": config["weight_decay"],
         "batch": config["batch"], "steps": config["steps"], "warmup": config["warmup"], "seed": config["seed"],
         "evaluate_every": config["steps"], "log_every": max(1, config["steps"] // 100),
         "monitor_every": max(1, config["steps"] // 100), "checkpoint_every": max(1, config["steps"] // 5),
     }  # fmt: skip
 
 
-def _ordered(trials: Trials) -> list[tuple[tuple[str, float], Sequence[Unit]]]:
-    return sorted(trials.items(), key=lambda item: (PARAMETERIZATIONS.index(item[0][0]), item[0][1]))
+def _ordered(trials: Trials) -> list[tuple[tuple[str, Share], Sequence[Unit]]]:
+    return sorted(trials.items(), key=lambda item: (PARAMETERIZATIONS.index(item[0][0]), str(item[0][1])))

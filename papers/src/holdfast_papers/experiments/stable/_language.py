@@ -21,6 +21,7 @@ from holdfast.data._download import set_folder
 from holdfast.data._text import SHAKESPEARE
 from holdfast.nn import AbstractRecurrent, HyenaBlock, LanguageModel
 from holdfast.parameterizations import get
+from holdfast.stability import recurrent_rate
 from holdfast.training import TrainingRun
 from holdfast_papers.experiments._runs import POINTS, Spectrum, record
 from holdfast_papers.experiments._training import trained
@@ -28,7 +29,7 @@ from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experim
 
 FAMILY = "stable-language"
 NONE: Config = {}
-VERSION = 1
+VERSION = 2
 # by the name in tables: f, and its constants
 PARAMETERIZATIONS: dict[str, tuple[str, dict[str, float]]] = {
     "best, b = 0.5": ("best", {"b": 0.5}),
@@ -40,19 +41,26 @@ PARAMETERIZATIONS: dict[str, tuple[str, dict[str, float]]] = {
     "direct": ("direct", {}),
     "clip": ("clip", {}),
 }
-SIZES = ("width", "depth", "state", "expansion", "length", "batch", "steps", "warmup", "weight_decay", "evaluated")
+COMPARED = ("best, b = 0.5", "best, b = 1", "exp", "softplus", "direct")  # below the paper's sizes
+RULE = "rule"  # in place of a share: the recurrent rate of holdfast.recurrent_rate, for a memory of one window
+SIZES = (
+    "width", "depth", "state", "expansion", "length", "batch", "steps", "warmup", "weight_decay", "evaluated", "slowest",
+    "fastest",
+)  # fmt: skip
 PAPER: dict[str, Any] = {
     "data": ["wikitext-103"], "download": True, "vocabulary": 50257, "rate": 0.005, "share": 0.8, "seeds": 3, "width": 768,
     "depth": 12, "state": 128, "expansion": 4, "length": 1024, "batch": 16, "steps": 115_200, "warmup": 1000,
-    "weight_decay": 0.25, "evaluated": 0,
+    "weight_decay": 0.25, "evaluated": 0, "slowest": 0.001, "fastest": 0.5, "parameterizations": [*PARAMETERIZATIONS],
 }  # fmt: skip
+# all rates start where memory has still to be learned, and 3 million tokens make it move
 STANDARD: dict[str, Any] = {
-    "data": ["shakespeare", "wikitext-2"], "vocabulary": 2000, "width": 48, "depth": 2, "state": 32, "expansion": 2,
-    "length": 256, "batch": 8, "steps": 300, "warmup": 3, "evaluated": 27,
+    "data": ["shakespeare"], "vocabulary": 2000, "width": 128, "depth": 4, "state": 32, "expansion": 2, "length": 256,
+    "batch": 8, "steps": 1500, "warmup": 15, "evaluated": 27, "slowest": 0.05, "fastest": 0.5,
+    "parameterizations": [*COMPARED],
 }  # fmt: skip
 QUICK: dict[str, Any] = {
-    **STANDARD, "data": ["shakespeare"], "download": False, "seeds": 1, "width": 16, "depth": 1, "state": 16, "length": 64,
-    "batch": 4, "evaluated": 8,
+    **STANDARD, "download": False, "seeds": 1, "width": 16, "depth": 1, "state": 16, "length": 64, "batch": 4, "steps": 200,
+    "warmup": 2, "evaluated": 8,
 }  # fmt: skip
 EVERY_STEP = 1000  # up to this many steps each is recorded, and a point of a curve stands for some of them
 NOTHING = (np.empty(0), np.empty(0))
@@ -81,15 +89,15 @@ def experiment(
     return Experiment(id, where, title, summary, made, run, conclude, units, cost, VERSION, family=FAMILY)
 
 
-def runs_at(config: Config, data: Iterable[str], rates: Iterable[float], shares: Iterable[float]) -> list[Config]:
-    """One unit for each data set, parameterization, learning rate, share of it for recurrent weights, and seed."""
+def runs_at(config: Config, data: Iterable[str], rates: Iterable[float], shares: Iterable[float | str]) -> list[Config]:
+    """One unit for each data set, parameterization, learning rate, share of it for recurrent weights (or RULE), and seed."""
     sizes = {name: config[name] for name in SIZES}
     units = []
     for name in data:
         which = _source(name, config["download"])
         words = {"vocabulary": config["vocabulary"]} if which.startswith("wikitext") else {}
         axes = {
-            "parameterization": list(PARAMETERIZATIONS),
+            "parameterization": config["parameterizations"],
             "lr": rates,
             "share": shares,
             "seed": range(config["seeds"]),
@@ -114,30 +122,38 @@ def load(config: Config) -> AbstractTask:
 
 
 def build(config: Config, vocabulary: int) -> LanguageModel:
-    """The model of a unit; the eigenvalues start at the layer's own, rates geometric on [0.001, 0.5]."""
+    """The model of a unit; eigenvalues exp(-rate) with geometric rates."""
+    rates = torch.from_numpy(np.geomspace(config["slowest"], config["fastest"], config["state"]))
     name, constants = PARAMETERIZATIONS[config["parameterization"]]
     return LanguageModel(
         vocabulary, config["width"], depth=config["depth"], state_size=config["state"], expansion=config["expansion"],
         layer="diagonal", time="discrete", activation="identity", bias=False,
-        parameterization=get(name, time="discrete", **constants),
+        parameterization=get(name, time="discrete", **constants), eigenvalues=torch.exp(-rates),
     )  # fmt: skip
 
 
 def run(config: Config, work: Work) -> Arrays:
-    """Trains one model and keeps its curves, its losses, and what its recurrent weights did."""
+    """Trains one model and keeps its curves, its losses, and what its recurrent weights did.
+
+    "rate" is the learning rate of the recurrent weights, "unit.rate" the one at which a step changes the slowest rate of the
+    start by its own size.
+    """
     task = load(config)
     model = build(config, task.inputs.size)
     start, weights = Spectrum.of(model), _weights(model)
-    done = trained(model, task, _settings(config), work)
+    rule = recurrent_rate(model, steps=config["steps"], memory=float(config["length"]))
+    rate = rule.rate if config["share"] == RULE else config["share"] * config["lr"]
+    done = trained(model, task, _settings(config, rate), work)
     kept = record(done, start, Spectrum.of(model), work)
     work.log(data=task.describe())
-    return {**kept, **_losses(done), "start": _spread(done, start.weights), **_modes(model, weights)}
+    rates = {"rate": np.array(rate), "unit.rate": np.array(rule.high)}
+    return {**kept, **_losses(done), "start": _spread(done, start.weights), **_modes(model, weights), **rates}
 
 
-def _settings(config: Config) -> dict[str, Any]:
+def _settings(config: Config, rate: float) -> dict[str, Any]:
     every = 1 if config["steps"] <= EVERY_STEP else math.ceil(config["steps"] / POINTS)
     return {
-        "lr": config["lr"], "recurrent_lr": config["share"] * config["lr"], "weight_decay": config["weight_decay"],
+        "lr": config["lr"], "recurrent_lr": rate, "weight_decay": config["weight_decay"],
         "warmup": config["warmup"], "steps": config["steps"], "batch": config["batch"], "seed": config["seed"],
         "clip": None, "log_every": every, "monitor_every": every, "checkpoint_every": 100,
         "evaluate_every": config["steps"], "evaluate_batches": config["evaluated"] or None,

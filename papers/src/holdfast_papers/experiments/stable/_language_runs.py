@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from holdfast.figures import Axis, Line, Panel
+from holdfast_papers.experiments._paired import Decision
+from holdfast_papers.experiments._paired import smaller as paired_smaller
 from holdfast_papers.experiments._runs import failed, kept, speed
 from holdfast_papers.experiments.base import Unit
 from holdfast_papers.experiments.stable._language import PARAMETERIZATIONS
@@ -16,7 +18,7 @@ from holdfast_papers.pages import Note, Table
 
 BESTS = ("best, b = 0.5", "best, b = 1")
 STABLE = (*BESTS, "exp", "softplus", "tanh")
-RIVALS = tuple(name for name in PARAMETERIZATIONS if name not in BESTS)
+MOVED = 0.2  # share of the modes that has to move in every parameterization: frozen recurrences compare nothing
 COLOURS = {name: k for k, name in enumerate(PARAMETERIZATIONS)}
 WINDOW = 10  # points of the logged loss that a smoothed one is the mean of
 SEEDS = 3  # fewer decide nothing
@@ -75,24 +77,45 @@ def texts(units: Sequence[Unit]) -> list[str]:
     return list(dict.fromkeys(unit.config["data"] for unit in units))
 
 
-def pick(units: Sequence[Unit], data: str, lr: float, share: float) -> Runs:
-    """The runs on one data set at one pair of learning rates."""
+def pick(units: Sequence[Unit], data: str, lr: float, share: float | str) -> Runs:
+    """The runs on one data set at one pair of learning rates, by the parameterizations that were run."""
     wanted = [u for u in units if (u.config["data"], u.config["lr"], u.config["share"]) == (data, lr, share)]
     wanted.sort(key=lambda unit: unit.config["seed"])
-    return {name: [Run(u) for u in wanted if u.config["parameterization"] == name] for name in PARAMETERIZATIONS}
+    found = {name: [Run(u) for u in wanted if u.config["parameterization"] == name] for name in PARAMETERIZATIONS}
+    return {name: runs for name, runs in found.items() if runs}
 
 
-def wins(runs: Runs, name: str, rivals: Sequence[str], value: Callable[[Run], float]) -> list[bool]:
-    """For each seed, whether the run of `name` has a smaller value than that of every rival."""
-    return [
-        all(value(run) < value(runs[rival][seed]) for rival in rivals if rival != name)
-        for seed, run in enumerate(runs[name])
-    ]
+def rivals(runs: Runs) -> list[str]:
+    """The parameterizations that best is compared with."""
+    return [name for name in runs if name not in BESTS]
 
 
-def majority(won: Sequence[bool]) -> bool | None:
-    """Whether at least two of three seeds were won; None where there are fewer than three."""
-    return None if len(won) < SEEDS else 3 * sum(won) >= 2 * len(won)
+def stable(runs: Runs) -> list[str]:
+    """The stable parameterizations that were run."""
+    return [name for name in STABLE if name in runs]
+
+
+def smallest(
+    runs: Runs, name: str, others: Sequence[str], value: Callable[[Run], float], *, factor: bool = False
+) -> Decision:
+    """Whether `name` has the smallest value, by paired differences over the seeds.
+
+    Args:
+        runs: by parameterization.
+        name: the one that has to be smallest.
+        others: those that it is compared with.
+        value: of a run.
+        factor: whether ratios are compared.
+    """
+    arms = {arm: [value(run) for run in found] for arm, found in runs.items()}
+    return paired_smaller(arms, name, [other for other in others if other != name], factor=factor)
+
+
+def frozen(runs: Runs) -> str:
+    """Why the runs compare nothing, in words: the parameterizations whose modes hardly moved; empty where all moved."""
+    still = {name: median(found, lambda run: run["moved"]) for name, found in runs.items()}
+    listed = ", ".join(f"{name} {share:.0%}" for name, share in still.items() if share < MOVED)
+    return f"Fewer than {MOVED:.0%} of the modes moved by a tenth: {listed}." if listed else ""
 
 
 def median(runs: Sequence[Run], value: Callable[[Run], float]) -> float:
@@ -119,16 +142,6 @@ def account(runs: Runs, names: Sequence[str]) -> str:
             + (f", {ended} of {len(found)} runs diverged" if ended else "")
         )
     return f"{'; '.join(parts)}. The table of modes has all of them." if parts else ""
-
-
-def why(runs: Runs, name: str, rivals: Sequence[str], value: Callable[[Run], float]) -> str:
-    """Why `name` does not have the smallest value: too few seeds, or which rivals are not above it and what they did."""
-    if len(runs[name]) < SEEDS:
-        return few(len(runs[name]))
-    pairs = {rival: zip(runs[rival], runs[name], strict=True) for rival in rivals if rival != name}
-    ahead = [rival for rival, both in pairs.items() if any(value(other) <= value(own) for other, own in both)]
-    listed = f"Not above it in every seed: {', '.join(ahead)}. " if ahead else ""
-    return listed + account(runs, [name, *ahead])
 
 
 def _growth(distance: float, length: int) -> str:
@@ -221,8 +234,8 @@ def notes(units: Sequence[Unit]) -> list[str | Note]:
         "steps (the paper's share of the training), then a cosine, AdamW with weight decay "
         f"{config['weight_decay']}, none on recurrent weights, no clipping (the paper names none). The paper's: width 768, 12 "
         "blocks, 128 modes, 115,200 steps of 16 windows of 1,024 tokens of WikiText-103; that is the preset `paper`.",
-        "Every parameterization starts from the same eigenvalues, exp(-rate) with rates geometric on [0.001, 0.5], and from "
-        "the same other weights; the order of the data is the same.",
+        f"Every parameterization starts from the same eigenvalues, exp(-rate) with rates geometric on [{config['slowest']:g}, "
+        f"{config['fastest']:g}], and from the same other weights; the order of the data is the same.",
         f"Tests and validation use the first {config['evaluated']} batches of their split." if config["evaluated"] else
         "Tests and validation use their whole split.",
         "One family of runs serves stable-fig4, stable-fig5, stable-fig6, stable-table2 and stable-table3.",
@@ -231,7 +244,7 @@ def notes(units: Sequence[Unit]) -> list[str | Note]:
 
 def _settings(unit: Unit) -> tuple[str | float, ...]:
     c = unit.config
-    return c["data"], c["parameterization"], c["lr"], float(f"{c['lr'] * c['share']:.4g}"), c["seed"]
+    return c["data"], c["parameterization"], c["lr"], float(f"{kept(unit.arrays, 'rate'):.4g}"), c["seed"]
 
 
 def _shown(number: float) -> float | str:

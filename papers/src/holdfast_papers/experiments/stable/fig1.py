@@ -8,6 +8,7 @@ and C). S4's frequencies move by beta, or by the share beta of each: the highest
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 import torch
@@ -33,6 +34,7 @@ DECAY = "decay rates alone"
 BALLS = {
     RECURRENT: Ball(scope="recurrent"),
     ALL: Ball(),
+    _sums.SCALED: Ball(),
     RELATIVE: Ball("max-abs", ["shift", "layer.w", "layer.log_dt"]),
     DECAY: Ball(scope=["w"]),
 }
@@ -44,9 +46,11 @@ def units(config: Config) -> list[Config]:
     sequences = {**shared, "part": "sequences"}
     return [
         *split(sequences, model=list(EXACT), scope=[RECURRENT, ALL], m=config["widths"]),
-        *split(sequences, model=["s4"], scope=list(BALLS), m=config["s4_widths"]),
+        *split(sequences, model=["softplus"], scope=[_sums.SCALED], m=config["widths"]),
+        *split(sequences, model=["s4"], scope=[s for s in BALLS if s != _sums.SCALED], m=config["s4_widths"]),
         *split(sequences, model=["direct"], scope=[RECURRENT], m=config["too_wide"]),
         *_sums.exact_units(config, [TARGET], EXACT, [RECURRENT, ALL]),
+        *_sums.exact_units(config, [TARGET], ["softplus"], [_sums.SCALED]),
     ]
 
 
@@ -55,7 +59,7 @@ def run(config: Config, work: Work) -> Arrays:
     if config["part"] == "exact":
         return _sums.exact_error(config)
     x = _inputs(config["length"], config["signs"])
-    model = _model(config["model"], config["m"], config["length"], relative=config["scope"] == RELATIVE)
+    model = _model(config["model"], config["m"], config["length"], config["scope"])
     curve = perturbation_error(
         model,
         x,
@@ -67,11 +71,12 @@ def run(config: Config, work: Work) -> Arrays:
     return _sums.curve_arrays(curve)
 
 
-def _model(name: str, m: int, length: int, relative: bool = False) -> nn.Module:
+def _model(name: str, m: int, length: int, scope: str) -> nn.Module:
     if name != "s4":
-        return _sums.bounded_sum(_sums.TARGETS[TARGET], m).to_layer(name, dtype=torch.float64)
+        readout: Literal["plain", "scaled"] = "scaled" if scope == _sums.SCALED else "plain"
+        return _sums.bounded_sum(_sums.TARGETS[TARGET], m).to_layer(name, dtype=torch.float64, readout=readout)
     layer = hippo_layer(_kernel(length), m, 1 / length)
-    return RelativeFrequencies(layer) if relative else layer
+    return RelativeFrequencies(layer) if scope == RELATIVE else layer
 
 
 def _inputs(length: int, signs: int) -> Tensor:
@@ -106,6 +111,8 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     claims = [
         *(_exact_claim(name, scope, v) for (name, scope), v in verdicts.items()),
         *(_sequence_claim(name, scope, shown, config["length"]) for scope in (RECURRENT, ALL) for name in MODEL_NAMES),
+        _sequence_claim("softplus", _sums.SCALED, shown, config["length"]),
+        _sums.bounded_claim("scaled read-outs bounded", _scaled_units(units)),
         _relative(shown),
         _better(shown),
     ]
@@ -134,14 +141,20 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         "mode moves to the boundary as states are added, and over all times these modes do not approximate the target. "
         "A stable verdict says that of the length alone.",
         "The authors perturbed the three models differently; here radii, norms and draws are the same.",
+        "Scaled read-outs are beyond the paper: c_i = gamma_i |f(w_i)| / sqrt(m), and gamma moves in the place of c. A change "
+        "of gamma by beta in the 2-norm changes the kernel by at most beta in L1, whatever the rates.",
     ]
     return Conclusion(claims, _figures(curves, exact), tables, notes)
+
+
+def _scaled_units(units: Sequence[Unit]) -> list[Unit]:
+    return [u for u in units if u.config["part"] == "exact" and u.config["scope"] == _sums.SCALED]
 
 
 def _exact_claim(name: str, scope: str, verdict: StabilityVerdict) -> Claim:
     how = "cannot approximate" if EXPECTED[name] == "unstable" else "approximates"
     return _sums.claim(
-        name if scope == RECURRENT else f"{name}, all weights",
+        name if scope == RECURRENT else f"{name}, {scope}",
         f"{MODEL_NAMES[name]} {how} the target stably in the functional norm, {scope} perturbed: the verdict is "
         f"{EXPECTED[name]}",
         {MODEL_NAMES[name]: verdict},
@@ -153,7 +166,7 @@ def _exact_claim(name: str, scope: str, verdict: StabilityVerdict) -> Claim:
 
 def _sequence_claim(name: str, scope: str, shown: _sums.Verdicts, length: int) -> Claim:
     return _sums.claim(
-        f"paper's measure, {name}" if scope == RECURRENT else f"paper's measure, {name}, all weights",
+        f"paper's measure, {name}" if scope == RECURRENT else f"paper's measure, {name}, {scope}",
         f"In the paper's own measure, sequences of {length} steps and random draws, {MODEL_NAMES[name]} with {scope} "
         f"perturbed is {EXPECTED[name]}",
         {MODEL_NAMES[name]: shown[name, scope]},

@@ -7,6 +7,7 @@ its gradient: such runs of exp are compared apart.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -19,6 +20,7 @@ from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast.nn import DiagonalSSM
 from holdfast.parameterizations import AbstractParameterization
 from holdfast_papers.experiments import _runs
+from holdfast_papers.experiments._paired import equal, smaller, together
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, drop, presets, split
 from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
@@ -28,7 +30,7 @@ OTHERS = ("direct", "relu", "exp", "softplus", "tanh")  # those of the paper's T
 BESIDE = "inverse"  # not in the paper: shown, and no part of its claim
 NAMES = (*BEST, *OTHERS, BESIDE)
 PAPER, CHOSEN = "the paper's rate", "the chosen rate"
-REQUIRED_SEEDS, SEEDS = 4, 5  # seeds in which best has to be smallest, of how many at least
+SIMILAR = 2.0  # factor between losses that count as similar
 Runs = Mapping[tuple[str, str, int], Arrays]
 
 
@@ -118,63 +120,61 @@ def _ratio(arrays: Arrays) -> float:
     return float("inf") if _runs.failed(arrays) else float(arrays["ratio.max"])
 
 
+def _arms(runs: Runs, column: str, seeds: range) -> dict[str, list[float]]:
+    return {f: [_ratio(runs[column, f, s]) for s in seeds] for f in NAMES}
+
+
 def _smallest(runs: Runs, column: str, name: str, seeds: range) -> Claim:
-    """Best below every other one; where exp's weight crosses 0 it is left to a claim of its own."""
-
-    def compared(seed: int) -> list[str]:
-        return [f for f in OTHERS if f != "exp" or float(runs[column, "exp", seed]["crossed"]) == 0]
-
-    won = [_ratio(runs[column, name, s]) < min(_ratio(runs[column, f, s]) for f in compared(s)) for s in seeds]
-    medians = {f: float(np.median([_ratio(runs[column, f, s]) for s in seeds])) for f in (name, *OTHERS)}
-    below = [f for f in OTHERS if medians[f] <= medians[name]]
+    """Best below every other one; where exp's weight crosses 0 in some seed it is left to a claim of its own."""
+    crossed = any(float(runs[column, "exp", seed]["crossed"]) > 0 for seed in seeds)
+    arms = _arms(runs, column, seeds)
+    found = smaller(arms, name, [f for f in OTHERS if f != "exp" or not crossed], factor=True)
+    medians = {f: float(np.median(arms[f])) for f in (name, *OTHERS)}
     return Claim.decide(
         name if column == PAPER else f"{name}, {column}",
-        f"The largest gradient over weight during training is smallest for {name}, at {column}, in at least 4 of 5 seeds",
-        sum(won) >= REQUIRED_SEEDS / SEEDS * len(seeds) if len(seeds) >= SEEDS else None,
-        {"seeds where smallest": sum(won), "seeds": len(seeds), **_finite(medians, "median largest ratio, ")},
-        otherwise=f"{len(seeds)} seeds are too few to decide."
-        if len(seeds) < SEEDS
-        else f"Its largest ratio is not the smallest in enough seeds; below it in the median: {', '.join(below) or '-'}",
+        f"The largest gradient over weight during training is smallest for {name}, at {column}"
+        + ("; exp is left to a claim of its own" if crossed else ""),
+        found.holds,
+        found.numbers | _finite(medians, "median largest ratio, "),
+        otherwise=found.why,
         essential=column == PAPER,
     )
 
 
 def _against_exp(runs: Runs, column: str, name: str, seeds: range) -> Claim:
-    apart = [s for s in seeds if float(runs[column, "exp", s]["crossed"]) > 0]
-    won = sum(_ratio(runs[column, name, s]) < _ratio(runs[column, "exp", s]) for s in apart)
+    apart = sum(float(runs[column, "exp", s]["crossed"]) > 0 for s in seeds)
+    found = smaller(_arms(runs, column, seeds), name, ["exp"], factor=True)
     return Claim.decide(
         f"{name}, exp apart",
-        f"{name} has the smaller largest ratio than exp also in the seeds where a weight of exp crosses 0",
-        won == len(apart) if apart else None,
-        {"seeds where exp crosses 0": len(apart), "seeds where best is smaller": won},
-        otherwise="In one of those seeds exp has the smaller ratio."
-        if apart
-        else "No weight of exp crosses 0 in any seed.",
+        f"{name} has the smaller largest ratio than exp also where a weight of exp crosses 0",
+        found.holds if apart else None,
+        found.numbers | {"seeds where exp crosses 0": float(apart)},
+        otherwise=found.why if apart else "No weight of exp crosses 0 in any seed.",
     )
 
 
 def _against_inverse(runs: Runs, seeds: range) -> Claim:
-    medians = {f: float(np.median([_ratio(runs[PAPER, f, s]) for s in seeds])) for f in (*BEST, BESIDE)}
+    each = [smaller(_arms(runs, PAPER, seeds), name, [BESIDE], factor=True) for name in BEST]
     return Claim.decide(
         BESIDE,
-        f"Best has the smaller largest ratio than {BESIDE} too, which the paper does not compare, in the median of the seeds",
-        all(medians[name] < medians[BESIDE] for name in BEST),
-        _finite(medians, "median largest ratio, "),
-        otherwise="f(w) = 1 - 1/w moves less for the same w: its gradient scale over the weight is 1/w, best's is constant.",
+        f"Best has the smaller largest ratio than {BESIDE} too, which the paper does not compare",
+        together([found.holds for found in each]),
+        {k: v for found in each for k, v in found.numbers.items()},
+        otherwise="".join(found.why for found in each)
+        + "f(w) = 1 - 1/w moves less for the same w: its gradient scale over the weight is 1/w, best's is constant.",
     )
 
 
 def _losses(runs: Runs, seeds: range) -> Claim:
-    found = {
-        f: float(np.median([_runs.kept(runs[PAPER, f, s], "valid.loss") for s in seeds])) for f in (*BEST, *OTHERS)
-    }
-    values = list(found.values())
+    arms = {f: [_runs.kept(runs[PAPER, f, s], "valid.loss") for s in seeds] for f in (*BEST, *OTHERS)}
+    found = equal(arms, math.log(SIMILAR), factor=True)
+    medians = {f: float(np.median(values)) for f, values in arms.items()}
     return Claim.decide(
         "similar losses",
-        "The training losses of the parameterizations are similar: the largest is at most twice the smallest at the end",
-        max(values) <= 2 * min(values),
-        _finite(found, "median validation loss, "),
-        otherwise=_pace(runs, seeds, found),
+        f"The losses of the parameterizations at the end are similar: within a factor {SIMILAR:g} of each other",
+        found.holds,
+        _finite(medians, "median validation loss, "),
+        otherwise=found.why + _pace(runs, seeds, medians),
     )
 
 

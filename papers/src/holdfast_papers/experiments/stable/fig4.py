@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from holdfast.figures import Axis, Bars, Figure, Panel
+from holdfast_papers.experiments._paired import together
 from holdfast_papers.experiments.base import Conclusion, Config, Unit
 from holdfast_papers.experiments.stable import _language as language
 from holdfast_papers.experiments.stable import _language_runs as read
@@ -48,55 +49,46 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
 def _start(text: str, runs: read.Runs) -> list[Claim]:
     claims = []
     for name in read.BESTS:
-        won = read.wins(runs, name, read.RIVALS, lambda run: run["ratio.start"])
+        found = read.smallest(runs, name, read.rivals(runs), lambda run: run["ratio.start"], factor=True)
         claims.append(
             Claim.decide(
                 f"start, {name}, {text}",
                 f"At the same eigenvalues, the largest gradient over weight at the start is smallest for {name}: "
-                f"{read.TEXTS[text]}, at least 2 of 3 seeds",
-                read.majority(won),
-                {
-                    "seeds won": sum(won),
-                    "seeds": len(won),
-                    **read.medians(runs, "largest", lambda run: run["ratio.start"]),
-                },
-                otherwise=read.why(runs, name, read.RIVALS, lambda run: run["ratio.start"]),
+                f"{read.TEXTS[text]}",
+                found.holds,
+                found.numbers | read.medians(runs, "largest", lambda run: run["ratio.start"]),
+                otherwise=found.why + read.account(runs, [name]),
             )
         )
     return claims
 
 
 def _narrow(text: str, runs: read.Runs) -> Claim:
-    plain = [[runs[name][seed]["ratio.start"] for name in PLAIN] for seed in range(len(runs["direct"]))]
-    won = [
-        all(runs[name][seed]["ratio.start"] < min(ratios) for name in read.STABLE) for seed, ratios in enumerate(plain)
-    ]
+    plain = [name for name in PLAIN if name in runs]
+    each = [read.smallest(runs, n, plain, lambda run: run["ratio.start"], factor=True) for n in read.stable(runs)]
     return Claim.decide(
         f"stable ones narrower, {text}",
-        "At the start the largest gradient over weight of every stable parameterization (best, exp, softplus, tanh) is below "
-        f"those of direct and ReLU: {read.TEXTS[text]}, at least 2 of 3 seeds",
-        read.majority(won),
-        {"seeds won": sum(won), "seeds": len(won)},
-        otherwise=read.few(len(won)) or read.account(runs, [*read.STABLE, *PLAIN]),
+        "At the start the largest gradient over weight of every stable parameterization is below that of "
+        f"{' and '.join(plain)}: {read.TEXTS[text]}",
+        together([found.holds for found in each]),
+        {key: number for found in each for key, number in found.numbers.items()},
+        otherwise="".join(found.why for found in each) + read.account(runs, [*read.stable(runs), *plain]),
     )
 
 
 def _steady(text: str, runs: read.Runs) -> list[Claim]:
     claims = []
+    others = [name for name in ("relu", "exp") if name in runs]
     for name in read.BESTS:
-        won = read.wins(runs, name, ("relu", "exp"), lambda run: run.upward)
+        found = read.smallest(runs, name, others, lambda run: run.upward).unless(read.frozen(runs))
         claims.append(
             Claim.decide(
-                f"steadier than ReLU and exp, {name}, {text}",
-                f"The training loss of {name} moves upward less, in sum, than those of ReLU and exp: {read.TEXTS[text]}, at "
-                "least 2 of 3 seeds",
-                read.majority(won),
-                {
-                    "seeds won": sum(won),
-                    "seeds": len(won),
-                    **read.medians(runs, "upward moves", lambda run: run.upward),
-                },
-                otherwise=read.why(runs, name, ("relu", "exp"), lambda run: run.upward),
+                f"steadier than {' and '.join(others)}, {name}, {text}",
+                f"The training loss of {name} moves upward less, in sum, than that of {' and '.join(others)}: "
+                f"{read.TEXTS[text]}, in nats",
+                found.holds,
+                found.numbers | read.medians(runs, "upward moves", lambda run: run.upward),
+                otherwise=found.why + read.account(runs, [name, *others]),
             )
         )
     return claims

@@ -29,30 +29,27 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
 
 
 def _claims(text: str, name: str, runs: read.Runs) -> list[Claim]:
-    through = [run["crossed"] > 0 for run in runs["exp"]]
-    rest = read.wins(runs, name, [rival for rival in read.RIVALS if rival != "exp"], _largest)
-    over_exp = read.wins(runs, name, ["exp"], _largest)
-    won = [all_others and (apart or exp) for all_others, apart, exp in zip(rest, through, over_exp, strict=True)]
-    numbers = {"seeds": len(won), "seeds in which exp's w passes through 0": sum(through)}
-    moment = _moment(name, runs) if len(won) >= read.SEEDS else ""
-    return [
-        Claim.decide(
-            f"training, {name}, {text}",
-            f"During training the largest gradient over weight is smallest for {name}: {read.TEXTS[text]}, at least 2 of 3 "
-            "seeds; exp is left to a claim of its own in seeds in which a weight of it passes through 0",
-            read.majority(won),
-            {"seeds won": sum(won), **numbers, **read.medians(runs, "largest", _largest)},
-            otherwise=moment + read.why(runs, name, read.RIVALS, _largest),
-        ),
-        Claim.decide(
-            f"training, {name} against exp, {text}",
-            f"During training the largest gradient over weight of {name} is below that of exp: {read.TEXTS[text]}, at least 2 "
-            "of 3 seeds",
-            read.majority(over_exp),
-            {"seeds won": sum(over_exp), **numbers},
-            otherwise=moment + read.why(runs, name, ["exp"], _largest),
-        ),
-    ]
+    through = sum(run["crossed"] > 0 for run in runs["exp"])
+    # a ratio is large where a weight passes through 0, which says nothing of the gradient: exp is then a claim of its own
+    rest = [rival for rival in read.rivals(runs) if rival != "exp" or not through]
+    numbers = {"seeds in which exp's w passes through 0": float(through)}
+    moment = _moment(name, runs) if len(runs[name]) >= read.SEEDS else ""
+    claims = []
+    for others, words, key in (
+        (rest, f"smallest for {name}{'; exp is left to a claim of its own' if through else ''}", f"training, {name}, {text}"),
+        (["exp"], f"smaller for {name} than for exp", f"training, {name} against exp, {text}"),
+    ):  # fmt: skip
+        found = read.smallest(runs, name, others, _largest, factor=True).unless(read.frozen(runs))
+        claims.append(
+            Claim.decide(
+                key,
+                f"During training the largest gradient over weight is {words}: {read.TEXTS[text]}",
+                found.holds,
+                found.numbers | numbers | read.medians(runs, "largest", _largest),
+                otherwise=moment + found.why + read.account(runs, [name, *others]),
+            )
+        )
+    return claims
 
 
 def _largest(run: read.Run) -> float:

@@ -14,7 +14,6 @@ from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 RATES = (0.001, 0.002, 0.005, 0.01)
-FLUCTUATES = 2.0  # times the upward moves at the smallest learning rate, which are the noise of the batches
 
 
 def units(config: Config) -> list[Config]:
@@ -48,43 +47,35 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     return Conclusion(claims, figures, tables, read.notes(units))
 
 
-def fluctuates(by_rate: Mapping[float, read.Runs]) -> bool:
-    """Whether the loss of any parameterization moves upward at the largest rate clearly more than at the smallest."""
-    smallest, largest = by_rate[min(by_rate)], by_rate[max(by_rate)]
-    return any(read.median(largest[n], _upward) > FLUCTUATES * read.median(smallest[n], _upward) for n in smallest)
-
-
 def _steady(name: str, by_rate: Mapping[float, read.Runs]) -> Claim:
     rate = max(by_rate)
-    won = read.wins(by_rate[rate], name, read.RIVALS, _upward)
-    calm = not fluctuates(by_rate)
+    runs = by_rate[rate]
+    found = read.smallest(runs, name, read.rivals(runs), _upward).unless(read.frozen(runs))
     return Claim.decide(
         f"steadiest, {name}",
         f"At the largest learning rate, {rate:g}, the sum of the upward moves of the smoothed training loss is smallest for "
-        f"{name}: at least 2 of 3 seeds",
-        None if calm else read.majority(won),
-        {"seeds won": sum(won), "seeds": len(won), **read.medians(by_rate[rate], "upward moves", _upward)},
-        otherwise=(
-            "No parameterization fluctuates: none moves upward twice as much as at the smallest rate. " if calm else ""
-        )
-        + read.why(by_rate[rate], name, read.RIVALS, _upward),
+        f"{name}, in nats",
+        found.holds,
+        found.numbers | read.medians(runs, "upward moves", _upward),
+        otherwise=found.why + read.account(runs, [name]),
     )
 
 
 def _lowest(name: str, by_rate: Mapping[float, read.Runs]) -> Claim:
     rate = max(by_rate)
-    won = read.wins(by_rate[rate], name, read.RIVALS, lambda run: run["train.loss"])
+    runs = by_rate[rate]
+    found = read.smallest(runs, name, read.rivals(runs), _loss).unless(read.frozen(runs))
     return Claim.decide(
         f"smallest loss, {name}",
-        f"At the largest learning rate, {rate:g}, {name} reaches the smallest training loss: at least 2 of 3 seeds",
-        read.majority(won),
-        {
-            "seeds won": sum(won),
-            "seeds": len(won),
-            **read.medians(by_rate[rate], "loss", lambda run: run["train.loss"]),
-        },
-        otherwise=read.why(by_rate[rate], name, read.RIVALS, lambda run: run["train.loss"]),
+        f"At the largest learning rate, {rate:g}, {name} reaches the smallest training loss, in nats",
+        found.holds,
+        found.numbers | read.medians(runs, "loss", _loss),
+        otherwise=found.why + read.account(runs, [name]),
     )
+
+
+def _loss(run: read.Run) -> float:
+    return run["train.loss"]
 
 
 def _upward(run: read.Run) -> float:
@@ -93,7 +84,7 @@ def _upward(run: read.Run) -> float:
 
 def _moves(by_rate: Mapping[float, read.Runs]) -> Panel:
     lines = []
-    for name in language.PARAMETERIZATIONS:
+    for name in next(iter(by_rate.values())):
         table = np.array([[run.upward for run in runs[name]] for runs in by_rate.values()])
         low, middle, high = table.min(1), np.median(table, 1), table.max(1)
         lines.append(Line(name, [*by_rate], middle, low, high, colour=read.COLOURS[name], markers=True))
@@ -102,11 +93,8 @@ def _moves(by_rate: Mapping[float, read.Runs]) -> Panel:
 
 def _table(by_rate: Mapping[float, read.Runs]) -> Table:
     rows = []
-    for name in language.PARAMETERIZATIONS:
-        cells = [
-            (read.median(runs[name], _upward), read.median(runs[name], lambda run: run["train.loss"]))
-            for runs in by_rate.values()
-        ]
+    for name in next(iter(by_rate.values())):
+        cells = [(read.median(runs[name], _upward), read.median(runs[name], _loss)) for runs in by_rate.values()]
         rows.append([name, *(f"{loss:.3f} ({moves:.3f})" for moves, loss in cells)])
     heads = ("parameterization", *(f"learning rate {rate:g}" for rate in by_rate))
     caption = "Final training loss, and in brackets the sum of its upward moves, in nats: medians over seeds."
@@ -122,5 +110,6 @@ EXPERIMENT = language.experiment(
     units=units,
     conclude=conclude,
     paper={"rates": RATES},
+    standard={"rates": [0.005, 0.01]},
     quick={"rates": [0.005, 0.01]},
 )

@@ -1,133 +1,68 @@
 """stable-rates: the largest learning rate that still trains, by parameterization and by the memory length of the task.
 
 Beyond the paper, which says that best allows larger learning rates (App. F) and tries one language model. The target is the
-functional of white noise with memory e^(-t/tau), of variance 1; a layer of real modes learns it from rates that reach down to
-1/(4 tau). A rate trains when the error on test data ends below a tenth of the target's mean square.
+functional of white noise with memory e^(-t/tau), of variance 1; a layer of real modes learns it from rates that reach down
+to 1/(4 tau). A rate trains when |k - rho|^2 ends below a tenth of |rho|^2, k the layer's impulse response.
+
+Beside the rate eta stands delta = eta |f'(w)| / |f(w)| of the slowest mode at the start: the relative change of its rate in
+a step of AdamW. A larger eta of one parameterization is a change of units where delta is the same for all.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from holdfast import laws
-from holdfast.data._functional import FunctionalTask
 from holdfast.figures import Axis, Figure, Line, Panel, Points
-from holdfast.nn import DiagonalSSM
 from holdfast.stability.perturbation._curve import slope_of
-from holdfast_papers.experiments._runs import Spectrum, record
-from holdfast_papers.experiments._training import trained
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
+from holdfast_papers.experiments.rates import _largest, _linear
 from holdfast_papers.experiments.stable import _comparison as compare
 from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
-TRAINED_BELOW = 0.1  # of the target's mean square: what a run that trains ends below
 FALLS, KEEPS = -0.5, -0.2  # slopes of log rate against log tau: below the first it falls, above the second it does not
-FASTEST = 0.8  # at a rate of 1 the weight of exp is 0, and gradient over weight infinite
+SPREAD = 3.0  # largest over smallest delta of the parameterizations that counts as one delta
 RECURRENT, ALL = "recurrent weights", "all weights"
 STABLE = ("best", "exp", "softplus")
 Rates = dict[tuple[str, str, int], np.ndarray]  # by what the rate is of, parameterization and tau; one for each seed
-KEPT = ("margin.start", "margin.end", "moved", "ratio.max")
 
 
 def units(config: Config) -> list[Config]:
-    """One search for each set of weights, parameterization, memory length and seed."""
-    names = ("states", "batch", "steps", "test", "lr", "lowest", "doublings")
-    shared = {name: config[name] for name in names}
-    axes = {"parameterization": compare.PARAMETERIZATIONS, "tau": config["taus"], "seed": range(config["seeds"])}
-    return split(shared, of=[RECURRENT, ALL], **axes)
+    """One for each set of weights and memory length, with all parameterizations, rates and seeds at once."""
+    names = ("seeds", "states", "batch", "steps", "lr", "lowest", "doublings")
+    return split({name: config[name] for name in names}, of=[RECURRENT, ALL], tau=config["taus"])
 
 
 def run(config: Config, work: Work) -> Arrays:
-    """The largest rate of the grid lowest 2^k that trains, by bisection; "largest" is 0 where not even the lowest does."""
-    arrays: dict[int, Arrays] = {}
-
-    def trains(k: int) -> bool:
-        part = len(arrays) / (math.log2(config["doublings"] + 1) + 2)
-        work.progress(part, f"rate {_rate(config, k):.3g}")
-        arrays[k] = _train(config, _rate(config, k), work)
-        return bool(arrays[k]["error"] <= TRAINED_BELOW)
-
-    most = largest(trains, config["doublings"])
-    tried = sorted(arrays)
-    kept = arrays[max(most, 0)]
-    return {
-        "largest": np.array(_rate(config, most) if most >= 0 else 0.0),
-        "tried": np.array([_rate(config, k) for k in tried]),
-        "errors": np.array([float(arrays[k]["error"]) for k in tried]),
-        **{key: kept[key] for key in KEPT},
-    }
-
-
-def largest(trains: Callable[[int], bool], most: int) -> int:
-    """The largest k in 0 .. most that trains, where all below it are taken to; -1 where 0 does not.
-
-    Args:
-        trains: tries one.
-        most: the largest to try.
-    """
-    if trains(most):
-        return most
-    low, high = -1, most
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if trains(middle) else (low, middle)
-    return low
+    """The largest rate of the grid lowest 2^k that trains; half the lowest where none does."""
+    rates = np.array([_rate(config, k) for k in range(config["doublings"] + 1)])
+    names = compare.PARAMETERIZATIONS
+    errors = _largest.errors(
+        {**config, "optimizer": "adamw", "clip": 1.0, "train_inputs": True},
+        names,
+        torch.from_numpy(rates).expand(len(names), -1),
+        config["of"] == ALL,
+        lambda done: work.progress(done),
+    )
+    return {"errors": errors, "largest": np.stack([_largest.largest(rates, own) for own in errors])}
 
 
 def _rate(config: Config, k: int) -> float:
     return float(config["lowest"] * 2.0**k)
 
 
-def _train(config: Config, rate: float, work: Work) -> Arrays:
-    """One run from the same start; its error relative to the target's mean square, inf where it diverged."""
-    tau, seed = config["tau"], config["seed"]
-    torch.manual_seed(seed)
-    lam = compare.falling(0.25 / tau, FASTEST, config["states"])
-    model = DiagonalSSM(
-        1,
-        config["states"],
-        parameterization=config["parameterization"],
-        activation="identity",
-        bias=False,
-        eigenvalues=lam,
-    )
-    compare.level_(model)
-    task = _task(tau, config["test"])
-    settings = {
-        "lr": config["lr"] if config["of"] == RECURRENT else rate, "recurrent_lr": rate, "weight_decay": 0.0,
-        "batch": config["batch"], "steps": config["steps"], "seed": seed, "warmup": config["steps"] // 10,
-        "log_every": max(1, config["steps"] // 10), "monitor_every": max(1, config["steps"] // 10),
-    }  # fmt: skip
-    start = Spectrum.of(model)
-    run = trained(model, task, settings, work, name=f"rate-{rate:g}")
-    kept = record(run, start, Spectrum.of(model), work)
-    error = float(kept["test.loss"]) / mean_square(task) if "test.loss" in kept else math.inf
-    return {**kept, "error": np.array(error)}
-
-
-def _task(tau: int, test: int) -> FunctionalTask:
-    law = laws.ExponentialMixture((1 / tau,), (math.sqrt(-math.expm1(-2 / tau)),))
-    return FunctionalTask(law, length=4 * tau, valid=0, test=test)
-
-
-def mean_square(task: FunctionalTask) -> float:
-    """Of the target over a sequence: the mean over t of sum_{s <= t} k_s^2, for white noise of variance 1."""
-    return float(task.kernel.square().cumsum(0).mean())
-
-
 def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     """Direct's largest rate falls with memory, that of stable ones does not, and best's is the largest at long memory."""
-    by_rate: Rates = {}
-    for of in (RECURRENT, ALL):
-        for name in compare.PARAMETERIZATIONS:
-            for tau in config["taus"]:
-                by_rate[of, name, tau] = np.array([float(u.arrays["largest"]) for u in _of(units, of, name, tau)])
+    by_rate: Rates = {
+        (unit.config["of"], name, unit.config["tau"]): unit.arrays["largest"][k]
+        for unit in sorted(units, key=lambda unit: unit.config["tau"])
+        for k, name in enumerate(compare.PARAMETERIZATIONS)
+    }
     floor = config["lowest"] / 2  # where not even the lowest rate trains
     slopes = {
         (of, name): _slope(by_rate, of, name, config["taus"], floor)
@@ -138,25 +73,21 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     claims = [
         _falls(slopes[RECURRENT, "direct"], few),
         *(_keeps(name, slopes[RECURRENT, name], few) for name in STABLE),
-        _largest(by_rate, RECURRENT, config, few),
-        _largest(by_rate, ALL, config, few),
+        _best_is_largest(by_rate, RECURRENT, config, few),
+        _best_is_largest(by_rate, ALL, config, few),
+        _one_delta(by_rate, config, few),
     ]
     top = _rate(config, config["doublings"])
     notes = [
-        f"Rates are tried by bisection on a grid of factors of 2 from {config['lowest']:.2g} to {top:.3g}: the largest "
-        "that trains, where the next does not. Where not even the lowest trains, half of it is drawn.",
+        f"Rates are powers of 2 from {config['lowest']:.2g} to {top:.3g}, all of them tried: the largest is the upper "
+        "end of the longest row of neighbours that train. Where none trains, half the lowest is drawn.",
         f"{config['states']} real modes, AdamW with a warm-up of a tenth of {config['steps']} steps and a cosine to 0, "
-        f"clipping at 1, batch {config['batch']}, sequences of 4 tau steps. First panel: the other weights stay "
-        f"at {config['lr']:g}. Eigenvalues start with rates from 1/(4 tau) to {FASTEST:g}, input weights so that "
+        f"clipping at 1, batch {config['batch']}, windows of 4 tau inputs with the answer at the end. First panel: the "
+        "other weights stay "
+        f"at {config['lr']:g}. Eigenvalues start with rates from 1/(4 tau) to {_linear.FASTEST:g}, input weights so that "
         "every mode has the same variance.",
     ]
-    return Conclusion(claims, [_figure(by_rate, config, floor)], [_table(by_rate, units, config, slopes)], notes)
-
-
-def _of(units: Sequence[Unit], of: str, name: str, tau: int) -> list[Unit]:
-    wanted = (of, name, tau)
-    same = [u for u in units if (u.config["of"], u.config["parameterization"], u.config["tau"]) == wanted]
-    return sorted(same, key=lambda u: u.config["seed"])
+    return Conclusion(claims, [_figure(by_rate, config, floor)], [_table(by_rate, config, slopes)], notes)
 
 
 Slope = tuple[float, tuple[float, float]]
@@ -195,7 +126,7 @@ def _keeps(name: str, slope: Slope, few: bool) -> Claim:
     )
 
 
-def _largest(by_rate: Rates, of: str, config: Config, few: bool) -> Claim:
+def _best_is_largest(by_rate: Rates, of: str, config: Config, few: bool) -> Claim:
     """Paired by seed, in doublings; more than half a doubling on average, 2 standard errors from 0."""
     tau = max(config["taus"])
     floor = config["lowest"] / 2
@@ -216,6 +147,50 @@ def _largest(by_rate: Rates, of: str, config: Config, few: bool) -> Claim:
         else "Some other trains at as large a rate, within half a doubling or 2 standard errors."
         + (" best trains at the largest rate that is tried." if top else ""),
     )
+
+
+def delta(name: str, tau: int, rate: np.ndarray) -> np.ndarray:
+    """The relative change of the slowest mode's rate in a step of AdamW at the start."""
+    return np.asarray(rate * _largest.relative_slope(name, _largest.SLOWEST / tau))
+
+
+def _one_delta(by_rate: Rates, config: Config, few: bool) -> Claim:
+    """Geometric means over tau and seeds; one delta for all parameterizations, within a factor of 3."""
+    # of each seed, the mean of log delta over tau
+    logs = {
+        name: np.mean([np.log(delta(name, tau, by_rate[RECURRENT, name, tau])) for tau in config["taus"]], axis=0)
+        for name in compare.PARAMETERIZATIONS
+    }
+    means = {name: math.exp(values.mean()) for name, values in logs.items()}
+    first, last = max(means, key=lambda name: means[name]), min(means, key=lambda name: means[name])
+    spread = means[first] / means[last]
+    low, high = _t_interval(logs[first] - logs[last])
+    without_clip = [value for name, value in means.items() if name != "clip"]
+    return Claim.decide(
+        "one delta",
+        "At the largest recurrent rate the relative change of the slowest rate in a step is the same for all "
+        "parameterizations, "
+        "within a factor of 3",
+        None if few or low <= math.log(SPREAD) < high else spread <= SPREAD,
+        {
+            **{f"delta of {name}": value for name, value in means.items()},
+            "largest over smallest": spread,
+            "lower end": math.exp(low),
+            "upper end": math.exp(high),
+            "without clip": max(without_clip) / min(without_clip),
+        },
+        otherwise=_few() if few else "The geometric means over tau and seeds differ by more than a factor of 3.",
+        essential=True,
+    )
+
+
+def _t_interval(values: np.ndarray) -> tuple[float, float]:
+    """95% interval of the mean over seeds."""
+    from scipy.stats import t
+
+    mean, error = compare.mean_and_error(values)
+    half = float(t.ppf(0.975, len(values) - 1)) * error if len(values) > 1 else 0.0
+    return mean - half, mean + half
 
 
 def _few() -> str:
@@ -245,25 +220,28 @@ def _figure(by_rate: Rates, config: Config, floor: float) -> Figure:
     return Figure("largest-rates", caption, panels)
 
 
-def _table(by_rate: Rates, units: Sequence[Unit], config: Config, slopes: dict[tuple[str, str], Slope]) -> Table:
+def _table(by_rate: Rates, config: Config, slopes: dict[tuple[str, str], Slope]) -> Table:
     heads = (
         "rate of", "parameterization", "tau", "largest rate, geometric mean", "smallest", "largest", "slope in tau",
-        "slowest rate, start", "slowest rate, end", "modes moved", "grad/weight, largest", "tokens/s",
+        "delta of the slowest mode",
     )  # fmt: skip
     rows: list[list[Any]] = []
     for (of, name, tau), rates in by_rate.items():
-        runs = _of(units, of, name, tau)
-        mean = float(2.0 ** np.log2(np.maximum(rates, config["lowest"] / 2)).mean())
-        kept = [compare.median(runs, key) for key in KEPT]
-        numbers = [mean, float(rates.min()), float(rates.max()), slopes[of, name][0], *kept]
-        rows.append([of, name, tau, *numbers, round(compare.speed(runs))])
-    caption = "Largest rates over the seeds (0: none trains), and what the recurrence did at that rate, medians."
+        mean = float(np.exp(np.log(rates).mean()))
+        ends = [float(rates.min()), float(rates.max())]
+        rows.append([of, name, tau, mean, *ends, slopes[of, name][0], float(delta(name, tau, np.array(mean)))])
+    caption = (
+        "Largest rates over the seeds, and delta: that rate times |f'(w)| / |f(w)| of the slowest mode at the start, "
+        "the relative "
+        "change of its rate in a step."
+    )
     return Table("rates", caption, heads, rows)
 
 
 def cost(config: Config) -> float:
-    """Seconds of a unit: about five runs."""
-    return 5 * config["steps"] * (0.004 + 2e-7 * 4 * config["tau"] * config["batch"] * config["states"] / 16)
+    """Seconds of a unit."""
+    copies = len(compare.PARAMETERIZATIONS) * config["seeds"] * (config["doublings"] + 1)
+    return float(config["steps"] * (0.002 + 4e-8 * copies * config["tau"]))
 
 
 EXPERIMENT = Experiment(
@@ -274,16 +252,16 @@ EXPERIMENT = Experiment(
     "eigenvalues under five parameterizations; what is kept is the largest rate at which they still learn.",
     presets=presets(
         {
-            "taus": [4, 8, 16, 32, 64, 128, 256, 512], "seeds": 10, "states": 16, "batch": 64, "steps": 1000, "test": 256,
-            "lr": 0.01, "lowest": 2.0**-12, "doublings": 19,
+            "taus": [4, 8, 16, 32, 64, 128, 256, 512, 1024], "seeds": 10, "states": 16, "batch": 64, "steps": 1000,
+            "lr": 0.01, "lowest": 2.0**-12, "doublings": 23,
         },
-        standard={"taus": [4, 16, 64, 256], "seeds": 5, "batch": 16, "steps": 150, "test": 64},
-        quick={
-            "taus": [4, 32], "seeds": 1, "batch": 8, "steps": 40, "test": 16, "lowest": 2.0**-8, "doublings": 7,
-        },
+        # every other memory length, and 150 steps of 32 windows; 10 seeds and tau up to 1,024 stay
+        standard={"taus": [4, 16, 64, 256, 1024], "batch": 32, "steps": 150},
+        quick={"taus": [4, 32], "seeds": 1, "batch": 8, "steps": 40, "lowest": 2.0**-8, "doublings": 7},
     ),
     units=units,
     run=run,
     conclude=conclude,
     cost=cost,
+    version=3,
 )  # fmt: skip

@@ -8,35 +8,32 @@ from collections.abc import Sequence
 import numpy as np
 
 from holdfast.figures import Axis, Bars, Figure, Panel
+from holdfast_papers.experiments._paired import Difference, paired, smaller, together
 from holdfast_papers.experiments.base import Conclusion, Config, Unit
 from holdfast_papers.experiments.stable import _language as language
 from holdfast_papers.experiments.stable import _language_runs as read
 from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
-SHARES = (0.05, 0.2, 0.8, 3.2)  # recurrent rates as shares of the learning rate; the paper's is 0.8
-RATES = 4  # recurrent rates that the best one is chosen of
 PRINTED = {
     "best, b = 0.5": (2.844, 3.035), "exp": (2.755, 3.007), "softplus": (2.679, 3.003), "direct": (2.940, 3.338),
 }  # fmt: skip
 
 
 def units(config: Config) -> list[Config]:
-    """The runs at the paper's rates on every text, and on the first one those at other recurrent rates."""
-    others = [share for share in config["shares"] if share != config["share"]]
-    return [
-        *language.runs_at(config, config["data"], [config["rate"]], [config["share"]]),
-        *language.runs_at(config, config["data"][:1], [config["rate"]], others),
-    ]
+    """The runs at the paper's rates, and those at the recurrent rates of the rule."""
+    return language.runs_at(config, config["data"], [config["rate"]], config["shares"])
 
 
 def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
-    """Every stable parameterization is below direct in test loss by two standard errors of the paired difference."""
-    rate, share = config["rate"], config["share"]
-    columns = {(text, "the paper's rates"): read.pick(units, text, rate, share) for text in read.texts(units)}
-    if len(config["shares"]) >= RATES:
-        first = read.texts(units)[0]
-        columns[first, "best recurrent rate"] = chosen([read.pick(units, first, rate, s) for s in config["shares"]])
+    """Every stable parameterization is below direct in test loss, by the paired difference over the seeds."""
+    columns = {
+        (text, "the rule's rates" if share == language.RULE else "the paper's rates"): read.pick(
+            units, text, config["rate"], share
+        )
+        for text in read.texts(units)
+        for share in config["shares"]
+    }
     claims = [_claim(text, column, runs) for (text, column), runs in columns.items()]
     figure = Figure(
         "test-loss",
@@ -53,58 +50,25 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         read.speed_table(units),
     ]
     extra = (
-        f"Best recurrent rate: each run of a seed is the one of {len(config['shares'])} recurrent rates "
-        f"({', '.join(f'{s * rate:g}' for s in config['shares'])}) with the smallest validation loss; the other "
-        f"weights' rate is {rate:g}."
+        "The rule's rates: each parameterization's own recurrent rate by holdfast.recurrent_rate for a memory of one window of "
+        f"{config['length']} tokens; the other weights' rate is {config['rate']:g} in both columns."
     )
-    notes = [*read.notes(units), *([extra] if len(config["shares"]) >= RATES else [])]
-    return Conclusion(claims, [figure], tables, notes)
-
-
-def chosen(columns: Sequence[read.Runs]) -> read.Runs:
-    """For each parameterization and seed, the run with the smallest validation loss."""
-    return {
-        name: [min(runs, key=lambda run: run["valid.loss"]) for runs in zip(*(c[name] for c in columns), strict=True)]
-        for name in language.PARAMETERIZATIONS
-    }
-
-
-def below(losses: Sequence[float], direct: Sequence[float]) -> tuple[bool, float, float]:
-    """Whether the losses are below those of direct by two standard errors, and mean and standard error of the difference.
-
-    A run that diverged has lost to one that did not. Seeds in which direct alone diverged count as won, and the others
-    decide; where there is one other, it must be below.
-    """
-    if not all(map(math.isfinite, losses)):
-        return False, -math.inf, math.nan
-    gaps = np.array([d - own for own, d in zip(losses, direct, strict=True) if math.isfinite(d)])
-    if len(gaps) == 0:
-        return True, math.inf, 0.0
-    error = float(gaps.std(ddof=1) / math.sqrt(len(gaps))) if len(gaps) > 1 else 0.0
-    mean = float(gaps.mean())
-    return mean > 2 * error, mean, error
+    return Conclusion(claims, [figure], tables, [*read.notes(units), extra])
 
 
 def _claim(text: str, column: str, runs: read.Runs) -> Claim:
-    direct = [run["test.loss"] for run in runs["direct"]]
-    verdicts = {name: below([run["test.loss"] for run in runs[name]], direct) for name in read.STABLE}
-    numbers: dict[str, float] = {
-        "runs of direct that diverged": sum(not run.finished for run in runs["direct"]),
-        "seeds": len(direct),
-    }
-    for name, (_, mean, error) in verdicts.items():
-        numbers |= {f"direct less {name}": mean} | ({f"standard error, {name}": error} if math.isfinite(error) else {})
-    losers = [name for name, verdict in verdicts.items() if not verdict[0]]
+    arms = {name: [run["test.loss"] for run in found] for name, found in runs.items()}
+    each = [smaller(arms, name, ["direct"]) for name in read.stable(runs)]
+    held = read.frozen(runs)
     past = sum(run["margin.end"] <= 0 for run in runs["direct"])
+    lost = sum(not run.finished for run in runs["direct"])
     return Claim.decide(
         f"{column}, {text}",
-        "Best, exp, softplus and tanh each have a smaller test loss than direct, by two standard errors of the paired "
-        f"difference: {read.TEXTS[text]}, {column}",
-        not losers if len(direct) >= read.SEEDS else None,
-        numbers,
-        otherwise=read.few(len(direct))
-        or f"Not below direct by two standard errors: {', '.join(losers)}. Direct ended with a mode at or past the boundary in "
-        f"{past} of {len(direct)} seeds. {read.account(runs, ['direct', *losers])}",
+        f"{', '.join(read.stable(runs))} each have a smaller test loss than direct, in nats: {read.TEXTS[text]}, {column}",
+        None if held else together([found.holds for found in each]),
+        {k: v for found in each for k, v in found.numbers.items()} | {"runs of direct that diverged": float(lost)},
+        otherwise=f"{held} {''.join(found.why for found in each)}Direct ended with a mode at or past the boundary in {past} of "
+        f"{len(runs['direct'])} seeds. {read.account(runs, [*runs])}",
     )
 
 
@@ -125,15 +89,13 @@ def _table(text: str, column: str, runs: read.Runs) -> Table:
     rows = []
     for name, found in runs.items():
         train, test = ([value(run) for run in found] for value in (lambda r: r["train.loss"], lambda r: r["test.loss"]))
-        gap = below(test, [run["test.loss"] for run in runs["direct"]])
+        gap = paired(test, [run["test.loss"] for run in runs["direct"]])
         printed = PRINTED.get(name, (None, None))
-        rates = ", ".join(f"{run.unit.config['lr'] * run.unit.config['share']:g}" for run in found)
-        rows.append(
-            [name, rates, *(_mean(losses) for losses in (train, test)), _perplexity(test), _gap(*gap[1:]), *printed]
-        )
+        rates = ", ".join(f"{run['rate']:.3g}" for run in found)
+        rows.append([name, rates, *(_mean(losses) for losses in (train, test)), _perplexity(test), _gap(gap), *printed])
     heads = (
         "parameterization", "recurrent rate by seed", "train loss", "test loss", "test perplexity",
-        "below direct by (standard error)", "paper's train loss", "paper's test loss",
+        "less direct (95% interval)", "paper's train loss", "paper's test loss",
     )  # fmt: skip
     name = f"{text}-{column}".replace(" ", "-").replace("'", "")
     return Table(
@@ -151,19 +113,19 @@ def _perplexity(losses: Sequence[float]) -> float | str:
     return mean if isinstance(mean, str) else round(math.exp(mean), 2)
 
 
-def _gap(mean: float, error: float) -> str:
-    return f"{mean:.4f} ({error:.4f})" if math.isfinite(mean) else "diverged" if mean < 0 else "direct diverged"
+def _gap(gap: Difference) -> str:
+    return f"{gap.mean:.4f} [{gap.low:.4f}, {gap.high:.4f}]"
 
 
 EXPERIMENT = language.experiment(
     id="stable-table2",
     where="Table 2",
     title="Test loss of a language model by parameterization",
-    summary="Train and test loss of language models started from the same eigenvalues through eight parameterizations: at the "
-    "paper's learning rates, and at the best of four recurrent rates chosen on validation data.",
+    summary="Train and test loss of language models started from the same eigenvalues through several parameterizations: at "
+    "the paper's learning rates, and at each one's recurrent rate by the rule of holdfast.recurrent_rate.",
     units=units,
     conclude=conclude,
     paper={"shares": [0.8]},
-    standard={"shares": SHARES},
-    quick={"shares": [0.8]},
+    standard={"shares": [0.8, language.RULE]},
+    quick={"shares": [0.8, language.RULE]},
 )

@@ -8,6 +8,7 @@ FACTS = _images.Facts(
     name="cifar10",
     title="CIFAR-10",
     side=32,
+    margin=3.0,
     paper={"best": 0.6641, "exp": 0.6587, "softplus": 0.6584, "direct": 0.09736},
     published="S4D 89.8%, LRU 89.0%, S5 90.1%",
 )
@@ -17,6 +18,6 @@ EXPERIMENT = _images.experiment(
     "Table 6",
     FACTS,
     summary="Colour photographs",
-    paper={"steps": 3515},
-    standard={"valid": 1000, "test": 2000, "steps": 120},
+    paper={"steps": 3515, "single_steps": 3515},
+    standard={"valid": 1000, "test": 2000, "grey": True, "steps": 5 * 70, "single_steps": 70},
 )

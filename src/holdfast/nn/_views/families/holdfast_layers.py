@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.nn._base import AbstractRecurrent
+from holdfast.nn._pace import assigned, assigned_to_pairs, checked_time_constants
 from holdfast.nn._recurrent_weight import RecurrentWeight
 from holdfast.nn._views.driven import Driven, layer_driven
 from holdfast.nn._views.rest import StepMap
@@ -65,6 +66,20 @@ class LayerView(RecurrenceView):
     def rate(self) -> float | None:
         # Euler's rule has a margin of its own, which is one of steps
         return self.module.margin() if self.time == "continuous" and self.euler is None else super().rate()
+
+    def time_constants(self) -> Tensor:
+        return self.module.time_constants()
+
+    def time_weights(self) -> tuple[Tensor, ...]:
+        return tuple(p for weight in self.weights if weight.decides for p in weight.free.values())
+
+    @torch.no_grad()
+    def set_time_constants(self, steps: Tensor) -> None:
+        values, now, lam = checked_time_constants(steps), self.time_constants(), self.eigenvalues()
+        if self.matrix() is not None:
+            self.module.set_time_constants_(assigned_to_pairs(lam.cpu(), now.cpu(), values))
+        else:
+            self.module.set_time_constants_(assigned(now, values, lam.imag if lam.is_complex() else None))
 
     @torch.no_grad()
     def step_map(self) -> StepMap:

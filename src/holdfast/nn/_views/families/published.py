@@ -145,7 +145,9 @@ def _s4d(path: str, module: Any) -> list[DecayView]:
     if not shaped(module, A_imag=shape, log_dt=shape[:1]) or not isinstance(C, Tensor) or tuple(C.shape[:2]) != shape:
         return []
     dt = lambda: module.log_dt.exp().unsqueeze(-1)  # noqa: E731
-    return [DecayView(path, module, "log_A_real", "log_negative", dt, imaginary="A_imag", others=("log_dt",))]
+    view = DecayView(path, module, "log_A_real", "log_negative", dt, imaginary="A_imag", others=("log_dt",))
+    view.log_step = "log_dt"
+    return [view]
 
 
 def _s5(path: str, module: Any) -> list[DecayView]:
@@ -160,4 +162,6 @@ def _s5(path: str, module: Any) -> list[DecayView]:
     if not isinstance(B, Tensor) or B.shape[0] != modes:
         return []
     dt = lambda: module.log_step.exp().flatten()  # noqa: E731
-    return [DecayView(path, module, "Lambda_re", "value", dt, imaginary="Lambda_im", others=("log_step",))]
+    view = DecayView(path, module, "Lambda_re", "value", dt, imaginary="Lambda_im", others=("log_step",))
+    view.log_step = "log_step"
+    return [view]

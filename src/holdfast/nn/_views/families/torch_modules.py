@@ -61,7 +61,7 @@ class TorchView(NonlinearView):
         self.elementwise = keeping is None
         if keeping is not None:
             n = module.hidden_size
-            self.gate = Gate(keeping, f"bias_hh{end}", n, 2 * n) if module.bias else None
+            self.gate = Gate(keeping, f"bias_hh{end}", n, 2 * n, beside=f"bias_ih{end}") if module.bias else None
             self.left_alone = gated_words(self.path, name, _LONGER[keeping])
 
     @property
@@ -72,6 +72,11 @@ class TorchView(NonlinearView):
     def crosses(self) -> bool:  # type: ignore[override]
         """Gates bound the state, and so does the form of a stabilised weight."""
         return self.left_alone is None and not parametrize.is_parametrized(self.module, self.weights[0].name)
+
+    def gate_biases(self) -> dict[str, Tensor]:
+        """torch adds two biases into each gate."""
+        names = () if self.gate is None else (self.gate.bias, self.gate.bias.replace("bias_hh", "bias_ih"))
+        return {name: getattr(self.module, name) for name in names}
 
     @torch.no_grad()
     def step_map(self) -> StepMap:

@@ -1,0 +1,1 @@
+"""Beyond the papers: how fast a memory can be learned, and by which parameterization."""

@@ -1,0 +1,199 @@
+"""Runs Triton kernels in the interpreter against the float64 references; prints [case, worst relative error] as JSON lines.
+
+`python triton_cases.py quick` runs the cases of `make test`, `all` the full grid, `all bfloat16` those with this word in
+their name. A process of its own: kernels are made for the interpreter, or for a GPU, when their module is imported.
+"""
+
+import copy
+import itertools
+import json
+import os
+import sys
+
+os.environ["TRITON_INTERPRET"] = "1"
+
+import torch
+
+from holdfast import nn
+from holdfast.kernels._common import gpu
+from holdfast.kernels.scan import _triton as scan
+from holdfast.kernels.scan import scan_reference
+from holdfast.kernels.selective import _triton as selective
+from holdfast.kernels.selective._reference import selective_reference
+
+ROWS = 2
+
+
+def worst(pairs):
+    """The largest error relative to the largest number of each reference; infinite where anything is not finite."""
+    errors = [((x.to(y.dtype) - y).abs().max() / y.abs().max().clamp(min=1e-30)).item() for x, y in pairs if y.numel()]
+    return max(e if e == e else float("inf") for e in errors)
+
+
+def small_tiles(segments, rows=ROWS):
+    """Shrinks blocks of time, so that few steps, which the interpreter can run, fill several of them."""
+    scan._UNROLL, scan._MIN_SEGMENT_STEPS = {1: 2, 2: 2}, 4
+    selective.KEEP, selective._MIN_SEGMENT_STEPS = 4, 4
+    gpu.programs = lambda device: rows * segments
+
+
+def draw(*shape, dtype=torch.float32):
+    return torch.randn(*shape, dtype=dtype)
+
+
+def planar(x):
+    return None if x is None else torch.cat((x.real, x.imag), -1)
+
+
+def cut(resets, a, h0, reverse):
+    """Factors of zero where the state is reset: the same recurrence for states that are finite."""
+    return a if resets is None else torch.where(resets.unsqueeze(-1), 0, a)
+
+
+def scan_case(kind, varying, reverse, extras, segments, time=13, channels=5, dtype=torch.float32):
+    """Values and all gradients of the scan; `kind` is real, complex or planar, `extras` of h, l, r: h0, lengths, resets."""
+    small_tiles(segments)
+    number = torch.float32 if kind == "real" else torch.complex64
+    a = torch.rand(ROWS if varying else 1, time if varying else 1, channels).to(number) * 0.95
+    if kind != "real":
+        a = a * torch.exp(6.3j * torch.rand(a.shape))
+    b, g, last_g = (
+        draw(ROWS, time, channels, dtype=number),
+        draw(ROWS, time, channels, dtype=number),
+        draw(ROWS, channels, dtype=number),
+    )
+    if dtype != torch.float32:
+        b, g = b.to(dtype), g.to(dtype)
+    h0 = draw(ROWS, channels, dtype=number) if "h" in extras else None
+    lengths = torch.tensor([time, time * 2 // 3]) if "l" in extras else None
+    resets = torch.rand(ROWS, time) < 0.2 if "r" in extras else None
+    turn = planar if kind == "planar" else lambda x: x
+    back = (lambda x: torch.complex(*x.chunk(2, -1))) if kind == "planar" else lambda x: x
+    flags = (lengths, resets)
+    h, last = torch.ops.holdfast.scan_triton_forward(turn(a), turn(b), turn(h0), *flags, reverse, kind == "planar")
+    ours = torch.ops.holdfast.scan_triton_backward(
+        turn(a), h, turn(h0), *flags, turn(g), turn(last_g), reverse, kind == "planar", True, True
+    )
+    wide = torch.float64 if kind == "real" else torch.complex128
+    leaves = [x.to(wide).requires_grad_() for x in (a, b, h0) if x is not None]
+    factors = cut(resets, leaves[0].expand(b.shape), h0, reverse)
+    true, true_last = scan_reference(factors, leaves[1], *leaves[2:], reverse=reverse, lengths=lengths)
+    theirs = torch.autograd.grad((true, true_last), leaves, (g.to(wide), last_g.to(wide)))
+    grads = [back(ours[0]).sum_to_size(a.shape), back(ours[1]), back(ours[2])][: len(leaves)]
+    return worst([(back(h), true), (back(last), true_last), *zip(grads, theirs, strict=True)])
+
+
+def selective_case(gated, groups, reverse, extras, segments, time=13, channels=6, states=3, dtype=torch.float32):
+    """Values and all gradients of Mamba's scan; with `gated` all optional arguments and softplus, else none of them."""
+    small_tiles(segments, ROWS * groups * 2)
+    selective.layout = lambda backward, states, warp=32: (4, 2, 1)
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    u, dt, z, g = (draw(ROWS, time, channels).to(dtype) for _ in range(4))
+    dt = dt if gated else dt.abs()
+    A, B, C = (
+        -3 * torch.rand(channels, states).to(wide),
+        *(draw(ROWS, time, groups, states).to(dtype) for _ in range(2)),
+    )
+    D, bias, z = (draw(channels).to(wide), draw(channels).to(wide), z) if gated else (None, None, None)
+    h0, last_g = (draw(ROWS, channels, states).to(wide) if "h" in extras else None for _ in range(2))
+    lengths = torch.tensor([time, time * 2 // 3]) if "l" in extras else None
+    resets = torch.rand(ROWS, time) < 0.2 if "r" in extras else None
+    inputs = (u, dt, A, B, C, D, z, bias, h0)
+    flags = (lengths, resets, gated, reverse)
+    y, last, kept = torch.ops.holdfast.selective_triton_forward(*inputs, *flags, True)
+    ours = torch.ops.holdfast.selective_triton_backward(*inputs, *flags, kept, g, last_g)
+    leaves = [None if x is None else x.double().requires_grad_() for x in inputs]
+    true, true_last = selective_reference(
+        *leaves[:6], z=leaves[6], dt_bias=leaves[7], dt_softplus=gated, h0=leaves[8], lengths=lengths, resets=resets,
+        reverse=reverse,
+    )  # fmt: skip
+    outputs = (g.double(), torch.zeros_like(true_last) if last_g is None else last_g.double())
+    wanted = [x for x in leaves if x is not None]
+    theirs = torch.autograd.grad((true, true_last), wanted, outputs)
+    grads = [x for x, leaf in zip(ours, leaves, strict=True) if leaf is not None]
+    return worst([(y, true), (last, true_last), *zip(grads, theirs, strict=True)])
+
+
+def layer_case(name, make, segments=2, time=9, **call):
+    """A layer on the Triton kernels against its float64 twin on torch's own operators: output and all gradients."""
+    small_tiles(segments)
+    layer = make()
+    twin = copy.deepcopy(layer).double()
+    x, start = draw(ROWS, time, layer.features), None
+    results = []
+    for model, dtype, backend in ((layer, torch.float32, "interpret"), (twin, torch.float64, "off")):
+        os.environ["HOLDFAST_TRITON"] = backend
+        given = x.to(dtype).requires_grad_()
+        torch.manual_seed(1)
+        y, last = model(given, start, **call)
+        last = last[-1] if isinstance(last, tuple) else last
+        g = torch.ones(()) + torch.arange(y.numel()).view(y.shape) % 7
+        loss = (y * g.to(dtype)).sum() + last.square().sum()
+        leaves = [given, *model.parameters()]
+        results.append(
+            [y.detach(), *(t for t in torch.autograd.grad(loss, leaves, allow_unused=True) if t is not None)]
+        )
+    return worst(list(zip(*results, strict=True)))
+
+
+def two_lengths(time=9):
+    return {"lengths": torch.tensor([time, time // 2])}
+
+
+QUICK = {
+    "layer LRU": lambda: layer_case("LRU", lambda: nn.LRU(3, 4), **two_lengths()),
+    "layer S4D": lambda: layer_case("S4D", lambda: nn.S4D(2, 4), time=70),
+    "layer SelectiveSSM": lambda: layer_case("SelectiveSSM", lambda: nn.SelectiveSSM(4, 3), time=6, **two_lengths(6)),
+    "layer Mamba2": lambda: layer_case("Mamba2", lambda: nn.Mamba2(4, 4, head_size=4), time=70),
+    "scan real varying, several segments, h0 and lengths": lambda: scan_case("real", True, False, "hl", 3, time=9),
+    "scan complex varying in reverse, resets": lambda: scan_case("complex", True, True, "hr", 1, time=7),
+    "scan planar constant in reverse, segments and resets": lambda: scan_case("planar", False, True, "hr", 3, time=9),
+    "scan bfloat16": lambda: scan_case("real", False, False, "h", 1, time=5, dtype=torch.bfloat16),
+    "scan of 1 step, 1 channel": lambda: scan_case("real", True, False, "h", 1, time=1, channels=1),
+    "selective with everything, segments": lambda: selective_case(True, 1, False, "hl", 2, time=9),
+    "selective plain in reverse, groups and resets": lambda: selective_case(False, 2, True, "r", 1, time=6),
+}
+
+ALL = {
+    **QUICK,
+    "layer DiagonalSSM": lambda: layer_case("DiagonalSSM", lambda: nn.DiagonalSSM(3, 4)),
+    "layer LRU in both directions": lambda: layer_case(
+        "LRU", lambda: nn.LRU(3, 4, bidirectional=True), **two_lengths()
+    ),
+    "layer S4D with lengths": lambda: layer_case("S4D", lambda: nn.S4D(2, 4), time=70, **two_lengths(70)),
+    "layer Mamba": lambda: layer_case("Mamba", lambda: nn.Mamba(4, 3)),
+    "layer LinearRNN, diagonal": lambda: layer_case("LinearRNN", lambda: nn.LinearRNN(3, 4, structure="diagonal")),
+}
+for _kind, _varying, _reverse, _extras, _segments in itertools.product(
+    ("real", "complex", "planar"), (True, False), (False, True), ("", "hl", "hr"), (1, 4)
+):
+    ALL[f"scan {_kind} varying={_varying} reverse={_reverse} {_extras} segments={_segments}"] = (
+        lambda case=(_kind, _varying, _reverse, _extras, _segments): scan_case(*case)
+    )
+for _time, _channels in ((1, 1), (2, 130), (63, 1), (65, 5)):
+    ALL[f"scan of {_time} steps, {_channels} channels"] = lambda size=(_time, _channels): scan_case(
+        "complex", True, False, "hl", 4, *size
+    )
+    ALL[f"selective of {_time} steps, {_channels} channels"] = lambda size=(_time, _channels): selective_case(
+        True, 1, False, "h", 2, *size
+    )
+for _dtype in (torch.bfloat16, torch.float16):
+    ALL[f"scan {_dtype}".replace("torch.", "")] = lambda dtype=_dtype: scan_case(
+        "real", True, False, "hl", 2, dtype=dtype
+    )
+    ALL[f"selective {_dtype}".replace("torch.", "")] = lambda dtype=_dtype: selective_case(
+        True, 1, False, "", 2, dtype=dtype
+    )
+for _groups, _reverse, _extras, _segments in itertools.product((1, 2), (False, True), ("", "hl", "hr"), (1, 3)):
+    ALL[f"selective groups={_groups} reverse={_reverse} {_extras} segments={_segments}"] = (
+        lambda case=(_groups, _reverse, _extras, _segments): selective_case(True, *case)
+    )
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    for name, case in (QUICK if sys.argv[1] == "quick" else ALL).items():
+        if len(sys.argv) > 2 and sys.argv[2] not in name:
+            continue
+        torch.manual_seed(0)
+        print(json.dumps([name, case()]), flush=True)  # noqa: T201 - read by test_triton.py

@@ -1,0 +1,98 @@
+"""Time constants of modes: set through every parameterization and discretisation, and measured again."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from layer_cases import LAYERS, PARAMETERIZED, build, sequence
+
+from holdfast.nn import SequenceModel, recurrences
+from holdfast.nn._pace import spread
+
+WANTED = [1.5, 8.0, 60.0]
+
+
+def set_to(model, values=WANTED):
+    for view in recurrences(model):
+        view.set_time_constants(torch.tensor(values))
+    return model
+
+
+def test_constants_are_spread_over_more_and_fewer_modes():
+    assert spread(np.array([1.0, 100.0]), 3) == pytest.approx([1, 10, 100])
+    assert spread(np.array([2.0, 10.0, 80.0]), 2) == pytest.approx([2, 80])
+    assert spread(np.array([2.0, 80.0]), 1) == pytest.approx([80])  # the slowest
+    assert spread(np.array([7.0]), 3) == pytest.approx([7, 7, 7])
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_every_layer_takes_the_time_constants_of_its_modes(name):
+    layer = set_to(build(name, state_size=8))
+    (view,) = recurrences(layer)
+    found = view.time_constants()
+    assert float(found.max()) == pytest.approx(60, rel=1e-6)  # float64
+    assert float(found.min()) == pytest.approx(1.5, rel=1e-6)
+    if view.matrix() is None:
+        rows = np.sort(found.detach().numpy().reshape(-1, found.shape[-1]), axis=1)
+        np.testing.assert_allclose(rows, np.tile(spread(np.array(WANTED), rows.shape[1]), (len(rows), 1)), rtol=1e-6)
+    if view.gate is None:  # the margin of the layer itself, per step: the slowest mode
+        assert view.margin() == pytest.approx(-np.expm1(-1 / 60), rel=1e-6)
+    y, _ = layer(sequence())
+    assert torch.isfinite(y).all()
+
+
+@pytest.mark.parametrize(("kind", "name", "options"), PARAMETERIZED)
+def test_every_parameterization_holds_them_or_the_nearest(kind, name, options):
+    torch.manual_seed(0)
+    layer = set_to(kind(3, 4, parameterization=name, **options).double())
+    (view,) = recurrences(layer)
+    assert view.margin() > 0
+    slowest = float(view.time_constants().max())
+    if name in ("inverse", "relu", "clip"):
+        assert slowest > 1  # maps whose range ends
+    else:
+        assert slowest == pytest.approx(60, rel=1e-3)
+
+
+def test_a_stack_keeps_its_other_weights_and_the_order_of_its_modes():
+    torch.manual_seed(0)
+    model = SequenceModel(2, 8, depth=2, layer="lru", state_size=6)
+    before = copy.deepcopy(model.state_dict())
+    orders = [view.time_constants().argsort() for view in recurrences(model)]
+    set_to(model)
+    changed = {key for key, value in model.state_dict().items() if not torch.equal(value, before[key])}
+    assert changed and all(key.endswith((".w", ".log_gamma", ".phase")) for key in changed), changed
+    for key in changed:
+        if key.endswith(".phase"):  # read back from the eigenvalue: the same angle to a rounding of float32
+            turn = (model.state_dict()[key] - before[key]).double()
+            assert torch.cos(turn).min() > 1 - 1e-12
+    for view, order in zip(recurrences(model), orders, strict=True):
+        assert torch.equal(view.time_constants().argsort(), order)
+        assert view.time_constants().max() == pytest.approx(60, rel=1e-4)  # float32
+
+
+def test_a_step_takes_the_share_that_the_time_constant_says():
+    torch.manual_seed(0)
+    layer = set_to(build("S4D inv bilinear", state_size=4), [20.0])
+    state = torch.randn(1, *layer.state_shape, dtype=torch.float64)
+    _, after = layer.step(torch.zeros(1, 3, dtype=torch.float64), state)
+    shares = torch.view_as_complex(after).abs() / torch.view_as_complex(state).abs()
+    np.testing.assert_allclose(shares.detach().numpy(), np.exp(-1 / 20), rtol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore")  # transformers warns about optional kernels
+def test_models_of_other_libraries_take_them_too():
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.MambaConfig(vocab_size=20, hidden_size=8, num_hidden_layers=1, state_size=4)
+    model = set_to(transformers.MambaForCausalLM(config))
+    (view,) = recurrences(model)
+    assert view.time_constants().max() == pytest.approx(60, rel=1e-4)
+    assert view.time_constants().min() == pytest.approx(1.5, rel=1e-4)
+
+
+@pytest.mark.parametrize("values", [[], [0.0], [-1.0, 2.0], [float("nan")], [float("inf")]])
+def test_constants_that_are_none_are_refused(values):
+    with pytest.raises(ValueError, match="finite numbers above 0"):
+        set_to(build("LRU"), values)
