@@ -64,16 +64,16 @@ def measure_on_data(
     own = runnable(copy.deepcopy(model)).eval()
     double = sum(p.numel() for p in own.parameters()) <= MAX_WIDENED_WEIGHTS
 
+    def run(subject: nn.Module, wide: bool) -> DataMemory:
+        return memory_on_data(subject, inputs, lengths=lengths, double=wide, seed=seed, progress=progress)
+
     def measured(subject: nn.Module) -> DataMemory:
-        options = {"lengths": lengths, "seed": seed, "progress": progress}
         try:
-            return memory_on_data(subject, inputs, double=double, **options)
+            return run(subject, double)
         except NotRepeatableError:
             raise
         except ModelError:  # a model may not run in float64
-            if not double:
-                raise
-        return memory_on_data(subject, inputs, **options)
+            return run(subject, False)
 
     try:
         return measured(own)

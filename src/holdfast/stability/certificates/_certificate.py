@@ -265,7 +265,8 @@ def certificates(
     parts = []
     for view in views:
         part = _certificate(view, options)
-        if view.nonlinear and not (part.equilibria and part.equilibria[0].stable):
+        first = part.equilibria[0] if part.equilibria else None
+        if view.nonlinear and not (first is not None and first.stable and first.reached):
             part = _with_unrest(part, module, view, zeros)
         if seen is not None:
             part = replace(part, along=exponent_along(view, seen))
