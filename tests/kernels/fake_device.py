@@ -20,7 +20,9 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from holdfast import kernels, nn
-from holdfast.kernels._common import checks, gpu
+from holdfast.kernels._common import calls, checks, gpu
+from holdfast.kernels.rnn import _autograd as rnn
+from holdfast.kernels.rnn._reference import RNNSaved, RNNSettings, RNNTensors
 from holdfast.kernels.scan import _triton as scan
 from holdfast.kernels.selective import _triton as selective
 
@@ -129,6 +131,8 @@ LAYERS = {
     "Mamba": lambda: nn.Mamba(WIDTH, 16),
     "Mamba2": lambda: nn.Mamba2(WIDTH, 128),
     "LinearRNN diagonal": lambda: nn.LinearRNN(WIDTH, WIDTH, structure="diagonal"),
+    "ContinuousRNN": lambda: nn.ContinuousRNN(WIDTH, WIDTH),
+    "LinearRNN": lambda: nn.LinearRNN(WIDTH, WIDTH),
     "LanguageModel": lambda: nn.LanguageModel(512, WIDTH, depth=2),
 }
 
@@ -171,6 +175,34 @@ def raw_scan(rows, time, channels):
     }
 
 
+def loop_of_rnn(time=5):
+    """The RNN's loop in torch, forward and backward: what its operator runs on a GPU, which a fake tensor passes over."""
+    calls.LOWEST_ADDRESS = -1  # fake tensors have no address
+    settings = RNNSettings("tanh", 1.0, False, "auto")
+    with FakeTensorMode(), torch.no_grad():
+        shapes = ((BATCH, time, WIDTH), (WIDTH, WIDTH), (WIDTH, WIDTH), (WIDTH,), (BATCH, WIDTH), (BATCH, time))
+        given = [torch.empty(shape, device=DEVICE) for shape in shapes]
+        lengths = torch.empty(BATCH, dtype=torch.int64, device=DEVICE)
+        count = Count()
+        with count:
+            h, last, y = rnn._forward(RNNTensors(*given, lengths), settings, True)
+            x, w, u, _, h0, dts = given
+            rnn._backward(RNNSaved(x, w, u, h0, dts, lengths, h, y), h, last, settings, [True] * 6)
+    return {"name": "rnn", "time": time, "reads": dict(count.reads), "elsewhere": dict(count.elsewhere)}
+
+
+def stream(name):
+    """Two steps without gradients, as a stream takes them; the second finds the coefficients of the first."""
+    layer = LAYERS[name]()
+    with FakeTensorMode(), torch.no_grad():
+        on_device(layer)
+        x, count = torch.empty(BATCH, WIDTH, device=DEVICE), Count()
+        with count:
+            _, state = layer.step(x)
+            layer.step(x, state)
+    return {"name": f"{name} stream", "reads": dict(count.reads), "elsewhere": dict(count.elsewhere)}
+
+
 def prepare():
     """Makes the device, and lets the package take it for one where Triton runs and where values are real."""
     os.environ["HOLDFAST_CHECKS"] = "auto"
@@ -178,6 +210,7 @@ def prepare():
     torch.set_num_threads(1)
     torch.autograd.set_multithreading_enabled(False)
     _setup_privateuseone_for_python_backend(DEVICE)
+    torch.get_device_module(DEVICE).get_amp_supported_dtype = lambda: [torch.bfloat16]
     gpu.DEVICES, gpu._installed = (*gpu.DEVICES, DEVICE), lambda: True
     checks.readable = lambda value: True  # a check that reads values is to be seen, not skipped
     # the generators' state, which a fake device has not
@@ -191,6 +224,9 @@ if __name__ == "__main__":
     times = [int(word) for word in sys.argv if word.isdigit()] or [1024, 8192, 131072]
     for rows, channels in ((64, 2048), (8, 256)):
         print(json.dumps(raw_scan(rows, 8192, channels)), flush=True)  # noqa: T201
+    print(json.dumps(loop_of_rnn()), flush=True)  # noqa: T201
     for layer in chosen:
+        if layer != "LanguageModel":
+            print(json.dumps(stream(layer)), flush=True)  # noqa: T201
         for time in times:
             print(json.dumps(training_step(layer, time)), flush=True)  # noqa: T201

@@ -54,3 +54,32 @@ assert "triton" not in sys.modules, "triton was imported"
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
+
+
+def test_under_compile_a_recurrence_is_one_node_whatever_the_number_of_steps():
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("compiled_graphs.py"))], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    for layer, graphs in map(json.loads, done.stdout.splitlines()):
+        assert (layer, len(graphs)) == (layer, 1)
+        kernel = "scan" if layer == "LRU" else "selective"
+        assert [graphs[0].count(f"holdfast.{kernel}_triton_{way}") for way in ("forward", "backward")] == [1, 1]
+        # the loop that it replaces took 13,000 nodes at 1,024 steps
+        assert len(graphs[0]) < 150
+
+
+@needs_triton
+@pytest.mark.slow
+def test_registers_are_those_of_the_docs_and_nothing_spills():
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("ahead_of_time.py"))], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    *table, spilled = done.stdout.splitlines()
+    assert spilled == "spilled: {}"
+    docs = (Path(__file__).parents[2] / "docs" / "gpu.md").read_text()
+    assert "\n".join(table) in docs
+    for line in table[2:]:
+        name, *registers = (cell.strip() for cell in line.strip("|").split("|"))
+        assert max(map(int, registers)) <= (128 if name.startswith("scan") else 255), name

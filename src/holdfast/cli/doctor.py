@@ -17,10 +17,15 @@ from rich.table import Table
 from holdfast import laws, parameterizations
 from holdfast.cli._screen import answer, plain, say, screen
 from holdfast.data import data_root, find_sets
-from holdfast.kernels._common import library, rooflines
+from holdfast.kernels._common import backends, gpu, library, rooflines
 
 PACKAGES = ("holdfast", "torch", "numpy", "scipy")
-EXTRAS = {"train": "lightning-fabric", "hf": "transformers", "cluster": "ray"}  # and the package that each brings
+EXTRAS = {
+    "train": "lightning-fabric",
+    "hf": "transformers",
+    "cluster": "ray",
+    "triton": "triton",
+}  # and the package that each brings
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ def command(
 
 def look_around() -> list[Check]:
     """Every line of the report, the self-test last."""
-    return [*_versions(), *_extras(), *_native(), *_data(), *_self_test()]
+    return [*_versions(), *_extras(), *_native(), *_gpus(), *_data(), *_self_test()]
 
 
 def _versions() -> list[Check]:
@@ -89,6 +94,25 @@ def _native() -> list[Check]:
         # the torch versions of every kernel still work, so this is a fact and not a fault
         return [Check("native kernels", f"none ({status.reason}); the slower torch versions are used")]
     return [Check("native kernels", f"variant {status.variant} ({status.reason})", True)]
+
+
+def _gpus() -> list[Check]:
+    """Which kernels each device other than the CPU gets, and why."""
+    devices = [
+        torch.device(kind, i) for kind in gpu.DEVICES for i in range(torch.get_device_module(kind).device_count())
+    ]
+    if not devices:
+        return [Check("GPUs", "none that torch can use (CUDA, ROCm, XPU); all runs on the CPU")]
+    lines = []
+    for device in devices:
+        missing, name = gpu.missing(device), torch.get_device_module(device).get_device_name(device)
+        kernels = f"torch's own operators: the Triton kernels are {missing}" if missing else _triton_kernels()
+        lines.append(Check(str(device), f"{name}: {kernels}"))
+    return lines
+
+
+def _triton_kernels() -> str:
+    return f"Triton kernels for {', '.join(backends.TRITON)}, torch's own operators for the rest; not measured by us"
 
 
 def _data() -> list[Check]:

@@ -1,8 +1,8 @@
 """Recurrences, and the gate between them: reference, torch and native C++ versions of each, behind one function.
 
 A folder for each: `_reference.py` has the arguments as one NamedTuple and the plain loop, `_chunked.py` runs on any device,
-`_native.py` calls C++ (`csrc/`), `_op.py` checks, chooses and owns the gradient. What they share is in `_common/`;
-`_common/backends.py` is where backends are registered and chosen.
+`_native.py` calls C++ (`csrc/`), `_triton.py` launches the GPU programs of `_triton_kernels.py`, `_op.py` checks, chooses and
+owns the gradient. What they share is in `_common/`; `_common/backends.py` is where backends are registered and chosen.
 """
 
 from holdfast.kernels.causal_conv import causal_conv

@@ -48,6 +48,10 @@ def command(
         Path | None,
         typer.Option("--from", metavar="FILE", parser=file, help="Show the JSON of an earlier run, measure nothing."),
     ] = None,
+    device: Annotated[
+        str,
+        typer.Option(metavar="DEVICE", help="cpu, or a GPU (cuda, cuda:1, xpu): checks and ratios for its kernels."),
+    ] = "cpu",
 ) -> None:
     """Time the kernels against rooflines and other libraries, after checking their results; tell ratios and goals.
 
@@ -59,6 +63,9 @@ def command(
 
     for path in (json_file, markdown):
         _check_folder(path)
+    if device != "cpu":
+        _refuse_beside_device(peers=peers, only=only, quick=quick, budget=budget, json=json_file)
+        return _on_gpu(device, markdown)
     if earlier is not None:
         _refuse_beside_earlier(peers=peers, only=only, quick=quick, budget=budget, json=json_file)
         report = Report.load(earlier)
@@ -83,6 +90,41 @@ def _refuse_beside_earlier(**choices: object) -> None:
             raise ArgumentError(
                 f"--from shows an earlier run and measures nothing, so --{name} has no meaning; leave it out"
             )
+
+
+def _refuse_beside_device(**choices: object) -> None:
+    for name, value in choices.items():
+        if value:
+            raise ArgumentError(
+                f"--device measures every kernel and peer of a GPU, so --{name} has no meaning; leave it out"
+            )
+
+
+def _on_gpu(name: str, markdown: Path | None) -> None:
+    """The table of one card: what was checked, and how many times faster ours is."""
+    import torch
+
+    from holdfast_papers.benchmarks.gpu import check_device, run_on_gpu
+
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ArgumentError(f"--device: expected a device of torch (cuda, cuda:1, xpu), got {name!r}") from error
+    check_device(device)
+    card = torch.get_device_module(device).get_device_name(device)
+    heads = ["kernel", "against", "ours, ms", "other, ms", "times faster", "note"]
+    lines = []
+    for row in run_on_gpu(device):
+        numbers = ("" if x is None else f"{x:.3g}" for x in (row.ours_ms, row.other_ms, row.ratio))
+        lines.append([row.kernel, row.against, *numbers, row.note])
+    console = screen()
+    console.print(f"{card}, torch {torch.__version__}", style="bold", markup=False)
+    print_table(console, heads, lines, [None] * len(lines))
+    say(console, "Speeds on GPUs have not been measured by us: please send this table with an issue.")
+    if markdown is not None:
+        rows = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        rule = "|---" * len(heads) + "|"
+        markdown.write_text(f"{card}, torch {torch.__version__}\n\n| {' | '.join(heads)} |\n{rule}\n{rows}\n")
 
 
 def _seconds(budget: float | None, quick: bool) -> float:

@@ -50,9 +50,11 @@ def verify(function: str, like: Tensor, *expected: Expected, dtypes: Sequence[to
                 f"{function}: expected a tensor of shape {tuple(shape)}, which goes with the others, got "
                 f"{checks.describe(value)}; call holdfast.kernels.{function}"
             )
-        if value.dtype is not dtype or not value.is_cpu:
+        # is_cpu before the devices, whose comparison takes 0.2 us
+        apart = value.is_cpu is not like.is_cpu or (not value.is_cpu and value.device != like.device)
+        if value.dtype is not dtype or apart:
             raise DtypeError(
-                f"{function}: expected all tensors in {dtype} on the cpu, got {checks.describe(value)}; "
+                f"{function}: expected all tensors in {dtype} on {like.device}, got {checks.describe(value)}; "
                 f"call holdfast.kernels.{function}, which converts"
             )
 

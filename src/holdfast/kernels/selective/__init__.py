@@ -1,6 +1,7 @@
 """The selective scan of Mamba: a diagonal recurrence whose step, input and output weights change with time.
 
-`_op.py` checks and chooses between `_reference.py`, `_chunked.py` and `_native.py`; `_heads.py` has Mamba-2's heads as products
+`_op.py` checks and chooses between `_reference.py`, `_chunked.py`, `_native.py` and `_triton.py`, which launches the programs
+of `_triton_kernels.py`; `_heads.py` has Mamba-2's heads as products
 of blocks, `_watch.py` lets others see step sizes.
 """
 

@@ -60,16 +60,19 @@ def selective_chunked(call: SelectiveCall) -> tuple[Tensor, Tensor]:
     parts: list[Tensor] = []
     starts = range(0, time, BLOCK)
     # cut at once: the gradient of one slice has the size of all steps
-    pieces = list(zip(*(x.split(BLOCK, 1) for x in (u, delta, B, C)), strict=True)) if time else []
+    pieces = [x.split(BLOCK, 1) for x in (u, delta, B, C)]
     # transforms of torch.func do not know checkpoints
     again = torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active()
     for start in reversed(starts) if reverse else starts:
         inside = None if lengths is None else (lengths - start).clamp(0, min(BLOCK, time - start))
         marks = None if resets is None else resets[:, start : start + BLOCK]
-        block = (_Steps(*pieces[start // BLOCK], inside, marks), A, state, reverse)
-        # nothing is drawn at random: the generators need not be set back, which reads their state from the device
-        kept = {"use_reentrant": False, "preserve_rng_state": False}
-        y, state = checkpoint(_block, *block, **kept) if again else _block(*block)
+        at = start // BLOCK
+        steps = _Steps(pieces[0][at], pieces[1][at], pieces[2][at], pieces[3][at], inside, marks)
+        if again:
+            # nothing is drawn at random: the generators need not be set back, which reads their state from the device
+            y, state = checkpoint(_block, steps, A, state, reverse, use_reentrant=False, preserve_rng_state=False)
+        else:
+            y, state = _block(steps, A, state, reverse)
         parts.append(y)
     # u * 0 and not zeros: without steps the result still belongs to u's graph
     y = torch.cat(parts[::-1] if reverse else parts, 1) if parts else u * 0

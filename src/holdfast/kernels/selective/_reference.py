@@ -76,11 +76,11 @@ def selective_reference(
     """
     batch, time, channels = u.shape
     delta = step_sizes(dt, dt_bias, dt_softplus)
-    b, c = by_channel(B, channels), by_channel(C, channels)
     h = u.new_zeros(batch, *A.shape) if h0 is None else h0
     outputs = [u.new_zeros(batch, channels)] * time
     # unbound once: the gradient of a step's slice has the size of all steps
-    inputs, sizes, b, c = (x.unbind(1) for x in (u, delta, b, c))
+    inputs, sizes = u.unbind(1), delta.unbind(1)
+    b, c = by_channel(B, channels).unbind(1), by_channel(C, channels).unbind(1)
     gates = None if z is None else z.unbind(1)
     for t in reversed(range(time)) if reverse else range(time):
         # zero-order hold for A and Euler's step for B, as Mamba has it: dt B instead of (exp(dt A) - 1) / A B

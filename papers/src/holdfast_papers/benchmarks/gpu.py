@@ -1,0 +1,195 @@
+"""The kernels on a GPU: checked against float64, then timed against the card's bandwidth, torch's path and other libraries.
+
+Nobody has run this on a card here: each peer is called as its documentation says, and one whose result differs from ours,
+or that raises, is told as such and not timed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from holdfast import kernels
+from holdfast.errors import BackendError
+from holdfast.kernels._common.backends import Backend, choose
+
+Step = Callable[[], tuple[Tensor, ...]]  # forward and backward: the output and all gradients
+ROUNDS = 21
+MAX_ERROR = 1e-4  # relative to the largest number, of float32 over a thousand steps
+_CHECK_SIZES, _SIZES = (2, 130, 96), (8, 8192, 1024)  # rows, steps, channels of the check and of the timing
+_STATES = 16
+
+
+@dataclass(frozen=True)
+class GPURow:
+    """One kernel against one other: milliseconds of both, None where the other did not run, and why."""
+
+    kernel: str
+    against: str
+    ours_ms: float | None
+    other_ms: float | None
+    note: str
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times faster ours is."""
+        return None if self.ours_ms is None or self.other_ms is None else self.other_ms / self.ours_ms
+
+
+def check_device(device: torch.device) -> None:
+    """Refuses a device that torch does not see.
+
+    Args:
+        device: to measure on.
+    """
+    module = torch.get_device_module(device)
+    if device.type != "cpu" and not (module.is_available() and (device.index or 0) < module.device_count()):
+        raise BackendError(
+            f"bench: expected a {device.type} device that torch can use, got none on this machine; "
+            "run it on one that has a GPU and torch's build for it"
+        )
+
+
+def run_on_gpu(device: torch.device, sizes: tuple[int, int, int] = _SIZES, rounds: int = ROUNDS) -> list[GPURow]:
+    """Checks and times every kernel on `device`.
+
+    Args:
+        device: where to.
+        sizes: rows, steps and channels.
+        rounds: timings of each, in turn; their median counts.
+    """
+    check_device(device)
+    rows: list[GPURow] = []
+    for name, make in (("scan", _scan), ("selective", _selective)):
+        error = _error(make, device)
+        if not error <= MAX_ERROR:
+            rows.append(GPURow(name, "float64 reference", None, None, f"wrong: relative error {error:.1e}"))
+            continue
+        backend = choose(device, function=name)[0]
+        rows.append(GPURow(name, "float64 reference", None, None, f"right by {backend}: relative error {error:.1e}"))
+        inputs = _inputs(name, sizes, device)
+        ours = make(inputs, "auto")
+        rows.append(_timed(name, "triad of the same bytes", ours, _triad(inputs, name), rounds, device))
+        rows.append(_timed(name, "torch's path (chunked)", ours, make(inputs, "chunked"), rounds, device))
+        rows += [_peer(name, peer, inputs, ours, rounds, device) for peer in PEERS[name]]
+    return rows
+
+
+def _inputs(name: str, sizes: tuple[int, int, int], device: torch.device) -> dict[str, Tensor]:
+    rows, steps, channels = sizes
+    g = torch.Generator().manual_seed(0)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=g).to(device)
+
+    if name == "scan":
+        given = {"a": torch.sigmoid(draw(*sizes) + 2), "b": draw(*sizes)}
+    else:
+        weights = {"B": draw(rows, steps, _STATES), "C": draw(rows, steps, _STATES), "D": draw(channels)}
+        given = {"u": draw(*sizes), "dt": draw(*sizes) - 4, "A": -torch.rand(channels, _STATES, generator=g).to(device)}
+        given |= weights
+    return {key: value.requires_grad_() for key, value in given.items()}
+
+
+def _step(run: Callable[[], Tensor], inputs: dict[str, Tensor]) -> Step:
+    def step() -> tuple[Tensor, ...]:
+        y = run()
+        return (y.detach(), *torch.autograd.grad(y, list(inputs.values()), torch.ones_like(y)))
+
+    return step
+
+
+def _scan(inputs: dict[str, Tensor], backend: Backend) -> Step:
+    return _step(lambda: kernels.scan(inputs["a"], inputs["b"], backend=backend)[0], inputs)
+
+
+def _selective(inputs: dict[str, Tensor], backend: Backend) -> Step:
+    return _step(lambda: kernels.selective(**inputs, dt_softplus=True, backend=backend)[0], inputs)  # type: ignore[arg-type]
+
+
+def _error(make: Callable[[dict[str, Tensor], Backend], Step], device: torch.device) -> float:
+    """The largest error of outputs and gradients, relative to the largest number of each."""
+    name = make.__name__.removeprefix("_")
+    inputs = _inputs(name, _CHECK_SIZES, device)
+    wide = {key: value.detach().cpu().double().requires_grad_() for key, value in inputs.items()}
+    pairs = zip(make(inputs, "auto")(), make(wide, "reference")(), strict=True)
+    return max(float((x.cpu().double() - y).abs().max() / y.abs().max()) for x, y in pairs)
+
+
+def _triad(inputs: dict[str, Tensor], name: str) -> Step:
+    """As many bytes as the kernel has to move, by one operator that does nothing else: 8 arrays, of selective 7."""
+    like = next(iter(inputs.values()))
+    count = like.numel() * (8 if name == "scan" else 7) // 3
+    x, y, out = (torch.zeros(count, device=like.device) for _ in range(3))
+    return lambda: (torch.add(x, y, alpha=2.0, out=out),)
+
+
+def _timed(name: str, against: str, ours: Step, other: Step, rounds: int, device: torch.device) -> GPURow:
+    times: tuple[list[float], list[float]] = ([], [])
+    for step in (ours, other):  # compiled, and memory taken, before the clock runs
+        step()
+    for _ in range(rounds):
+        for step, found in zip((ours, other), times, strict=True):
+            found.append(_milliseconds(step, device))
+    return GPURow(name, against, statistics.median(times[0]), statistics.median(times[1]), "")
+
+
+def _milliseconds(step: Step, device: torch.device) -> float:
+    wait: Callable[[], Any] = (lambda: None) if device.type == "cpu" else torch.get_device_module(device).synchronize
+    wait()
+    start = time.perf_counter()
+    step()
+    wait()
+    return 1e3 * (time.perf_counter() - start)
+
+
+def _peer(name: str, peer: str, inputs: dict[str, Tensor], ours: Step, rounds: int, device: torch.device) -> GPURow:
+    package, make = PEERS[name][peer]
+    if importlib.util.find_spec(package) is None:
+        return GPURow(name, peer, None, None, "not installed")
+    try:
+        other = make(inputs)
+        error = max(float((x - y).abs().max() / y.abs().max()) for x, y in zip(other(), ours(), strict=True))
+        if not error <= 100 * MAX_ERROR:
+            return GPURow(name, peer, None, None, f"not timed: differs from ours by {error:.1e}")
+        return _timed(name, peer, ours, other, rounds, device)
+    except Exception as problem:  # another library's error is a line of the table, not the end of the run
+        return GPURow(name, peer, None, None, f"not timed: {type(problem).__name__}: {str(problem)[:80]}")
+
+
+def _accelerated_scan(inputs: dict[str, Tensor]) -> Step:
+    from accelerated_scan.warp import scan  # type: ignore[import-not-found]
+
+    def run() -> Tensor:
+        return scan(inputs["a"].mT.contiguous(), inputs["b"].mT.contiguous()).mT
+
+    return _step(run, inputs)
+
+
+def _fla(inputs: dict[str, Tensor]) -> Step:
+    from fla.ops.hgrn import fused_recurrent_hgrn  # type: ignore[import-not-found]
+
+    return _step(lambda: fused_recurrent_hgrn(inputs["b"], inputs["a"].log())[0], inputs)
+
+
+def _mamba_ssm(inputs: dict[str, Tensor]) -> Step:
+    from mamba_ssm.ops.selective_scan_interface import selective_scan_fn  # type: ignore[import-not-found]
+
+    def run() -> Tensor:
+        u, dt, B, C = (inputs[key].mT.contiguous() for key in ("u", "dt", "B", "C"))
+        return selective_scan_fn(u, dt, inputs["A"], B, C, inputs["D"], delta_softplus=True).mT
+
+    return _step(run, inputs)
+
+
+PEERS: dict[str, dict[str, tuple[str, Callable[[dict[str, Tensor]], Step]]]] = {
+    "scan": {"accelerated-scan": ("accelerated_scan", _accelerated_scan), "fla (hgrn)": ("fla", _fla)},
+    "selective": {"mamba-ssm": ("mamba_ssm", _mamba_ssm)},
+}
