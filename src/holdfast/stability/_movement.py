@@ -98,9 +98,9 @@ class Movement:
         """Moves the copy by `shift` from where it started; below 0 to where its memory is shorter."""
         for parameter, value in zip(self._parameters, self._start, strict=True):
             parameter.copy_(value)
-        moves = [(own, shift * way) for own, way in _lengthening(self.view)]
-        for moved, move in moves:
-            moved.add_(move)
+        moves = [(tensor, shift * way) for tensor, way in _lengthening(self.view)]
+        for tensor, move in moves:
+            tensor.add_(move)
 
     def _time_constant(self) -> float:
         if self.view.elementwise:
