@@ -17,6 +17,8 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from holdfast.kernels.causal_conv import _triton as conv_launches
+from holdfast.kernels.causal_conv import _triton_kernels as conv
 from holdfast.kernels.scan import _triton_kernels as scan
 from holdfast.kernels.selective import _triton as selective_launches
 from holdfast.kernels.selective import _triton_kernels as selective
@@ -110,6 +112,19 @@ def selective_case(kernel_name: str, element: str, target: str, shape: tuple[int
     return use(compiled(kernel, types, used, target, warps), target)
 
 
+def conv_case(kernel_name: str, target: str) -> Use:
+    """The causal convolution with 4 taps, bias and silu, as in Mamba."""
+    kernel = getattr(conv, f"conv_{kernel_name}_kernel")
+    constants = {
+        "TAPS": 4, "HAS_BIAS": True, "HAS_STATE": False, "HAS_LENGTHS": False, "SILU": True, "ACC": tl.float32,
+        "CHANNELS": conv_launches._CHANNELS, "STEPS": conv_launches._STEPS, "state": None, "lengths": None,
+    }  # fmt: skip
+    if kernel_name == "backward":
+        constants["grad_state"] = None
+    pointers = ("x", "weight", "bias", "y", "grad_y", "grad_x", "grad_weight", "grad_bias")
+    return use(compiled(kernel, dict.fromkeys(pointers, "*fp32"), constants, target, 4), target)
+
+
 def table() -> dict[tuple[str, str], Use]:
     """What the kernels of docs/gpu.md take on each target, by kernel and target."""
     rows = {}
@@ -122,6 +137,8 @@ def table() -> dict[tuple[str, str], Use]:
         for kernel in ("forward", "carry", "backward"):
             rows[f"selective, {kernel}", target] = selective_case(kernel, "*fp32", target)
             rows[f"selective, {kernel}, bfloat16", target] = selective_case(kernel, "*bf16", target)
+        for kernel in ("forward", "backward"):
+            rows[f"causal_conv, {kernel}", target] = conv_case(kernel, target)
     return rows
 
 

@@ -21,6 +21,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 
 from holdfast import kernels, nn
 from holdfast.kernels._common import calls, checks, gpu
+from holdfast.kernels.causal_conv import _triton as conv
 from holdfast.kernels.rnn import _autograd as rnn
 from holdfast.kernels.rnn._reference import RNNSaved, RNNSettings, RNNTensors
 from holdfast.kernels.scan import _triton as scan
@@ -59,6 +60,10 @@ def again(name, tensors):
         plan = scan.plan(*like.shape, parts, gpu.programs(like.device))
         moved = tensors[1] if name.endswith("forward") else tensors[-1]
         return (0, 0) if plan.segments == 1 else (2, size(a) + size(moved))
+    if name == "causal_conv_triton_backward":  # partial sums of taps and bias, written and added up
+        x, weight = tensors[:2]
+        parts = math.ceil((x.shape[1] + weight.shape[1] - 1) / conv._STEPS) * x.shape[0]
+        return 2, 2 * 4 * parts * x.shape[2] * (weight.shape[1] + 1)
     if not name.startswith("selective_triton"):
         return 0, 0
     u, _, A, B = tensors[:4]

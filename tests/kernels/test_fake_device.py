@@ -15,8 +15,8 @@ MOST = {
     "LRU": 50,
     "DiagonalSSM": 30,
     "LinearRNN diagonal": 22,
-    "Mamba": 270,
-    "Mamba2": 780,
+    "Mamba": 110,
+    "Mamba2": 540,
 }
 
 

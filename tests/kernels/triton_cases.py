@@ -15,7 +15,10 @@ os.environ["TRITON_INTERPRET"] = "1"
 import torch
 
 from holdfast import nn
+from holdfast.kernels import causal_conv
 from holdfast.kernels._common import gpu
+from holdfast.kernels.causal_conv import _triton as conv_launches
+from holdfast.kernels.causal_conv._reference import causal_conv_reference
 from holdfast.kernels.scan import _triton as scan
 from holdfast.kernels.scan import scan_reference
 from holdfast.kernels.selective import _triton as selective
@@ -114,6 +117,26 @@ def selective_case(gated, groups, reverse, extras, segments, time=13, channels=6
     return worst([(y, true), (last, true_last), *zip(grads, theirs, strict=True)])
 
 
+def conv_case(silu, extras, time=7, channels=5, taps=4):
+    """The causal convolution: outputs, final state and all gradients; `extras` of s, b, l: state, bias, lengths."""
+    conv_launches._STEPS, conv_launches._CHANNELS = 4, 4
+    x, weight, g = draw(ROWS, time, channels), draw(channels, taps), draw(ROWS, time, channels)
+    bias = draw(channels) if "b" in extras else None
+    state = draw(ROWS, channels, taps - 1) if "s" in extras else None
+    lengths = torch.tensor([time, time * 2 // 3]) if "l" in extras else None
+    results = []
+    for dtype, run in ((torch.float32, None), (torch.float64, causal_conv_reference)):
+        given = [None if t is None else t.to(dtype).requires_grad_() for t in (x, weight, bias, state)]
+        if run is None:
+            y, last = causal_conv(*given, silu=silu, lengths=lengths, backend="triton")
+        else:
+            y, last = run(*given, silu=silu, lengths=lengths)
+        leaves = [t for t in given if t is not None]
+        loss = (y * g.to(dtype)).sum() + last.square().sum()
+        results.append([y.detach(), last.detach(), *torch.autograd.grad(loss, leaves)])
+    return worst(list(zip(*results, strict=True)))
+
+
 def layer_case(name, make, segments=2, time=9, **call):
     """A layer on the Triton kernels against its float64 twin on torch's own operators: output and all gradients."""
     small_tiles(segments)
@@ -141,6 +164,7 @@ def two_lengths(time=9):
 
 
 QUICK = {
+    "causal_conv with everything": lambda: conv_case(True, "sbl"),
     "layer LRU": lambda: layer_case("LRU", lambda: nn.LRU(3, 4), **two_lengths()),
     "layer S4D": lambda: layer_case("S4D", lambda: nn.S4D(2, 4), time=70),
     "layer SelectiveSSM": lambda: layer_case("SelectiveSSM", lambda: nn.SelectiveSSM(4, 3), time=6, **two_lengths(6)),
@@ -156,6 +180,10 @@ QUICK = {
 
 ALL = {
     **QUICK,
+    "causal_conv plain": lambda: conv_case(False, ""),
+    "causal_conv of 1 step": lambda: conv_case(True, "sb", time=1, channels=1),
+    "causal_conv of 1 tap": lambda: conv_case(True, "b", taps=1),
+    "causal_conv of 65 steps": lambda: conv_case(True, "b", time=65, channels=130, taps=2),
     "layer DiagonalSSM": lambda: layer_case("DiagonalSSM", lambda: nn.DiagonalSSM(3, 4)),
     "layer LRU in both directions": lambda: layer_case(
         "LRU", lambda: nn.LRU(3, 4, bidirectional=True), **two_lengths()

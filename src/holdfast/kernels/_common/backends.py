@@ -23,7 +23,7 @@ Backend = Literal["auto", "reference", "chunked", "native", "triton"]
 # the backend behind the operators on each type of device; sizes on "meta" are those of the CPU's kernels
 OPERATORS = {"cpu": "native", "meta": "native"}
 # kernels that have a version in Triton; the others run by torch's operators on a GPU
-TRITON = ("lru", "s4d", "scan", "selective", "selective_heads")
+TRITON = ("causal_conv", "lru", "s4d", "scan", "selective", "selective_heads")
 
 _LIBRARY = torch.library.Library("holdfast", "FRAGMENT")
 _KINDS: dict[Any, str] = {
@@ -65,7 +65,7 @@ def choose(
 
 def _choose_triton(device: torch.device | str, backend: Backend, function: str) -> tuple[str, str]:
     lacking = gpu.missing(device)
-    if function not in TRITON:
+    if function not in TRITON and function != "choose":  # asked for no kernel in particular
         lacking = lacking or f"without a version of {function}"
     if not lacking:
         return "triton", "asked for by name" if backend == "triton" else "made for this device"

@@ -1,4 +1,8 @@
-"""The short causal convolution before a selective scan: each channel by itself, with the last inputs as its state."""
+"""The short causal convolution before a selective scan: each channel by itself, with the last inputs as its state.
+
+`_op.py` checks and chooses between `_reference.py`, `_native.py` and `_gpu.py`, which launches the programs of
+`_triton_kernels.py` by way of `_triton.py`.
+"""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from holdfast.kernels._common import autograd, checks, segments
 from holdfast.kernels._common.backends import Backend, choose
 from holdfast.kernels._common.calls import in_dtype
 from holdfast.kernels.causal_conv import _native as native
+from holdfast.kernels.causal_conv._gpu import causal_conv_gpu
 from holdfast.kernels.causal_conv._reference import ConvCall, causal_conv_reference
 
 _FLOATS = 4  # x, weight, bias, state
@@ -131,7 +132,10 @@ def _run(call: ConvCall, backend: Backend) -> tuple[Tensor, Tensor]:
         name = "chunked"
     if lengths is not None:
         checks.lengths("causal_conv", lengths, call.x.shape[:1], call.x.shape[1], call.x.device, backend=name)
-    if name in ("reference", "chunked"):
+    if name == "triton":
+        autograd.refuse_tangents("causal_conv", name, *tensors)
+        y, last = causal_conv_gpu(ConvCall(*tensors, lengths, silu))
+    elif name in ("reference", "chunked"):
         y, last = causal_conv_reference(*tensors, silu=silu, lengths=lengths)
     elif autograd.untracked(*tensors, lengths):
         y, last = native.causal_conv_forward(ConvCall(*converted))

@@ -51,10 +51,20 @@ def causal_conv_reference(
         y = y + bias
     if silu:
         y = functional.silu(y)
+    last = last_inputs(x, state, lengths, memory)
     if lengths is None:
-        return y, inputs[:, time:].transpose(1, 2)
+        return y, last
     inside = torch.arange(time, device=x.device) < lengths.unsqueeze(-1)
-    # `inputs` begins taps - 1 steps early: a row's last inputs begin at its length
-    at = lengths.unsqueeze(-1) + torch.arange(memory, device=x.device)
-    last = inputs.gather(1, at.unsqueeze(-1).expand(-1, -1, x.shape[2]))
-    return torch.where(inside.unsqueeze(-1), y, torch.zeros_like(y)), last.transpose(1, 2)
+    return torch.where(inside.unsqueeze(-1), y, torch.zeros_like(y)), last
+
+
+def last_inputs(x: Tensor, state: Tensor | None, lengths: Tensor | None, memory: int) -> Tensor:
+    """The `memory` inputs before each row's end (batch, channels, memory), those of the state where there are fewer."""
+    before = x.new_zeros(x.shape[0], x.shape[2], memory) if state is None else state
+    before, time = before.transpose(1, 2), x.shape[1]
+    if lengths is None:
+        return torch.cat((before, x[:, max(time - memory, 0) :]), 1)[:, min(time, memory) :].transpose(1, 2)
+    # joined, inputs begin `memory` steps early: a row's last ones begin at its length
+    at = lengths.clamp(0, time).unsqueeze(-1) + torch.arange(memory, device=x.device)
+    chosen = torch.cat((before, x), 1).gather(1, at.unsqueeze(-1).expand(-1, -1, x.shape[2]))
+    return chosen.transpose(1, 2)

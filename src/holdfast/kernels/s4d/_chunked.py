@@ -161,6 +161,8 @@ def s4d_chunked(
     u, dt, lam_re, lam_im, c_re, c_im, d, lengths = inputs
     batch, time, _ = u.shape
     wide = torch.float64 if has_double(u.device) else u.dtype
+    if lengths is not None:
+        lengths = lengths.clamp(0, time)  # on a GPU nobody has looked at them
     if form.reverse:
         u = _turned(u, lengths)
     lam, c = lam_re.to(wide), c_re.to(wide)
@@ -168,11 +170,11 @@ def s4d_chunked(
         lam, c = torch.complex(lam, lam_im.to(wide)), 2 * torch.complex(c, c_im.to(wide))
     a, b = discretize(dt.unsqueeze(-1), lam, "bilinear" if form.bilinear else "zoh")
     if h0 is None:
-        h = torch.zeros(batch, *lam.shape, dtype=lam.dtype, device=u.device)
+        start = torch.zeros(batch, *lam.shape, dtype=lam.dtype, device=u.device)
     else:
-        h = torch.view_as_complex(h0.to(wide).contiguous()) if lam.is_complex() else h0.to(wide)
+        start = torch.view_as_complex(h0.to(wide).contiguous()) if lam.is_complex() else h0.to(wide)
     whole = time - time % BLOCK_STEPS
-    outputs, whole_blocks = [], Bounds(h, lambda: h.unsqueeze(0))
+    outputs, whole_blocks = [], Bounds(start, lambda: start.unsqueeze(0))
     bounds = whole_blocks
     # whole blocks, then what is left as one shorter block with matrices of its own
     for begin, end, steps in ((0, whole, BLOCK_STEPS), (whole, time, time % BLOCK_STEPS)):
