@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 SMALL = 1e-7  # size of a deviation: 1e-14 of rounding is left below it
 RESTING_STEPS = 2000  # on zeros, before a model counts as resting
-SHARE = 0.01
+SHARE = 0.01  # of the largest change: below that an input counts as forgotten
+QUIET_END = 0.1  # share of the steps at the end in which nothing may be seen of what is gone
 SEGMENT = 10  # steps between two times that a deviation is made small again; fewer of short sequences
 
 
@@ -26,9 +27,12 @@ def double(specimen: Specimen) -> tuple[nn.Module, Tensor]:
 
 
 def steps_until_gone(sizes: np.ndarray) -> float:
-    """Steps until less than 1% of the largest is left for good; inf where more is left at the end."""
+    """Steps until less than 1% of the largest is left for good; inf where it was seen again shortly before the end.
+
+    An output that saturates hides a change for a while, and shows it again later.
+    """
     above = np.flatnonzero(sizes > SHARE * sizes.max())
-    return math.inf if above[-1] == len(sizes) - 1 else float(above[-1] + 1)
+    return math.inf if above[-1] >= (1 - QUIET_END) * len(sizes) else float(above[-1] + 1)
 
 
 @torch.no_grad()

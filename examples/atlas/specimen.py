@@ -8,6 +8,7 @@ import importlib.util
 import os
 import sys
 import types
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,7 +82,9 @@ def needed(module: str) -> Any:
 
 def own_methods(file: Path, owner: str, *names: str) -> Any:
     """An object with the methods of a class that a file defines, without what the file imports."""
-    tree = ast.parse(file.read_text(encoding="utf-8"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of escapes in texts of an old Python
+        tree = ast.parse(file.read_text(encoding="utf-8"))
     (found,) = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == owner]
     found.body = [node for node in found.body if isinstance(node, ast.FunctionDef) and node.name in names]
     scope: dict[str, Any] = {"np": np}

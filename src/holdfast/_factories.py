@@ -10,11 +10,10 @@ import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 
 from holdfast.errors import ArgumentError, unknown_name
 
-T = TypeVar("T")
 FROM_FILE = "_model_file_"  # before the name of a module that was read from a file
 
 
@@ -86,14 +85,14 @@ def getattr_or_explain(module: ModuleType, name: str) -> Any:
     return getattr(module, name)
 
 
-def members_of(package: str, base: type[T]) -> list[type[T]]:
+def members_of(package: str, base: type[Any]) -> list[type[Any]]:
     """The final classes of `base` in the files of a package, by file: a new member of a family is its file, and no list.
 
     Args:
         package: its dotted name.
         base: the family's abstract class.
     """
-    found: list[type[T]] = []
+    found: list[type[Any]] = []
     for file in pkgutil.iter_modules(importlib.import_module(package).__path__):
         module = importlib.import_module(f"{package}.{file.name}")
         classes = [c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__]

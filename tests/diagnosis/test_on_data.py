@@ -10,7 +10,9 @@ from models_at_hand import make
 from torch import nn
 
 import holdfast
+from holdfast.decay._memory_study import Reach
 from holdfast.diagnosis import _diagnose
+from holdfast.diagnosis._forgetting import Forgetting
 from holdfast.diagnosis._learning import look_at_learning, signs_of_training
 from holdfast.diagnosis._on_data import along, checked_inputs, difference, measure_on_data
 from holdfast.diagnosis._reading import read_model
@@ -30,6 +32,12 @@ def of_steps(steps, last=100):
     return DataMemory(np.arange(last + 1.0), sizes, np.zeros(4), np.zeros((4, 2), dtype=np.int64))
 
 
+def at_rest(steps, last=256):
+    """The memory of one input at rest; None where it is not told at the end."""
+    curve = holdfast.MemoryCurve(time=np.arange(last + 1.0), values=np.exp(-0.02 * np.arange(last + 1.0)))
+    return Forgetting("impulse", "ahead", curve, holdfast.fit_decay(curve), Reach(steps, steps is not None), 1.0)
+
+
 @pytest.mark.parametrize(
     ("rest", "steps", "said"),
     [
@@ -39,11 +47,12 @@ def of_steps(steps, last=100):
         (94.0, 31, "3 times as long at rest"),
         (math.inf, 31, "without end at rest"),
         (math.inf, 500, None),
-        (None, 31, None),
+        (None, 32, "more than 8 times as long at rest"),
+        (None, 90, None),
     ],
 )
 def test_a_factor_of_three_is_said_and_what_to_trust(rest, steps, said):
-    text = difference(rest, of_steps(steps))
+    text = difference([at_rest(rest)], of_steps(steps))
     assert (text is None) == (said is None)
     assert text is None or (said in text and "trust" in text)
 

@@ -61,7 +61,7 @@ def cost_of(model: nn.Module, inputs: Callable[[int], Tensor]) -> Cost:
 
 def _formulas() -> dict[Any, Callable[..., int]]:
     """Twice the multiply-adds of each of holdfast's kernels that are loaded."""
-    known = {
+    known: dict[str, Callable[..., int]] = {
         "scan_forward": _scan,
         "rnn_forward": _rnn,
         "lru_forward": _lru,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from holdfast.diagnosis._adapters import Fresh
+from holdfast.diagnosis._forgetting import Forgetting
 from holdfast.diagnosis._reading import Reading, runnable
 from holdfast.errors import ArgumentError
 from holdfast.memory import DataMemory, ModelError, Run, memory_on_data
@@ -62,16 +63,22 @@ def measure_on_data(
         return memory_on_data(model, inputs, lengths=lengths, seed=seed, progress=progress)
     own = runnable(copy.deepcopy(model)).eval()
     double = sum(p.numel() for p in own.parameters()) <= MAX_WIDENED_WEIGHTS
-    for wide, subject in ((double, own), (False, own), (False, Fresh(own))):
+
+    def run(subject: nn.Module, wide: bool) -> DataMemory:
+        return memory_on_data(subject, inputs, lengths=lengths, double=wide, seed=seed, progress=progress)
+
+    def measured(subject: nn.Module) -> DataMemory:
         try:
-            return memory_on_data(subject, inputs, lengths=lengths, double=wide, seed=seed, progress=progress)
+            return run(subject, double)
         except NotRepeatableError:
-            own = subject = Fresh(own) if not isinstance(own, Fresh) else own
-        except ModelError as error:
-            failure = error
-            if not wide:
-                raise
-    raise failure
+            raise
+        except ModelError:  # a model may not run in float64
+            return run(subject, False)
+
+    try:
+        return measured(own)
+    except NotRepeatableError:  # it keeps a state between calls
+        return measured(Fresh(own))
 
 
 def along(reading: Reading, inputs: Tensor | None, rows: int, steps: int) -> Tensor | None:
@@ -89,30 +96,29 @@ def along(reading: Reading, inputs: Tensor | None, rows: int, steps: int) -> Ten
     return reading.encoded(inputs[:rows, :steps])
 
 
-def difference(rest: float | None, found: DataMemory | None) -> str | None:
+def difference(memory: Sequence[Forgetting], found: DataMemory | None) -> str | None:
     """One sentence on what it means that memory at rest and on data differ; None where they are near each other.
 
     Args:
-        rest: steps until 1% is left of one input at rest.
+        memory: that at rest.
         found: the memory on data.
     """
-    if rest is None or found is None or not len(found.shares):
+    rest = next((one for one in memory if one.kind == "impulse" and one.way == "ahead"), None)
+    if rest is None or found is None or not len(found.shares) or rest.curve.status == "not finite":
         return None
-    steps = found.steps
-    last = float(found.lags[-1])
-    here, there = max(rest, 1.0), max(min(steps, last), 1.0)
-    if math.isinf(rest) and math.isinf(steps):
-        return None
-    if there >= MIN_DIFFERENCE * here:
-        times = f"{'more than ' if math.isinf(steps) else ''}{there / here:.2g} times"
+    # what is not gone at the end is known to last so long at least
+    here, longer = (float(rest.curve.time[-1]), True) if rest.steps is None else (rest.steps, False)
+    there, endless = float(min(found.steps, found.lags[-1])), math.isinf(found.steps)
+    if not longer and there >= MIN_DIFFERENCE * max(here, 1.0):
         return (
-            f"On your data it keeps an input {times} as long as at rest: your inputs hold its gates or units where they let go "
-            "more slowly. For inputs like yours trust the figure on data; the one at rest is for silence."
+            f"On your data it keeps an input {'more than ' if endless else ''}{there / max(here, 1.0):.2g} times as long as at "
+            "rest: your inputs hold its gates or units where they let go more slowly. For inputs like yours trust the figure "
+            "on data; the one at rest is for silence."
         )
-    if not math.isinf(steps) and here >= MIN_DIFFERENCE * there:
-        times = "without end at rest" if math.isinf(rest) else f"{here / there:.2g} times as long at rest"
+    if not endless and here >= MIN_DIFFERENCE * max(there, 1.0):
+        times = f"{'more than ' if longer else ''}{here / max(there, 1.0):.2g} times as long at rest"
         return (
-            f"It would keep an input {times}: on your data the inputs that follow overwrite it. For inputs like yours trust "
-            "the figure on data; the one at rest is what silence would leave."
+            f"It would keep an input {'without end at rest' if math.isinf(here) else times}: on your data the inputs that "
+            "follow overwrite it. For inputs like yours trust the figure on data; the one at rest is what silence would leave."
         )
     return None

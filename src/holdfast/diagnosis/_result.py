@@ -119,7 +119,12 @@ class Diagnosis(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain numbers and texts, for JSON."""
-        parts = {"edge": self.edge, "survival": self.survival, "training": self.learning, "task": self.task}
+        parts: dict[str, Any] = {
+            "edge": self.edge,
+            "survival": self.survival,
+            "training": self.learning,
+            "task": self.task,
+        }
         parts["reach"] = self.reaching
         plain: dict[str, Any] = {"name": self.name, "about": self.about, "needs": self.needs}
         plain["memory"] = [one.to_dict() for one in self.memory]

@@ -82,7 +82,7 @@ def memory(report: Diagnosis) -> list[str]:
     said += [why] if why else []
     if report.on_data is not None:
         said.append(f"on your data: {report.on_data.summary()}")
-        said += [meant for meant in (difference(ahead_of(report.memory), report.on_data),) if meant is not None]
+        said += [meant for meant in (difference(report.memory, report.on_data),) if meant is not None]
         said += list(report.on_data.notes)
     return said
 

@@ -127,7 +127,9 @@ def _each_step(data: _Data, horizon: int | None, places: int, generator: torch.G
     # only rows that go on for so long behind a place; rows take turns, and times are spread over each of them
     able = torch.nonzero(data.lengths > horizon).flatten()
     able = able[torch.randperm(len(able), generator=generator)]
-    rows, times, values = [], [], []
+    rows: list[int] = []
+    times: list[int] = []
+    values: list[Tensor] = []
     for p in range(places):
         row = int(able[p % len(able)])
         time = int(torch.randint(int(data.lengths[row]) - horizon, (), generator=generator))
@@ -146,7 +148,9 @@ def _answers(data: _Data, places: int, generator: torch.Generator) -> _Plan:
         np.concatenate([np.arange(min(8, shortest)), np.geomspace(1, shortest, ANSWER_LAGS) - 1]).astype(int)
     )
     number = max(2, min(len(data.x), ANSWER_ROWS * places // PLACES))
-    rows, times, values = [], [], []
+    rows: list[int] = []
+    times: list[int] = []
+    values: list[Tensor] = []
     for row in torch.randperm(len(data.x), generator=generator)[:number].tolist():
         ends = [int(data.lengths[row]) - 1 - int(lag) for lag in lags]
         drawn = [data.exchanged(row, time, generator) for time in ends]

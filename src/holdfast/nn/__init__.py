@@ -37,11 +37,9 @@ from holdfast.nn._views.view import RecurrenceView
 # every recurrent layer by its name; a further one is found by its file
 LAYERS: dict[str, type[AbstractRecurrent]] = {
     layer.__name__: layer
-    for layer in (
-        *(DiagonalSSM, LinearRNN, LRU, S4D, SelectiveSSM, Mamba, Mamba2, ContinuousRNN, ContinuousGRU),
-        *members_of(__name__, AbstractRecurrent),
-    )
+    for layer in (DiagonalSSM, LinearRNN, LRU, S4D, SelectiveSSM, Mamba, Mamba2, ContinuousRNN, ContinuousGRU)
 }
+LAYERS |= {layer.__name__: layer for layer in members_of(__name__, AbstractRecurrent)}
 
 __all__ = [
     "LAYERS",

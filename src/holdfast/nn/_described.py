@@ -155,7 +155,8 @@ class Described(nn.Module, ABC):
             part.set_eigenvalues_(moved)
             return
         assert isinstance(form, AbstractParameterization)
-        self.parameterization, held = held_by_form(form, moved)
+        fitted, held = held_by_form(form, moved)
+        self.add_module("parameterization", fitted)
         self.set_eigenvalues_(held)  # type: ignore[operator]
 
     def linear_system(self) -> LinearSystem | None:

@@ -30,9 +30,9 @@ class _Accelerated:
 
     def forward(self: Any, input: Any, hx: Any = None) -> tuple[Any, Any]:
         """As torch's own; what the kernels do not take, also a mistake that torch has words for, is torch's."""
-        own = super()
+        own: Any = super()
         if not _suits(self, input, hx):
-            return own.forward(input, hx)  # type: ignore[misc]
+            return own.forward(input, hx)
         if isinstance(input, PackedSequence):
             return _run_packed(self, input, hx)
         single = input.ndim == 2

@@ -98,9 +98,9 @@ class Movement:
         """Moves the copy by `shift` from where it started; below 0 to where its memory is shorter."""
         for parameter, value in zip(self._parameters, self._start, strict=True):
             parameter.copy_(value)
-        moves = [(parameter, shift * way) for parameter, way in _lengthening(self.view)]
-        for parameter, move in moves:
-            parameter.add_(move)
+        moves = [(tensor, shift * way) for tensor, way in _lengthening(self.view)]
+        for tensor, move in moves:
+            tensor.add_(move)
 
     def _time_constant(self) -> float:
         if self.view.elementwise:
@@ -149,7 +149,7 @@ def _gate_alone(view: RecurrenceView) -> float:
     gate = view.gate
     assert gate is not None
     total = sum(_attribute(view.module, name)[gate.first : gate.last].detach() for name in gate.biases)
-    keeping = float((total if gate.keeps else -total).max())  # type: ignore[union-attr]
+    keeping = float((total if gate.keeps else -total).max())
     return _steps_of_factor(1 - (view.euler or 1.0) / (1 + math.exp(keeping)))
 
 

@@ -92,7 +92,7 @@ def together(answers: Sequence[bool | None]) -> bool | None:
 
 def numbers(found: Mapping[str, Difference], *, factor: bool = False) -> dict[str, float]:
     """The effect and its interval by name, as a claim keeps them; factors as ratios."""
-    kept = {}
+    kept: dict[str, float] = {}
     for name, d in found.items():
         low, mean, high = ((math.exp(min(v, 700.0)) if factor else v) for v in (d.low, d.mean, d.high))
         kept |= {name: mean, f"{name}, lower end": low, f"{name}, upper end": high}

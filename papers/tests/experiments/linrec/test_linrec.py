@@ -114,3 +114,24 @@ def test_the_extension_to_real_times_is_continuous_and_the_printed_one_is_not(cl
 
 def test_real_eigenvalues_are_ill_conditioned_and_roots_of_unity_are_not(claims, met):
     assert met(claims("linrec-real"))
+
+
+def test_a_learned_basis_beats_a_fourier_basis_and_comes_near_the_best(claims):
+    from holdfast_papers.experiments.base import Unit
+    from holdfast_papers.experiments.linrec import psi
+
+    found = claims("linrec-psi", functions=[16], seeds=3, train=300, test=20)
+    assert found["smaller"].numbers["learned / fourier, P = 16"] < 1
+    config = {"functions": [4]}
+
+    def made(learned, missed):
+        arrays = {"error.learned": learned, "error.fourier": 0.5, "missed.learned": missed, "missed.fourier": 0.5}
+        arrays |= {"condition.learned": 10.0, "condition.fourier": 10.0}
+        units = [
+            Unit({"functions": 4, "seed": s, "images": "mnist"}, {k: np.array(v) for k, v in arrays.items()})
+            for s in range(3)
+        ]
+        return [claim.status for claim in psi.conclude(config, units).claims]
+
+    assert made(0.1, 0.05) == ["met", "met"] and made(0.5, 0.1) == ["undecided", "not met"]
+    assert made(0.9, 0.5) == ["not met", "met"]

@@ -92,7 +92,10 @@ def lstm(
     given = _checked("lstm", x, weights, h0, c0, lengths)
     if not _native(x, backend, *weights, h0, c0):
         return lstm_reference(x, given, h0, c0, lengths=lengths, reverse=reverse)
-    bias = x.new_zeros(4, given.w_hh.shape[1]) if given.b_ih is None else (given.b_ih + given.b_hh).view(4, -1)
+    if given.b_ih is None or given.b_hh is None:
+        bias = x.new_zeros(4, given.w_hh.shape[1])
+    else:
+        bias = (given.b_ih + given.b_hh).view(4, -1)
     tensors = GatedTensors(x, given.w_ih, given.w_hh, bias, h0, c0, lengths)
     return _apply(tensors, GatedSettings(False, reverse))
 

@@ -201,8 +201,11 @@ def _guessed(model: nn.Module) -> list[Zeros]:
     weight = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
     size = known_size(model) or next((n for m in model.modules() if m is not model and (n := known_size(m))), None)
 
+    time_first = isinstance(model, nn.RNNBase) and not model.batch_first
+
     def numbers(steps: int) -> Tensor:
-        return torch.zeros(1, steps, size or 1, dtype=weight.dtype, device=weight.device)
+        shape = (steps, 1) if time_first else (1, steps)
+        return torch.zeros(*shape, size or 1, dtype=weight.dtype, device=weight.device)
 
     def tokens(steps: int) -> Tensor:
         return torch.zeros(1, steps, dtype=torch.long, device=weight.device)

@@ -96,7 +96,8 @@ class Restless:
             return f"on zero input its state grows without bound{rate}"
         if self.kind == "rests":
             return f"on zero input it comes to rest late{rate}"
-        return f"on zero input it does not settle{rate}; its state stays below {self.largest:.3g}"
+        steps = f"{MAX_STEPS:,} steps{rate}"
+        return f"on zero input it has not come to rest after {steps}; its state stays below {self.largest:.3g}"
 
 
 @torch.no_grad()
@@ -135,6 +136,8 @@ def restless(view: RecurrenceView, reads: Reads) -> Restless | None:
     if driven is None or x is None:
         return None
     drives = _cut(view, driven.drive(x[:1, :MAX_STEPS]))
+    if drives.shape[1] < MIN_STEPS:
+        return None
     # beside 0, which may be a state of rest that nothing returns to
     start = BESIDE * torch.randn(1, driven.size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     states = driven.trajectory(drives, start)[0, drives.shape[1] // 2 :].numpy()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -252,22 +253,30 @@ def certificates(
         inputs: data to follow them along; None for none.
         options: how they are looked at.
         whole: whether the views are those of the whole model, and not of one layer or weight.
-        zeros: makes the zero input of so many steps; None: by the size that the model tells.
+        zeros: makes the zero input of so many steps; None: of the shape of the inputs, or by the size that the model tells.
     """
     if inputs is not None and not whole:
         raise ArgumentError("inputs= go through the whole model; leave weight out")
+    if zeros is None and inputs is not None:
+        # a model that tells no size (a convolution or a linear layer first) is told it by its data
+        zeros = partial(_zeros_like, inputs)
     unseen = settle_views(module, views, zeros)
     seen = None if inputs is None else read_along(module, views, inputs)
     parts = []
     for view in views:
         part = _certificate(view, options)
-        if view.nonlinear and not (part.equilibria and part.equilibria[0].stable):
+        first = part.equilibria[0] if part.equilibria else None
+        if view.nonlinear and not (first is not None and first.stable and first.reached):
             part = _with_unrest(part, module, view, zeros)
         if seen is not None:
             part = replace(part, along=exponent_along(view, seen))
         note = () if unseen is None or not (view.nonlinear or view.selective) or view.module is module else (unseen,)
         parts.append(_with_steps(replace(part, notes=(*part.notes, *note)), view, seen))
     return tuple(parts)
+
+
+def _zeros_like(inputs: Tensor, steps: int) -> Tensor:
+    return inputs.new_zeros((1, steps, *inputs.shape[2:]))
 
 
 def _with_unrest(part: Certificate, module: nn.Module, view: RecurrenceView, zeros: Zeros | None) -> Certificate:

@@ -13,7 +13,7 @@ from torch.nn.utils import parametrize
 
 from holdfast.errors import RangeError
 from holdfast.nn import RecurrenceView
-from holdfast.nn._views.rest import Equilibria
+from holdfast.nn._views.rest import PATIENT_STEPS, Equilibria
 from holdfast.nn._views.view import MemoryWeight
 from holdfast.parameterizations import Contraction, EulerContraction
 from holdfast.parameterizations._factors import contractive_factor
@@ -158,7 +158,10 @@ def _equilibrium_notes(equilibria: Equilibria) -> list[str]:
     points = equilibria.points
     notes = []
     if not equilibria.settled:
-        notes.append("from 0 the state does not settle on zero input; the numbers are those of another equilibrium")
+        notes.append(
+            f"from 0 the state has not settled after up to {PATIENT_STEPS:,} steps on zero input; the numbers are those of an "
+            "equilibrium that a search found"
+        )
     stable = sum(point.stable for point in points)
     if points[0].stable and stable < len(points):
         first = points[0].state

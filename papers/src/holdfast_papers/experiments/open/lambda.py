@@ -145,7 +145,7 @@ def _claim(basis: str, units: Sequence[Unit]) -> Claim:
 
 
 def _figure(units: Sequence[Unit]) -> Figure:
-    panels = []
+    panels: list[Panel] = []
     for u in units:
         lam = u.arrays["lam"]
         rate, angle = np.maximum(-np.log(np.abs(lam)), 1e-8), np.angle(lam)

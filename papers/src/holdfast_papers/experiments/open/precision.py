@@ -17,7 +17,7 @@ from torch import Tensor
 from holdfast.figures import Axis, Figure, Line, Panel, Rule
 from holdfast.parameterizations import get
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets
-from holdfast_papers.pages import Table
+from holdfast_papers.pages import Cell, Table
 from holdfast_papers.results import Claim
 
 FORMATS: dict[str, torch.dtype] = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -60,7 +60,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     a = units[0].arrays
     rates = a["rates"]
     claims = [*(_lost(a, kind) for kind in LOST_BELOW), *(_kept(a, *key) for key in WITHIN), _multiplier(a)]
-    rows = [
+    rows: list[tuple[Cell, ...]] = [
         (name, kind, *(_shown(a[f"stored.{name}.{kind}"], rates, at) for at in (1e-2, 1e-4, 1e-6, 1e-8)))
         for name in NAMES
         for kind in FORMATS
@@ -123,7 +123,7 @@ def _multiplier(a: Arrays) -> Claim:
 
 
 def _figure(a: Mapping[str, np.ndarray]) -> Figure:
-    panels = []
+    panels: list[Panel] = []
     for what, title in (("stored", "stored weight"), ("multiplier", "rounded multiplier")):
         for kind in ("float32", "bfloat16"):
             lines = [

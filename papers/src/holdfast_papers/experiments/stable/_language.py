@@ -197,4 +197,4 @@ def cost(config: Config) -> float:
     width, vocabulary = config["width"], config.get("vocabulary", 100)
     block = width * ((4 + 2 * config["expansion"]) * width + 2 * config["state"])
     tokens = config["steps"] * config["batch"] * config["length"]
-    return 1.0 + 0.003 * config["steps"] + 5e-10 * tokens * (vocabulary * width + config["depth"] * block)
+    return 1.0 + 0.003 * config["steps"] + 1.1e-10 * tokens * (vocabulary * width + config["depth"] * block)
