@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from holdfast.memory.preserve import undisturbed
 
@@ -41,6 +40,9 @@ def cost_of(model: nn.Module, inputs: Callable[[int], Tensor]) -> Cost:
         model: what is run.
         inputs: gives one sequence of so many steps, as the model takes it.
     """
+    # here and not above: it imports Triton where that is installed, which `import holdfast` must not
+    from torch.utils.flop_counter import FlopCounterMode
+
     weights = sum(p.numel() for p in model.parameters())
     totals = []
     try:

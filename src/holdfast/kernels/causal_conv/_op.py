@@ -134,7 +134,7 @@ def _run(call: ConvCall, backend: Backend) -> tuple[Tensor, Tensor]:
         checks.lengths("causal_conv", lengths, call.x.shape[:1], call.x.shape[1], call.x.device, backend=name)
     if name == "triton":
         autograd.refuse_tangents("causal_conv", name, *tensors)
-        y, last = causal_conv_gpu(ConvCall(*tensors, lengths, silu))
+        y, last = causal_conv_gpu(ConvCall(*converted))
     elif name in ("reference", "chunked"):
         y, last = causal_conv_reference(*tensors, silu=silu, lengths=lengths)
     elif autograd.untracked(*tensors, lengths):
