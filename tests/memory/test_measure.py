@@ -348,7 +348,8 @@ def test_wrong_output_shapes_are_named():
     with pytest.raises(ModelError, match="Check input_size"):
         memory_function(nn.Linear(3, 1), horizon=10)
     with pytest.raises(ModelError, match="begins with one"):
-        memory_function(lambda x: {"y": x}, horizon=10)
+        memory_function(lambda x: {"y": "no tensor"}, horizon=10)
+    assert memory_function(lambda x: {"loss": x.mean(), "y": x}, horizon=10).jump == pytest.approx(1.0)
     assert memory_function(lambda x: x.squeeze(-1), horizon=10).jump == pytest.approx(1.0)
 
 

@@ -419,6 +419,7 @@ class TestDecayLeavesMemoryAlone:
 SOURCE = Path(holdfast.__file__).parent
 # what walks a user's modules outside of nn/ for something else than recurrences
 OTHER_WALKS = {
+    "decay/_task_start.py": "weights and parameterizations below a recurrence's own module, to put them back",
     "diagnosis/_adapters.py": "hooks that show which module keeps one answer a sequence",
     "diagnosis/_reading.py": "finds the embedding, and the size of the inputs",
     "memory/_data_runner.py": "hidden states of torch's modules, and the table of tokens",

@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float64
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
-from scipy.stats import t as student
 
 from holdfast.decay._task_rows import Rows
 
@@ -90,6 +88,8 @@ def fit_task_kernel(rows: Rows, *, classes: bool) -> TaskKernel:
 
 
 def _quantile(rows: Rows) -> float:
+    from scipy.stats import t as student  # a second at import, for this alone
+
     return float(student.ppf((1 + CONFIDENCE) / 2, max(len(np.unique(rows.blocks)) - 1, 1)))
 
 
@@ -153,6 +153,8 @@ def _squares(rows: Rows, values: np.ndarray) -> np.ndarray:
 
 def _by_length(rows: Rows, ridge: float) -> np.ndarray:
     """Squares missed by kernels of 0, 1, ..., lags steps back, over each block that is held out: (lags + 1, blocks)."""
+    from scipy.linalg import solve_triangular  # a second at import, for this alone
+
     A, b, held = rows.A[: rows.fitted], rows.b[: rows.fitted], rows.A[rows.fitted :]
     if A.shape[1] > A.shape[0]:
         return _by_length_dual(rows, ridge)
@@ -172,6 +174,8 @@ def _by_length(rows: Rows, ridge: float) -> np.ndarray:
 
 def _by_length_dual(rows: Rows, ridge: float) -> np.ndarray:
     """The same where rows are fewer: at 16 lengths and on a bisection of the one that is enough, between them by lines."""
+    from scipy.linalg import cho_factor, cho_solve  # a second at import, for this alone
+
     A, b, held = rows.A[: rows.fitted], rows.b[: rows.fitted], rows.A[rows.fitted :]
     r, known = absolute_ridge(A, ridge), {}
 

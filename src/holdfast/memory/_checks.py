@@ -165,7 +165,7 @@ def longest_settling(subject: Subject, rows: int) -> int:
     if subject.row_axes is None:
         return MAX_SETTLING_STEPS
     fitting = min(
-        MAX_BATCH_NUMBERS // (4 * rows * max(subject.input_size, subject.outputs)),
+        MAX_BATCH_NUMBERS // (rows * max(subject.input_size, subject.outputs)),
         MAX_STREAMED_STEPS * subject.affordable_rows(MAX_STREAMED_STEPS) // rows,
     )
     return min(max(fitting, MAX_SETTLING_STEPS), MAX_STREAMED_STEPS)

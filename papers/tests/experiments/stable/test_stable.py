@@ -44,7 +44,7 @@ def test_the_two_models_are_one_functional_before_they_are_perturbed():
     # a constant gives the integral of rho up to the end of the step; FFT rounding of sums near 3
     torch.testing.assert_close(y[0, :, 0], law.integral(torch.zeros_like(k), k), rtol=0, atol=1e-13)
     with torch.no_grad():
-        direct, softplus = (fig1._model(name, 6, 50)(x)[0] for name in fig1.EXACT)
+        direct, softplus = (fig1._model(name, 6, 50, fig1.RECURRENT)(x)[0] for name in fig1.EXACT)
     torch.testing.assert_close(softplus, direct, rtol=0, atol=1e-12)
 
 

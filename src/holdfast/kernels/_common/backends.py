@@ -74,6 +74,17 @@ def _choose_triton(device: torch.device | str, backend: Backend, function: str) 
     return "chunked", f"the Triton kernels are {lacking}"
 
 
+def takes_resets(x: object, backend: Backend, function: str) -> bool:
+    """Whether the backend for `x` reads resets itself; otherwise rows are cut at them, where a mistake is named too.
+
+    Args:
+        x: the sequence, or what was given in its place.
+        backend: what was asked for.
+        function: the name that error messages give to the caller.
+    """
+    return isinstance(x, Tensor) and choose(x.device, backend, function=function)[0] == "triton"
+
+
 def define(name: str, function: Callable[..., Any], meta: Callable[..., Any], key: str = "CPU") -> None:
     """Makes the operator `name` of `function`, with `meta` for tensors without memory; both take the same arguments.
 

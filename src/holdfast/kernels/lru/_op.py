@@ -11,7 +11,7 @@ from torch import Tensor
 
 from holdfast.errors import ShapeError
 from holdfast.kernels._common import autograd, checks, segments
-from holdfast.kernels._common.backends import Backend, choose
+from holdfast.kernels._common.backends import Backend, choose, takes_resets
 from holdfast.kernels._common.calls import in_dtype
 from holdfast.kernels.lru import _native  # noqa: F401  (defines torch.ops.holdfast.lru_*)
 from holdfast.kernels.lru._chunked import lru_chunked
@@ -163,7 +163,7 @@ def lru(
     Accuracy: the scan is float64 inside (see `scan`); matrix products round in the dtype, as torch's do.
     """
     checks.flags("lru", reverse=reverse)
-    if cu_seqlens is not None or (resets is not None and choose(u.device, backend, function="lru")[0] != "triton"):
+    if cu_seqlens is not None or (resets is not None and not takes_resets(u, backend, "lru")):
         weights = (lam_re, lam_im, b, c, d)
         return segments.in_pieces(
             "lru", lambda u, h0, lengths: lru(u, *weights, h0, lengths=lengths, reverse=reverse, backend=backend),

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from holdfast.errors import DtypeError, ShapeError
 from holdfast.kernels._common import autograd, checks, segments
-from holdfast.kernels._common.backends import Backend, choose
+from holdfast.kernels._common.backends import Backend, choose, takes_resets
 from holdfast.kernels._common.calls import in_dtype
 from holdfast.kernels.scan import _native  # noqa: F401  (defines torch.ops.holdfast.scan_*)
 from holdfast.kernels.scan._chunked import scan_adjoint, scan_chunked
@@ -182,7 +182,7 @@ def scan(
     rounding it once (|a| -> 1 over 131072 steps: 1e-7; a float32 loop drifts by 1e-5).
     """
     checks.flags("scan", reverse=reverse, check_finite=check_finite)
-    if cu_seqlens is not None or (resets is not None and choose(b.device, backend, function="scan")[0] != "triton"):
+    if cu_seqlens is not None or (resets is not None and not takes_resets(b, backend, "scan")):
         cuts = segments.Cuts(lengths, resets, cu_seqlens, reverse)
         return _scan_pieces(a, b, h0, cuts, backend=backend, check_finite=check_finite)
     _check(a, b, h0, check_finite)
