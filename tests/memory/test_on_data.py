@@ -82,7 +82,7 @@ def test_of_a_linear_layer_the_change_is_the_impulse_response_times_the_exchange
         # the exchanged input is one of the data: the nearest response is equal to rounding of float64
         assert min(np.abs(size - fit).max() for fit in fits) < 1e-12 * size.max()
     rate = float(-torch.linalg.eigvals(layer.recurrent_matrix().detach()).abs().max().log())
-    assert rate == pytest.approx(-np.log(0.9), rel=1e-6)
+    assert rate == pytest.approx(-np.log(0.9), rel=1e-5)  # weights made in float32
     assert fit_decay(found.curve()).rate == pytest.approx(rate, rel=0.1)  # medians of 12 places at the phases of a pair
     assert found.causal and not found.one_answer
 

@@ -88,13 +88,20 @@ def why_not(purpose: Purpose, trial: Trial, *, trained: bool = False) -> str | N
         trained: whether the model is, so that the call alone, before any training, must not raise the loss either.
     """
     before, after = trial.unchanged, trial.changed
-    if trained and before.start is not None and after.start is not None and after.start > NO_WORSE * before.start:
+    lowers = purpose in ("loss", "replacement")
+    if (
+        trained
+        and purpose != "replacement"
+        and before.start is not None
+        and after.start is not None
+        and after.start > NO_WORSE * before.start
+    ):
         return f"held-out loss {before.start:.3g} -> {after.start:.3g} by the call alone"
     if before.loss is not None and after.loss is not None:
-        bound = before.loss * (1 - LOSS_TOLERANCE if purpose == "loss" else 1 + LOSS_TOLERANCE)
+        bound = before.loss * (1 - LOSS_TOLERANCE if lowers else 1 + LOSS_TOLERANCE)
         if not after.loss <= bound or not math.isfinite(after.loss):
             return f"held-out loss {before.loss:.3g} -> {after.loss:.3g}"
-    elif purpose == "loss":
+    elif lowers:
         return "there was nothing to train on"
     if purpose == "memory" and not (after.memory or 0.0) > MIN_GAIN * (before.memory or 0.0):
         return f"memory {before.memory:.0f} -> {after.memory or 0.0:.0f} steps"

@@ -21,7 +21,8 @@ from holdfast.nn import recurrences
 from holdfast.stability import Certificate, stabilize
 
 # what a call is for, by which it is judged: a longer memory, a smaller loss, a stable recurrence, or no harm
-Purpose = Literal["memory", "loss", "stability", "caution"]
+# "replacement": a lower loss by a part that is learned anew, so that the loss before training says nothing of it
+Purpose = Literal["memory", "loss", "replacement", "stability", "caution"]
 SHORT_MEMORY_STEPS = 30  # a memory below that is told how to be made longer even where nobody asked for more
 MAX_STEPS_TO_EDGE = 100  # of Adam at full speed to the boundary that are worth a warning
 EXPLODING_GROWTH = 3.0  # of the gradient from a sequence to one twice as long
@@ -71,7 +72,7 @@ def candidates(evidence: Evidence) -> list[Candidate]:
     """Calls that may help, but those for a longer memory, which are made by trying.
 
     Of a trained model without its data nothing is proposed: there is nothing to judge a change by. With data nothing that
-    replaces or overwrites what it has learned.
+    overwrites what it has learned; a layer in place of another only where it ends below the trained model.
 
     Args:
         evidence: what was measured.
@@ -124,13 +125,15 @@ def _shorter_step(part: Certificate, dt: float) -> Candidate:
 def _swap(evidence: Evidence) -> Iterator[Candidate]:
     if not (evidence.data or evidence.short) or not isinstance(evidence.model, nn.Module):
         return
-    if evidence.trained is not None:
-        return  # its weights would be lost
-    call = another_layer(evidence.model)
-    if call is not None:
+    other = another_layer(evidence.model)
+    if other is not None:
+        call, effect = other
+        if evidence.trained is not None:
+            effect += "; keep the trained model until the new one is better"
         have = ahead_of(evidence.memory)
         number = "" if have is None or math.isinf(have) else f"; the present one remembers {have:.0f} steps"
-        yield Candidate("another layer learns it better", f"S4D, linear in time{number}", *call, "loss", rate=MAX_RATE)
+        texts = ("another layer learns it better", f"S4D, linear in time{number}", call, effect)
+        yield Candidate(*texts, "replacement", rate=MAX_RATE)
 
 
 def _crossing(evidence: Evidence) -> Iterator[Candidate]:

@@ -91,7 +91,9 @@ def undisturbed(model: Callable[..., Any], *, evaluate: bool = True) -> Iterator
     saved = [_snapshot(module) for module in modules]
     contents = _own_contents(modules)
     tensors = {t: t.detach().clone() for m in modules for t in (*m.parameters(False), *m.buffers(False))}
-    grads = {p: (p.grad, p.requires_grad) for m in modules for p in m.parameters(False)}
+    # a parameter may stand for what a parametrization or functional_call computes: it has no gradient of its own
+    own = [p for m in modules for p in m.parameters(False) if p.is_leaf]
+    grads = {p: (p.grad, p.requires_grad) for p in own}
     states = _random_states()
     try:
         if evaluate:
