@@ -412,7 +412,7 @@ def test_auto_tells_what_it_chose_and_why():
     name, algorithm, reason = choose(64, 784, 64, 32, initial_state=True)
     assert (name, algorithm) == ("native", "scan")
     assert "initial state" in reason
-    assert choose(2, 10, 3, 4, device="cuda").backend == "chunked"
+    assert choose(2, 10, 3, 4, device="mps").backend == "chunked"
 
 
 def replaced(inputs, **changes):

@@ -363,6 +363,6 @@ def test_mistakes_are_answered_with_what_was_expected(arguments, options, error,
 @native
 def test_auto_says_what_it_chose_and_why():
     assert choose("cpu") == ("native", "fastest on a CPU")
-    assert choose("cuda")[0] == "chunked"
+    assert choose("mps")[0] == "chunked"
     with pytest.raises(BackendError, match=r"runs on the CPU, the tensors are on cuda; move them with .cpu\(\)"):
         choose("cuda", "native")
