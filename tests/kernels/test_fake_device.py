@@ -27,7 +27,10 @@ def counted(*words):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def check(rows):
+MASKS = 5  # inputs' worth more where outputs after a row's end are set to 0, forward and backward
+
+
+def check(rows, more=0):
     layers = [row for row in rows if "forward" in row]
     assert layers
     assert [row for row in rows if row.get("reads") or row.get("elsewhere")] == []
@@ -35,7 +38,7 @@ def check(rows):
     for row in layers:
         launches.setdefault(row["name"], set()).add((row["forward"], row["backward"]))
     assert {name: found for name, found in launches.items() if len(found) > 1} == {}
-    assert [row for row in layers if row["time"] >= 8192 and row["bytes"] > MOST.get(row["name"], 1e9)] == []
+    assert [row for row in layers if row["time"] >= 8192 and row["bytes"] > MOST.get(row["name"], 1e9) + more] == []
 
 
 def test_launches_do_not_depend_on_time_and_nothing_is_read_back():
@@ -51,4 +54,4 @@ def test_launches_do_not_depend_on_time_and_nothing_is_read_back():
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [(), ("lengths",)])
 def test_every_linear_layer_at_three_lengths(words):
-    check(counted(*words))
+    check(counted(*words), MASKS if words else 0)
