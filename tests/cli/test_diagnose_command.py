@@ -66,6 +66,7 @@ def test_inputs_alone_are_read_and_mistakes_are_named(tmp_path):
             read_inputs(tmp_path / name)
 
 
+@pytest.mark.slow
 def test_inputs_put_memory_at_rest_and_on_data_side_by_side(tmp_path):
     (tmp_path / "my_models.py").write_text(MODELS)
     np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((6, 80, 1)))

@@ -176,6 +176,7 @@ def test_the_call_for_a_longer_memory_makes_it_longer(name):
     assert now > 2 * have
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_longer_memory_of_a_wide_lstm_leaves_it_stable(seed):
     torch.manual_seed(seed)

@@ -81,6 +81,7 @@ def test_models_of_every_form_are_measured_on_data(name):
     assert survival.on_data and survival.bits is not None
 
 
+@pytest.mark.slow
 def test_rest_and_data_stand_side_by_side_and_a_part_that_fails_does_not_lose_the_rest(monkeypatch, tmp_path):
     def failing(*_):
         raise RuntimeError("out of luck")

@@ -65,6 +65,7 @@ def test_the_call_runs_as_it_is_printed():
     assert {group["name"] for group in names["optimizer"].param_groups} >= {"decayed", "recurrent"}
 
 
+@pytest.mark.slow
 def test_diagnose_says_it_and_tries_the_optimizer_before_it_tells():
     torch.manual_seed(0)
     report = holdfast.diagnose(nn.LSTM(1, 8, batch_first=True), needs=200, lr=2e-3, steps=500, horizon=256)

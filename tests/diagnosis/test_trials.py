@@ -147,6 +147,7 @@ def test_an_advice_for_200_steps_ends_at_200_or_more(make):
     assert one.trial.changed.memory >= 200, dropped
 
 
+@pytest.mark.slow
 def test_an_advice_that_does_not_reach_what_was_asked_for_says_so():
     evidence, trials = trials_of(models_at_hand.make("lstm"), needs=200)
     trials.samples = None

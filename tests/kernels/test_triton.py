@@ -29,6 +29,7 @@ def bound(case):
     return 2e-2 if "bfloat16" in case else 3e-3 if "float16" in case else 2e-6
 
 
+@pytest.mark.slow
 @needs_triton
 def test_kernels_give_what_the_float64_reference_gives():
     errors = outcomes("quick")

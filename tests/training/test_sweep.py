@@ -65,6 +65,7 @@ def recipes(tmp_path, monkeypatch):
     return read
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_costs_its_own_run_alone_and_is_continued(recipes):
     Path("deadly").write_text("")
     first = run_sweep("s", recipes(4, 5), Path("swept"), workers=2)
