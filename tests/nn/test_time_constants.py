@@ -96,3 +96,47 @@ def test_models_of_other_libraries_take_them_too():
 def test_constants_that_are_none_are_refused(values):
     with pytest.raises(ValueError, match="finite numbers above 0"):
         set_to(build("LRU"), values)
+
+
+def test_the_input_gate_of_an_lstm_follows_its_forget_gate_so_that_the_state_keeps_its_size():
+    torch.manual_seed(0)
+    lstm = torch.nn.LSTM(1, 3, batch_first=True).double()
+    with torch.no_grad():
+        for name, weight in lstm.named_parameters():
+            if name.startswith("weight") or "bias_ih" in name:
+                weight.zero_()
+        lstm.weight_ih_l0[6:9] = 1e-4  # inputs reach the candidate alone, in the linear part of tanh
+
+    def kernel_norms():
+        x = torch.zeros(1, 2000, 1, dtype=torch.float64)
+        x[0, 0] = 1.0
+        with_, without = ([lstm(x[:, :t])[1][1][0, 0] for t in range(1, 2000, 13)] for x in (x, torch.zeros_like(x)))
+        return (torch.stack(with_) - torch.stack(without)).sum(0)
+
+    before, bias = kernel_norms(), lstm.bias_hh_l0.detach().clone()
+    set_to(lstm, [60.0])
+    shares = torch.sigmoid(lstm.bias_hh_l0.detach())
+    gains = shares[:3] / (1 - shares[3:6])
+    old = torch.sigmoid(bias)
+    torch.testing.assert_close(gains, old[:3] / (1 - old[3:6]), rtol=1e-9, atol=0)  # float64
+    assert torch.equal(lstm.bias_hh_l0[6:], bias[6:])
+    # the sum over every 13th step of i f^k, which was nearly its first term, is i / (1 - f^13) now
+    expected = shares[:3] / (1 - shares[3:6] ** 13) / (old[:3] / (1 - old[3:6] ** 13))
+    candidate = torch.cosh(bias[6:9]) ** -2
+    assert bool((candidate > 0.5).all())
+    torch.testing.assert_close(kernel_norms() / before, expected, rtol=1e-3, atol=0)  # tanh bends by 1e-4
+
+
+def test_an_input_gate_lets_no_more_in_than_it_can():
+    lstm = torch.nn.LSTM(1, 2)
+    set_to(lstm, [0.05])  # the forget gate keeps 2e-9: the kernel of a whole input is no longer than a step
+    assert torch.isfinite(lstm.bias_hh_l0).all()
+    assert bool((lstm.bias_hh_l0 + lstm.bias_ih_l0 > 0)[:2].all())  # wide open
+
+
+def test_the_input_gate_of_gates_without_bias_is_the_share_that_the_forget_gate_lets_go():
+    lstm = torch.nn.LSTM(1, 5).double()
+    torch.nn.init.zeros_(lstm.bias_ih_l0)
+    torch.nn.init.zeros_(lstm.bias_hh_l0)  # i = f = 1/2
+    set_to(lstm, [2.0, 200.0])
+    torch.testing.assert_close(lstm.bias_hh_l0[:5], -lstm.bias_hh_l0[5:10], rtol=1e-9, atol=1e-12)  # float64

@@ -25,6 +25,7 @@ from holdfast.parameterizations import AbstractParameterization
 # eigenvalue lam (or a matrix) itself, as log(-lam), or as the inverse of softplus at -lam; a frequency, or the logarithm of
 # a step size or of a frequency
 Storage = Literal["own", "step_matrix", "value", "log_negative", "softplus_negative", "frequency", "log_positive"]
+MAX_LET_IN = 1 - 1e-6  # of an input by a gate: its bias stays finite
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +72,8 @@ class MemoryWeight:
 class Gate:
     """The gate that keeps the state, or replaces it: rows `first` to `last` of the bias called `bias` in the module.
 
-    torch has two biases that add into a gate; `beside` is the name of the other one.
+    torch has two biases that add into a gate; `beside` is the name of the other one. `writes` is the first row of the gate
+    that lets inputs into the state, where that is a gate of its own (an LSTM); else what is not kept is replaced.
     """
 
     name: str
@@ -80,6 +82,7 @@ class Gate:
     last: int
     keeps: bool = True
     beside: str | None = None
+    writes: int | None = None
 
     @property
     def biases(self) -> tuple[str, ...]:
@@ -200,9 +203,9 @@ class RecurrenceView(ABC):
 
         Gates are read without what the state adds to them; `eigenvalues()` has that in it, where the state rests.
         """
-        if self.gate is not None and (biases := self.gate_biases()):
+        if self.gate is not None and self.gate_biases():
             rows = slice(self.gate.first, self.gate.last)
-            open_ = torch.sigmoid(sum(bias[rows].double() for bias in biases.values()))  # type: ignore[arg-type]
+            open_ = torch.sigmoid(self._preactivation(rows))
             return from_margins(1 - open_ if self.gate.keeps else (self.euler or 1.0) * open_)
         lam = self.eigenvalues()
         return from_margins(1 - (lam.abs() if self.time == "discrete" else (1 + (self.euler or 1.0) * lam).abs()))
@@ -211,7 +214,9 @@ class RecurrenceView(ABC):
     def set_time_constants(self, steps: Tensor) -> None:
         """Moves its weights, in place, so that its time constants follow these; refused where it has none of its own.
 
-        Each mode keeps its rank. Of a gate the first bias that is trained takes the whole change.
+        Each mode keeps its rank. Of a gate the first bias that is trained takes the whole change. Where another gate lets
+        inputs in (an LSTM), it follows: a unit that keeps f of its state and adds i of an input answers with i f^k, and i
+        changes with 1 - f, so that the L1 norm i / (1 - f) of that kernel stays as it was.
 
         Args:
             steps: time constants (any,); as many as it needs are taken from their quantiles.
@@ -223,8 +228,23 @@ class RecurrenceView(ABC):
         left = torch.exp(-1 / assigned(self.time_constants(), values))
         share = left if self.gate.keeps else ((1 - left) / (self.euler or 1.0)).clamp(max=1 - 1e-6)
         rows = slice(self.gate.first, self.gate.last)
-        rest = sum(bias[rows].double() for bias in self.gate_biases().values() if bias is not trained[0])
-        trained[0][rows] = (torch.logit(share).to(trained[0].device) - rest).to(trained[0].dtype)
+        before = self._preactivation(rows)
+        self._set_gate(trained[0], rows, torch.logit(share))
+        if self.gate.writes is not None:
+            written = slice(self.gate.writes, self.gate.writes + self.gate.last - self.gate.first)
+            # 1 - sigmoid(b) = sigmoid(-b), which keeps its digits for gates that are nearly closed
+            scale = torch.sigmoid(-self._preactivation(rows)) / torch.sigmoid(-before)
+            let_in = (scale * torch.sigmoid(self._preactivation(written))).clamp(max=MAX_LET_IN)
+            self._set_gate(trained[0], written, torch.logit(let_in))
+
+    def _preactivation(self, rows: slice) -> Tensor:
+        """What the biases of a gate add up to, in float64."""
+        return torch.stack([bias[rows].double() for bias in self.gate_biases().values()]).sum(0)
+
+    def _set_gate(self, trained: Tensor, rows: slice, wanted: Tensor) -> None:
+        """Moves one bias so that all of the gate add up to `wanted`."""
+        shift = wanted.to(trained.device) - self._preactivation(rows)
+        trained[rows] = (trained[rows].double() + shift).to(trained.dtype)
 
     def time_weights(self) -> tuple[Tensor, ...]:
         """The parameters that `set_time_constants` moves; empty where it is refused."""

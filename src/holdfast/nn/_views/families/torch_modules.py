@@ -60,8 +60,8 @@ class TorchView(NonlinearView):
         keeping = {"LSTM": "forget", "GRU": "update"}.get(name.removesuffix("Cell"))
         self.elementwise = keeping is None
         if keeping is not None:
-            n = module.hidden_size
-            self.gate = Gate(keeping, f"bias_hh{end}", n, 2 * n, beside=f"bias_ih{end}") if module.bias else None
+            n, bias, writes = module.hidden_size, f"bias_hh{end}", 0 if keeping == "forget" else None
+            self.gate = Gate(keeping, bias, n, 2 * n, beside=f"bias_ih{end}", writes=writes) if module.bias else None
             self.left_alone = gated_words(self.path, name, _LONGER[keeping])
 
     @property
