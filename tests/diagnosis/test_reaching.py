@@ -8,7 +8,16 @@ import torch
 from torch import nn
 
 import holdfast
-from holdfast.diagnosis._reaching import LOG100, Reaching, TrainingPlan, faster_recurrence, look_at_reach, said
+from holdfast.diagnosis._reaching import (
+    LOG100,
+    Reaching,
+    TrainingPlan,
+    confirmed,
+    faster_recurrence,
+    look_at_reach,
+    said,
+)
+from holdfast.diagnosis._remedies import bias_in, longer_memory
 from holdfast.errors import ArgumentError
 from holdfast.nn import DiagonalSSM, SequenceModel
 
@@ -24,7 +33,7 @@ def test_the_sentence_says_from_where_to_where_and_what_the_task_needs():
     assert one.rate == holdfast.recurrent_rate(diagonal(), steps=2000, memory=200 / LOG100).rate
     assert said(one) == [
         "in 2,000 optimizer steps at 0.001 training can lengthen its memory from 9.2 to 25 steps; your task needs 200: "
-        f"recurrent_lr={one.rate:.2g}"
+        f"recurrent_lr={one.rate:.2g} (not tried)"
     ]
 
 
@@ -46,7 +55,43 @@ def test_a_gate_has_the_bias_to_start_from():
     one = look_at_reach(nn.LSTM(1, 8), TrainingPlan(), 200)
     # sigmoid(b)^200 = 1%
     assert (1 / (1 + math.exp(-one.bias))) ** 200 == pytest.approx(0.01)
-    assert f"or start from bias {one.bias:.1f}" in said(one)[0]
+    assert f"or start from bias {one.bias:.1f} (not tried)" in said(one)[0]
+
+
+def test_a_way_is_told_by_what_became_of_it_on_a_copy():
+    one = Reaching(TrainingPlan(), "lstm", 5.0, 10.0, needs=200, rate=0.1, bias=3.8)
+    optimizer, start = faster_call(one), "model.lstm.bias_hh_l0.data[32:64].fill_(1.79)"
+    ends = {
+        ((optimizer, start), ()): "needs 200: recurrent_lr=0.1, or start from bias 1.8",  # the bias that was tried
+        ((start,), (f"{optimizer}: held-out loss 1 -> 2",)): (
+            "needs 200: start from bias 1.8; tried on a copy without gain: recurrent_lr=0.1"
+        ),
+        ((), (f"{optimizer}: held-out loss 1 -> 2", f"{start}: memory 9 -> 9 steps")): (
+            "needs 200; tried on a copy without gain: recurrent_lr=0.1, start from bias 1.8"
+        ),
+        ((), (f"{optimizer}: not tried, 40 s of CPU time are over",)): (
+            "needs 200: recurrent_lr=0.1 (not tried), or start from bias 3.8 (not tried)"
+        ),
+    }
+    for (helpful, in_vain), end in ends.items():
+        (line,) = said(confirmed(one, helpful, in_vain))
+        assert line.endswith(end)
+    assert confirmed(None, [optimizer], []) is None
+
+
+def faster_call(one):
+    ((_, _, call, _),) = faster_recurrence(one, 0.01)
+    return call
+
+
+def test_the_bias_of_a_call_for_a_longer_memory_is_read_back():
+    for kind in ("LSTM", "GRU"):
+        torch.manual_seed(0)
+        model = getattr(nn, kind)(1, 8)
+        ((call, _),) = longer_memory(model, 8.0, 100)
+        exec(call, {"model": model})
+        assert bias_in(call) == pytest.approx(float(model.bias_hh_l0[8].detach()))
+    assert bias_in("model.blocks[0].log_dt.data.add_(-1.2)") is None
 
 
 def test_what_has_no_recurrence_says_nothing():
@@ -76,6 +121,8 @@ def test_diagnose_says_it_and_tries_the_optimizer_before_it_tells():
     calls = [one.call for one in report.advice if 'recurrent_lr="auto"' in one.call]
     dropped = [line for line in report.dropped if 'recurrent_lr="auto"' in line]
     assert len(calls) + len(dropped) == 1  # tried, and told only where it helped
+    assert report.reaching.helped["rate"] == bool(calls)
+    assert ("without gain" in text) == (False in report.reaching.helped.values())
     assert json.loads(json.dumps(report.to_dict()))["reach"]["needs"] == 200
     for one in report.advice:
         if one.call in calls:

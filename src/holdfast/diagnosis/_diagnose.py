@@ -28,7 +28,7 @@ from holdfast.diagnosis._on_data import (
     checked_inputs,
     measure_on_data,
 )
-from holdfast.diagnosis._reaching import USUAL_LR, USUAL_STEPS, TrainingPlan, look_at_reach
+from holdfast.diagnosis._reaching import USUAL_LR, USUAL_STEPS, TrainingPlan, confirmed, look_at_reach
 from holdfast.diagnosis._reading import Reading, on_our_kernels, read_model, runnable
 from holdfast.diagnosis._result import Diagnosis
 from holdfast.diagnosis._samples import Samples, data_samples, stand_in_samples, task_form
@@ -183,7 +183,7 @@ class _Examination:
             learning=learning,
             task=task,
             needs=needs,
-            reaching=reaching,
+            reaching=confirmed(reaching, [one.call for one in advice], dropped),
             advice=tuple(advice),
             dropped=tuple(dropped),
             unseen=tuple(self.unseen),

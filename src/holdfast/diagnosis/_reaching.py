@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import nn
 
+from holdfast.diagnosis._remedies import bias_in
 from holdfast.errors import ArgumentError
 from holdfast.nn import RecurrenceView, recurrences
 from holdfast.stability import RecurrentRate, reach, recurrent_rate
 
 USUAL_LR, USUAL_STEPS = 1e-3, 1000  # where nobody says how the model will be trained
 LOG100 = math.log(100.0)  # time constants until 1% is left
+AUTO = 'recurrent_lr="auto"'  # by which the call for the rate is known among those that were tried
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Reaching:
         needs: steps that the task needs; None where nobody knows.
         rate: the recurrent learning rate with which it can learn them; None where it need not, or none is known.
         bias: of a gate, the bias with which it starts with them; None where no gate decides.
+        helped: for "rate" and "bias", whether it helped a copy of the model; none of what was not tried.
     """
 
     plan: TrainingPlan
@@ -53,6 +56,7 @@ class Reaching:
     needs: int | None = None
     rate: float | None = None
     bias: float | None = None
+    helped: Mapping[str, bool] = field(default_factory=dict)
 
     @property
     def short(self) -> bool:
@@ -62,7 +66,8 @@ class Reaching:
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, for JSON."""
         names = ("path", "now", "reached", "needs", "rate", "bias")
-        return {"lr": self.plan.lr, "steps": self.plan.steps, **{name: getattr(self, name) for name in names}}
+        plain = {"lr": self.plan.lr, "steps": self.plan.steps, **{name: getattr(self, name) for name in names}}
+        return {**plain, "helped": dict(self.helped)}
 
 
 def look_at_reach(model: Any, plan: TrainingPlan, needs: int | None) -> Reaching | None:
@@ -98,6 +103,25 @@ def _bias(view: RecurrenceView, needs: int) -> float | None:
     return -math.log(math.expm1(LOG100 / needs))
 
 
+def confirmed(one: Reaching | None, helpful: Iterable[str], in_vain: Iterable[str]) -> Reaching | None:
+    """The same with what became of its rate and its bias; of a bias that was tried, the one that was.
+
+    Args:
+        one: what was found.
+        helpful: calls that helped a copy.
+        in_vain: calls that did not, each with the reason after it.
+    """
+    tried = [*((call, True) for call in helpful), *((call, False) for call in in_vain if ": not tried" not in call)]
+    for call, well in tried:
+        if one is None or not one.short:
+            break
+        if AUTO in call:
+            one = replace(one, helped={**one.helped, "rate": well})
+        elif one.bias is not None and (bias := bias_in(call)) is not None:
+            one = replace(one, bias=bias, helped={**one.helped, "bias": well})
+    return one
+
+
 def said(one: Reaching | None) -> list[str]:
     """The sentence on the screen."""
     if one is None:
@@ -111,13 +135,24 @@ def said(one: Reaching | None) -> list[str]:
 
 
 def _asked(one: Reaching) -> str:
+    """What the task needs, and the ways there: those that helped a copy, or were not tried, before those that did not."""
     if one.needs is None:
         return ""
+    needs = f"; your task needs {one.needs:,}"
     if not one.short:
-        return f"; your task needs {one.needs:,}"
-    ways = [] if one.rate is None else [f"recurrent_lr={one.rate:.2g}"]
-    ways += [] if one.bias is None else [f"start from bias {one.bias:.1f}"]
-    return f"; your task needs {one.needs:,}: {', or '.join(ways) or 'start it with slower modes'}"
+        return needs
+    ways = {} if one.rate is None else {"rate": f"recurrent_lr={one.rate:.2g}"}
+    ways |= {} if one.bias is None else {"bias": f"start from bias {one.bias:.1f}"}
+    if not ways:
+        return f"{needs}: start it with slower modes"
+    open_ = [
+        f"{way}{'' if name in one.helped else ' (not tried)'}"
+        for name, way in ways.items()
+        if one.helped.get(name, True)
+    ]
+    vain = [way for name, way in ways.items() if not one.helped.get(name, True)]
+    text = f"{needs}: {', or '.join(open_)}" if open_ else needs
+    return f"{text}; tried on a copy without gain: {', '.join(vain)}" if vain else text
 
 
 def _steps(value: float) -> str:
@@ -138,6 +173,6 @@ def faster_recurrence(one: Reaching | None, lr: float) -> Iterator[tuple[str, st
         "training lengthens its memory too slowly",
         f"to {_steps(one.reached)} of {one.needs:,} steps",
         "optimizer = torch.optim.Adam(holdfast.parameter_groups(\n"
-        f'    model, lr={lr:.2g}, recurrent_lr="auto", steps={one.plan.steps}, memory={max(one.needs / LOG100, 1.0):.0f}))',
+        f"    model, lr={lr:.2g}, {AUTO}, steps={one.plan.steps}, memory={max(one.needs / LOG100, 1.0):.0f}))",
         f"recurrent_lr={one.rate:.2g} for what decides its memory (memory= is to 1/e)",
     )

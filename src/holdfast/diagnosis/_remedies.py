@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import operator
+import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -100,6 +101,16 @@ def _gate(where: str, view: RecurrenceView, slowest: float) -> tuple[str, str]:
     if len(_same_module(view.module)) == 1:
         return f"{where}.{gate.bias}.{part}", effect
     return f'for n, b in {where}.named_parameters():\n    if "bias_hh" in n:\n        b.{part}', effect
+
+
+def bias_in(call: str) -> float | None:
+    """The bias towards keeping that a call of `longer_memory` gives a gate; None of any other call.
+
+    Args:
+        call: what to type.
+    """
+    found = re.search(r"bias_hh.*\.fill_\((-?[\d.]+)\)", call, re.DOTALL)
+    return None if found is None else float(found[1])
 
 
 def _bias(view: RecurrenceView, slowest: float) -> float:
