@@ -156,8 +156,9 @@ class TaskStudy(Record):
         """Starts the modes and gates of a model from the law of the task, in place; other weights stay as they are.
 
         Every recurrence that `holdfast.recurrences` finds gets modes whose time constants follow `time_constants`: the
-        slowest one stays the slowest. Of LSTM and GRU those are set by the bias of the gate that keeps the state. Frozen
-        weights stay, shared ones are set once.
+        slowest one stays the slowest. Of LSTM and GRU those are set by the bias of the gate that keeps the state, and the
+        input gate of an LSTM follows so that i / (1 - f) stays: a state that lasts adds up no more of its inputs than
+        before. Frozen weights stay, shared ones are set once.
 
         Args:
             model: the model, changed in place; `undo()` of the result takes it back.
