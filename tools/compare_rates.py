@@ -16,6 +16,7 @@ import argparse
 import itertools
 import statistics
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -54,10 +55,10 @@ def finished(folder: Path) -> TrainingRun | None:
     return None if run is None or run.status == "running" else run
 
 
-def train(root: Path) -> None:
+def train(root: Path, starts: Sequence[str], rates: Sequence[str], seeds: Sequence[int]) -> None:
     """Every run that is not finished, one seed of all arms after the other: a part of them is balanced."""
     task = load_task("mnist", valid=0)
-    for seed, start, rate in itertools.product(SEEDS, STARTS, RATES):
+    for seed, start, rate in itertools.product(seeds, starts, [rate for rate in RATES if str(rate) in rates]):
         folder = folder_of(root, start, rate, seed)
         if finished(folder) is None:
             settings = {**SETTINGS, "recurrent_lr": rate, "seed": seed}
@@ -93,9 +94,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--print", action="store_true", help="train nothing")
+    for name, values in {"starts": STARTS, "rates": [str(rate) for rate in RATES], "seeds": SEEDS}.items():
+        parser.add_argument(f"--{name}", nargs="+", type=type(values[0]), choices=values, default=values)
     chosen = parser.parse_args()
     if not chosen.print:
-        train(chosen.folder)
+        train(chosen.folder, chosen.starts, chosen.rates, chosen.seeds)
     for start in STARTS:
         table = {rate: [accuracy(chosen.folder, start, rate, seed) for seed in SEEDS] for rate in RATES}
         for rate, row in table.items():

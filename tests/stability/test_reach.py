@@ -185,10 +185,27 @@ def test_weights_in_half_precision_are_moved_in_float64():
 
 def test_a_longer_memory_than_asked_for_gives_a_floor_and_never_a_frozen_weight():
     rate = recurrent_rate(diagonal("exp"), steps=STEPS, memory=5.0)
-    # d log tau / d w = 1 for exp, so that a tenth over the run is 0.1 / S
-    assert rate.rate == pytest.approx(0.1 / (STEPS / 2), rel=1e-2)
+    # d log tau / d w = 1 for exp: 20 times a way of a quarter of an e-fold over the run
+    assert rate.rate == pytest.approx(20 * 0.25 / (STEPS / 2), rel=1e-2)
     assert rate.low == 0.0
-    assert "no less than" in rate.reason
+    assert "enough for 5" in rate.reason
+
+
+@pytest.mark.parametrize("name", ["exp", "best", "softplus", "direct"])
+def test_the_rate_has_no_gap_where_the_memory_asked_for_passes_that_of_the_start(name):
+    (now,) = reach(diagonal(name), 1e-3, STEPS)
+    memories = [now.now * math.exp(x) for x in (-3.0, -1e-6, 0.0, 0.1, 0.2499, 0.2501, 0.5, 2.0)]
+    rates = [recurrent_rate(diagonal(name), steps=STEPS, memory=memory) for memory in memories]
+    assert len({round(rate.rate, 12) for rate in rates[:5]}) == 1
+    assert [rate.low > 0 for rate in rates] == [False] * 3 + [True] * 5
+    # the way by the slope at the start against the whole way: (e^x - 1) / x and its like at a quarter
+    assert rates[5].rate == pytest.approx(rates[4].rate, rel=0.15)
+    assert rates[5].rate < rates[6].rate < rates[7].rate
+
+
+def test_the_floor_of_a_short_run_is_capped_too():
+    rate = recurrent_rate(diagonal("exp"), steps=4, memory=5.0)
+    assert rate.rate == pytest.approx(0.4 * 0.25, rel=1e-2)
 
 
 @pytest.mark.parametrize(
