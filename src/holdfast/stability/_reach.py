@@ -117,8 +117,8 @@ def recurrent_rate(
     and `memory`, S the sum of the schedule's shares: 20 times the shortest way, but no step that changes the slowest rate by
     more than 0.4 of itself. Plain gradient descent moves a weight by eta |gradient| in place of eta. Where the start already
     remembers long enough, or nearly, the rate is that for a time constant 28% longer, a quarter of an e-fold: other modes and
-    frequencies have to be learned all the same. A model with several recurrences has the smallest of their rates, and each of them
-    in `parts`.
+    frequencies have to be learned all the same. A model with several recurrences has the smallest of their rates, and each
+    of them in `parts`.
 
     Of torch's LSTM and GRU it is the rate of the biases, two of which add into the gate that keeps the state; of Mamba that
     of A and of the bias of its step sizes. `holdfast.parameter_groups(..., recurrent_lr=rate)` takes the result.
@@ -160,7 +160,8 @@ def _rate_of(view: RecurrenceView, memory: float, total_share: float, per_step: 
     cap = MAX_CHANGE * shift / (max(math.log(memory / max(way.start, 1.0)), 1.0) * per_step)
     reason = f"{begins}; its weights have to move by {shift:.3g} for {memory:.3g}"
     if enough:
-        reason = f"{begins}, enough for {memory:.3g}: it gets the rate of a way of {shift:.3g}, which lengthens it by {math.expm1(MIN_WAY):.0%}"
+        more = f"the rate is that for one {math.expm1(MIN_WAY):.0%} longer, a way of {shift:.3g}"
+        reason = f"{begins}, enough for {memory:.3g}: {more}"
     elif cap >= full:
         reason += f", and get {PROGRESS:g} times that way in this run"
     elif cap >= low:
