@@ -90,6 +90,7 @@ class TrainingWatch:
         """
         number = self._step if step is None else step
         self._step = number + 1
+        loss = loss.detach() if isinstance(loss, Tensor) else loss
         if loss is not None and math.isfinite(float(loss)):
             self._losses.append(float(loss))
         told, rolled_back = len(self.monitor.alarms), len(self.guard.rollbacks)
@@ -193,8 +194,11 @@ def regroup(
         raise ArgumentError("optimizer: expected one that has not taken a step, got one with a state")
     rate = float(optimizer.defaults["lr"])
     decay = max(float(group.get("weight_decay", 0.0)) for group in optimizer.param_groups)
-    length = {"steps": steps, "memory": memory} if recurrent_lr == "auto" else {}
-    groups = parameter_groups(model, lr=rate, recurrent_lr=recurrent_lr, weight_decay=decay, **length)
+    auto = recurrent_lr == "auto"
+    groups = parameter_groups(
+        model, lr=rate, recurrent_lr=recurrent_lr, weight_decay=decay, steps=steps if auto else None,
+        memory=memory if auto else None,
+    )  # fmt: skip
     held = {id(p): p for group in optimizer.param_groups for p in group["params"]}
     own = {id(p) for group in groups for p in group["params"]}
     foreign = [_without(group, own) for group in optimizer.param_groups]

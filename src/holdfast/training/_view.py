@@ -68,7 +68,7 @@ class RunView:
         ratios, margins = (_of_quantity(self.history.gradients, name) for name in ("norm_ratio", "margin"))
         edge = Rule("the edge", y=0.0)
         alarms = [Rule(f"alarm at {step:,}", x=float(step)) for step in sorted({s for s, _ in self.alarms})[:MAX_RULES]]
-        shown = (
+        shown: tuple[tuple[str, Axis, list[Layer], list[Rule], str], ...] = (
             ("Loss", Axis("loss", log=_spans_decades(self.history.loss)), self._losses(), alarms,
              "Loss of training, and of evaluations where there are any."),
             ("Margin", Axis("margin per step"), _lines(margins, least=True), [edge],
