@@ -15,10 +15,9 @@ import torch
 from torch import Tensor
 
 from holdfast._arguments import checked, positive
-from holdfast.data._archive import Archive, checksum, find_files
 from holdfast.data._base import Split
 from holdfast.data._download import missing, set_folder
-from holdfast.data._files import cut
+from holdfast.data._files import Archive, checksum, cut, find_files
 from holdfast.data._text import TokenTask
 from holdfast.errors import DamagedResultError
 

@@ -17,8 +17,16 @@ from holdfast.kernels import scan
 from holdfast.nn._activations import ACTIVATIONS
 from holdfast.nn._base import AbstractRecurrent, zero_after
 from holdfast.nn._discretize import RateDiscretization, discretize
-from holdfast.nn._initial_weights import as_eigenvalues, free_weight, own_values, starting_values, uniform
-from holdfast.nn._read_out import ReadOut, check_read_out, read_scale
+from holdfast.nn._initial_weights import (
+    ReadOut,
+    as_eigenvalues,
+    check_read_out,
+    free_weight,
+    own_values,
+    read_scale,
+    starting_values,
+    uniform,
+)
 from holdfast.nn.system import LinearSystem, StateSpaceModel, single_system
 from holdfast.parameterizations import AbstractParameterization
 

@@ -14,7 +14,7 @@ from holdfast._arguments import checked, positive, probability
 from holdfast.errors import ArgumentError, ShapeError
 from holdfast.kernels._common import checks
 from holdfast.nn._base import AbstractRecurrent, Stepper
-from holdfast.nn._padded_order import backwards, taken
+from holdfast.nn._call_arguments import backwards, taken
 from holdfast.nn._stack import named_layer
 
 States = tuple[Tensor, ...]

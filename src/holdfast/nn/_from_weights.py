@@ -15,9 +15,9 @@ from torch import Tensor
 from holdfast._types import Time
 from holdfast.nn._base import AbstractRecurrent
 from holdfast.nn._diagonal_ssm import DiagonalSSM
+from holdfast.nn._initial_weights import ReadOut
 from holdfast.nn._linear_rnn import LinearRNN
 from holdfast.nn._lru import LRU
-from holdfast.nn._read_out import ReadOut
 from holdfast.nn._s4d import S4D
 from holdfast.parameterizations import AbstractParameterization
 

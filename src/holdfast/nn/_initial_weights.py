@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -24,6 +25,8 @@ from holdfast.parameterizations import AbstractParameterization, fit_constants, 
 # either ends a recurrence in NaN. Inside, |lam dt|^2 stays below 3e36, so that complex quotients are finite too.
 MIN_DT, MAX_DT = 1e-12, 1e6
 MAX_RATE = 1e12  # of -Re lam and |Im lam|, per unit of time
+ReadOut = Literal["plain", "scaled"]
+MARK = "readout_is_scaled"  # buffer that keeps weights of one kind out of a layer of the other
 
 
 def uniform(*shape: int, fan_in: int) -> nn.Parameter:
@@ -111,3 +114,25 @@ def as_eigenvalues(given: Tensor, shape: tuple[int, ...], *, real: bool, layer: 
             raise ArgumentError(f"{layer} has real eigenvalues; got some with an imaginary part")
         given = given.real
     return given.detach()
+
+
+def check_read_out(layer: nn.Module, readout: ReadOut) -> None:
+    """Refuses what is neither; marks a layer whose C is scaled, so that a state dict of the other kind does not load."""
+    if readout not in ("plain", "scaled"):
+        raise ArgumentError(f"readout must be 'plain' or 'scaled', got {readout!r}")
+    if readout == "scaled":
+        layer.register_buffer(MARK, torch.ones(()))
+
+
+def read_scale(f: AbstractParameterization, w: Tensor, modes: int) -> Tensor:
+    """margin(f(w_i)) / sqrt(m): |f(w_i)| in continuous time, 1 - |f(w_i)| in discrete time, over the root of the modes.
+
+    A mode c e^{f t} has the L1 norm |c| / |f|, so that a change of gamma in c_i = gamma_i |f(w_i)| / sqrt(m) by beta in the
+    2-norm changes the kernel by at most sum_i |beta_i| / sqrt(m) <= beta in L1.
+
+    Args:
+        f: the parameterization of the rates.
+        w: their free weights.
+        modes: m, of one output.
+    """
+    return f._margin(widened(w)) / math.sqrt(modes)  # `margin` checks its arguments, which torch.compile cannot trace

@@ -15,9 +15,17 @@ from holdfast._types import Time
 from holdfast.errors import ArgumentError
 from holdfast.kernels import lru
 from holdfast.nn._base import AbstractRecurrent, zero_after
-from holdfast.nn._initial_weights import as_eigenvalues, free_weight, placed, starting_values, uniform
+from holdfast.nn._initial_weights import (
+    ReadOut,
+    as_eigenvalues,
+    check_read_out,
+    free_weight,
+    placed,
+    read_scale,
+    starting_values,
+    uniform,
+)
 from holdfast.nn._precision import HALF_DTYPES, widened, widened_twin
-from holdfast.nn._read_out import ReadOut, check_read_out, read_scale
 from holdfast.nn.system import LinearSystem, single_system
 from holdfast.parameterizations import AbstractParameterization
 

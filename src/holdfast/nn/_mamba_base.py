@@ -12,8 +12,8 @@ from torch.nn import functional
 from holdfast._types import Time
 from holdfast.errors import ArgumentError
 from holdfast.nn._base import AbstractRecurrent
+from holdfast.nn._call_arguments import backwards, taken
 from holdfast.nn._initial_weights import as_eigenvalues, own_values
-from holdfast.nn._padded_order import backwards, taken
 from holdfast.parameterizations import AbstractParameterization
 
 

@@ -11,10 +11,9 @@ from torch import Tensor
 
 from holdfast._types import Time
 from holdfast.errors import ArgumentError
-from holdfast.parameterizations._contraction import _apart
+from holdfast.parameterizations._contraction import _apart, find_scaling
 from holdfast.parameterizations._factors import EPS64, contractive_factor, contractive_factor_inverse, size_of
 from holdfast.parameterizations._matrix import PROJECTION_SHARES, AbstractMatrixParameterization
-from holdfast.parameterizations._scaling import find_scaling
 
 
 class EulerContraction(AbstractMatrixParameterization):

@@ -18,8 +18,7 @@ from holdfast._arguments import checked
 from holdfast.errors import ArgumentError
 from holdfast.nn._initial_weights import MAX_RATE
 from holdfast.parameterizations import AbstractMatrixParameterization, AbstractParameterization
-from holdfast.parameterizations._bounded import Bounded
-from holdfast.parameterizations._saved import held_by, in_sequence, other_form
+from holdfast.parameterizations._saved import Bounded, held_by, in_sequence, other_form
 
 
 class LogNegative(nn.Module):

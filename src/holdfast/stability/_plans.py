@@ -27,7 +27,7 @@ from holdfast.parameterizations import (
     get_matrix,
     nearest,
 )
-from holdfast.parameterizations._bounded import Bounded
+from holdfast.parameterizations._saved import Bounded
 from holdfast.stability._checkpoints import LogNegative, follow_checkpoints
 
 Form = AbstractParameterization | AbstractMatrixParameterization | Bounded

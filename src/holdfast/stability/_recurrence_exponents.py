@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from holdfast.errors import ArgumentError
 from holdfast.memory.preserve import undisturbed
 from holdfast.nn import RecurrenceView, recurrences
-from holdfast.nn._views.driven import Driven
 from holdfast.nn._views.reads import Reads, read_along
+from holdfast.nn._views.rest import Driven
 
 NUDGE = 1e-5  # of central differences in float64: their error is 1e-10
 

@@ -15,8 +15,7 @@ from torch.func import functional_call, jacrev, vmap
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from holdfast.errors import ArgumentError
-from holdfast.nn._views.driven import Driven
-from holdfast.nn._views.rest import StepMap
+from holdfast.nn._views.rest import Driven, StepMap
 from holdfast.nn._views.view import MemoryWeight, NonlinearView
 
 RANDOM_STATES = 3  # random states at which a weight may show that the Jacobian depends on it

@@ -17,7 +17,7 @@ from holdfast.memory._subject import INPUT_ERRORS, tolerance_of
 from holdfast.memory.preserve import undisturbed
 from holdfast.nn import AbstractRecurrent
 from holdfast.nn._precision import HALF_DTYPES
-from holdfast.nn._views.cells import Unrolled, cell_of
+from holdfast.nn._views.families.torch_modules import Unrolled, cell_of
 from holdfast.stability.perturbation._balls import BallNorm, select_weights
 from holdfast.stability.perturbation._curve import PerturbationCurve, as_radii
 from holdfast.stability.perturbation._evaluate import (

@@ -20,7 +20,7 @@ from torch import Tensor
 from holdfast._arguments import as_generator, checked
 from holdfast.errors import ArgumentError
 from holdfast.laws import AbstractLaw
-from holdfast.nn._read_out import ReadOut
+from holdfast.nn._initial_weights import ReadOut
 from holdfast.parameterizations import AbstractParameterization, fit_constants, get
 from holdfast.stability.perturbation._balls import BallNorm, PerturbedWeight, ball_of
 from holdfast.stability.perturbation._curve import PerturbationCurve, as_radii

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from holdfast.nn._base import AbstractRecurrent
 from holdfast.nn._pace import assigned, assigned_to_pairs, checked_time_constants
 from holdfast.nn._recurrent_weight import RecurrentWeight
-from holdfast.nn._views.driven import Driven, layer_driven
-from holdfast.nn._views.rest import StepMap
+from holdfast.nn._views.rest import Driven, StepMap, layer_driven
 from holdfast.nn._views.view import Gate, MemoryWeight, NonlinearView, RecurrenceView, StepSource, matrix_map, modes_map
 from holdfast.nn.system import RateNetwork, StateSpaceModel
 from holdfast.parameterizations import AbstractParameterization
