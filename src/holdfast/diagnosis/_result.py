@@ -16,7 +16,7 @@ from holdfast._files import write_atomically
 from holdfast._page import document, paragraph, picture
 from holdfast._record import Record, as_path, writable_file
 from holdfast.decay import DecayFit, TaskStudy
-from holdfast.decay._memory_study import Reach
+from holdfast.decay._result import Reach
 from holdfast.diagnosis._advice import Advice
 from holdfast.diagnosis._forgetting import Forgetting
 from holdfast.diagnosis._learning import Learning

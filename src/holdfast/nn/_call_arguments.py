@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from numbers import Real
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import is_fake
 
 from holdfast._types import Time
@@ -18,6 +19,8 @@ from holdfast.kernels._common import checks
 from holdfast.nn._precision import state_dtype
 
 Lengths = Int[Tensor, " batch"] | Sequence[int] | np.ndarray
+# under which modules of torch and of other libraries tell how many features they read
+_SIZE_ATTRIBUTES = ("input_size", "in_features", "features", "d_model", "in_channels")
 StepSize = float | Float[Tensor, " time"] | Float[Tensor, "batch time"]
 
 
@@ -97,3 +100,17 @@ def backwards(x: Tensor, lengths: Tensor | None) -> Tensor:
 def taken(x: Tensor, order: Tensor) -> Tensor:
     """The steps of x, (batch, time, features), in another order."""
     return x.gather(1, order.unsqueeze(-1).expand(x.shape))
+
+
+def known_size(model: Any) -> int | None:
+    """The number of input features that a model tells by itself, under one of the usual names."""
+    for name in _SIZE_ATTRIBUTES:
+        value = getattr(model, name, None)
+        if isinstance(value, int) and value > 0:
+            return value
+    return None
+
+
+def first_known_size(model: nn.Module) -> int | None:
+    """`known_size` of the model, or of the first of its modules that tells one."""
+    return next((size for module in model.modules() if (size := known_size(module))), None)

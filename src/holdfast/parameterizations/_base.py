@@ -13,7 +13,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from holdfast._arguments import checked
-from holdfast._types import Time, holds_numbers
+from holdfast._readers import holds_numbers
+from holdfast._types import Time
 from holdfast.errors import ArgumentError, DtypeError, RangeError
 from holdfast.parameterizations._modulus import numerical_modulus
 

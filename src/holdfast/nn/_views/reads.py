@@ -14,7 +14,8 @@ from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 from holdfast.errors import ArgumentError
 from holdfast.kernels.selective._watch import watching
 from holdfast.nn._acceleration import accelerate_quietly, mixers_of
-from holdfast.nn._views.step_function import MODEL_ERRORS, known_size
+from holdfast.nn._call_arguments import first_known_size
+from holdfast.nn._views.step_function import MODEL_ERRORS
 from holdfast.nn._views.view import RecurrenceView
 
 FIRST_STEPS, FURTHER = 64, 4  # of a run on zeros, and how many times longer while what is read still moves
@@ -199,8 +200,7 @@ def _stands(x: Tensor) -> bool:
 
 def _guessed(model: nn.Module) -> list[Zeros]:
     weight = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
-    size = known_size(model) or next((n for m in model.modules() if m is not model and (n := known_size(m))), None)
-
+    size = first_known_size(model)
     time_first = isinstance(model, nn.RNNBase) and not model.batch_first
 
     def numbers(steps: int) -> Tensor:

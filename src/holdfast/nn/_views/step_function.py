@@ -15,6 +15,7 @@ from torch.func import functional_call, jacrev, vmap
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from holdfast.errors import ArgumentError
+from holdfast.nn._call_arguments import known_size
 from holdfast.nn._views.rest import Driven, StepMap
 from holdfast.nn._views.view import MemoryWeight, NonlinearView
 
@@ -22,7 +23,6 @@ RANDOM_STATES = 3  # random states at which a weight may show that the Jacobian 
 PROBED_STEPS = 2  # after which a model has to go on from its state
 # what modules raise on arguments that they do not take, and torch.func on operators that it does not vectorise
 MODEL_ERRORS = (RuntimeError, ValueError, TypeError, IndexError, AssertionError, AttributeError, KeyError)
-_SIZE_ATTRIBUTES = ("input_size", "in_features", "features", "d_model", "in_channels")
 Step = Callable[[Any, Any], Any]
 
 
@@ -217,15 +217,6 @@ def _carried_state(model: nn.Module, x: Tensor) -> Any:
     # a state is one that the outputs go on from, and not the same without; 1e-4 is a hundred roundings of float32
     goes_on = float((continued - whole).abs().max()) <= 1e-4 * scale < float((alone - whole).abs().max())
     return tree_unflatten([torch.zeros_like(part) for part in parts], nest) if goes_on else None
-
-
-def known_size(model: Any) -> int | None:
-    """The number of input features that a model tells by itself, under one of the usual names."""
-    for name in _SIZE_ATTRIBUTES:
-        value = getattr(model, name, None)
-        if isinstance(value, int) and value > 0:
-            return value
-    return None
 
 
 @contextmanager
