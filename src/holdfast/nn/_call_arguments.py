@@ -28,11 +28,13 @@ def check_input(name: str, x: Tensor, dims: tuple[str, ...], features: int, weig
     """Refuses inputs of another shape, dtype or device than the layer `name` with this weight takes."""
     if not isinstance(x, Tensor) or not x.is_floating_point() or x.is_nested or x.layout is not torch.strided:
         raise DtypeError(f"{name}: expected x to be a dense real floating-point tensor, got {checks.describe(x)}")
+    # inside a mode both are fake; one alone would fail deep in a kernel, by an address that is none
     if not torch.compiler.is_compiling() and is_fake(x) and not is_fake(weight):
         raise ArgumentError(f"{name}: x is a fake tensor and the weights are not; make the layer in the same mode")
     if x.ndim != len(dims) or x.shape[-1] != features:
         wanted = ", ".join((*dims[:-1], str(features)))
         raise ShapeError(f"{name}: expected x of shape ({wanted}), got {tuple(x.shape)}")
+    # half-precision inputs of float32 weights are welcome: both are computed in float32
     if x.dtype is not weight.dtype and state_dtype(x.dtype) != state_dtype(weight.dtype):
         raise DtypeError(
             f"{name}: x is {x.dtype} and the weights are {weight.dtype}; convert one: x.to(...) or layer.to(...)"
@@ -67,9 +69,11 @@ def as_step_size(name: str, x: Tensor, dt: StepSize | None, time: Time) -> Tenso
                 f"{name}: expected dt as a number or a real tensor of shape {tuple(x.shape[:-1])}, "
                 f"got {checks.describe(dt)}"
             )
+        # written so that NaN is refused, too; on a GPU values are not read, which would make the host wait
         if checks.at_hand(dt) and bool((~(dt >= 0)).any()):
             raise ArgumentError(f"{name}: expected step sizes dt >= 0, got a smallest of {float(dt.min())}")
         return dt.to(state_dtype(x.dtype)).expand(x.shape[:-1])
+    # True is a number to Python, and a mistake here
     if not isinstance(dt, Real) or isinstance(dt, bool) or not 0 <= dt < math.inf:
         raise ArgumentError(f"{name}: expected dt as a finite number >= 0 or a tensor, got {checks.describe(dt)}")
     return float(dt)

@@ -78,6 +78,7 @@ class AbstractMamba(AbstractRecurrent):
         for ours, theirs in pairs:
             (theirs if back else ours).copy_(ours if back else theirs)
         if back:
+            # A through its eigenvalues: ours may have another parameterization than -exp(A_log)
             mixer.A_log.copy_(torch.log(-self.eigenvalues()))
         else:
             self.set_eigenvalues_(-torch.exp(mixer.A_log))

@@ -264,6 +264,7 @@ class S4D(AbstractRecurrent):
         if isinstance(dt, Tensor):
             factor, gain = self._factors(dt[:, None, None])
         else:
+            # what the factors are made of: kept until one of them changes
             sources = (self.w, self.log_dt) if self.frequency is None else (self.w, self.log_dt, self.frequency)
             scale = 1.0 if dt is None else dt
             factor, gain = self._keep(dt, sources, lambda: self._factors(scale))

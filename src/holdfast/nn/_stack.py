@@ -66,6 +66,7 @@ def build_layer(layer: LayerChoice, width: int, state_size: int, options: Mappin
         raise ArgumentError(f"a layer given as a function takes no options, got {sorted(options)}")
     try:
         made = layer(width)
+    # anything may come out of a user's function; what it was asked for belongs into the message
     except Exception as error:
         raise ArgumentError(f"layer must be a function from the width to a layer; it failed: {error}") from error
     if not isinstance(made, AbstractRecurrent):

@@ -225,7 +225,13 @@ def below_one(dtype: torch.dtype) -> float:
     return 1 - torch.finfo(dtype).eps / 2
 
 
+# e^w rounds w first: one part in 1/eps less keeps exp(limit) finite
+_EXP_LIMITS = {
+    dtype: math.log(torch.finfo(dtype).max) * (1 - 2 * torch.finfo(dtype).eps)
+    for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+}
+
+
 def exp_limit(dtype: torch.dtype) -> float:
     """The largest w whose exponential is finite in `dtype`."""
-    # e^w rounds w first: one part in 1/eps less keeps exp(limit) finite
-    return math.log(torch.finfo(dtype).max) * (1 - 2 * torch.finfo(dtype).eps)
+    return _EXP_LIMITS[dtype]

@@ -151,17 +151,24 @@ def lyapunov_spectrum(
                 "torch.nn.GRU does, with the rows of the batch along one axis of every tensor of the state"
             )
         x = x.to(subject.device, subject.dtype)
-        own = subject.advance(x[:, :1].contiguous())[1]
-        if state is not None and not are_alike(state, own):
-            raise ArgumentError(
-                f"state must be what the model itself returns for {len(x)} rows, in shapes and dtypes; got {describe(state)}"
-            )
-        # half of what is left out lets the state settle, the other half lets Q turn into place
-        begin = discard // 2
-        start = subject.advance(x[:, :begin].contiguous(), state)[1] if begin else state
-        start, begin = (own, 1) if start is None else (start, begin)
+        start, begin = _settled_state(subject, x, state, discard // 2)
         logs = _factored(_jacobians(subject, x[:, begin:], start), count)[max(discard - begin, 0) :]
     return _spectrum(logs, dt, size=as_numbers(start, subject.row_axes).shape[1])
+
+
+def _settled_state(subject: Subject, x: Tensor, state: Any, steps: int) -> tuple[Any, int]:
+    """The state from which Jacobians are followed, and the step that it stands before.
+
+    Half of what is left out lets the state settle, the other half lets Q turn into place. A model without a state of its
+    own to begin with takes one step to show it.
+    """
+    own = subject.advance(x[:, :1].contiguous())[1]
+    if state is not None and not are_alike(state, own):
+        raise ArgumentError(
+            f"state must be what the model itself returns for {len(x)} rows, in shapes and dtypes; got {describe(state)}"
+        )
+    start = subject.advance(x[:, :steps].contiguous(), state)[1] if steps else state
+    return (own, 1) if start is None else (start, steps)
 
 
 def _check(x: Tensor, discard: int, count: int | None, dt: float) -> None:

@@ -115,6 +115,7 @@ def settle_views(model: nn.Module, views: Sequence[RecurrenceView], zeros: Zeros
     """
     for view in views:
         view.resting_input = view.resting_steps = None
+    # a linear recurrence moves alike whatever it reads, and a model that is the recurrence reads the zeros itself
     asked = [view for view in views if view.selective or (view.nonlinear and view.module is not model)]
     if not asked:
         return None
@@ -159,6 +160,7 @@ def reads_on_zeros(model: nn.Module, view: RecurrenceView, zeros: Zeros | None) 
         zeros: makes the zero input; None: by the size that the model tells.
     """
     weights = max(sum(p.numel() for p in model.parameters()), 1)
+    # weights times steps is the work of a run: a large model gets a short one
     steps = max(FIRST_STEPS, min(MAX_ZERO_STEPS, int(MAX_WORK / weights)))
     for make in [zeros] if zeros is not None else _guessed(model):
         try:
@@ -185,6 +187,7 @@ def _settled(model: nn.Module, views: Sequence[RecurrenceView], make: Zeros) -> 
     while True:
         with watched(model, views) as reads:
             model(make(steps))
+        # what is read has to stand still, and so do the step sizes of selective layers
         seen = [*reads.inputs.values(), *(delta for delta, _ in reads.steps.values())]
         if all(_stands(x) for x in seen):
             return reads, True

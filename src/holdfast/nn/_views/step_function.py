@@ -117,6 +117,7 @@ class JacobianView(NonlinearView):
         with torch.no_grad():
             self._check(tensors, zero)
             several = zero.expand(2, -1)
+            # asked once: some operators have no batching rule, or run row by row under vmap
             vectorised = _works(lambda: (vmap(one)(several), vmap(jacrev(one))(several)))
         return StepMap(rows, moved, size, "discrete", vectorised=vectorised)
 
@@ -168,10 +169,12 @@ class JacobianView(NonlinearView):
         self._check(tensors, torch.zeros(size, dtype=torch.float64))
         seen: set[str] = set()
         for _ in range(RANDOM_STATES):
+            # random ones: a slope that is 0 for all of these is 0 everywhere, but for chance
             h, u, v = 2 * torch.rand(3, size, generator=generator, dtype=torch.float64) - 1
             with torch.enable_grad():
                 h.requires_grad_()
                 (row,) = torch.autograd.grad(self._step(tensors, h), h, u, create_graph=True, materialize_grads=True)
+                # J is constant here: no weight decides it at this state
                 if not row.requires_grad:
                     continue
                 slopes = torch.autograd.grad((row * v).sum(), [*leaves.values()], allow_unused=True)
@@ -190,6 +193,7 @@ def stateful_view(model: nn.Module) -> JacobianView | None:
     if size is None or weight is None or weight.is_meta or len(inspect.signature(model.forward).parameters) < 2:
         return None
     try:
+        # only a run shows that a second argument is a state: it has to go on where the first half ended
         with torch.no_grad(), _evaluating(model), torch.random.fork_rng(devices=[]):
             state = _carried_state(model, torch.randn(1, 2 * PROBED_STEPS, size).to(weight))
     except MODEL_ERRORS:

@@ -140,6 +140,7 @@ def recognise(path: str, module: nn.Module) -> list[RecurrenceView]:
     views: list[RecurrenceView] = []
     below: tuple[TorchView, ...] = ()
     for layer in range(module.num_layers):
+        # a layer reads both directions of the one below it
         below = tuple(TorchView(path, module, end, below) for end in ends_of(module, layer))
         views.extend(below)
     return views
@@ -155,8 +156,10 @@ class TorchView(NonlinearView):
         names = [f"weight_hh{end}"] + ([f"weight_hr{end}"] if getattr(module, "proj_size", 0) else [])
         super().__init__(dot + names[0], module, tuple(MemoryWeight(dot + n, module, n, "step_matrix") for n in names))
         self._owner, self.end, self.below = owner, end, below
+        # torch's own name also for a heir or an accelerated module
         name = next(k.__name__ for k in type(module).__mro__ if k.__module__.startswith("torch.nn.modules"))
         self.kind = f"torch.nn.{name}"
+        # the gate that lets a state stay; both lie at n:2n of the biases
         keeping = {"LSTM": "forget", "GRU": "update"}.get(name.removesuffix("Cell"))
         self.elementwise = keeping is None
         if keeping is not None:
@@ -190,6 +193,7 @@ class TorchView(NonlinearView):
         def moved(h: Tensor) -> Tensor:
             return motion(h) - h
 
+        # a closed update gate stands still everywhere: only candidate = h is an equilibrium
         def candidate(h: Tensor) -> Tensor:
             return gru_candidate(drive, h, w, b) - h
 
