@@ -28,6 +28,7 @@ _CHUNK_BYTES = 1 << 20
 def read_text(path: Path) -> tuple[bytes, str]:
     """The content of a text file and its SHA-256; refuses what is empty, or no regular file."""
     try:
+        # without O_NONBLOCK a named pipe would hold the process until somebody writes into it
         with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ArgumentError(f"{path} is not a regular file; name another")
@@ -79,6 +80,7 @@ def find_files(folder: Path, names: Sequence[str], archive: Archive, *, download
     Where some are missing and `part` is true, those that are there must do; where none is there, or `part` is false, the
     archive is unpacked, from `folder` or downloaded.
     """
+    # a user may have unpacked it by hand, which keeps the archive's own folder
     for place in (folder, folder / archive.top):
         there = [name for name in names if (place / name).exists()]
         if len(there) == len(names) or (there and part):
@@ -92,6 +94,7 @@ def find_files(folder: Path, names: Sequence[str], archive: Archive, *, download
     fault = _fault(folder / archive.name, archive)
     if fault:
         raise DamagedResultError(f"{folder / archive.name}: {fault}; delete it and run again")
+    # only what has the SHA-256 that is known is ever unpacked
     unpack(folder / archive.name, archive)
     absent = [name for name in names if not (folder / name).exists()]
     if absent:
@@ -115,9 +118,11 @@ def checksum(path: Path) -> str:
 
 def unpack(path: Path, archive: Archive) -> None:
     """Writes the wanted files into the archive's folder; they appear there together, once all of them are written."""
+    # beside its place, on the same file system: files then appear there by a rename
     work = path.parent / _UNPACKING
     shutil.rmtree(work, ignore_errors=True)
     try:
+        # a small archive may unpack to more than the disk has
         left = archive.unpacked
         for name, read in _members(path, archive):
             (work / name).parent.mkdir(parents=True, exist_ok=True)
@@ -144,6 +149,7 @@ def _members(path: Path, archive: Archive) -> Iterator[tuple[str, Callable[[int]
                     with archive_file.open(name) as member:
                         yield match.group(1), member.read
         return
+    # as a stream: the index of a tar file is the whole of it
     with tarfile.open(path, "r|gz") as tar:
         for entry in tar:
             match = wanted.fullmatch(entry.name.removeprefix("./"))

@@ -76,6 +76,7 @@ def wikitext_task(
     if "train" not in there and "valid" not in there:
         why = "and neither of the files that could train is there"
         raise missing(folder, tuple(FILES.values()), archive.mirrors[0] + archive.name, why)
+    # the vocabulary is that of training: words that only the test has stay unknown
     first: Split = "train" if "train" in there else "valid"
     ids, words = _number(there[first], vocabulary)
     tokens: dict[Split, Tensor] = {first: ids} | {

@@ -68,6 +68,7 @@ def follow_checkpoints(module: nn.Module) -> Callable[[], None]:
 
 def _mark(module: nn.Module, state: dict[str, Tensor], prefix: str, metadata: object) -> None:
     for name in _names(module):
+        # an empty tensor under the plain name: a model that is not stabilised refuses its size, also with strict=False
         state[prefix + name] = torch.empty(0)
 
 
@@ -108,6 +109,7 @@ def _saved_otherwise(form: nn.Module, state: dict[str, Tensor], behind: str) -> 
 
 def _write(stack: Any, value: Tensor, state: dict[str, Tensor], behind: str, path: str) -> None:
     first = next(stack.parameters(), None)
+    # a checkpoint may be in another dtype or on another device than the model
     value = value.detach().to(stack.original if first is None else first)
     form: Any = stack[0]
     fitted: nn.Module
@@ -117,6 +119,7 @@ def _write(stack: Any, value: Tensor, state: dict[str, Tensor], behind: str, pat
         fitted = LogNegative(f)
     else:
         fitted, free = held_by(form, value, path)
+    # the form that was saved may have more free weights than the present one
     for key in [key for key in state if key.startswith(behind)]:
         del state[key]
     keys = ("original",) if stack.is_tensor else tuple(f"original{i}" for i in range(len(free)))

@@ -204,6 +204,7 @@ def _of_recurrences(model: nn.Module, inputs: Tensor, count: int | None, discard
         logs = logs[discard:]
         parts.append(_spectrum(logs, dt, size=logs.shape[-1]))
     exponents, errors = (np.concatenate([getattr(part, name) for part in parts]) for name in ("exponents", "errors"))
+    # recurrences that feed each other one way have a block triangular Jacobian: its exponents are those of the blocks
     order = np.argsort(-exponents, kind="stable")[:count]
     status: Literal["converged", "aligning"] = (
         "converged" if all(p.status == "converged" for p in parts) else "aligning"
@@ -217,6 +218,7 @@ def _jacobians(subject: Subject, x: Tensor, state: Any) -> Iterator[Float[Tensor
     rows, size = as_numbers(state, subject.row_axes).shape
     if size > LARGEST:
         raise ArgumentError(f"model: its state has {size} numbers, and {LARGEST} is the most that is taken")
+    # as many steps in one backward pass as memory allows: each point is copied once for every number of its state
     together = max(1, NUMBERS // (rows * size * size))
     for first in range(0, x.shape[1], together):
         part = x[:, first : first + together]
@@ -261,6 +263,7 @@ def _factored(jacobians: Iterator[Tensor], count: int | None) -> Float[Tensor, "
         if q is None:
             rows, size = jacobian.shape[:2]
             q = _frames(rows, size, min(count or size, size))
+        # at every step: after a few without it all columns point along the first exponent
         q, r = torch.linalg.qr(jacobian @ q)
         logs.append(r.diagonal(dim1=-2, dim2=-1).abs().log())
     return torch.stack(logs)
@@ -271,6 +274,7 @@ def _spectrum(logs: Tensor, dt: float, size: int) -> LyapunovSpectrum:
     means = logs.mean((0, 2)).numpy() / dt
     order = np.argsort(-means, axis=-1, kind="stable")
     means = np.take_along_axis(means, order, -1)
+    # a frame that has not turned yet averages exponents, so that its partial sums are too small
     best = int(np.argmax(np.nan_to_num(means, neginf=-1e300 / size).cumsum(-1).sum(-1)))
     chosen = logs[:, best, :, torch.from_numpy(order[best])]
     blocks = torch.stack([part.mean(0) for part in chosen.tensor_split(BLOCKS)]).numpy() / dt

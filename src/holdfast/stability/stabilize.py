@@ -91,9 +91,11 @@ def stabilize(
             f"The model's weights: {listed(n for n, _ in model.named_parameters())}"
         )
     left = [view.left_alone for _, view in chosen if view is not None and view.left_alone is not None]
+    # gates among other recurrences are left with a note; asked for by name, or alone, that is a refusal
     if left and (names is not None or len(left) == len(chosen)):
         raise ArgumentError(left[0])
     open_ = [(weight, view) for weight, view in chosen if view is None or view.left_alone is None]
+    # everything that can be refused is, before the first weight is touched
     check_weights(weight for weight, _ in open_)
     wanted = Wanted(parameterization, time, allow_change)
     plans = [
@@ -123,10 +125,12 @@ def _carry_out(model: nn.Module, plans: list[Plan], notes: list[str]) -> Stabili
     try:
         for plan in plans:
             before = plan.value()
+            # before it is applied: one that fails halfway is reverted, too
             begun.append(plan)
             plan.apply()
             changes[plan.path] = relative_distance(plan.value(), before)
             notes += plan.notes
+    # an interrupt must not leave half of the model changed either
     except BaseException:
         for plan in reversed(begun):
             plan.revert()
@@ -189,11 +193,13 @@ def tied_weights(model: nn.Module, chosen: list[Chosen]) -> list[tuple[list[Memo
     """The weights, those that share their parameters together; refused where something else shares them too."""
     groups: dict[tuple[int, ...], tuple[list[MemoryWeight], RecurrenceView | None]] = {}
     for weight, view in chosen:
+        # tied weights are one tensor under several names; a buffer has no free weights and is its own
         key = tuple(id(p) for p in weight.free.values()) or (id(getattr(weight.module, weight.name)),)
         groups.setdefault(key, ([], view))[0].append(weight)
     for parameters, (weights, _) in groups.items():
         if weights[0].storage == "own" and not weights[0].decides:
             continue  # a layer bounds its phases and step sizes itself: nothing is done to them
+        # by the module that holds it, since a module that is used twice has two paths
         places = {_place(model, path) for weight in weights for path in weight.free}
         for path, p in model.named_parameters(remove_duplicate=False):
             if id(p) in parameters and _place(model, path) not in places:

@@ -92,6 +92,7 @@ def perturbation_error(
         time_first = metric.layout == "time_first"
         scales = _sequence_weights(inputs, time_first) if metric.relative else None
         data = Data(inputs, targets, get_metric(metric.name, metric.dt or 1.0), scales, time_first)
+        # chosen by what the model is, then held against the model's own error
         evaluator, reason = choose(
             model, data, {w.name: w.value for w in weights}, search.evaluation, search.memory_limit
         )

@@ -231,6 +231,7 @@ def target_of(
     if horizon is None or not horizon > 0:
         raise ArgumentError("a rho given as a function needs horizon=: up to which time it is to be integrated")
     grid = _grid(rates, rho)
+    # past its horizon a function says nothing, and counts as 0 there
     values = torch.where(grid <= horizon, rho(grid), grid.new_zeros(()))
     return KernelTarget(grid, values, _numeric_tail(rho, horizon))
 
@@ -261,6 +262,7 @@ def _numeric_tail(rho: Callable[[Tensor], Tensor], horizon: float) -> Callable[[
         nodes = start.unsqueeze(-1) + half.unsqueeze(-1) * (x + 1)
         return half * (rho(nodes) * weight).sum(-1)
 
+    # from the end: the tail at each edge is the sum of all panels after it
     panels = integral(edges[:-1], edges[1:])
     after = torch.cat([panels.flip(0).cumsum(0).flip(0), panels.new_zeros(1)])
 
