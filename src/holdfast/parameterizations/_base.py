@@ -40,6 +40,7 @@ class Named(nn.Module):
     def get_extra_state(self) -> Tensor:
         """Name, time and constants."""
         text = json.dumps({"name": self._identity(), "time": self.time, "constants": self.constants()})
+        # as bytes in a tensor: safetensors keeps nothing else
         return torch.tensor(list(text.encode()), dtype=torch.uint8)
 
     def set_extra_state(self, state: Any) -> None:
@@ -60,6 +61,7 @@ class Named(nn.Module):
     def _check_constants(self, constants: dict[str, Any]) -> None:
         """Refuses constants that the constructor refuses: best with a = b = -5 is unstable for every weight."""
         if constants:
+            # built and dropped: the constructor has the checks
             type(self)(**constants)
 
 

@@ -65,8 +65,10 @@ def find_scaling(W: Matrix, measure: SizeName) -> tuple[Vector, float]:
     starts = [np.zeros(len(W)), _balanced(W)]
     sizes = [size(_scaled(W, d)) for d in starts]
     best, least = (starts[0], sizes[0]) if sizes[0] <= max(SAFE_RADIUS, sizes[1]) else (starts[1], sizes[1])
+    # far enough inside: a better D would change the free weights and nothing else
     if least <= SAFE_RADIUS or len(W) < 2:
         return best, least
+    # a blunt bound first: a sharp one has kinks where the largest eigenvalue changes, and the descent would stop there
     for sharpness in SHARPNESS_SEQUENCE:
         candidate = _descend(W, best, sharpness / least, smooth)
         reached = size(_scaled(W, candidate))
@@ -87,6 +89,7 @@ def _balanced(W: Matrix) -> Vector:
         for i in range(len(W)):
             row = float(off[i] @ np.exp(2 * (d[i] - d)))
             column = float(off[:, i] @ np.exp(2 * (d - d[i])))
+            # a row or column of zeros would send its scale to infinity
             step = 0.25 * math.log((column + 1e-12) / (row + 1e-12))
             d[i] = np.clip(d[i] + step, -MAX_LOG_SPREAD / 2, MAX_LOG_SPREAD / 2)
     return d
@@ -121,6 +124,7 @@ def _smooth_radius(A: Matrix, sharpness: float) -> tuple[float, Vector]:
 
 def _soft(values: np.ndarray, sharpness: float) -> tuple[float, np.ndarray]:
     top = float(values.max())
+    # the largest taken off first: exponents of 1e4 would overflow
     weights = np.exp(sharpness * (values - top))
     return top + math.log(float(weights.sum())) / sharpness, weights / weights.sum()
 
@@ -245,6 +249,7 @@ def _balanced_solution(B: Tensor) -> Tensor | None:
     Q = 2 * torch.eye(len(B), dtype=B.dtype)
     X, dual = Q, Q
     for _ in range(MAX_REDUCTIONS):
+        # not positive definite: that is the answer, and no error
         L, info = torch.linalg.cholesky_ex(Q)
         if int(info) != 0:
             return None

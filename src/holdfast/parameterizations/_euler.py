@@ -58,6 +58,7 @@ class EulerContraction(AbstractMatrixParameterization):
         eye = torch.eye(len(W), dtype=W.dtype)
         step = eye + self.dt * W
         log_scales, norm = find_scaling(step.numpy(), "norm")
+        # only ratios of D enter: centred, they stay farthest from the clamp on both sides
         d = torch.from_numpy(log_scales - (log_scales.max() + log_scales.min()) / 2)
         K = step * torch.exp(d.unsqueeze(-1) - d)
         Z = contractive_factor_inverse(K / (1 - _share(info, K - eye)))

@@ -75,6 +75,7 @@ def _built(state: Mapping[str, Tensor], prefix: str, saved: dict[str, Any]) -> F
     name, time, constants = str(saved.get("name")), saved["time"], saved.get("constants")
     if not isinstance(constants, dict):
         raise ArgumentError("the constants of a parameterization in the state dict cannot be read; was it cut?")
+    # it holds another parameterization and a basis, which have entries of their own
     if name == Normal.key:
         scalar = _built(state, f"{prefix}scalar.", decoded(state[f"{prefix}scalar._extra_state"]))
         assert isinstance(scalar, AbstractParameterization)
