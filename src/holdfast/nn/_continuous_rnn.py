@@ -64,6 +64,7 @@ class ContinuousRNN(AbstractRecurrent):
         bidirectional: bool = False,
     ) -> None:
         if structure == "diagonal" and parameterization == "contraction":
+            # the default is a form of matrices; single modes take the best scalar one
             parameterization = "best"
         choices: dict[str, Any] = dict(
             activation=activation, structure=structure, parameterization=parameterization, dt=dt, bias=bias,

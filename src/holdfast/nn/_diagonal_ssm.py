@@ -178,6 +178,7 @@ class DiagonalSSM(AbstractRecurrent):
             v = functional.linear(x, self.U, self.b)
             return factor, v if gain is None else gain * v
         sources = (self.w, self.U) if self.b is None else (self.w, self.U, self.b)
+        # a stream asks for them at every step
         factor, U, b = self._keep(dt, sources, lambda: self._folded(dt))
         return factor, functional.linear(x, U, b)
 

@@ -43,6 +43,7 @@ def free_weight(
     """
     if lam.is_meta:
         return get(parameterization, time=time), placed(lam.to(torch.get_default_dtype()))
+    # constants are numbers, and reading them back from a GPU would make the host wait
     with torch.device("cpu"):
         f = fit_constants(get(parameterization, time=time), lam)
         free = f.inverse(lam.to(torch.get_default_dtype()))
@@ -52,6 +53,7 @@ def free_weight(
 def placed(values: Tensor, home: torch.device | None = None) -> nn.Parameter:
     """A weight in memory of its own, on the device `home`; None is the default device."""
     moved = values.to(home or torch.get_default_device())
+    # an expanded start would be one number under many names
     return nn.Parameter(moved.clone(memory_format=torch.contiguous_format))
 
 
@@ -85,6 +87,7 @@ def mixed(y: Float[Tensor, "*any features"], E: Tensor | None) -> Float[Tensor, 
 def step_bias(count: int, dt_min: float, dt_max: float) -> Tensor:
     """Biases whose softplus is log-uniform between `dt_min` and `dt_max`."""
     target = torch.exp(torch.rand(count) * math.log(dt_max / dt_min) + math.log(dt_min))
+    # the inverse of softplus without overflow: log(e^x - 1) = x + log(1 - e^-x)
     return target + torch.log(-torch.expm1(-target))
 
 
@@ -121,6 +124,7 @@ def check_read_out(layer: nn.Module, readout: ReadOut) -> None:
     if readout not in ("plain", "scaled"):
         raise ArgumentError(f"readout must be 'plain' or 'scaled', got {readout!r}")
     if readout == "scaled":
+        # a buffer that only one kind has: torch names it as missing or unexpected
         layer.register_buffer(MARK, torch.ones(()))
 
 

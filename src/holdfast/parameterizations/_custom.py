@@ -85,7 +85,7 @@ class Custom(AbstractParameterization):
         """w on one half line with f(w) = target, NaN where the target is not bracketed there."""
         zero = torch.zeros_like(target)
         start = self._f(zero) - target
-        # doubled until f has crossed the target: from 1e-12 up to the largest float
+        # doubled until f has crossed the target: from 1e-12 up to 1e48
         far = torch.full_like(target, sign * 2.0**-40)
         for _ in range(MAX_DOUBLINGS):
             crossed = (self._f(far) - target) * start <= 0
