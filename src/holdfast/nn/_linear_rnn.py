@@ -159,7 +159,7 @@ class LinearRNN(AbstractRecurrent):
             factor, gain = self._factors(dt)
         else:
             # a stream asks for the same factors at every step, and a matrix exponential costs far more than the step
-            factor, gain = self._keep(f"factors {dt}", tuple(self.recurrence.free), lambda: self._factors(dt))
+            factor, gain = self._keep(f"factors {dt}", self.recurrence.sources(), lambda: self._factors(dt))
         v = functional.linear(x, self.U, self.b)
         if self.recurrence.structure == "diagonal":
             h = factor * state + (v if gain is None else gain * v)

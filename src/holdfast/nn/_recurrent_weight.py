@@ -125,7 +125,13 @@ class RecurrentWeight(nn.Module):
         """W of the present free weights."""
         if isinstance(self.parameterization, AbstractMatrixParameterization):
             refuse_onnx(f"the factorizations of {type(self.parameterization).__name__}")
-        return self.parameterization(*self.free)
+        return self.parameterization(*self.sources())
+
+    def sources(self) -> tuple[Tensor, ...]:
+        """The free weights, as `tuple(self.free)` gives them."""
+        # torch looks up every entry of a ParameterList by its name as text: a sixth of a step of a stream
+        own = tuple(self.free._parameters.values())
+        return own if len(own) == len(self.free) else tuple(self.free)  # type: ignore[return-value]
 
     def eigenvalues(self) -> Tensor:
         """Eigenvalues of W: real for a diagonal one, complex for a dense one."""
