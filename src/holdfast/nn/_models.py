@@ -182,6 +182,7 @@ class SequenceClassifier(Pretrained):
                 least one step, instead of lengths; each is pooled by itself.
         """
         _check_input(self.model, x, ("batch", "time", "features"))
+        # there is no mean and no last of nothing
         if x.shape[1] == 0:
             raise ShapeError(f"a classifier needs at least one time step, got x of shape {tuple(x.shape)}")
         lengths = as_lengths(lengths, x)

@@ -106,6 +106,7 @@ def step_through(
 def _states(blocks: nn.ModuleList, state: tuple[Any, ...] | None) -> tuple[Any, ...]:
     if state is None:
         return (None,) * len(blocks)
+    # a tensor with as many rows as there are blocks would be taken apart by zip without a word
     if not isinstance(state, (tuple, list)) or len(state) != len(blocks):
         got = len(state) if isinstance(state, (tuple, list)) else checks.describe(state)
         raise ShapeError(f"expected a state with one entry for each of the {len(blocks)} blocks, got {got}")

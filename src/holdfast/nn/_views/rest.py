@@ -60,6 +60,7 @@ class StepMap:
         """That of `motion` or `residual` at each point, (points, size, size)."""
         if self.vectorised:
             return vmap(jacrev(function))(points)
+        # one point after the other where operators have no batching rule
         with torch.enable_grad():
             return torch.stack([torch.autograd.functional.jacobian(function, point) for point in points])
 
@@ -103,6 +104,7 @@ def find_equilibria(step: StepMap, *, starts: int, seed: int) -> Equilibria:
     generator = torch.Generator().manual_seed(seed)
     # 0 and one more at least; fewer starts where a Jacobian is large
     count = max(2, min(starts, int(JACOBIAN_NUMBERS / step.size**2)))
+    # near 0, farther out, and saturated: bistable units rest at signs
     uniform = 2 * torch.rand(count - 1, step.size, generator=generator, dtype=torch.float64) - 1
     far = torch.arange(count - 1) % 3
     spread = torch.where((far == 2).unsqueeze(-1), uniform.sign(), uniform * (1 + 2 * (far == 1).unsqueeze(-1)))
@@ -257,6 +259,7 @@ def layer_driven(layer: Any) -> Driven:
     Args:
         layer: an AbstractRecurrent whose state does not move linearly.
     """
+    # a copy: the user's layer keeps its dtype and its mode
     own = copy.deepcopy(layer).double().eval()
     shape = tuple(own.state_shape)
     size = torch.Size(shape).numel()

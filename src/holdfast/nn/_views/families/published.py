@@ -97,6 +97,7 @@ class DecayView(RecurrenceView):
         else:
             stored = -rates if weight.storage == "value" else rates + torch.log(-torch.expm1(-rates))
         own = getattr(self.module, weight.name)
+        # torch then writes through the inverse of the parametrization
         if parametrize.is_parametrized(self.module, weight.name):
             setattr(self.module, weight.name, stored.to(own))
         else:
@@ -142,6 +143,7 @@ def _mamba(path: str, module: Any) -> list[DecayView]:
         return []
     if A.ndim == 2:
         channels, states = A.shape
+        # A_log alone says nothing: other architectures have a weight of that name
         whole = shaped(module, D=(channels,), dt_proj__bias=(channels,), dt_proj__weight=None, x_proj__weight=None)
         if not whole or module.x_proj.weight.shape != (module.dt_proj.weight.shape[1] + 2 * states, channels):
             return []
@@ -166,6 +168,7 @@ class MambaView(DecayView):
 
         super().__init__(path, module, "A_log", "log_negative", step_size)
         self.by_construction = SELECTIVE_NOTE
+        # step sizes on data are seen by hooks on the kernels, which only mixers of transformers call
         self.selective = kind_of(module) is not None
         limited = isinstance(getattr(module, "time_step_limit", None), (tuple, list))
         bias, weight = ("dt_proj.bias", "dt_proj.weight") if first else ("dt_bias", None)
@@ -263,6 +266,7 @@ def _s5(path: str, module: Any) -> list[DecayView]:
     if not isinstance(B, Tensor) or B.shape[0] != modes:
         return []
     dt = lambda: module.log_step.exp().flatten()  # noqa: E731
+    # stored as they are: nothing keeps real parts below 0
     view = DecayView(path, module, "Lambda_re", "value", dt, imaginary="Lambda_im", others=("log_step",))
     view.log_step = "log_step"
     return [view]
