@@ -191,7 +191,8 @@ def s4d(
         checks.lengths("s4d", lengths, u.shape[:1], time, u.device, backend=chosen.backend)
     # as a rule nothing is to be converted, and a second tuple of inputs would take 4 us
     if any([x is not None and x.dtype is not dtype for x in inputs[:_WEIGHTS]]):
-        inputs = S4DInputs(*[in_dtype(x, dtype) for x in inputs[:_WEIGHTS]], lengths)  # type: ignore[arg-type]
+        converted: list[Any] = [*(in_dtype(x, dtype) for x in inputs[:_WEIGHTS]), lengths]
+        inputs = S4DInputs(*converted)
     form = S4DForm(discretization == "bilinear", reverse)
     y, last = _run(inputs, in_dtype(h0, dtype), form, chosen, return_state)
     return in_dtype(y, u.dtype), last if return_state else None
