@@ -339,6 +339,7 @@ class GradientMonitor:
         known = [(k, r[i, -2]) for k, r in enumerate(rows) if not math.isnan(r[i, -2])]
         if not known or math.isnan(margin):
             return
+        # the mean over several records: one noisy step is no pace
         back, before = known[0]
         pace = (before - margin) / (len(rows) - back)
         if pace > 0 and margin / pace < self.lookahead:
@@ -347,6 +348,7 @@ class GradientMonitor:
             self._tell(self._steps[-1], watched.path, "approach", text)
 
     def _tell(self, step: int, subject: str, cause: Cause, text: str) -> None:
+        # once for each subject and cause: a run that is lost would fill the log
         if (subject, cause) not in self._warned:
             self._warned.add((subject, cause))
             sentence = f"{subject}, step {step}: {text}" if subject else f"step {step}: {text}"
