@@ -172,7 +172,7 @@ class _Examination:
         reaching = self.look("reach", look_at_reach, self.model, wanted.plan, needs)
         given = samples is not None and samples.given
         evidence = Evidence(self.model, memory, edge, survival, learning, needs, trained, given, reaching)
-        advice, dropped = self._advice(evidence, None if learning is None else samples)
+        advice, dropped, untried = self._advice(evidence, None if learning is None else samples)
         return Diagnosis(
             name=called,
             about=_about(self.model, reading),
@@ -186,6 +186,7 @@ class _Examination:
             reaching=reaching,
             advice=tuple(advice),
             dropped=tuple(dropped),
+            untried=tuple(untried),
             unseen=tuple(self.unseen),
             notes=(*reading.notes, *notes, *self._remarks(trained, given)),
             trained=trained is not None,
@@ -243,9 +244,9 @@ class _Examination:
         error = samples.error_beside_kernel(runnable(copy.deepcopy(self.model)), task.lags)
         return replace(task, model_error=error)
 
-    def _advice(self, evidence: Evidence, samples: Samples | None) -> tuple[list[Advice], list[str]]:
+    def _advice(self, evidence: Evidence, samples: Samples | None) -> tuple[list[Advice], list[str], list[str]]:
         if not isinstance(self.model, nn.Module):
-            return [], []
+            return [], [], []
         self.announce("trying advice", PARTS - 1, PARTS)
         start = time.process_time()
         learning, edge = evidence.learning, evidence.edge
