@@ -44,7 +44,7 @@ def denoised(specimen):
 
 
 def ours(name):
-    one = trained_models.MODELS[name]()
+    one = (trained_models.MODELS | trained_models.EARLY)[name]()
     return one.model, one.inputs, one.targets
 
 
@@ -112,7 +112,7 @@ def main(names):
     makers = {"silero-vad": lambda: denoised(speech_models.silero_vad())}
     makers |= {"Resemblyzer": lambda: denoised(speech_models.resemblyzer())}
     makers |= {"g2p_en": lambda: denoised(text_models.g2p())}
-    makers |= {name: lambda name=name: ours(name) for name in trained_models.MODELS}
+    makers |= {name: lambda name=name: ours(name) for name in trained_models.MODELS | trained_models.EARLY}
     worse = 0
     for name, make in makers.items():
         if names and name not in names:

@@ -113,16 +113,22 @@ def loss(model, x, y):
     return nn.functional.cross_entropy(out.flatten(0, 1), y.flatten())
 
 
-def trained(recurrence, make):
+def trained(recurrence, make, steps=STEPS):
     torch.manual_seed(0)
     x, y, classes = make()
     tokens = None if x.is_floating_point() else classes
     size = 24 if tokens else x.shape[2]
     model = Net(recurrence(size), classes or 1, tokens)
     held = max(8, len(x) // 10)
-    return Trained(train(model, x[:-held], y[:-held]), x[-held:], y[-held:])
+    return Trained(train(model, x[:-held], y[:-held], steps=steps), x[-held:], y[-held:])
 
 
+# ended early, so that something is left to advise
+EARLY = {
+    "LSTM 48, digits, 60 steps": lambda: trained(lambda n: nn.LSTM(n, 48, batch_first=True), images, 60),
+    "tanh RNN 32, forecast, 60 steps": lambda: trained(lambda n: nn.RNN(n, 32, batch_first=True), waves, 60),
+    "GRU 64, characters, 60 steps": lambda: trained(lambda n: nn.GRU(n, 64, batch_first=True), characters, 60),
+}
 MODELS = {
     "GRU 64, characters": lambda: trained(lambda n: nn.GRU(n, 64, batch_first=True), characters),
     "LSTM 64, words": lambda: trained(lambda n: nn.LSTM(n, 64, batch_first=True), words),

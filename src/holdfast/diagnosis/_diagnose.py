@@ -169,7 +169,9 @@ class _Examination:
         if samples is None and trained is None:
             samples = stand_in_samples(reading, needs, wanted.seed)
         learning = None if samples is None else self.look("training", self._learning, reading, samples)
-        reaching = self.look("reach", look_at_reach, self.model, wanted.plan, needs)
+        # of a trained model nobody asked: it starts from gates alone, and the screen tells what memory they have together
+        asked = trained is None or wanted.plan.given or needs is not None
+        reaching = self.look("reach", look_at_reach, self.model, wanted.plan, needs) if asked else None
         given = samples is not None and samples.given
         evidence = Evidence(self.model, memory, edge, survival, learning, needs, trained, given, reaching)
         advice, dropped, untried = self._advice(evidence, None if learning is None else samples)
