@@ -19,7 +19,7 @@ from holdfast.memory._options import widest
 from holdfast.memory._subject import INPUT_ERRORS, Subject
 from holdfast.memory.preserve import undisturbed
 from holdfast.nn._acceleration import accelerate_quietly, mixers_of
-from holdfast.nn._views.step_function import known_size
+from holdfast.nn._call_arguments import first_known_size
 
 SWAPS, FEW = 12, 4  # tokens that the one at rest is exchanged for, and those of a large model
 LARGE = 2e7  # weights from which on a model is large: a step of it takes a core several milliseconds
@@ -39,6 +39,7 @@ class Reading:
         notes: how the model is read where that is not as it was given.
         prefix: what the paths of its weights begin with inside the adapters.
         tokens: what each token is as an input, (tokens, input_size); None for a model of real inputs.
+        streams: whether it goes on from a state that it returns, so that it is brought to rest once.
     """
 
     model: nn.Module
@@ -49,6 +50,7 @@ class Reading:
     notes: tuple[str, ...] = ()
     prefix: str = ""
     tokens: Tensor | None = None
+    streams: bool = False
 
     def zeros(self, steps: int) -> Tensor:
         """The input on which the model rests."""
@@ -64,6 +66,19 @@ class Reading:
         if self.tokens is None or inputs.is_floating_point():
             return inputs.to(self.zeros(1))
         return self.tokens.to(self.zeros(1))[inputs.to(self.tokens.device)]
+
+    def along(self, inputs: Tensor | None, rows: int, steps: int) -> Tensor | None:
+        """The first rows and steps of the user's data as the model is read; None without data.
+
+        Args:
+            inputs: as `checked_inputs` gave them.
+            rows: most of them.
+            steps: most of them.
+        """
+        if inputs is None:
+            return None
+        steps = steps if self.longest is None else min(steps, self.longest)
+        return self.encoded(inputs[:rows, :steps])
 
     @property
     def large(self) -> bool:
@@ -118,7 +133,7 @@ def _taking(model: nn.Module, input_size: int | None, seed: int) -> Reading:
         turned = BatchFirst(model)
         words = f"{model.input_size} real inputs"
         return Reading(turned, model.input_size, words, prefix="inner.").note("read with time in the first dimension")
-    size = input_size or known_size(model) or _first_size(model)
+    size = input_size or first_known_size(model)
     embedding = next(((path, m) for path, m in model.named_modules() if isinstance(m, nn.Embedding)), None)
     if embedding is not None and input_size is None:
         path, table = embedding
@@ -198,9 +213,10 @@ def _checked(reading: Reading, seed: int) -> Reading:
     double, _ = widest(
         reading.model, reading.input_size
     )  # a chaotic model makes rounding of float32 look like a future
+    subject = Subject(reading.model, reading.input_size, double=double)
     try:
         with torch.no_grad():
-            prepare(Subject(reading.model, reading.input_size, double=double), generator)
+            prepare(subject, generator)
     except NotRepeatableError:
         if _is_noisy(reading):
             raise
@@ -210,7 +226,7 @@ def _checked(reading: Reading, seed: int) -> Reading:
         return fresh.note("it keeps a state between calls: every run here begins with the state that it had when given")
     except NotCausalError:
         return replace(reading, causal=False).note("it reads both ways: memory is how far inputs reach, ahead and back")
-    return reading
+    return replace(reading, streams=subject.row_axes is not None)
 
 
 def _is_noisy(reading: Reading) -> bool:
@@ -221,10 +237,6 @@ def _is_noisy(reading: Reading) -> bool:
             torch.manual_seed(seed)
             outputs.append(_output(reading, SHORT))
     return not torch.equal(*outputs)
-
-
-def _first_size(model: nn.Module) -> int | None:
-    return next((size for m in model.modules() if m is not model and (size := known_size(m))), None)
 
 
 def _runs(model: nn.Module, size: int) -> bool:
