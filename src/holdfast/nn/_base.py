@@ -39,6 +39,8 @@ class AbstractRecurrent(Keeping, Described):
         state_size: number of states, as the layer counts them.
         bidirectional: a second set of weights reads the sequence from its end, the two outputs are added, and the state
             has a first dimension of 2 (forward, backward).
+        device: of the weights; None is the default one. Final classes take it, and `dtype`, and are `placeable`.
+        dtype: of the weights, a floating one; None is the default one.
         choices: the layer's other keyword arguments, to build that second set; `out_features` among them is the number
             of outputs, None is `features`.
     """

@@ -13,7 +13,7 @@ from holdfast._types import Time
 from holdfast.errors import ArgumentError
 from holdfast.nn._base import AbstractRecurrent
 from holdfast.nn._gru_states import GRUCall, advance, gru_states
-from holdfast.nn._initial_weights import uniform
+from holdfast.nn._initial_weights import Device, placeable, uniform
 from holdfast.nn._precision import widened
 from holdfast.nn.system import Motion
 
@@ -42,6 +42,7 @@ class ContinuousGRU(AbstractRecurrent):
     time: Time = "continuous"
 
     @checked
+    @placeable
     def __init__(
         self,
         features: int,
@@ -51,6 +52,8 @@ class ContinuousGRU(AbstractRecurrent):
         bias: bool = True,
         out_features: int | None = None,
         bidirectional: bool = False,
+        device: Device | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         choices: dict[str, Any] = dict(dt=dt, bias=bias, out_features=out_features)
         super().__init__(features, state_size, bidirectional=bidirectional, **choices)

@@ -14,7 +14,7 @@ from holdfast.errors import ArgumentError, unknown_name
 from holdfast.kernels import rnn
 from holdfast.kernels.rnn import ACTIVATIONS, Activation
 from holdfast.nn._base import AbstractRecurrent
-from holdfast.nn._initial_weights import uniform
+from holdfast.nn._initial_weights import Device, placeable, uniform
 from holdfast.nn._recurrent_weight import RecurrentWeight, Structure
 from holdfast.nn.system import RateNetwork
 from holdfast.parameterizations import AbstractMatrixParameterization, AbstractParameterization
@@ -49,6 +49,7 @@ class ContinuousRNN(AbstractRecurrent):
     time: Time = "continuous"
 
     @checked
+    @placeable
     def __init__(
         self,
         features: int,
@@ -62,6 +63,8 @@ class ContinuousRNN(AbstractRecurrent):
         out_features: int | None = None,
         W: Tensor | None = None,
         bidirectional: bool = False,
+        device: Device | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         if structure == "diagonal" and parameterization == "contraction":
             parameterization = "best"

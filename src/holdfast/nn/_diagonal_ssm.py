@@ -17,7 +17,15 @@ from holdfast.kernels import scan
 from holdfast.nn._activations import ACTIVATIONS
 from holdfast.nn._base import AbstractRecurrent, zero_after
 from holdfast.nn._discretize import RateDiscretization, discretize
-from holdfast.nn._initial_weights import as_eigenvalues, free_weight, own_values, starting_values, uniform
+from holdfast.nn._initial_weights import (
+    Device,
+    as_eigenvalues,
+    free_weight,
+    own_values,
+    placeable,
+    starting_values,
+    uniform,
+)
 from holdfast.nn._read_out import ReadOut, check_read_out, read_scale
 from holdfast.nn.system import LinearSystem, StateSpaceModel, single_system
 from holdfast.parameterizations import AbstractParameterization
@@ -54,6 +62,7 @@ class DiagonalSSM(AbstractRecurrent):
     recurrent_names = ("w",)
 
     @checked
+    @placeable
     def __init__(
         self,
         features: int,
@@ -69,6 +78,8 @@ class DiagonalSSM(AbstractRecurrent):
         eigenvalues: Float[Tensor, " state"] | None = None,
         readout: ReadOut = "plain",
         bidirectional: bool = False,
+        device: Device | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         choices: dict[str, Any] = dict(
             parameterization=parameterization, time=time, discretization=discretization, activation=activation, dt=dt,

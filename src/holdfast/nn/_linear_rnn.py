@@ -15,7 +15,7 @@ from holdfast.kernels import rnn, scan
 from holdfast.nn._base import AbstractRecurrent
 from holdfast.nn._discretize import RateDiscretization, discretize, discretize_dense
 from holdfast.nn._export_loop import refuse_onnx
-from holdfast.nn._initial_weights import uniform
+from holdfast.nn._initial_weights import Device, placeable, uniform
 from holdfast.nn._recurrent_weight import RecurrentWeight, Structure
 from holdfast.nn.system import LinearSystem, single_system
 from holdfast.parameterizations import AbstractMatrixParameterization, AbstractParameterization, get
@@ -47,6 +47,7 @@ class LinearRNN(AbstractRecurrent):
     boundary_name = "recurrence"
 
     @checked
+    @placeable
     def __init__(
         self,
         features: int,
@@ -61,6 +62,8 @@ class LinearRNN(AbstractRecurrent):
         out_features: int | None = None,
         W: Tensor | None = None,
         bidirectional: bool = False,
+        device: Device | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         if structure == "diagonal" and parameterization == "complete":
             parameterization = "best"

@@ -15,7 +15,15 @@ from holdfast._types import Time
 from holdfast.errors import ArgumentError
 from holdfast.kernels import lru
 from holdfast.nn._base import AbstractRecurrent, zero_after
-from holdfast.nn._initial_weights import as_eigenvalues, free_weight, placed, starting_values, uniform
+from holdfast.nn._initial_weights import (
+    Device,
+    as_eigenvalues,
+    free_weight,
+    placeable,
+    placed,
+    starting_values,
+    uniform,
+)
 from holdfast.nn._precision import HALF_DTYPES, widened, widened_twin
 from holdfast.nn._read_out import ReadOut, check_read_out, read_scale
 from holdfast.nn.system import LinearSystem, single_system
@@ -52,6 +60,7 @@ class LRU(AbstractRecurrent):
     time: Time = "discrete"
 
     @checked
+    @placeable
     def __init__(
         self,
         features: int,
@@ -66,6 +75,8 @@ class LRU(AbstractRecurrent):
         readout: ReadOut = "plain",
         out_features: int | None = None,
         bidirectional: bool = False,
+        device: Device | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         choices: dict[str, Any] = dict(
             parameterization=parameterization, r_min=r_min, r_max=r_max, max_phase=max_phase, normalize=normalize,

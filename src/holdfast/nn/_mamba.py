@@ -13,10 +13,12 @@ from holdfast._arguments import checked, positive
 from holdfast.kernels import causal_conv, selective
 from holdfast.nn._base import zero_after
 from holdfast.nn._initial_weights import (
+    Device,
     check_step_range,
     free_weight,
     held_bias,
     input_steps,
+    placeable,
     starting_values,
     step_bias,
     uniform,
@@ -57,6 +59,7 @@ class Mamba(AbstractMamba):
     shared_weights = ("D",)
 
     @checked
+    @placeable
     def __init__(
         self,
         features: int,
@@ -72,6 +75,8 @@ class Mamba(AbstractMamba):
         dt_max: float = 1e-1,
         out_features: int | None = None,
         bidirectional: bool = False,
+        device: Device | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         choices: dict[str, Any] = dict(
             expand=expand, taps=taps, rank=rank, bias=bias, conv_bias=conv_bias, parameterization=parameterization,

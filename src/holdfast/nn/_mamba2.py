@@ -14,10 +14,12 @@ from holdfast.kernels import causal_conv
 from holdfast.kernels.selective import selective_heads
 from holdfast.nn._base import zero_after
 from holdfast.nn._initial_weights import (
+    Device,
     check_step_range,
     free_weight,
     held_bias,
     input_steps,
+    placeable,
     starting_values,
     step_bias,
     uniform,
@@ -61,6 +63,7 @@ class Mamba2(AbstractMamba):
     shared_weights = ("D", "dt_bias")
 
     @checked
+    @placeable
     def __init__(
         self,
         features: int,
@@ -78,6 +81,8 @@ class Mamba2(AbstractMamba):
         dt_max: float = 1e-1,
         out_features: int | None = None,
         bidirectional: bool = False,
+        device: Device | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         choices: dict[str, Any] = dict(
             expand=expand, head_size=head_size, groups=groups, taps=taps, bias=bias, conv_bias=conv_bias, eps=eps,

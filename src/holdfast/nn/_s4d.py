@@ -22,11 +22,13 @@ from holdfast.nn._initial_weights import (
     MAX_DT,
     MAX_RATE,
     MIN_DT,
+    Device,
     as_eigenvalues,
     check_step_range,
     free_weight,
     mixed,
     own_values,
+    placeable,
     placed,
     read_out,
     starting_values,
@@ -74,6 +76,7 @@ class S4D(AbstractRecurrent):
     time: Time = "continuous"
 
     @checked
+    @placeable
     def __init__(
         self,
         features: int,
@@ -88,6 +91,8 @@ class S4D(AbstractRecurrent):
         readout: ReadOut = "plain",
         out_features: int | None = None,
         bidirectional: bool = False,
+        device: Device | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         choices: dict[str, Any] = dict(
             initialization=initialization, discretization=discretization, parameterization=parameterization,

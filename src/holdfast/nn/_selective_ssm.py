@@ -15,6 +15,7 @@ from holdfast._types import Time
 from holdfast.kernels import selective
 from holdfast.nn._base import AbstractRecurrent
 from holdfast.nn._initial_weights import (
+    Device,
     as_eigenvalues,
     check_step_range,
     free_weight,
@@ -22,6 +23,7 @@ from holdfast.nn._initial_weights import (
     input_steps,
     mixed,
     own_values,
+    placeable,
     read_out,
     starting_values,
     step_bias,
@@ -60,6 +62,7 @@ class SelectiveSSM(AbstractRecurrent):
     time: Time = "continuous"
 
     @checked
+    @placeable
     def __init__(
         self,
         features: int,
@@ -72,6 +75,8 @@ class SelectiveSSM(AbstractRecurrent):
         eigenvalues: Float[Tensor, "features state"] | None = None,
         out_features: int | None = None,
         bidirectional: bool = False,
+        device: Device | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         choices: dict[str, Any] = dict(
             rank=rank, parameterization=parameterization, dt_min=dt_min, dt_max=dt_max, eigenvalues=eigenvalues,

@@ -39,7 +39,7 @@ class Named(nn.Module):
     def get_extra_state(self) -> Tensor:
         """Name, time and constants."""
         text = json.dumps({"name": self._identity(), "time": self.time, "constants": self.constants()})
-        return torch.tensor(list(text.encode()), dtype=torch.uint8)
+        return torch.tensor(list(text.encode()), dtype=torch.uint8, device="cpu")
 
     def set_extra_state(self, state: Any) -> None:
         """Takes the constants over where the name is the same; raises otherwise."""

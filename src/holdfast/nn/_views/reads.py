@@ -198,7 +198,7 @@ def _stands(x: Tensor) -> bool:
 
 
 def _guessed(model: nn.Module) -> list[Zeros]:
-    weight = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
+    weight = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros((), device="cpu"))
     size = known_size(model) or next((n for m in model.modules() if m is not model and (n := known_size(m))), None)
 
     time_first = isinstance(model, nn.RNNBase) and not model.batch_first
