@@ -164,12 +164,29 @@ def two_lengths(time=9):
     return {"lengths": torch.tensor([time, time // 2])}
 
 
+def half_case(make, dtype, time=9, **call):
+    """A layer on inputs in half precision, as it takes them on a GPU, against its float64 twin on the same numbers."""
+    small_tiles(2)
+    layer = make()
+    twin = copy.deepcopy(layer).double()
+    x, results = draw(ROWS, time, layer.features).to(dtype), []
+    for model, given, backend in ((layer, x, "interpret"), (twin, x.double(), "off")):
+        os.environ["HOLDFAST_TRITON"] = backend
+        leaf = given.clone().requires_grad_()
+        y, last = model(leaf, **call)
+        assert backend == "off" or (y.dtype, last.dtype) == (dtype, torch.float32)
+        results.append([y.detach(), last.detach(), torch.autograd.grad(y.double().square().sum(), leaf)[0]])
+    os.environ["HOLDFAST_TRITON"] = "interpret"
+    return worst(list(zip(*results, strict=True)))
+
+
 QUICK = {
     "causal_conv with everything": lambda: conv_case(True, "sbl"),
     "layer LRU": lambda: layer_case("LRU", lambda: nn.LRU(3, 4), **two_lengths()),
     "layer S4D": lambda: layer_case("S4D", lambda: nn.S4D(2, 4), time=70),
     "layer SelectiveSSM": lambda: layer_case("SelectiveSSM", lambda: nn.SelectiveSSM(4, 3), time=6, **two_lengths(6)),
     "layer Mamba2": lambda: layer_case("Mamba2", lambda: nn.Mamba2(4, 4, head_size=4), time=70),
+    "bfloat16 in a layer, LRU": lambda: half_case(lambda: nn.LRU(3, 4), torch.bfloat16, time=5),
     "scan real varying, several segments, h0 and lengths": lambda: scan_case("real", True, False, "hl", 3, time=9),
     "scan complex varying in reverse, resets": lambda: scan_case("complex", True, True, "hr", 1, time=7),
     "scan planar constant in reverse, segments and resets": lambda: scan_case("planar", False, True, "hr", 3, time=9),
@@ -205,6 +222,21 @@ for _time, _channels in ((1, 1), (2, 130), (63, 1), (65, 5)):
     )
     ALL[f"selective of {_time} steps, {_channels} channels"] = lambda size=(_time, _channels): selective_case(
         True, 1, False, "h", 2, *size
+    )
+for _name, _make in {
+    "DiagonalSSM": lambda: nn.DiagonalSSM(3, 4),
+    "LRU": lambda: nn.LRU(3, 4, out_features=2),
+    "SelectiveSSM": lambda: nn.SelectiveSSM(4, 3),
+    "Mamba": lambda: nn.Mamba(4, 3),
+    "Mamba2": lambda: nn.Mamba2(4, 4, head_size=4),
+    "LinearRNN": lambda: nn.LinearRNN(3, 4),
+    "LinearRNN, diagonal": lambda: nn.LinearRNN(3, 4, structure="diagonal"),
+    "ContinuousRNN": lambda: nn.ContinuousRNN(3, 4),
+    "ContinuousGRU": lambda: nn.ContinuousGRU(3, 4),
+    "S4D": lambda: nn.S4D(2, 4),
+}.items():
+    ALL[f"bfloat16 in a layer, {_name} with lengths"] = lambda make=_make: half_case(
+        make, torch.bfloat16, **two_lengths()
     )
 for _dtype in (torch.bfloat16, torch.float16):
     ALL[f"scan {_dtype}".replace("torch.", "")] = lambda dtype=_dtype: scan_case(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -23,7 +23,7 @@ from holdfast.nn._call_arguments import Lengths, StepSize, as_lengths, as_step_s
 from holdfast.nn._described import Described
 from holdfast.nn._export_loop import by_steps
 from holdfast.nn._kept_coefficients import Keeping
-from holdfast.nn._precision import HALF_DTYPES, state_dtype, widened, widened_twin, without_autocast
+from holdfast.nn._precision import HALF_DTYPES, entering, state_dtype, widened, widened_twin, without_autocast
 from holdfast.parameterizations import AbstractParameterization
 from holdfast.parameterizations._saved import held_by, other_form
 
@@ -31,8 +31,9 @@ from holdfast.parameterizations._saved import held_by, other_form
 class AbstractRecurrent(Keeping, Described):
     """A recurrent layer. A final class gives `state_shape`, `_run`, `_step` and names its recurrent weights.
 
-    Inputs and weights in bfloat16 or float16 are computed in float32, with a float32 state; outputs have the dtype of
-    the input.
+    The state is float32 where inputs or weights are bfloat16 or float16, or autocast is on; outputs have the dtype of the
+    input. On a CPU all is computed in float32 then, on a GPU the projections of a layer that `takes_half` run in half
+    precision.
 
     Args:
         features: number of input features.
@@ -44,6 +45,8 @@ class AbstractRecurrent(Keeping, Described):
         choices: the layer's other keyword arguments, to build that second set; `out_features` among them is the number
             of outputs, None is `features`.
     """
+
+    takes_half: ClassVar[bool] = False  # whether `_run` takes sequences in half precision, which it is given on a GPU
 
     def __init__(self, features: int, state_size: int, *, bidirectional: bool, **choices: Any) -> None:
         super().__init__()
@@ -63,7 +66,10 @@ class AbstractRecurrent(Keeping, Described):
     def _run(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
     ) -> tuple[Tensor, Tensor]:
-        """The whole sequence, arguments checked and in the dtype of the state; None starts from zeros, at no cost."""
+        """The whole sequence, arguments checked; x in the dtype of the state, or lower if the class `takes_half`.
+
+        No state starts from zeros, at no cost.
+        """
 
     def _outputs(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
@@ -146,7 +152,7 @@ class AbstractRecurrent(Keeping, Described):
         if lengths is not None:
             checks.lengths(name, lengths, x.shape[:1], x.shape[1], x.device)
         checks.flags(name, return_state=return_state)
-        inner = widened(x)
+        inner = entering(x) if self.takes_half else widened(x)
         how = (lengths, dt, resets, cu_seqlens, return_state)
         with without_autocast(x):
             layer = self._in_state_dtype()

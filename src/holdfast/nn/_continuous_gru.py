@@ -14,7 +14,7 @@ from holdfast.errors import ArgumentError
 from holdfast.nn._base import AbstractRecurrent
 from holdfast.nn._gru_states import GRUCall, advance, gru_states
 from holdfast.nn._initial_weights import Device, placeable, uniform
-from holdfast.nn._precision import widened
+from holdfast.nn._precision import project, widened
 from holdfast.nn.system import Motion
 
 
@@ -36,6 +36,7 @@ class ContinuousGRU(AbstractRecurrent):
     input's part; backward adds some 20 T state_size.
     """
 
+    takes_half = True
     recurrent_names = ("U",)
     boundary_name = None
     fused = False
@@ -102,10 +103,10 @@ class ContinuousGRU(AbstractRecurrent):
     def _run(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
     ) -> tuple[Tensor, Tensor]:
-        drive = functional.linear(x, self.W, self.b)
-        start = x.new_zeros(len(x), self.state_size) if state is None else state
+        drive = widened(project(x, self.W, self.b))
+        start = drive.new_zeros(len(x), self.state_size) if state is None else state
         h, last = gru_states(GRUCall(drive, self.U, start, self.dt if dt is None else dt, lengths, reverse))
-        return functional.linear(h, self.C), last
+        return project(h.to(x.dtype), self.C), last
 
     def _step(self, x: Tensor, state: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor]:
         step = dt.unsqueeze(-1) if isinstance(dt, Tensor) else self.dt if dt is None else dt

@@ -26,6 +26,7 @@ from holdfast.nn._initial_weights import (
     starting_values,
     uniform,
 )
+from holdfast.nn._precision import project
 from holdfast.nn._read_out import ReadOut, check_read_out, read_scale
 from holdfast.nn.system import LinearSystem, StateSpaceModel, single_system
 from holdfast.parameterizations import AbstractParameterization
@@ -59,6 +60,7 @@ class DiagonalSSM(AbstractRecurrent):
     sigma(h).
     """
 
+    takes_half = True
     recurrent_names = ("w",)
 
     @checked
@@ -170,7 +172,7 @@ class DiagonalSSM(AbstractRecurrent):
     ) -> tuple[Tensor, Tensor]:
         factor, v = self._drive(x, dt)
         h, last = scan(factor, v, state, reverse=reverse, lengths=lengths)
-        y = functional.linear(ACTIVATIONS[self.activation](h), self.read_out())
+        y = project(ACTIVATIONS[self.activation](h).to(x.dtype), self.read_out())
         # past the end the scan leaves h = 0, which only sigmoid does not map to 0
         return zero_after(y, lengths if self.activation == "sigmoid" else None), last
 
@@ -178,11 +180,11 @@ class DiagonalSSM(AbstractRecurrent):
         """The factor of each step and what the step adds; one gain for all steps goes into the small weights."""
         if isinstance(dt, Tensor):
             factor, gain = self._factors(dt)
-            v = functional.linear(x, self.U, self.b)
+            v = project(x, self.U, self.b)
             return factor, v if gain is None else gain * v
         sources = (self.w, self.U) if self.b is None else (self.w, self.U, self.b)
         factor, U, b = self._keep(dt, sources, lambda: self._folded(dt))
-        return factor, functional.linear(x, U, b)
+        return factor, project(x, U, b)
 
     def _folded(self, dt: float | None) -> tuple[Tensor, Tensor, Tensor | None]:
         factor, gain = self._factors(dt)

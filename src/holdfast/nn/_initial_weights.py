@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from holdfast._types import Time
 from holdfast.errors import ArgumentError, DtypeError, ShapeError
-from holdfast.nn._precision import state_dtype, widened
+from holdfast.nn._precision import project, state_dtype, widened
 from holdfast.parameterizations import AbstractParameterization, fit_constants, get
 
 P = ParamSpec("P")
@@ -127,7 +127,7 @@ def read_out(features: int, out_features: int) -> nn.Parameter | None:
 
 def mixed(y: Float[Tensor, "*any features"], E: Tensor | None) -> Float[Tensor, "*any out"]:
     """E y, or y where there is no E."""
-    return y if E is None else functional.linear(y, E)
+    return y if E is None else project(y, E)
 
 
 def step_bias(count: int, dt_min: float, dt_max: float) -> Tensor:

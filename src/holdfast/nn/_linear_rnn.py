@@ -16,6 +16,7 @@ from holdfast.nn._base import AbstractRecurrent
 from holdfast.nn._discretize import RateDiscretization, discretize, discretize_dense
 from holdfast.nn._export_loop import refuse_onnx
 from holdfast.nn._initial_weights import Device, placeable, uniform
+from holdfast.nn._precision import project, widened
 from holdfast.nn._recurrent_weight import RecurrentWeight, Structure
 from holdfast.nn.system import LinearSystem, single_system
 from holdfast.parameterizations import AbstractMatrixParameterization, AbstractParameterization, get
@@ -43,6 +44,7 @@ class LinearRNN(AbstractRecurrent):
     Memory of a training step, in numbers: x, y, their gradients, and 2 T state_size for each sequence.
     """
 
+    takes_half = True
     recurrent_names = ("recurrence",)
     boundary_name = "recurrence"
 
@@ -140,18 +142,18 @@ class LinearRNN(AbstractRecurrent):
     ) -> tuple[Tensor, Tensor]:
         factor, gain = self._factors(dt)
         if self.recurrence.structure == "diagonal":
-            v = functional.linear(x, self.U, self.b)
+            v = project(x, self.U, self.b)
             h, last = scan(factor, v if gain is None else gain * v, state, reverse=reverse, lengths=lengths)
         elif isinstance(dt, Tensor):
             assert gain is not None
-            v = (gain @ functional.linear(x, self.U, self.b).unsqueeze(-1)).squeeze(-1)
-            h0 = x.new_zeros(len(x), self.state_size) if state is None else state
+            v = (gain @ widened(project(x, self.U, self.b)).unsqueeze(-1)).squeeze(-1)
+            h0 = v.new_zeros(len(x), self.state_size) if state is None else state
             h, last = _varying(factor, v, h0, lengths, reverse)
         else:
             U = self.U if gain is None else gain @ self.U
             b = self.b if gain is None or self.b is None else gain @ self.b
             h, last = rnn(x, factor, U, b, state, activation="linear", lengths=lengths, reverse=reverse)
-        return functional.linear(h, self.C), last
+        return project(h.to(x.dtype), self.C), last
 
     def _step(self, x: Tensor, state: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor]:
         if isinstance(dt, Tensor):

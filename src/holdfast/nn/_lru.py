@@ -24,7 +24,7 @@ from holdfast.nn._initial_weights import (
     starting_values,
     uniform,
 )
-from holdfast.nn._precision import HALF_DTYPES, widened, widened_twin
+from holdfast.nn._precision import HALF_DTYPES, project, widened, widened_twin
 from holdfast.nn._read_out import ReadOut, check_read_out, read_scale
 from holdfast.nn.system import LinearSystem, single_system
 from holdfast.parameterizations import AbstractParameterization
@@ -56,6 +56,7 @@ class LRU(AbstractRecurrent):
     Memory of a training step, in numbers: x, y, their gradients, and 2 T state_size for each sequence, for h.
     """
 
+    takes_half = True
     recurrent_names = ("w", "phase")
     time: Time = "discrete"
 
@@ -165,7 +166,7 @@ class LRU(AbstractRecurrent):
         y, last = lru(
             x, re, im, self._input_matrix(), self._output_matrix(), direct, state, lengths=lengths, reverse=reverse
         )
-        return (y if self.D.ndim == 1 else y + zero_after(functional.linear(x, self.D), lengths)), last
+        return (y if self.D.ndim == 1 else y + zero_after(project(x, self.D), lengths)), last
 
     def _coefficients(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """What one step multiplies with: h+ = same o h + cross o (h with its halves swapped) + b u, y = c h + D u."""

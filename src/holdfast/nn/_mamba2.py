@@ -25,6 +25,7 @@ from holdfast.nn._initial_weights import (
     uniform,
 )
 from holdfast.nn._mamba_base import AbstractMamba, whole_expansion
+from holdfast.nn._precision import projected, widened
 from holdfast.nn._s4d import initial_modes
 from holdfast.parameterizations import AbstractParameterization
 
@@ -143,7 +144,7 @@ class Mamba2(AbstractMamba):
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Gate, what is convolved, and Delta before bias and softplus."""
-        z, u, raw = self.in_proj(x).split((self.inner, self.channels, self.heads), dim=-1)
+        z, u, raw = projected(x, self.in_proj).split((self.inner, self.channels, self.heads), dim=-1)
         return z, u, raw
 
     def _select(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -157,7 +158,9 @@ class Mamba2(AbstractMamba):
         return functional.softplus(held_bias(self.dt_bias))
 
     def _read(self, y: Tensor, z: Tensor) -> Tensor:
-        return self.out_proj(self.norm(y.flatten(-2) * functional.silu(z)))
+        # the norm's mean of squares takes float32
+        normed = self.norm(widened(y).flatten(-2) * functional.silu(widened(z)))
+        return projected(normed.to(z.dtype), self.out_proj)
 
     def _ahead(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None

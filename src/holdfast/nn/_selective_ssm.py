@@ -29,6 +29,7 @@ from holdfast.nn._initial_weights import (
     step_bias,
     uniform,
 )
+from holdfast.nn._precision import project
 from holdfast.nn._s4d import initial_modes
 from holdfast.parameterizations import AbstractParameterization
 
@@ -56,6 +57,7 @@ class SelectiveSSM(AbstractRecurrent):
     T features state_size is stored.
     """
 
+    takes_half = True
     recurrent_names = ("w",)
     step_names = ("step_bias", "step_weight")
     selective = True
@@ -117,8 +119,8 @@ class SelectiveSSM(AbstractRecurrent):
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Delta before bias and softplus, (..., features), B and C, (..., state_size)."""
-        low, b, c = functional.linear(x, self.project).split([self.rank, self.state_size, self.state_size], dim=-1)
-        return functional.linear(low, self.step_weight), b, c
+        low, b, c = project(x, self.project).split([self.rank, self.state_size, self.state_size], dim=-1)
+        return project(low, self.step_weight), b, c
 
     def step_size(self) -> Tensor:
         return functional.softplus(held_bias(self.step_bias)).unsqueeze(-1)
