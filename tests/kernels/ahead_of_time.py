@@ -38,14 +38,14 @@ class Use(NamedTuple):
     spilled: int
 
 
-def compiled(kernel, types: dict[str, str], constants: dict[str, object], target: str, warps: int):
+def compiled(kernel, types: dict[str, str], constants: dict[str, object], target: str, warps: int, stages: int = 3):
     """`kernel` for `target`; pointers and strides are multiples of 16, as torch's allocator and usual sizes give them."""
     names = kernel.arg_names
     signature = {name: "constexpr" if name in constants else types.get(name, "i32") for name in names}
     values = {(names.index(name),): value for name, value in constants.items()}
     aligned = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if name not in constants}
     source = ASTSource(kernel, signature, values, aligned)
-    return triton.compile(source, target=TARGETS[target], options={"num_warps": warps})
+    return triton.compile(source, target=TARGETS[target], options={"num_warps": warps, "num_stages": stages})
 
 
 def use(kernel, target: str) -> Use:

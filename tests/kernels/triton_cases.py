@@ -15,7 +15,7 @@ os.environ["TRITON_INTERPRET"] = "1"
 import torch
 
 from holdfast import nn
-from holdfast.kernels import causal_conv
+from holdfast.kernels import causal_conv, rnn
 from holdfast.kernels._common import gpu
 from holdfast.kernels.causal_conv import _triton as conv_launches
 from holdfast.kernels.causal_conv._reference import causal_conv_reference
@@ -137,6 +137,24 @@ def conv_case(silu, extras, time=7, channels=5, taps=4):
     return worst(list(zip(*results, strict=True)))
 
 
+def rnn_case(activation, extras, time=5, states=3, rows=ROWS, reverse=False):
+    """States, final state and all gradients; `extras` of h, l, e, d: h0, lengths, Euler steps of one size, or of many."""
+    x, w, u, b = draw(rows, time, 2), draw(states, states), draw(states, 2), draw(states)
+    w, g, last_g = 0.5 * w / states**0.5, draw(rows, time, states), draw(rows, states)
+    h0 = draw(rows, states) if "h" in extras else None
+    dt = 0.3 if "e" in extras else 0.1 + torch.rand(rows, time) if "d" in extras else None
+    lengths = torch.arange(rows) * time // max(rows - 1, 1) if "l" in extras else None
+    results = []
+    for dtype, backend in ((torch.float32, "triton"), (torch.float64, "reference")):
+        given = [t.to(dtype).requires_grad_() if isinstance(t, torch.Tensor) else t for t in (x, w, u, b, h0, dt)]
+        how = {"dt": given[5], "activation": activation, "lengths": lengths, "reverse": reverse}
+        h, last = rnn(*given[:5], **how, backend=backend)
+        leaves = [t for t in given if isinstance(t, torch.Tensor)]
+        loss = (h * g.to(dtype)).sum() + (last * last_g.to(dtype)).sum()
+        results.append([h.detach(), last.detach(), *torch.autograd.grad(loss, leaves)])
+    return worst(list(zip(*results, strict=True)))
+
+
 def layer_case(name, make, segments=2, time=9, **call):
     """A layer on the Triton kernels against its float64 twin on torch's own operators: output and all gradients."""
     small_tiles(segments)
@@ -186,6 +204,7 @@ QUICK = {
     "layer S4D": lambda: layer_case("S4D", lambda: nn.S4D(2, 4), time=70),
     "layer SelectiveSSM": lambda: layer_case("SelectiveSSM", lambda: nn.SelectiveSSM(4, 3), time=6, **two_lengths(6)),
     "layer Mamba2": lambda: layer_case("Mamba2", lambda: nn.Mamba2(4, 4, head_size=4), time=70),
+    "rnn with lengths and steps of many sizes": lambda: rnn_case("tanh", "hld", time=4),
     "bfloat16 in a layer, LRU": lambda: half_case(lambda: nn.LRU(3, 4), torch.bfloat16, time=5),
     "scan real varying, several segments, h0 and lengths": lambda: scan_case("real", True, False, "hl", 3, time=9),
     "scan complex varying in reverse, resets": lambda: scan_case("complex", True, True, "hr", 1, time=7),
@@ -222,6 +241,16 @@ for _time, _channels in ((1, 1), (2, 130), (63, 1), (65, 5)):
     )
     ALL[f"selective of {_time} steps, {_channels} channels"] = lambda size=(_time, _channels): selective_case(
         True, 1, False, "h", 2, *size
+    )
+for _activation, _extras, _reverse in itertools.product(
+    ("tanh", "relu", "hardtanh", "sigmoid", "linear"), ("", "hl", "hle", "hld"), (False, True)
+):
+    ALL[f"rnn {_activation} {_extras} reverse={_reverse}"] = lambda case=(_activation, _extras), reverse=_reverse: (
+        rnn_case(*case, reverse=reverse)
+    )
+for _time, _states, _rows in ((1, 1, 1), (2, 128, 3), (63, 2, 17), (65, 17, 2)):
+    ALL[f"rnn of {_time} steps, {_states} states, {_rows} rows"] = lambda size=(_time, _states, _rows): rnn_case(
+        "tanh", "hl", *size
     )
 for _name, _make in {
     "DiagonalSSM": lambda: nn.DiagonalSSM(3, 4),

@@ -79,6 +79,11 @@ def has_double(device: torch.device) -> bool:
     return device.type != "xpu" or bool(torch.xpu.get_device_properties(device).has_fp64)
 
 
+def dot_precision() -> str:
+    """How tl.dot multiplies float32: as such where the card has it, else by three products of its parts in TF32."""
+    return "ieee" if torch.version.hip is not None or interpreted() else "tf32x3"
+
+
 def launch(kernel: Any, grid: Sequence[int], like: Tensor, *arguments: Any, **constants: Any) -> None:
     """Runs a Triton kernel on the device of `like`, whichever device is the current one."""
     if like.device.type == "cpu":
