@@ -15,7 +15,7 @@ os.environ["TRITON_INTERPRET"] = "1"
 import torch
 
 from holdfast import nn
-from holdfast.kernels import causal_conv, rnn
+from holdfast.kernels import causal_conv, gru, lstm, rnn
 from holdfast.kernels._common import gpu
 from holdfast.kernels.causal_conv import _triton as conv_launches
 from holdfast.kernels.causal_conv._reference import causal_conv_reference
@@ -143,7 +143,7 @@ def rnn_case(activation, extras, time=5, states=3, rows=ROWS, reverse=False):
     w, g, last_g = 0.5 * w / states**0.5, draw(rows, time, states), draw(rows, states)
     h0 = draw(rows, states) if "h" in extras else None
     dt = 0.3 if "e" in extras else 0.1 + torch.rand(rows, time) if "d" in extras else None
-    lengths = torch.arange(rows) * time // max(rows - 1, 1) if "l" in extras else None
+    lengths = torch.arange(1, rows + 1) * time // rows if "l" in extras else None
     results = []
     for dtype, backend in ((torch.float32, "triton"), (torch.float64, "reference")):
         given = [t.to(dtype).requires_grad_() if isinstance(t, torch.Tensor) else t for t in (x, w, u, b, h0, dt)]
@@ -152,6 +152,25 @@ def rnn_case(activation, extras, time=5, states=3, rows=ROWS, reverse=False):
         leaves = [t for t in given if isinstance(t, torch.Tensor)]
         loss = (h * g.to(dtype)).sum() + (last * last_g.to(dtype)).sum()
         results.append([h.detach(), last.detach(), *torch.autograd.grad(loss, leaves)])
+    return worst(list(zip(*results, strict=True)))
+
+
+def gated_case(kind, extras, time=4, states=3, rows=ROWS, reverse=False):
+    """States, last ones and all gradients of LSTM and GRU; `extras` of h, l, b: first states, lengths, biases."""
+    gates = 4 if kind is lstm else 3
+    x, lengths = draw(rows, time, 2), torch.arange(1, rows + 1) * time // rows if "l" in extras else None
+    weights = [draw(gates * states, 2), draw(gates * states, states) / states**0.5]
+    weights += [draw(gates * states) for _ in range(2)] if "b" in extras else []
+    starts = [draw(rows, states) for _ in range(gates - 2)] if "h" in extras else []
+    results = []
+    for dtype, backend in ((torch.float32, "triton"), (torch.float64, "reference")):
+        given, own, first = (
+            [t.to(dtype).requires_grad_() for t in some] for some in ([x], weights, starts[: gates - 2])
+        )
+        first = first if kind is lstm else first[:1]
+        outputs = kind(*given, tuple(own), *first, lengths=lengths, reverse=reverse, backend=backend)
+        loss = sum((y * (1 + torch.arange(y.numel()).view(y.shape) % 5)).sum() for y in outputs)
+        results.append([*(y.detach() for y in outputs), *torch.autograd.grad(loss, [*given, *own, *first])])
     return worst(list(zip(*results, strict=True)))
 
 
@@ -205,6 +224,11 @@ QUICK = {
     "layer SelectiveSSM": lambda: layer_case("SelectiveSSM", lambda: nn.SelectiveSSM(4, 3), time=6, **two_lengths(6)),
     "layer Mamba2": lambda: layer_case("Mamba2", lambda: nn.Mamba2(4, 4, head_size=4), time=70),
     "rnn with lengths and steps of many sizes": lambda: rnn_case("tanh", "hld", time=4),
+    "lstm with everything": lambda: gated_case(lstm, "hlb"),
+    "gru with everything": lambda: gated_case(gru, "hlb"),
+    "layer ContinuousGRU": lambda: layer_case(
+        "ContinuousGRU", lambda: nn.ContinuousGRU(3, 4), time=5, **two_lengths(5)
+    ),
     "bfloat16 in a layer, LRU": lambda: half_case(lambda: nn.LRU(3, 4), torch.bfloat16, time=5),
     "scan real varying, several segments, h0 and lengths": lambda: scan_case("real", True, False, "hl", 3, time=9),
     "scan complex varying in reverse, resets": lambda: scan_case("complex", True, True, "hr", 1, time=7),
@@ -248,6 +272,18 @@ for _activation, _extras, _reverse in itertools.product(
     ALL[f"rnn {_activation} {_extras} reverse={_reverse}"] = lambda case=(_activation, _extras), reverse=_reverse: (
         rnn_case(*case, reverse=reverse)
     )
+for _kind, _extras, _reverse in itertools.product((lstm, gru), ("", "hb", "hlb"), (False, True)):
+    ALL[f"{_kind.__name__} {_extras} reverse={_reverse}"] = lambda case=(_kind, _extras), reverse=_reverse: gated_case(
+        *case, reverse=reverse
+    )
+ALL["layer ContinuousGRU with steps of many sizes"] = lambda: layer_case(
+    "ContinuousGRU", lambda: nn.ContinuousGRU(3, 4, bidirectional=True), time=5, dt=0.1 + torch.rand(ROWS, 5)
+)
+for _time, _states, _rows in ((1, 1, 1), (2, 64, 3), (63, 2, 17), (65, 17, 2)):
+    for _kind in (lstm, gru):
+        ALL[f"{_kind.__name__} of {_time} steps, {_states} states, {_rows} rows"] = (
+            lambda kind=_kind, size=(_time, _states, _rows): gated_case(kind, "hlb", *size)
+        )
 for _time, _states, _rows in ((1, 1, 1), (2, 128, 3), (63, 2, 17), (65, 17, 2)):
     ALL[f"rnn of {_time} steps, {_states} states, {_rows} rows"] = lambda size=(_time, _states, _rows): rnn_case(
         "tanh", "hl", *size

@@ -36,7 +36,7 @@ def _constants(settings: RNNSettings, dts: Tensor | None, lengths: Tensor | None
     return {
         "HAS_DTS": dts is not None, "HAS_LENGTHS": lengths is not None, "EULER": settings.dt is not None,
         "REVERSE": settings.reverse, "ACTIVATION": settings.activation, "PRECISION": gpu.dot_precision(),
-        "ROWS": ROWS, "STATES": max(16, power_of_two(states)), "num_warps": 4 if states <= 64 else 16, "num_stages": 1,
+        "ROWS": ROWS, "STATES": max(16, power_of_two(states)), "num_warps": 4 if states <= 64 else 8, "num_stages": 1,
     }  # fmt: skip
 
 

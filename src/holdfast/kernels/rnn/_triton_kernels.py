@@ -10,22 +10,13 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-
-@triton.jit
-def _tanh(z):
-    # of the absolute value: exp(-2 |z|) does not overflow; near 0, where 1 - e cancels, by its series
-    size = tl.abs(z)
-    e = tl.exp(-2.0 * size)
-    square = z * z
-    series = size * (1.0 - square * (1.0 / 3.0 - square * (2.0 / 15.0 - square * (17.0 / 315.0))))
-    t = tl.where(size < 0.15, series, (1.0 - e) / (1.0 + e))
-    return tl.where(z < 0.0, -t, t)
+from holdfast.kernels._common._triton_functions import ends, tanh
 
 
 @triton.jit
 def _activated(z, ACTIVATION: tl.constexpr):
     if ACTIVATION == "tanh":
-        return _tanh(z)
+        return tanh(z)
     if ACTIVATION == "hardtanh":
         return tl.minimum(tl.maximum(z, -1.0), 1.0)
     if ACTIVATION == "relu":
@@ -50,14 +41,6 @@ def _times_derivative(slope, y, ACTIVATION: tl.constexpr):
 
 
 @triton.jit
-def _ends(lengths, row, rows, time, HAS_LENGTHS: tl.constexpr):
-    """Steps of each row; none of a row past the last one."""
-    if HAS_LENGTHS:
-        return tl.minimum(tl.load(lengths + row, mask=row < rows, other=0), time).to(tl.int32)
-    return tl.where(row < rows, time, 0)
-
-
-@triton.jit
 def rnn_forward_kernel(
     drive, w, h0, dts, lengths, h, y, last, rows, time, states, dt,
     HAS_H0: tl.constexpr, HAS_DTS: tl.constexpr, HAS_LENGTHS: tl.constexpr, EULER: tl.constexpr, KEEP: tl.constexpr,
@@ -69,7 +52,7 @@ def rnn_forward_kernel(
     known = (row < rows)[:, None] & (j < states)[None, :]
     across = (j < states)[:, None] & (j < states)[None, :]
     turned = tl.load(w + j[None, :] * states + j[:, None], mask=across, other=0.0)  # [from, to]
-    end = _ends(lengths, row, rows, time, HAS_LENGTHS)
+    end = ends(lengths, row, rows, time, HAS_LENGTHS)
     state = tl.zeros((ROWS, STATES), tl.float32)
     if HAS_H0:
         state = tl.load(h0 + row[:, None] * states + j[None, :], mask=known, other=0.0)
@@ -106,7 +89,7 @@ def rnn_backward_kernel(
     known = (row < rows)[:, None] & (j < states)[None, :]
     across = (j < states)[:, None] & (j < states)[None, :]
     weights = tl.load(w + j[:, None] * states + j[None, :], mask=across, other=0.0)
-    end = _ends(lengths, row, rows, time, HAS_LENGTHS)
+    end = ends(lengths, row, rows, time, HAS_LENGTHS)
     carry = tl.zeros((ROWS, STATES), tl.float32)
     if HAS_LAST:
         carry = tl.load(grad_last + row[:, None] * states + j[None, :], mask=known, other=0.0)
