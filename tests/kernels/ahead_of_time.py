@@ -19,6 +19,8 @@ from triton.compiler import ASTSource
 
 from holdfast.kernels.causal_conv import _triton as conv_launches
 from holdfast.kernels.causal_conv import _triton_kernels as conv
+from holdfast.kernels.gate import _triton as gate_launches
+from holdfast.kernels.gate import _triton_kernels as gate
 from holdfast.kernels.gated import _triton as gated_launches
 from holdfast.kernels.gated import _triton_kernels as gated
 from holdfast.kernels.rnn import _triton_kernels as rnn
@@ -167,6 +169,15 @@ def tables_case(way: str, target: str) -> Use:
     return use(compiled(kernel, types, constants, target, 1), target)
 
 
+def gate_case(element: str, target: str) -> Use:
+    """The gated residual with what backward needs."""
+    kernel = gate.gate_forward_kernel
+    precision = "ieee" if target.startswith("gfx") else "tf32x3"
+    types = {name: element for name in kernel.arg_names} | {"tokens": "i32", "width": "i32"}
+    constants = {"KEEP": True, "WIDE": False, "PRECISION": precision, **gate_launches.TILE}
+    return use(compiled(kernel, types, constants, target, 8, num_stages=2), target)
+
+
 def table() -> dict[tuple[str, str], Use]:
     """What the kernels of docs/gpu.md take on each target, by kernel and target."""
     rows = {}
@@ -181,6 +192,8 @@ def table() -> dict[tuple[str, str], Use]:
             rows[f"selective, {kernel}, bfloat16", target] = selective_case(kernel, "*bf16", target)
         for kernel in ("forward", "backward"):
             rows[f"causal_conv, {kernel}", target] = conv_case(kernel, target)
+        for element, name in (("*fp32", "gate"), ("*bf16", "gate, bfloat16")):
+            rows[name, target] = gate_case(element, target)
         for way in ("forward", "backward"):
             rows[f"s4d, matrices of a block, {way}", target] = tables_case(way, target)
             rows[f"rnn, 64 states, {way}", target] = rnn_case(way, 64, target)

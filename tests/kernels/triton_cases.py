@@ -15,10 +15,12 @@ os.environ["TRITON_INTERPRET"] = "1"
 import torch
 
 from holdfast import nn
-from holdfast.kernels import causal_conv, gru, lstm, rnn
+from holdfast.kernels import causal_conv, gate, gru, lstm, rnn
 from holdfast.kernels._common import gpu
 from holdfast.kernels.causal_conv import _triton as conv_launches
 from holdfast.kernels.causal_conv._reference import causal_conv_reference
+from holdfast.kernels.gate import _triton as gate_launches
+from holdfast.kernels.gate._reference import gate_reference
 from holdfast.kernels.scan import _triton as scan
 from holdfast.kernels.scan import scan_reference
 from holdfast.kernels.selective import _triton as selective
@@ -174,6 +176,20 @@ def gated_case(kind, extras, time=4, states=3, rows=ROWS, reverse=False):
     return worst(list(zip(*results, strict=True)))
 
 
+def gate_case(tokens=5, width=3, dtype=torch.float32):
+    """The gated residual and all gradients."""
+    os.environ["HOLDFAST_TRITON"] = "interpret"
+    gate_launches.TILE.update(TOKENS=16, FEATURES=16, INNER=16)
+    given = [draw(1, tokens, width), draw(1, tokens, width), draw(2 * width, width) / width**0.5, draw(2 * width)]
+    given, g = [t.to(dtype) for t in given], draw(1, tokens, width).to(dtype)
+    results = []
+    for kind, run in ((dtype, gate), (torch.float64, gate_reference)):
+        leaves = [t.to(kind).requires_grad_() for t in given]
+        out = run(*leaves)
+        results.append([out.detach(), *torch.autograd.grad(out, leaves, g.to(kind))])
+    return worst(list(zip(*results, strict=True)))
+
+
 def layer_case(name, make, segments=2, time=9, **call):
     """A layer on the Triton kernels against its float64 twin on torch's own operators: output and all gradients."""
     small_tiles(segments)
@@ -224,6 +240,7 @@ QUICK = {
     "layer SelectiveSSM": lambda: layer_case("SelectiveSSM", lambda: nn.SelectiveSSM(4, 3), time=6, **two_lengths(6)),
     "layer Mamba2": lambda: layer_case("Mamba2", lambda: nn.Mamba2(4, 4, head_size=4), time=70),
     "rnn with lengths and steps of many sizes": lambda: rnn_case("tanh", "hld", time=4),
+    "gate": lambda: gate_case(tokens=17),
     "lstm with everything": lambda: gated_case(lstm, "hlb"),
     "gru with everything": lambda: gated_case(gru, "hlb"),
     "layer ContinuousGRU": lambda: layer_case(
@@ -279,6 +296,9 @@ for _kind, _extras, _reverse in itertools.product((lstm, gru), ("", "hb", "hlb")
 ALL["layer ContinuousGRU with steps of many sizes"] = lambda: layer_case(
     "ContinuousGRU", lambda: nn.ContinuousGRU(3, 4, bidirectional=True), time=5, dt=0.1 + torch.rand(ROWS, 5)
 )
+for _tokens, _width in ((1, 1), (63, 17), (65, 130)):
+    ALL[f"gate of {_tokens} tokens, {_width} features"] = lambda size=(_tokens, _width): gate_case(*size)
+ALL["gate bfloat16"] = lambda: gate_case(9, 5, torch.bfloat16)
 for _time, _states, _rows in ((1, 1, 1), (2, 64, 3), (63, 2, 17), (65, 17, 2)):
     for _kind in (lstm, gru):
         ALL[f"{_kind.__name__} of {_time} steps, {_states} states, {_rows} rows"] = (
