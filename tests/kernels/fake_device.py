@@ -151,10 +151,11 @@ def training_step(name, time):
             x = torch.empty(BATCH, time, dtype=torch.int64, device=DEVICE)
         else:
             x = torch.empty(BATCH, time, WIDTH, device=DEVICE, requires_grad=True)
-        lengths = torch.empty(BATCH, dtype=torch.int64, device=DEVICE)
+        options = {"lengths": torch.empty(BATCH, dtype=torch.int64, device=DEVICE)}
+        options["resets"] = torch.empty(BATCH, time, dtype=torch.bool, device=DEVICE)
         count = Count()
         with count:
-            y, _ = layer(x, lengths=lengths) if "lengths" in sys.argv else layer(x)
+            y, _ = layer(x, **{key: value for key, value in options.items() if key in sys.argv})
             forward = count.launches
             y.backward(torch.empty_like(y))
     unit = BATCH * time * WIDTH * 4

@@ -289,6 +289,15 @@ for _activation, _extras, _reverse in itertools.product(
     ALL[f"rnn {_activation} {_extras} reverse={_reverse}"] = lambda case=(_activation, _extras), reverse=_reverse: (
         rnn_case(*case, reverse=reverse)
     )
+for _name, _make in {
+    "DiagonalSSM": lambda: nn.DiagonalSSM(3, 4),
+    "LRU": lambda: nn.LRU(3, 4, bidirectional=True),
+    "SelectiveSSM": lambda: nn.SelectiveSSM(4, 3),
+    "LinearRNN, diagonal": lambda: nn.LinearRNN(3, 4, structure="diagonal"),
+}.items():
+    ALL[f"layer {_name} with resets"] = lambda name=_name, make=_make: layer_case(
+        name, make, time=7, resets=torch.rand(ROWS, 7) < 0.3, **two_lengths(7)
+    )
 for _kind, _extras, _reverse in itertools.product((lstm, gru), ("", "hb", "hlb"), (False, True)):
     ALL[f"{_kind.__name__} {_extras} reverse={_reverse}"] = lambda case=(_kind, _extras), reverse=_reverse: gated_case(
         *case, reverse=reverse

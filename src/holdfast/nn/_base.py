@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from holdfast._arguments import checked, positive
 from holdfast.errors import ArgumentError
 from holdfast.kernels._common import checks
+from holdfast.kernels._common.backends import takes_resets
 from holdfast.kernels._common.segments import Cuts, cleared, in_pieces, packed_bounds, turned
 from holdfast.nn._call_arguments import Lengths, StepSize, as_lengths, as_step_size, check_input, check_state
 from holdfast.nn._described import Described
@@ -76,6 +77,17 @@ class AbstractRecurrent(Keeping, Described):
     ) -> Tensor:
         """The outputs of `_run`; a layer whose kernel can spare the final state does so here."""
         return self._run(x, state, lengths, dt, reverse)[0]
+
+    def _masks_resets(self) -> bool:
+        """Whether the layer has `_run_marked`, and a kernel on a GPU that takes resets as a mask."""
+        return False
+
+    def _run_marked(
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool,
+        resets: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """`_run` with a state of zero before each marked step; nothing is cut, and no value is read back from a GPU."""
+        raise NotImplementedError
 
     def _run_exported(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
@@ -182,8 +194,13 @@ class AbstractRecurrent(Keeping, Described):
         if resets is None and cu_seqlens is None:
             return run(x, *steps.values(), state, lengths)
         name = type(self).__name__
-        cuts = Cuts(lengths, turned(name, resets, x, lengths) if reverse else resets, cu_seqlens, reverse)
-        return in_pieces(name, run, {"x": x, **steps}, state, cuts)
+        marks = turned(name, resets, x, lengths) if reverse and resets is not None else resets
+        masked = self._masks_resets() and takes_resets(x, "auto", "scan") and not torch.compiler.is_exporting()
+        if marks is not None and cu_seqlens is None and masked:
+            checks.resets(name, marks, x.shape[:2], x.device)
+            y, last = self._run_marked(x, state, lengths, dt, reverse, marks)
+            return y, last if return_state else None
+        return in_pieces(name, run, {"x": x, **steps}, state, Cuts(lengths, marks, cu_seqlens, reverse))
 
     def step(
         self,

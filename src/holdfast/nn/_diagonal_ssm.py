@@ -170,8 +170,17 @@ class DiagonalSSM(AbstractRecurrent):
     def _run(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
     ) -> tuple[Tensor, Tensor]:
+        return self._run_marked(x, state, lengths, dt, reverse, None)
+
+    def _masks_resets(self) -> bool:
+        return True
+
+    def _run_marked(
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool,
+        resets: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         factor, v = self._drive(x, dt)
-        h, last = scan(factor, v, state, reverse=reverse, lengths=lengths)
+        h, last = scan(factor, v, state, reverse=reverse, lengths=lengths, resets=resets)
         y = project(ACTIVATIONS[self.activation](h).to(x.dtype), self.read_out())
         # past the end the scan leaves h = 0, which only sigmoid does not map to 0
         return zero_after(y, lengths if self.activation == "sigmoid" else None), last

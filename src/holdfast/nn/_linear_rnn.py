@@ -140,10 +140,21 @@ class LinearRNN(AbstractRecurrent):
     def _run(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
     ) -> tuple[Tensor, Tensor]:
+        return self._run_marked(x, state, lengths, dt, reverse, None)
+
+    def _masks_resets(self) -> bool:
+        return self.recurrence.structure == "diagonal"
+
+    def _run_marked(
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool,
+        resets: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         factor, gain = self._factors(dt)
         if self.recurrence.structure == "diagonal":
             v = project(x, self.U, self.b)
-            h, last = scan(factor, v if gain is None else gain * v, state, reverse=reverse, lengths=lengths)
+            h, last = scan(
+                factor, v if gain is None else gain * v, state, reverse=reverse, lengths=lengths, resets=resets
+            )
         elif isinstance(dt, Tensor):
             assert gain is not None
             v = (gain @ widened(project(x, self.U, self.b)).unsqueeze(-1)).squeeze(-1)

@@ -161,10 +161,28 @@ class LRU(AbstractRecurrent):
     def _run(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
     ) -> tuple[Tensor, Tensor]:
+        return self._run_marked(x, state, lengths, dt, reverse, None)
+
+    def _masks_resets(self) -> bool:
+        return True
+
+    def _run_marked(
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool,
+        resets: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         re, im = self._pair()
         direct = self.D if self.D.ndim == 1 else None
         y, last = lru(
-            x, re, im, self._input_matrix(), self._output_matrix(), direct, state, lengths=lengths, reverse=reverse
+            x,
+            re,
+            im,
+            self._input_matrix(),
+            self._output_matrix(),
+            direct,
+            state,
+            lengths=lengths,
+            resets=resets,
+            reverse=reverse,
         )
         return (y if self.D.ndim == 1 else y + zero_after(project(x, self.D), lengths)), last
 

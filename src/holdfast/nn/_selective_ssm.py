@@ -131,12 +131,21 @@ class SelectiveSSM(AbstractRecurrent):
     def _run(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
     ) -> tuple[Tensor, Tensor]:
+        return self._run_marked(x, state, lengths, dt, reverse, None)
+
+    def _masks_resets(self) -> bool:
+        return True
+
+    def _run_marked(
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool,
+        resets: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         raw, b, c = self._project(x)
         inside = dt is None
         delta = raw if inside else self._step_sizes(raw, dt)
         y, last = selective(
             x, delta, self.eigenvalues(), b, c, self.D, dt_bias=held_bias(self.step_bias) if inside else None,
-            dt_softplus=inside, h0=state, lengths=lengths, reverse=reverse,
+            dt_softplus=inside, h0=state, lengths=lengths, resets=resets, reverse=reverse,
         )  # fmt: skip
         return mixed(y, self.E), last
 

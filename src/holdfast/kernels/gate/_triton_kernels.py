@@ -10,8 +10,8 @@ from holdfast.kernels._common._triton_functions import tanh
 
 @triton.jit
 def gate_forward_kernel(
-    y, x, weight, bias, out, z, tokens, width, KEEP: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr, TOKENS: tl.constexpr,
-    FEATURES: tl.constexpr, INNER: tl.constexpr,
+    y, x, weight, bias, out, z, tokens, width, KEEP: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+    TOKENS: tl.constexpr, FEATURES: tl.constexpr, INNER: tl.constexpr,
 ):  # fmt: skip
     """x + p sigmoid(q) with [p | q] = gelu(y) weight' + bias; z holds [p | q] where backward will ask for it."""
     token = tl.program_id(0).to(tl.int64) * TOKENS + tl.arange(0, TOKENS)
