@@ -97,6 +97,7 @@ def _sums(cell: str, drive: Tensor, w: Tensor, bias: Tensor | None, before: Tens
     if cell == "lstm":
         return drive + before @ w.T, before
     if cell == "gru":
+        assert bias is not None
         hidden = before @ w.T
         inner = hidden[..., 2 * n :] + bias
         return torch.cat((drive[..., : 2 * n] + hidden[..., : 2 * n], drive[..., 2 * n :], inner), -1), before

@@ -132,9 +132,9 @@ def gru(
     """
     given = _checked("gru", x, weights, h0, None, lengths)
     if _on_gpu("gru", x, given.w_hh, backend, *weights, h0):
-        n, outer, inner = given.w_hh.shape[1], given.b_ih, x.new_zeros(given.w_hh.shape[1])
+        units, outer, inner = given.w_hh.shape[1], given.b_ih, x.new_zeros(given.w_hh.shape[1])
         if given.b_ih is not None and given.b_hh is not None:
-            outer, inner = given.b_ih + functional.pad(given.b_hh[: 2 * n], (0, n)), given.b_hh[2 * n :]
+            outer, inner = given.b_ih + functional.pad(given.b_hh[: 2 * units], (0, units)), given.b_hh[2 * units :]
         drive = functional.linear(x, given.w_ih, outer)
         return gated_gpu(GatedCall(drive, given.w_hh, inner, h0, None, None, lengths, "gru", 0.0, reverse), _on_drive)[
             :2

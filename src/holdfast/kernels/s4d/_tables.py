@@ -86,9 +86,10 @@ class _GPUTables(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        modes, need = ctx.saved_tensors, ctx.needs_input_grad[:3]
+        a, b, c = modes = ctx.saved_tensors
+        need = ctx.needs_input_grad[:3]
         if autograd.again():
-            inside, gather, emit, leap = tables_chunked(*modes, ctx.steps, ctx.dtype)
+            inside, gather, emit, leap = tables_chunked(a, b, c, ctx.steps, ctx.dtype)
             outputs = (inside, gather, emit.transpose(1, 2), leap)
             return (*autograd.differentiable_gradients(outputs, grads, modes, need), None, None)
         of_inside, *others = grads
