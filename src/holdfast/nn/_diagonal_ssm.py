@@ -19,15 +19,17 @@ from holdfast.nn._base import AbstractRecurrent, zero_after
 from holdfast.nn._discretize import RateDiscretization, discretize
 from holdfast.nn._initial_weights import (
     Device,
+    ReadOut,
     as_eigenvalues,
+    check_read_out,
     free_weight,
     own_values,
     placeable,
+    read_scale,
     starting_values,
     uniform,
 )
 from holdfast.nn._precision import project
-from holdfast.nn._read_out import ReadOut, check_read_out, read_scale
 from holdfast.nn.system import LinearSystem, StateSpaceModel, single_system
 from holdfast.parameterizations import AbstractParameterization
 
@@ -192,6 +194,7 @@ class DiagonalSSM(AbstractRecurrent):
             v = project(x, self.U, self.b)
             return factor, v if gain is None else gain * v
         sources = (self.w, self.U) if self.b is None else (self.w, self.U, self.b)
+        # a stream asks for them at every step
         factor, U, b = self._keep(dt, sources, lambda: self._folded(dt))
         return factor, project(x, U, b)
 
