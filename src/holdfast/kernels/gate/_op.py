@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from holdfast.kernels._common import autograd, checks, library
+from holdfast.kernels._common import autograd, checks, gpu, library
 from holdfast.kernels._common.backends import choose
 from holdfast.kernels.gate import _native as native
 from holdfast.kernels.gate._gpu import gate_gpu
@@ -102,7 +102,7 @@ def gate(
 
 def _suits_gpu(*tensors: Tensor) -> bool:
     y = tensors[0]
-    if choose(y.device, function="gate")[0] != "triton" or torch.compiler.is_exporting():
+    if not gpu.preferred(y.device) or choose(y.device, function="gate")[0] != "triton" or torch.compiler.is_exporting():
         return False
     if torch.is_autocast_enabled(y.device.type) or autograd.has_tangent(*tensors) or y.ndim < 2:
         return False

@@ -25,7 +25,8 @@ def gate_triton_forward(y: Tensor, x: Tensor, weight: Tensor, bias: Tensor, keep
         grid = (ceil_div(tokens, TILE["TOKENS"]), ceil_div(width, TILE["FEATURES"]))
         gpu.launch(
             gate_forward_kernel, grid, y, y.contiguous(), x.contiguous(), weight.contiguous(), bias.contiguous(), out, z,
-            tokens, width, KEEP=keep, WIDE=gpu.interpreted(), PRECISION=gpu.dot_precision(), num_warps=8, num_stages=2, **TILE,
+            tokens, width, KEEP=keep, WIDE=gpu.interpreted(), PRECISION=gpu.dot_precision(y.device), num_warps=8,
+            num_stages=2, **TILE,
         )  # fmt: skip
     return out, z
 

@@ -33,12 +33,12 @@ def fits(w: Tensor) -> bool:
     return w.dtype == torch.float32 and w.shape[1] <= MAX_STATES
 
 
-def _constants(states: int, steps: Tensor | None, lengths: Tensor | None, cell: str, reverse: bool) -> dict[str, Any]:
+def _constants(w: Tensor, steps: Tensor | None, lengths: Tensor | None, cell: str, reverse: bool) -> dict[str, Any]:
     made = {
         "CELL": cell, "HAS_STEPS": steps is not None, "HAS_LENGTHS": lengths is not None, "REVERSE": reverse,
-        "PRECISION": gpu.dot_precision(), "ROWS": ROWS, "STATES": max(16, power_of_two(states)), "num_stages": 1,
+        "PRECISION": gpu.dot_precision(w.device), "ROWS": ROWS, "STATES": max(16, power_of_two(w.shape[1])), "num_stages": 1,
     }  # fmt: skip
-    return made | LAUNCH["hip" if torch.version.hip is not None else "cuda"]
+    return made | LAUNCH.get(gpu.vendor(w.device), {"num_warps": 8})
 
 
 # registers of a thread are bounded on NVIDIA's cards, where the compiler would spill to get two programs at once
@@ -64,7 +64,7 @@ def gated_triton_forward(
     gpu.launch(
         gated_forward_kernel, (ceil_div(rows, ROWS),), drive, *tensors, *made, rows, time, states, step,
         GATES=GATES[cell], HAS_H0=h0 is not None, HAS_C0=c0 is not None,
-        **_constants(states, steps, lengths, cell, reverse),
+        **_constants(w, steps, lengths, cell, reverse),
     )  # fmt: skip
     return made
 
@@ -89,7 +89,7 @@ def gated_triton_backward(
     gpu.launch(
         gated_backward_kernel, (ceil_div(rows, ROWS),), w, *tensors, *made, rows, time, states, step,
         PARTS=PARTS[cell], HAS_GRAD=grad_h is not None, HAS_LAST=grad_last is not None, HAS_C=grad_c is not None,
-        **_constants(states, steps, lengths, cell, reverse),
+        **_constants(w, steps, lengths, cell, reverse),
     )  # fmt: skip
     return made
 

@@ -32,10 +32,11 @@ def _fits(x: Tensor, w: Tensor, settings: RNNSettings) -> bool:
     return fits
 
 
-def _constants(settings: RNNSettings, dts: Tensor | None, lengths: Tensor | None, states: int) -> dict[str, Any]:
+def _constants(settings: RNNSettings, dts: Tensor | None, lengths: Tensor | None, w: Tensor) -> dict[str, Any]:
+    states = w.shape[0]
     return {
         "HAS_DTS": dts is not None, "HAS_LENGTHS": lengths is not None, "EULER": settings.dt is not None,
-        "REVERSE": settings.reverse, "ACTIVATION": settings.activation, "PRECISION": gpu.dot_precision(),
+        "REVERSE": settings.reverse, "ACTIVATION": settings.activation, "PRECISION": gpu.dot_precision(w.device),
         "ROWS": ROWS, "STATES": max(16, power_of_two(states)), "num_warps": 4 if states <= 64 else 8, "num_stages": 1,
     }  # fmt: skip
 
@@ -58,7 +59,7 @@ def _forward(tensors: RNNTensors, settings: RNNSettings, keep: bool) -> tuple[Te
     gpu.launch(
         rnn_forward_kernel, (ceil_div(rows, ROWS),), x, drive, w.contiguous(), _dense(h0), _dense(dts), _dense(lengths),
         h, y, last, rows, time, states, settings.dt or 0.0, HAS_H0=h0 is not None, KEEP=keep,
-        **_constants(settings, dts, lengths, states),
+        **_constants(settings, dts, lengths, w),
     )  # fmt: skip
     return h, last, y
 
@@ -78,7 +79,7 @@ def _backward(
         rnn_backward_kernel, (ceil_div(rows, ROWS),), saved.h, saved.w.contiguous(), values.contiguous(),
         _dense(saved.dts), _dense(saved.lengths), _dense(grad_h), _dense(grad_last), deltas, of_h0, of_dts, rows, time,
         states, settings.dt or 0.0, HAS_GRAD=grad_h is not None, HAS_LAST=grad_last is not None,
-        **_constants(settings, saved.dts, saved.lengths, states),
+        **_constants(settings, saved.dts, saved.lengths, saved.w),
     )  # fmt: skip
     return _chunked.gradients(saved, (deltas, of_h0, of_dts if wanted[5] else None), settings, wanted)
 
