@@ -19,6 +19,12 @@ from triton.compiler import ASTSource
 
 from holdfast.kernels.causal_conv import _triton as conv_launches
 from holdfast.kernels.causal_conv import _triton_kernels as conv
+from holdfast.kernels.gate import _triton as gate_launches
+from holdfast.kernels.gate import _triton_kernels as gate
+from holdfast.kernels.gated import _triton as gated_launches
+from holdfast.kernels.gated import _triton_kernels as gated
+from holdfast.kernels.rnn import _triton_kernels as rnn
+from holdfast.kernels.s4d import _triton_kernels as s4d
 from holdfast.kernels.scan import _triton_kernels as scan
 from holdfast.kernels.selective import _triton as selective_launches
 from holdfast.kernels.selective import _triton_kernels as selective
@@ -38,14 +44,14 @@ class Use(NamedTuple):
     spilled: int
 
 
-def compiled(kernel, types: dict[str, str], constants: dict[str, object], target: str, warps: int):
+def compiled(kernel, types: dict[str, str], constants: dict[str, object], target: str, warps: int, **options: int):
     """`kernel` for `target`; pointers and strides are multiples of 16, as torch's allocator and usual sizes give them."""
     names = kernel.arg_names
     signature = {name: "constexpr" if name in constants else types.get(name, "i32") for name in names}
     values = {(names.index(name),): value for name, value in constants.items()}
     aligned = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if name not in constants}
     source = ASTSource(kernel, signature, values, aligned)
-    return triton.compile(source, target=TARGETS[target], options={"num_warps": warps})
+    return triton.compile(source, target=TARGETS[target], options={"num_warps": warps, **options})
 
 
 def use(kernel, target: str) -> Use:
@@ -125,6 +131,53 @@ def conv_case(kernel_name: str, target: str) -> Use:
     return use(compiled(kernel, dict.fromkeys(pointers, "*fp32"), constants, target, 4), target)
 
 
+def recurrent_case(kernel, constants: dict[str, object], target: str, **options: int) -> Use:
+    """A persistent recurrence over blocks of 16 rows with all optional arguments but lengths."""
+    flags = {name: True for name in kernel.arg_names if name.startswith("HAS_")} | {"HAS_LENGTHS": False}
+    precision = "ieee" if target.startswith("gfx") else "tf32x3"
+    made = {**flags, "REVERSE": False, "PRECISION": precision, "ROWS": 16, "lengths": None, **constants}
+    types = {name: "*fp32" for name in kernel.arg_names} | dict.fromkeys(("rows", "time", "states"), "i32")
+    types |= dict.fromkeys(("dt", "step"), "fp32")
+    used = {name: value for name, value in made.items() if name in kernel.arg_names}
+    return use(compiled(kernel, types, used, target, options.pop("num_warps"), num_stages=1, **options), target)
+
+
+def rnn_case(way: str, states: int, target: str) -> Use:
+    """The RNN with tanh and Euler steps of many sizes."""
+    constants = {"EULER": True, "KEEP": True, "ACTIVATION": "tanh", "STATES": states}
+    return recurrent_case(getattr(rnn, f"rnn_{way}_kernel"), constants, target, num_warps=4 if states <= 64 else 8)
+
+
+def gated_case(cell: str, way: str, target: str) -> Use:
+    """A gated recurrence with as many states as fit."""
+    constants = {"CELL": cell, "GATES": gated_launches.GATES[cell], "PARTS": gated_launches.PARTS[cell]}
+    absent = () if cell == "lstm" else ("c0", "c_last", "cells", "cells_before", "grad_c", "grad_c0")
+    absent += () if cell == "gru" else ("bias",)
+    absent += () if cell == "continuous" else ("steps", "grad_steps")
+    constants |= {"HAS_C0": cell == "lstm", "HAS_C": cell == "lstm", "HAS_STEPS": cell == "continuous"}
+    launch = gated_launches.LAUNCH["hip" if target.startswith("gfx") else "cuda"]
+    constants |= {"STATES": gated_launches.MAX_STATES} | dict.fromkeys(absent)
+    return recurrent_case(getattr(gated, f"gated_{way}_kernel"), constants, target, **launch)
+
+
+def tables_case(way: str, target: str) -> Use:
+    """S4D's matrices of a block of 64 steps with 32 complex modes, in float64."""
+    kernel = getattr(s4d, f"tables_{way}_kernel")
+    constants = {"STEPS": 64, "PARTS": 2, "ACC": tl.float64, "MODES": 32}
+    types = {name: "*fp64" for name in kernel.arg_names} | {"modes": "i32"}
+    types |= dict.fromkeys(("gather", "emit", "grad_gather", "grad_emit"), "*fp32")
+    return use(compiled(kernel, types, constants, target, 1), target)
+
+
+def gate_case(element: str, target: str) -> Use:
+    """The gated residual with what backward needs."""
+    kernel = gate.gate_forward_kernel
+    precision = "ieee" if target.startswith("gfx") else "tf32x3"
+    types = {name: element for name in kernel.arg_names} | {"tokens": "i32", "width": "i32"}
+    constants = {"KEEP": True, "WIDE": False, "PRECISION": precision, **gate_launches.TILE}
+    return use(compiled(kernel, types, constants, target, 8, num_stages=2), target)
+
+
 def table() -> dict[tuple[str, str], Use]:
     """What the kernels of docs/gpu.md take on each target, by kernel and target."""
     rows = {}
@@ -139,6 +192,15 @@ def table() -> dict[tuple[str, str], Use]:
             rows[f"selective, {kernel}, bfloat16", target] = selective_case(kernel, "*bf16", target)
         for kernel in ("forward", "backward"):
             rows[f"causal_conv, {kernel}", target] = conv_case(kernel, target)
+        for element, name in (("*fp32", "gate"), ("*bf16", "gate, bfloat16")):
+            rows[name, target] = gate_case(element, target)
+        for way in ("forward", "backward"):
+            rows[f"s4d, matrices of a block, {way}", target] = tables_case(way, target)
+            rows[f"rnn, 64 states, {way}", target] = rnn_case(way, 64, target)
+            rows[f"rnn, 128 states, {way}", target] = rnn_case(way, 128, target)
+            for cell in gated_launches.GATES:
+                name = "gru in continuous time" if cell == "continuous" else cell
+                rows[f"{name}, 64 states, {way}", target] = gated_case(cell, way, target)
     return rows
 
 

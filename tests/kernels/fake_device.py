@@ -151,10 +151,11 @@ def training_step(name, time):
             x = torch.empty(BATCH, time, dtype=torch.int64, device=DEVICE)
         else:
             x = torch.empty(BATCH, time, WIDTH, device=DEVICE, requires_grad=True)
-        lengths = torch.empty(BATCH, dtype=torch.int64, device=DEVICE)
+        options = {"lengths": torch.empty(BATCH, dtype=torch.int64, device=DEVICE)}
+        options["resets"] = torch.empty(BATCH, time, dtype=torch.bool, device=DEVICE)
         count = Count()
         with count:
-            y, _ = layer(x, lengths=lengths) if "lengths" in sys.argv else layer(x)
+            y, _ = layer(x, **{key: value for key, value in options.items() if key in sys.argv})
             forward = count.launches
             y.backward(torch.empty_like(y))
     unit = BATCH * time * WIDTH * 4
@@ -208,6 +209,37 @@ def stream(name):
     return {"name": f"{name} stream", "reads": dict(count.reads), "elsewhere": dict(count.elsewhere)}
 
 
+library = torch.library.Library("_", "IMPL")
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
+
+
+def under_autocast(name, time=128):
+    """Dtypes of all products with time as a dimension, forward and backward, of what the scans keep, and of the state."""
+    layer = LAYERS[name]()
+    found, kept = Counter(), Counter()
+
+    class Products(Count):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            out = super().__torch_dispatch__(func, types, args, kwargs)
+            short = func._schema.name.split("::")[-1]
+            ins = [x for x in tree_leaves(args) if isinstance(x, Tensor)]
+            if short in PRODUCTS and any(BATCH * time in x.shape for x in ins):
+                found[str(ins[-1].dtype)] += 1
+            if "triton_forward" in short:
+                kept[str(out[0].dtype)] += 1
+            return out
+
+    with FakeTensorMode():
+        on_device(layer)
+        x = torch.empty(BATCH, time, WIDTH, device=DEVICE, requires_grad=True)
+        with Products() as count, torch.autocast(DEVICE, dtype=torch.bfloat16):
+            y, state = layer(x)
+            y.backward(torch.empty_like(y))
+    dtypes = {"products": dict(found), "kept": dict(kept), "state": str(state.dtype), "output": str(y.dtype)}
+    grads = {str(p.grad.dtype) for p in layer.parameters()}
+    return {"name": f"{name} autocast", "grads": sorted(grads), "reads": dict(count.reads), **dtypes}
+
+
 def prepare():
     """Makes the device, and lets the package take it for one where Triton runs and where values are real."""
     os.environ["HOLDFAST_CHECKS"] = "auto"
@@ -215,6 +247,8 @@ def prepare():
     torch.set_num_threads(1)
     torch.autograd.set_multithreading_enabled(False)
     _setup_privateuseone_for_python_backend(DEVICE)
+    # autocast of a Python backend changes nothing by itself
+    library.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
     torch.get_device_module(DEVICE).get_amp_supported_dtype = lambda: [torch.bfloat16]
     gpu.DEVICES, gpu._installed = (*gpu.DEVICES, DEVICE), lambda: True
     checks.readable = lambda value: True  # a check that reads values is to be seen, not skipped
@@ -227,6 +261,10 @@ if __name__ == "__main__":
     prepare()
     chosen = [name for name in LAYERS if name in sys.argv] or list(LAYERS)
     times = [int(word) for word in sys.argv if word.isdigit()] or [1024, 8192, 131072]
+    if "autocast" in sys.argv:
+        for layer in [name for name in chosen if name != "LanguageModel"]:
+            print(json.dumps(under_autocast(layer)), flush=True)  # noqa: T201
+        sys.exit()
     for rows, channels in ((64, 2048), (8, 256)):
         print(json.dumps(raw_scan(rows, 8192, channels)), flush=True)  # noqa: T201
     print(json.dumps(loop_of_rnn()), flush=True)  # noqa: T201

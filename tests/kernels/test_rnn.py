@@ -489,7 +489,7 @@ def test_choose_says_what_auto_takes_and_why():
     name, reason = choose("cpu")
     assert name == ("native" if AVAILABLE else "chunked")
     assert reason
-    name, reason = choose("cuda", function="rnn")
+    name, reason = choose("mps", function="rnn")  # no Triton there
     assert name == "chunked" and "Triton" in reason
     assert choose("cpu", "reference") == ("reference", "asked for by name")
     with pytest.raises(BackendError, match=r"runs on the CPU, the tensors are on cuda.*backend='chunked'"):

@@ -15,10 +15,12 @@ os.environ["TRITON_INTERPRET"] = "1"
 import torch
 
 from holdfast import nn
-from holdfast.kernels import causal_conv
+from holdfast.kernels import causal_conv, gate, gru, lstm, rnn
 from holdfast.kernels._common import gpu
 from holdfast.kernels.causal_conv import _triton as conv_launches
 from holdfast.kernels.causal_conv._reference import causal_conv_reference
+from holdfast.kernels.gate import _triton as gate_launches
+from holdfast.kernels.gate._reference import gate_reference
 from holdfast.kernels.scan import _triton as scan
 from holdfast.kernels.scan import scan_reference
 from holdfast.kernels.selective import _triton as selective
@@ -137,6 +139,57 @@ def conv_case(silu, extras, time=7, channels=5, taps=4):
     return worst(list(zip(*results, strict=True)))
 
 
+def rnn_case(activation, extras, time=5, states=3, rows=ROWS, reverse=False):
+    """States, final state and all gradients; `extras` of h, l, e, d: h0, lengths, Euler steps of one size, or of many."""
+    x, w, u, b = draw(rows, time, 2), draw(states, states), draw(states, 2), draw(states)
+    w, g, last_g = 0.5 * w / states**0.5, draw(rows, time, states), draw(rows, states)
+    h0 = draw(rows, states) if "h" in extras else None
+    dt = 0.3 if "e" in extras else 0.1 + torch.rand(rows, time) if "d" in extras else None
+    lengths = torch.arange(1, rows + 1) * time // rows if "l" in extras else None
+    results = []
+    for dtype, backend in ((torch.float32, "triton"), (torch.float64, "reference")):
+        given = [t.to(dtype).requires_grad_() if isinstance(t, torch.Tensor) else t for t in (x, w, u, b, h0, dt)]
+        how = {"dt": given[5], "activation": activation, "lengths": lengths, "reverse": reverse}
+        h, last = rnn(*given[:5], **how, backend=backend)
+        leaves = [t for t in given if isinstance(t, torch.Tensor)]
+        loss = (h * g.to(dtype)).sum() + (last * last_g.to(dtype)).sum()
+        results.append([h.detach(), last.detach(), *torch.autograd.grad(loss, leaves)])
+    return worst(list(zip(*results, strict=True)))
+
+
+def gated_case(kind, extras, time=4, states=3, rows=ROWS, reverse=False):
+    """States, last ones and all gradients of LSTM and GRU; `extras` of h, l, b: first states, lengths, biases."""
+    gates = 4 if kind is lstm else 3
+    x, lengths = draw(rows, time, 2), torch.arange(1, rows + 1) * time // rows if "l" in extras else None
+    weights = [draw(gates * states, 2), draw(gates * states, states) / states**0.5]
+    weights += [draw(gates * states) for _ in range(2)] if "b" in extras else []
+    starts = [draw(rows, states) for _ in range(gates - 2)] if "h" in extras else []
+    results = []
+    for dtype, backend in ((torch.float32, "triton"), (torch.float64, "reference")):
+        given, own, first = (
+            [t.to(dtype).requires_grad_() for t in some] for some in ([x], weights, starts[: gates - 2])
+        )
+        first = first if kind is lstm else first[:1]
+        outputs = kind(*given, tuple(own), *first, lengths=lengths, reverse=reverse, backend=backend)
+        loss = sum((y * (1 + torch.arange(y.numel()).view(y.shape) % 5)).sum() for y in outputs)
+        results.append([*(y.detach() for y in outputs), *torch.autograd.grad(loss, [*given, *own, *first])])
+    return worst(list(zip(*results, strict=True)))
+
+
+def gate_case(tokens=5, width=3, dtype=torch.float32):
+    """The gated residual and all gradients."""
+    os.environ["HOLDFAST_TRITON"] = "interpret"
+    gate_launches.TILE.update(TOKENS=16, FEATURES=16, INNER=16)
+    given = [draw(1, tokens, width), draw(1, tokens, width), draw(2 * width, width) / width**0.5, draw(2 * width)]
+    given, g = [t.to(dtype) for t in given], draw(1, tokens, width).to(dtype)
+    results = []
+    for kind, run in ((dtype, gate), (torch.float64, gate_reference)):
+        leaves = [t.to(kind).requires_grad_() for t in given]
+        out = run(*leaves)
+        results.append([out.detach(), *torch.autograd.grad(out, leaves, g.to(kind))])
+    return worst(list(zip(*results, strict=True)))
+
+
 def layer_case(name, make, segments=2, time=9, **call):
     """A layer on the Triton kernels against its float64 twin on torch's own operators: output and all gradients."""
     small_tiles(segments)
@@ -164,12 +217,36 @@ def two_lengths(time=9):
     return {"lengths": torch.tensor([time, time // 2])}
 
 
+def half_case(make, dtype, time=9, **call):
+    """A layer on inputs in half precision, as it takes them on a GPU, against its float64 twin on the same numbers."""
+    small_tiles(2)
+    layer = make()
+    twin = copy.deepcopy(layer).double()
+    x, results = draw(ROWS, time, layer.features).to(dtype), []
+    for model, given, backend in ((layer, x, "interpret"), (twin, x.double(), "off")):
+        os.environ["HOLDFAST_TRITON"] = backend
+        leaf = given.clone().requires_grad_()
+        y, last = model(leaf, **call)
+        assert backend == "off" or (y.dtype, last.dtype) == (dtype, torch.float32)
+        results.append([y.detach(), last.detach(), torch.autograd.grad(y.double().square().sum(), leaf)[0]])
+    os.environ["HOLDFAST_TRITON"] = "interpret"
+    return worst(list(zip(*results, strict=True)))
+
+
 QUICK = {
     "causal_conv with everything": lambda: conv_case(True, "sbl"),
     "layer LRU": lambda: layer_case("LRU", lambda: nn.LRU(3, 4), **two_lengths()),
     "layer S4D": lambda: layer_case("S4D", lambda: nn.S4D(2, 4), time=70),
     "layer SelectiveSSM": lambda: layer_case("SelectiveSSM", lambda: nn.SelectiveSSM(4, 3), time=6, **two_lengths(6)),
     "layer Mamba2": lambda: layer_case("Mamba2", lambda: nn.Mamba2(4, 4, head_size=4), time=70),
+    "rnn with lengths and steps of many sizes": lambda: rnn_case("tanh", "hld", time=4),
+    "gate": lambda: gate_case(tokens=17),
+    "lstm with everything": lambda: gated_case(lstm, "hlb"),
+    "gru with everything": lambda: gated_case(gru, "hlb"),
+    "layer ContinuousGRU": lambda: layer_case(
+        "ContinuousGRU", lambda: nn.ContinuousGRU(3, 4), time=5, **two_lengths(5)
+    ),
+    "bfloat16 in a layer, LRU": lambda: half_case(lambda: nn.LRU(3, 4), torch.bfloat16, time=5),
     "scan real varying, several segments, h0 and lengths": lambda: scan_case("real", True, False, "hl", 3, time=9),
     "scan complex varying in reverse, resets": lambda: scan_case("complex", True, True, "hr", 1, time=7),
     "scan planar constant in reverse, segments and resets": lambda: scan_case("planar", False, True, "hr", 3, time=9),
@@ -205,6 +282,55 @@ for _time, _channels in ((1, 1), (2, 130), (63, 1), (65, 5)):
     )
     ALL[f"selective of {_time} steps, {_channels} channels"] = lambda size=(_time, _channels): selective_case(
         True, 1, False, "h", 2, *size
+    )
+for _activation, _extras, _reverse in itertools.product(
+    ("tanh", "relu", "hardtanh", "sigmoid", "linear"), ("", "hl", "hle", "hld"), (False, True)
+):
+    ALL[f"rnn {_activation} {_extras} reverse={_reverse}"] = lambda case=(_activation, _extras), reverse=_reverse: (
+        rnn_case(*case, reverse=reverse)
+    )
+for _name, _make in {
+    "DiagonalSSM": lambda: nn.DiagonalSSM(3, 4),
+    "LRU": lambda: nn.LRU(3, 4, bidirectional=True),
+    "SelectiveSSM": lambda: nn.SelectiveSSM(4, 3),
+    "LinearRNN, diagonal": lambda: nn.LinearRNN(3, 4, structure="diagonal"),
+}.items():
+    ALL[f"layer {_name} with resets"] = lambda name=_name, make=_make: layer_case(
+        name, make, time=7, resets=torch.rand(ROWS, 7) < 0.3, **two_lengths(7)
+    )
+for _kind, _extras, _reverse in itertools.product((lstm, gru), ("", "hb", "hlb"), (False, True)):
+    ALL[f"{_kind.__name__} {_extras} reverse={_reverse}"] = lambda case=(_kind, _extras), reverse=_reverse: gated_case(
+        *case, reverse=reverse
+    )
+ALL["layer ContinuousGRU with steps of many sizes"] = lambda: layer_case(
+    "ContinuousGRU", lambda: nn.ContinuousGRU(3, 4, bidirectional=True), time=5, dt=0.1 + torch.rand(ROWS, 5)
+)
+for _tokens, _width in ((1, 1), (63, 17), (65, 130)):
+    ALL[f"gate of {_tokens} tokens, {_width} features"] = lambda size=(_tokens, _width): gate_case(*size)
+ALL["gate bfloat16"] = lambda: gate_case(9, 5, torch.bfloat16)
+for _time, _states, _rows in ((1, 1, 1), (2, 64, 3), (63, 2, 17), (65, 17, 2)):
+    for _kind in (lstm, gru):
+        ALL[f"{_kind.__name__} of {_time} steps, {_states} states, {_rows} rows"] = (
+            lambda kind=_kind, size=(_time, _states, _rows): gated_case(kind, "hlb", *size)
+        )
+for _time, _states, _rows in ((1, 1, 1), (2, 128, 3), (63, 2, 17), (65, 17, 2)):
+    ALL[f"rnn of {_time} steps, {_states} states, {_rows} rows"] = lambda size=(_time, _states, _rows): rnn_case(
+        "tanh", "hl", *size
+    )
+for _name, _make in {
+    "DiagonalSSM": lambda: nn.DiagonalSSM(3, 4),
+    "LRU": lambda: nn.LRU(3, 4, out_features=2),
+    "SelectiveSSM": lambda: nn.SelectiveSSM(4, 3),
+    "Mamba": lambda: nn.Mamba(4, 3),
+    "Mamba2": lambda: nn.Mamba2(4, 4, head_size=4),
+    "LinearRNN": lambda: nn.LinearRNN(3, 4),
+    "LinearRNN, diagonal": lambda: nn.LinearRNN(3, 4, structure="diagonal"),
+    "ContinuousRNN": lambda: nn.ContinuousRNN(3, 4),
+    "ContinuousGRU": lambda: nn.ContinuousGRU(3, 4),
+    "S4D": lambda: nn.S4D(2, 4),
+}.items():
+    ALL[f"bfloat16 in a layer, {_name} with lengths"] = lambda make=_make: half_case(
+        make, torch.bfloat16, **two_lengths()
     )
 for _dtype in (torch.bfloat16, torch.float16):
     ALL[f"scan {_dtype}".replace("torch.", "")] = lambda dtype=_dtype: scan_case(

@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from holdfast import kernels
 from holdfast.errors import BackendError
 from holdfast_papers.benchmarks import gpu
 
@@ -12,21 +13,24 @@ def test_kernels_are_checked_then_timed_against_triad_and_torch():
     timed = [row for row in rows if row.ratio is not None]
     assert {(row.kernel, row.against) for row in timed} >= {
         (kernel, against)
-        for kernel in ("scan", "selective")
+        for kernel in ("causal_conv", "gate", "gru", "lru", "lstm", "rnn", "s4d", "scan", "selective")
         for against in ("triad of the same bytes", "torch's path (chunked)")
     }
     assert all(row.ratio > 0 for row in timed)
+    assert {row.kernel for row in rows} == set(kernels.__all__)
+    # torch's own LSTM and GRU were found to give the same, so that they were timed
+    assert {"torch.nn.LSTM", "torch.nn.GRU"} <= {row.against for row in timed}
 
 
 def test_a_wrong_result_is_told_and_not_timed(monkeypatch):
     monkeypatch.setattr(gpu, "MAX_ERROR", -1.0)
     rows = gpu.run_on_gpu(torch.device("cpu"), (1, 32, 16), rounds=1)
-    assert [row.note[:6] for row in rows] == ["wrong:"] * 2
+    assert [row.note[:6] for row in rows] == ["wrong:"] * len(gpu.CASES)
 
 
 def test_a_peer_that_differs_is_not_timed(monkeypatch):
     def doubled(inputs):
-        return lambda: tuple(2 * x for x in gpu._scan(inputs, "chunked")())
+        return lambda: tuple(2 * x for x in gpu._step(gpu.CASES["scan"], inputs, "chunked")())
 
     monkeypatch.setitem(gpu.PEERS, "scan", {"doubled": ("torch", doubled)})
     rows = gpu.run_on_gpu(torch.device("cpu"), (1, 32, 16), rounds=1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -18,12 +18,13 @@ from torch import Tensor, nn
 from holdfast._arguments import checked, positive
 from holdfast.errors import ArgumentError
 from holdfast.kernels._common import checks
+from holdfast.kernels._common.backends import takes_resets
 from holdfast.kernels._common.segments import Cuts, cleared, in_pieces, packed_bounds, turned
 from holdfast.nn._call_arguments import Lengths, StepSize, as_lengths, as_step_size, check_input, check_state
 from holdfast.nn._described import Described
 from holdfast.nn._export_loop import by_steps
 from holdfast.nn._kept_coefficients import Keeping
-from holdfast.nn._precision import HALF_DTYPES, state_dtype, widened, widened_twin, without_autocast
+from holdfast.nn._precision import HALF_DTYPES, entering, state_dtype, widened, widened_twin, without_autocast
 from holdfast.parameterizations import AbstractParameterization
 from holdfast.parameterizations._saved import held_by, other_form
 
@@ -41,17 +42,22 @@ class _How(NamedTuple):
 class AbstractRecurrent(Keeping, Described):
     """A recurrent layer. A final class gives `state_shape`, `_run`, `_step` and names its recurrent weights.
 
-    Inputs and weights in bfloat16 or float16 are computed in float32, with a float32 state; outputs have the dtype of
-    the input.
+    The state is float32 where inputs or weights are bfloat16 or float16, or autocast is on; outputs have the dtype of the
+    input. On a CPU all is computed in float32 then, on a GPU the projections of a layer that `takes_half` run in half
+    precision.
 
     Args:
         features: number of input features.
         state_size: number of states, as the layer counts them.
         bidirectional: a second set of weights reads the sequence from its end, the two outputs are added, and the state
             has a first dimension of 2 (forward, backward).
+        device: of the weights; None is the default one. Final classes take it, and `dtype`, and are `placeable`.
+        dtype: of the weights, a floating one; None is the default one.
         choices: the layer's other keyword arguments, to build that second set; `out_features` among them is the number
             of outputs, None is `features`.
     """
+
+    takes_half: ClassVar[bool] = False  # whether `_run` takes sequences in half precision, which it is given on a GPU
 
     def __init__(self, features: int, state_size: int, *, bidirectional: bool, **choices: Any) -> None:
         super().__init__()
@@ -71,13 +77,27 @@ class AbstractRecurrent(Keeping, Described):
     def _run(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
     ) -> tuple[Tensor, Tensor]:
-        """The whole sequence, arguments checked and in the dtype of the state; None starts from zeros, at no cost."""
+        """The whole sequence, arguments checked; x in the dtype of the state, or lower if the class `takes_half`.
+
+        No state starts from zeros, at no cost.
+        """
 
     def _outputs(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
     ) -> Tensor:
         """The outputs of `_run`; a layer whose kernel can spare the final state does so here."""
         return self._run(x, state, lengths, dt, reverse)[0]
+
+    def _masks_resets(self) -> bool:
+        """Whether the layer has `_run_marked`, and a kernel on a GPU that takes resets as a mask."""
+        return False
+
+    def _run_marked(
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool,
+        resets: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """`_run` with a state of zero before each marked step; nothing is cut, and no value is read back from a GPU."""
+        raise NotImplementedError
 
     def _run_exported(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
@@ -155,7 +175,7 @@ class AbstractRecurrent(Keeping, Described):
         if lengths is not None:
             checks.lengths(name, lengths, x.shape[:1], x.shape[1], x.device)
         checks.flags(name, return_state=return_state)
-        inner = widened(x)
+        inner = entering(x) if self.takes_half else widened(x)
         how = _How(lengths, dt, resets, cu_seqlens, return_state)
         with without_autocast(x):
             # a float32 twin of half-precision weights: factors near 1 have no digits in bfloat16
@@ -187,8 +207,13 @@ class AbstractRecurrent(Keeping, Described):
         steps = {"dt": how.dt} if isinstance(how.dt, Tensor) else {}
         name = type(self).__name__
         # marks say where a piece begins; read from the end it begins where the next one was marked
-        resets = turned(name, how.resets, x, how.lengths) if reverse else how.resets
-        return in_pieces(name, run, {"x": x, **steps}, state, Cuts(how.lengths, resets, how.cu_seqlens, reverse))
+        marks = turned(name, how.resets, x, how.lengths) if reverse else how.resets
+        masked = self._masks_resets() and takes_resets(x, "auto", "scan") and not torch.compiler.is_exporting()
+        if marks is not None and how.cu_seqlens is None and masked:
+            checks.resets(name, marks, x.shape[:2], x.device)
+            y, last = self._run_marked(x, state, how.lengths, how.dt, reverse, marks)
+            return y, last if how.return_state else None
+        return in_pieces(name, run, {"x": x, **steps}, state, Cuts(how.lengths, marks, how.cu_seqlens, reverse))
 
     def step(
         self,

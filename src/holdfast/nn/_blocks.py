@@ -17,6 +17,7 @@ from holdfast.kernels.causal_conv import causal_conv
 from holdfast.kernels.gate import gate, gate_reference
 from holdfast.nn._base import AbstractRecurrent
 from holdfast.nn._call_arguments import Lengths, as_lengths
+from holdfast.nn._initial_weights import Device, placeable
 from holdfast.nn._tiled_mlp import tiled_mlp
 
 
@@ -26,10 +27,20 @@ class GatedMLP(nn.Module):
     Args:
         width: features in and out.
         expansion: above 1, value and gate are this many times as wide and a second projection leads back to `width`.
+        device: of the weights; None is the default one.
+        dtype: of the weights, a floating one; None is the default one.
     """
 
     @checked
-    def __init__(self, width: int, expansion: int = 1) -> None:
+    @placeable
+    def __init__(
+        self,
+        width: int,
+        expansion: int = 1,
+        *,
+        device: Device | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         positive(width=width, expansion=expansion)
         self.up = nn.Linear(width, 2 * expansion * width)
@@ -49,10 +60,21 @@ class GatedBlock(nn.Module):
         mixer: the recurrent layer; its `features` are the block's width.
         expansion: of the gated MLP.
         dropout: probability that a number of the added part is set to 0 in training.
+        device: of the block's own weights; None is the default one.
+        dtype: of the block's own weights, a floating one; None is the default one.
     """
 
     @checked
-    def __init__(self, mixer: AbstractRecurrent, *, expansion: int = 1, dropout: float = 0.0) -> None:
+    @placeable
+    def __init__(
+        self,
+        mixer: AbstractRecurrent,
+        *,
+        expansion: int = 1,
+        dropout: float = 0.0,
+        device: Device | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         probability(dropout=dropout)
         _check_mixer("GatedBlock", mixer)
@@ -144,12 +166,23 @@ class HyenaBlock(nn.Module):
         mixer: the recurrent layer; its `features` are the block's width.
         expansion: how many times wider the MLP is inside.
         dropout: probability that a number of an added part is set to 0 in training.
+        device: of the block's own weights; None is the default one.
+        dtype: of the block's own weights, a floating one; None is the default one.
     """
 
     reach = 3  # of the short convolution
 
     @checked
-    def __init__(self, mixer: AbstractRecurrent, *, expansion: int = 4, dropout: float = 0.0) -> None:
+    @placeable
+    def __init__(
+        self,
+        mixer: AbstractRecurrent,
+        *,
+        expansion: int = 4,
+        dropout: float = 0.0,
+        device: Device | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         positive(expansion=expansion)
         probability(dropout=dropout)

@@ -13,8 +13,8 @@ from holdfast._types import Time
 from holdfast.errors import ArgumentError
 from holdfast.nn._base import AbstractRecurrent
 from holdfast.nn._gru_states import GRUCall, advance, gru_states
-from holdfast.nn._initial_weights import uniform
-from holdfast.nn._precision import widened
+from holdfast.nn._initial_weights import Device, placeable, uniform
+from holdfast.nn._precision import project, widened
 from holdfast.nn.system import Motion
 
 
@@ -36,12 +36,14 @@ class ContinuousGRU(AbstractRecurrent):
     input's part; backward adds some 20 T state_size.
     """
 
+    takes_half = True
     recurrent_names = ("U",)
     boundary_name = None
     fused = False
     time: Time = "continuous"
 
     @checked
+    @placeable
     def __init__(
         self,
         features: int,
@@ -51,6 +53,8 @@ class ContinuousGRU(AbstractRecurrent):
         bias: bool = True,
         out_features: int | None = None,
         bidirectional: bool = False,
+        device: Device | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         choices: dict[str, Any] = dict(dt=dt, bias=bias, out_features=out_features)
         super().__init__(features, state_size, bidirectional=bidirectional, **choices)
@@ -101,10 +105,10 @@ class ContinuousGRU(AbstractRecurrent):
     def _run(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
     ) -> tuple[Tensor, Tensor]:
-        drive = functional.linear(x, self.W, self.b)
-        start = x.new_zeros(len(x), self.state_size) if state is None else state
+        drive = widened(project(x, self.W, self.b))
+        start = drive.new_zeros(len(x), self.state_size) if state is None else state
         h, last = gru_states(GRUCall(drive, self.U, start, self.dt if dt is None else dt, lengths, reverse))
-        return functional.linear(h, self.C), last
+        return project(h.to(x.dtype), self.C), last
 
     def _step(self, x: Tensor, state: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor]:
         step = dt.unsqueeze(-1) if isinstance(dt, Tensor) else self.dt if dt is None else dt

@@ -14,7 +14,8 @@ from holdfast.errors import ArgumentError, unknown_name
 from holdfast.kernels import rnn
 from holdfast.kernels.rnn import ACTIVATIONS, Activation
 from holdfast.nn._base import AbstractRecurrent
-from holdfast.nn._initial_weights import uniform
+from holdfast.nn._initial_weights import Device, placeable, uniform
+from holdfast.nn._precision import project
 from holdfast.nn._recurrent_weight import RecurrentWeight, Structure
 from holdfast.nn.system import RateNetwork
 from holdfast.parameterizations import AbstractMatrixParameterization, AbstractParameterization
@@ -44,11 +45,13 @@ class ContinuousRNN(AbstractRecurrent):
     Memory of a training step, in numbers: x, y, their gradients, and 2 T state_size for each sequence.
     """
 
+    takes_half = True
     recurrent_names = ("recurrence",)
     boundary_name = "recurrence"
     time: Time = "continuous"
 
     @checked
+    @placeable
     def __init__(
         self,
         features: int,
@@ -62,6 +65,8 @@ class ContinuousRNN(AbstractRecurrent):
         out_features: int | None = None,
         W: Tensor | None = None,
         bidirectional: bool = False,
+        device: Device | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         if structure == "diagonal" and parameterization == "contraction":
             # the default is a form of matrices; single modes take the best scalar one
@@ -111,7 +116,7 @@ class ContinuousRNN(AbstractRecurrent):
             x, self.recurrence(), self.U, self.b, state,
             dt=step, activation=self.activation, lengths=lengths, reverse=reverse,
         )  # fmt: skip
-        return functional.linear(h, self.C), last
+        return project(h.to(x.dtype), self.C), last
 
     def _step(self, x: Tensor, state: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor]:
         W = self._keep("W", self.recurrence.sources(), self.recurrence)

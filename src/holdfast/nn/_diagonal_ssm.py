@@ -18,15 +18,18 @@ from holdfast.nn._activations import ACTIVATIONS
 from holdfast.nn._base import AbstractRecurrent, zero_after
 from holdfast.nn._discretize import RateDiscretization, discretize
 from holdfast.nn._initial_weights import (
+    Device,
     ReadOut,
     as_eigenvalues,
     check_read_out,
     free_weight,
     own_values,
+    placeable,
     read_scale,
     starting_values,
     uniform,
 )
+from holdfast.nn._precision import project
 from holdfast.nn.system import LinearSystem, StateSpaceModel, single_system
 from holdfast.parameterizations import AbstractParameterization
 
@@ -59,9 +62,11 @@ class DiagonalSSM(AbstractRecurrent):
     sigma(h).
     """
 
+    takes_half = True
     recurrent_names = ("w",)
 
     @checked
+    @placeable
     def __init__(
         self,
         features: int,
@@ -77,6 +82,8 @@ class DiagonalSSM(AbstractRecurrent):
         eigenvalues: Float[Tensor, " state"] | None = None,
         readout: ReadOut = "plain",
         bidirectional: bool = False,
+        device: Device | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         choices: dict[str, Any] = dict(
             parameterization=parameterization, time=time, discretization=discretization, activation=activation, dt=dt,
@@ -165,9 +172,18 @@ class DiagonalSSM(AbstractRecurrent):
     def _run(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
     ) -> tuple[Tensor, Tensor]:
+        return self._run_marked(x, state, lengths, dt, reverse, None)
+
+    def _masks_resets(self) -> bool:
+        return True
+
+    def _run_marked(
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool,
+        resets: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         factor, v = self._drive(x, dt)
-        h, last = scan(factor, v, state, reverse=reverse, lengths=lengths)
-        y = functional.linear(ACTIVATIONS[self.activation](h), self.read_out())
+        h, last = scan(factor, v, state, reverse=reverse, lengths=lengths, resets=resets)
+        y = project(ACTIVATIONS[self.activation](h).to(x.dtype), self.read_out())
         # past the end the scan leaves h = 0, which only sigmoid does not map to 0
         return zero_after(y, lengths if self.activation == "sigmoid" else None), last
 
@@ -175,12 +191,12 @@ class DiagonalSSM(AbstractRecurrent):
         """The factor of each step and what the step adds; one gain for all steps goes into the small weights."""
         if isinstance(dt, Tensor):
             factor, gain = self._factors(dt)
-            v = functional.linear(x, self.U, self.b)
+            v = project(x, self.U, self.b)
             return factor, v if gain is None else gain * v
         sources = (self.w, self.U) if self.b is None else (self.w, self.U, self.b)
         # a stream asks for them at every step
         factor, U, b = self._keep(dt, sources, lambda: self._folded(dt))
-        return factor, functional.linear(x, U, b)
+        return factor, project(x, U, b)
 
     def _folded(self, dt: float | None) -> tuple[Tensor, Tensor, Tensor | None]:
         factor, gain = self._factors(dt)

@@ -15,6 +15,7 @@ from holdfast.errors import ArgumentError, ShapeError
 from holdfast.kernels._common import checks
 from holdfast.nn._base import AbstractRecurrent, Stepper
 from holdfast.nn._call_arguments import backwards, taken
+from holdfast.nn._initial_weights import Device, placeable
 from holdfast.nn._stack import named_layer
 
 States = tuple[Tensor, ...]
@@ -51,6 +52,7 @@ class RecurrentStack(nn.Module):
     """
 
     @checked
+    @placeable
     def __init__(
         self,
         input_size: int,
@@ -63,7 +65,7 @@ class RecurrentStack(nn.Module):
         *,
         layer: str | Callable[[int, int], AbstractRecurrent] = "lru",
         state_size: int | None = None,
-        device: torch.device | str | None = None,
+        device: Device | None = None,
         dtype: torch.dtype | None = None,
         **options: Any,
     ) -> None:
@@ -85,7 +87,6 @@ class RecurrentStack(nn.Module):
             for _ in range(self.directions)
         )
         self.dropout, self.between = dropout, nn.Dropout(dropout)
-        self.to(device=device, dtype=dtype)
 
     def forward(self, input: Inputs, hx: States | None = None) -> tuple[Inputs, States]:
         """Outputs of the last layer at all steps, in the form of the inputs, and the states at the end.

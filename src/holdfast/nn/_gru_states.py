@@ -14,6 +14,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from holdfast.kernels._common import autograd
+from holdfast.kernels._common.backends import choose
+from holdfast.kernels.gated._gpu import GatedCall, gated_gpu, states_before
+from holdfast.kernels.gated._triton import fits
 
 
 class GRUCall(NamedTuple):
@@ -30,11 +33,24 @@ class GRUCall(NamedTuple):
 def gru_states(call: GRUCall) -> tuple[Tensor, Tensor]:
     """States at all steps (batch, time, n), zero after each row's end, and the final ones."""
     tensors = [x for x in call if isinstance(x, Tensor)]
+    step, number = (call.step, 0.0) if isinstance(call.step, Tensor) else (None, float(call.step))
+    on_gpu = choose(call.drive.device, function="gru")[0] == "triton" and fits(call.U)
+    if on_gpu and not torch.compiler.is_exporting() and not autograd.has_tangent(*tensors):
+        run = GatedCall(
+            call.drive, call.U, None, call.state, None, step, call.lengths, "continuous", number, call.reverse
+        )
+        return gated_gpu(run, _loop_of)[:2]
     plain = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
     if plain or autograd.has_tangent(*tensors) or not torch.is_grad_enabled():
         return _loop(call)
-    step, number = (call.step, 0.0) if isinstance(call.step, Tensor) else (None, call.step)
     return autograd.apply(_GRU, call.drive, call.U, call.state, step, call.lengths, number, call.reverse)
+
+
+def _loop_of(run: GatedCall) -> tuple[Tensor, Tensor]:
+    assert run.h0 is not None
+    return _loop(
+        GRUCall(run.drive, run.w, run.h0, run.step if run.steps is None else run.steps, run.lengths, run.reverse)
+    )
 
 
 def advance(drive: Tensor, U: Tensor, h: Tensor, step: Tensor | float) -> Tensor:
@@ -102,7 +118,7 @@ def _gradients(
     if h.shape[1] == 0:
         zeros = (torch.zeros_like(call.drive), torch.zeros_like(call.U), grad_last, None)
         return zeros
-    before, drive = _before(h, call), call.drive
+    before, drive = states_before(h, call.state, call.lengths, call.reverse), call.drive
     if call.lengths is not None:  # padding may hold anything, NaN too
         inside = torch.arange(h.shape[1], device=h.device) < call.lengths.unsqueeze(-1)
         drive = torch.where(inside.unsqueeze(-1), drive, 0)
@@ -136,15 +152,3 @@ def _gradients(
         inputs = (before.flatten(0, 1), (r * before).flatten(0, 1))
         of_U = torch.cat((flat[:, : 2 * n].T @ inputs[0], flat[:, 2 * n :].T @ inputs[1]))
     return deltas, of_U, carry, (slopes * z * away).sum(-1) if need[3] else None
-
-
-def _before(h: Tensor, call: GRUCall) -> Tensor:
-    """The state before each step, in the order of the run; after a row's end any finite number does."""
-    first = call.state.unsqueeze(1)
-    if not call.reverse:
-        return torch.cat((first, h[:, :-1]), 1)
-    later = torch.cat((h[:, 1:], first), 1)
-    if call.lengths is None:
-        return later
-    last = torch.arange(h.shape[1], device=h.device) == call.lengths.unsqueeze(-1) - 1
-    return torch.where(last.unsqueeze(-1), first, later)

@@ -7,9 +7,11 @@ pairs decides the shapes of its free weights.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal, ParamSpec
 
 import torch
 from jaxtyping import Float
@@ -17,9 +19,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from holdfast._types import Time
-from holdfast.errors import ArgumentError, ShapeError
-from holdfast.nn._precision import widened
+from holdfast.errors import ArgumentError, DtypeError, ShapeError
+from holdfast.nn._precision import project, state_dtype, widened
 from holdfast.parameterizations import AbstractParameterization, fit_constants, get
+
+P = ParamSpec("P")
+Device = torch.device | str
 
 # Step sizes and rates are held inside these, wherever the weights go: exp(89) is inf and exp(-104) is 0 in float32, and
 # either ends a recurrence in NaN. Inside, |lam dt|^2 stays below 3e36, so that complex quotients are finite too.
@@ -27,6 +32,51 @@ MIN_DT, MAX_DT = 1e-12, 1e6
 MAX_RATE = 1e12  # of -Re lam and |Im lam|, per unit of time
 ReadOut = Literal["plain", "scaled"]
 MARK = "readout_is_scaled"  # buffer that keeps weights of one kind out of a layer of the other
+
+
+def placeable(init: Callable[P, None]) -> Callable[P, None]:
+    """A constructor whose keyword arguments `device` and `dtype` are those of all tensors that it makes.
+
+    They are torch's defaults while it runs, so that what it builds inside follows. The default dtype belongs to the process:
+    another thread that makes tensors meanwhile would see it.
+    """
+
+    @functools.wraps(init)
+    def build(*args: P.args, **kwargs: P.kwargs) -> None:
+        device, dtype = kwargs.get("device"), kwargs.get("dtype")
+        if device is None and dtype is None:
+            return init(*args, **kwargs)
+        assert device is None or isinstance(device, Device)
+        assert dtype is None or isinstance(dtype, torch.dtype)
+        with _defaults(device, dtype):
+            init(*args, **kwargs)
+        if dtype is not None and dtype is not state_dtype(dtype):
+            _round(args[0], dtype, {m for value in args[1:] if isinstance(value, nn.Module) for m in value.modules()})
+        return None
+
+    return build
+
+
+@contextmanager
+def _defaults(device: Device | None, dtype: torch.dtype | None) -> Iterator[None]:
+    """torch's default device and dtype; float32 of half precision, in which no weight can be solved for."""
+    before = torch.get_default_dtype()
+    if dtype is not None and not dtype.is_floating_point:
+        raise DtypeError(f"dtype must be a floating one, such as torch.float32, got {dtype}")
+    try:
+        torch.set_default_dtype(before if dtype is None else state_dtype(dtype))
+        with torch.device(torch.get_default_device() if device is None else device):
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _round(module: object, dtype: torch.dtype, given: set[nn.Module]) -> None:
+    """Rounds all weights to half precision but those of modules that came as arguments."""
+    assert isinstance(module, nn.Module)
+    for own in module.modules():
+        if own not in given:
+            own._apply(lambda t: t.to(dtype) if t.is_floating_point() else t, recurse=False)
 
 
 def uniform(*shape: int, fan_in: int) -> nn.Parameter:
@@ -81,7 +131,7 @@ def read_out(features: int, out_features: int) -> nn.Parameter | None:
 
 def mixed(y: Float[Tensor, "*any features"], E: Tensor | None) -> Float[Tensor, "*any out"]:
     """E y, or y where there is no E."""
-    return y if E is None else functional.linear(y, E)
+    return y if E is None else project(y, E)
 
 
 def step_bias(count: int, dt_min: float, dt_max: float) -> Tensor:

@@ -14,6 +14,7 @@ from holdfast.kernels._common import checks
 from holdfast.nn._base import zero_after
 from holdfast.nn._blocks import HyenaBlock
 from holdfast.nn._call_arguments import Lengths, as_lengths
+from holdfast.nn._initial_weights import Device, placeable
 from holdfast.nn._pretrained import Pretrained, arguments_of
 from holdfast.nn._stack import AbstractStack, LayerChoice, build_layer, step_through, through
 
@@ -31,10 +32,13 @@ class LanguageModel(AbstractStack, Pretrained):
         layer: a name or a function, as in SequenceModel. "s4d" has real modes and the "best" parameterization here.
         expansion: how many times wider the MLPs are inside.
         dropout: probability that a number of an added part is set to 0 in training.
+        device: of the weights; None is the default one.
+        dtype: of the weights, a floating one; None is the default one.
         options: keyword arguments of a layer that is given by name.
     """
 
     @checked
+    @placeable
     def __init__(
         self,
         vocabulary: int,
@@ -45,6 +49,8 @@ class LanguageModel(AbstractStack, Pretrained):
         layer: LayerChoice = "s4d",
         expansion: int = 4,
         dropout: float = 0.0,
+        device: Device | None = None,
+        dtype: torch.dtype | None = None,
         **options: Any,
     ) -> None:
         super().__init__()

@@ -15,7 +15,8 @@ from holdfast.kernels import rnn, scan
 from holdfast.nn._base import AbstractRecurrent
 from holdfast.nn._discretize import RateDiscretization, discretize, discretize_dense
 from holdfast.nn._export_loop import refuse_onnx
-from holdfast.nn._initial_weights import uniform
+from holdfast.nn._initial_weights import Device, placeable, uniform
+from holdfast.nn._precision import project, widened
 from holdfast.nn._recurrent_weight import RecurrentWeight, Structure
 from holdfast.nn.system import LinearSystem, single_system
 from holdfast.parameterizations import AbstractMatrixParameterization, AbstractParameterization, get
@@ -43,10 +44,12 @@ class LinearRNN(AbstractRecurrent):
     Memory of a training step, in numbers: x, y, their gradients, and 2 T state_size for each sequence.
     """
 
+    takes_half = True
     recurrent_names = ("recurrence",)
     boundary_name = "recurrence"
 
     @checked
+    @placeable
     def __init__(
         self,
         features: int,
@@ -61,6 +64,8 @@ class LinearRNN(AbstractRecurrent):
         out_features: int | None = None,
         W: Tensor | None = None,
         bidirectional: bool = False,
+        device: Device | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         if structure == "diagonal" and parameterization == "complete":
             parameterization = "best"
@@ -137,14 +142,25 @@ class LinearRNN(AbstractRecurrent):
     def _run(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
     ) -> tuple[Tensor, Tensor]:
+        return self._run_marked(x, state, lengths, dt, reverse, None)
+
+    def _masks_resets(self) -> bool:
+        return self.recurrence.structure == "diagonal"
+
+    def _run_marked(
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool,
+        resets: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         factor, gain = self._factors(dt)
         if self.recurrence.structure == "diagonal":
-            v = functional.linear(x, self.U, self.b)
-            h, last = scan(factor, v if gain is None else gain * v, state, reverse=reverse, lengths=lengths)
+            v = project(x, self.U, self.b)
+            h, last = scan(
+                factor, v if gain is None else gain * v, state, reverse=reverse, lengths=lengths, resets=resets
+            )
         elif isinstance(dt, Tensor):
             assert gain is not None
-            v = (gain @ functional.linear(x, self.U, self.b).unsqueeze(-1)).squeeze(-1)
-            h0 = x.new_zeros(len(x), self.state_size) if state is None else state
+            v = (gain @ widened(project(x, self.U, self.b)).unsqueeze(-1)).squeeze(-1)
+            h0 = v.new_zeros(len(x), self.state_size) if state is None else state
             # no kernel has a matrix for every step: they would take steps x state^2 numbers
             h, last = _varying(factor, v, h0, lengths, reverse)
         else:
@@ -152,7 +168,7 @@ class LinearRNN(AbstractRecurrent):
             U = self.U if gain is None else gain @ self.U
             b = self.b if gain is None or self.b is None else gain @ self.b
             h, last = rnn(x, factor, U, b, state, activation="linear", lengths=lengths, reverse=reverse)
-        return functional.linear(h, self.C), last
+        return project(h.to(x.dtype), self.C), last
 
     def _step(self, x: Tensor, state: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor]:
         if isinstance(dt, Tensor):

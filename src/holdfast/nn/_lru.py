@@ -16,16 +16,18 @@ from holdfast.errors import ArgumentError
 from holdfast.kernels import lru
 from holdfast.nn._base import AbstractRecurrent, zero_after
 from holdfast.nn._initial_weights import (
+    Device,
     ReadOut,
     as_eigenvalues,
     check_read_out,
     free_weight,
+    placeable,
     placed,
     read_scale,
     starting_values,
     uniform,
 )
-from holdfast.nn._precision import HALF_DTYPES, widened, widened_twin
+from holdfast.nn._precision import HALF_DTYPES, project, widened, widened_twin
 from holdfast.nn.system import LinearSystem, single_system
 from holdfast.parameterizations import AbstractParameterization
 
@@ -56,10 +58,12 @@ class LRU(AbstractRecurrent):
     Memory of a training step, in numbers: x, y, their gradients, and 2 T state_size for each sequence, for h.
     """
 
+    takes_half = True
     recurrent_names = ("w", "phase")
     time: Time = "discrete"
 
     @checked
+    @placeable
     def __init__(
         self,
         features: int,
@@ -74,6 +78,8 @@ class LRU(AbstractRecurrent):
         readout: ReadOut = "plain",
         out_features: int | None = None,
         bidirectional: bool = False,
+        device: Device | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         choices: dict[str, Any] = dict(
             parameterization=parameterization, r_min=r_min, r_max=r_max, max_phase=max_phase, normalize=normalize,
@@ -159,13 +165,31 @@ class LRU(AbstractRecurrent):
     def _run(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
     ) -> tuple[Tensor, Tensor]:
+        return self._run_marked(x, state, lengths, dt, reverse, None)
+
+    def _masks_resets(self) -> bool:
+        return True
+
+    def _run_marked(
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool,
+        resets: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         re, im = self._pair()
         # the kernel has a direct path from a feature to itself; a matrix is added outside
         direct = self.D if self.D.ndim == 1 else None
         y, last = lru(
-            x, re, im, self._input_matrix(), self._output_matrix(), direct, state, lengths=lengths, reverse=reverse
+            x,
+            re,
+            im,
+            self._input_matrix(),
+            self._output_matrix(),
+            direct,
+            state,
+            lengths=lengths,
+            resets=resets,
+            reverse=reverse,
         )
-        return (y if self.D.ndim == 1 else y + zero_after(functional.linear(x, self.D), lengths)), last
+        return (y if self.D.ndim == 1 else y + zero_after(project(x, self.D), lengths)), last
 
     def _coefficients(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """What one step multiplies with: h+ = same o h + cross o (h with its halves swapped) + b u, y = c h + D u."""

@@ -13,15 +13,18 @@ from holdfast._arguments import checked, positive
 from holdfast.kernels import causal_conv, selective
 from holdfast.nn._base import zero_after
 from holdfast.nn._initial_weights import (
+    Device,
     check_step_range,
     free_weight,
     held_bias,
     input_steps,
+    placeable,
     starting_values,
     step_bias,
     uniform,
 )
 from holdfast.nn._mamba_base import AbstractMamba, whole_expansion
+from holdfast.nn._precision import project, projected
 from holdfast.nn._s4d import initial_modes
 from holdfast.parameterizations import AbstractParameterization
 
@@ -57,6 +60,7 @@ class Mamba(AbstractMamba):
     shared_weights = ("D",)
 
     @checked
+    @placeable
     def __init__(
         self,
         features: int,
@@ -72,6 +76,8 @@ class Mamba(AbstractMamba):
         dt_max: float = 1e-1,
         out_features: int | None = None,
         bidirectional: bool = False,
+        device: Device | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         choices: dict[str, Any] = dict(
             expand=expand, taps=taps, rank=rank, bias=bias, conv_bias=conv_bias, parameterization=parameterization,
@@ -118,8 +124,8 @@ class Mamba(AbstractMamba):
 
     def _select(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Delta before bias and softplus, (..., inner), B and C, (..., state_size)."""
-        low, b, c = self.x_proj(x).split([self.rank, self.state_size, self.state_size], dim=-1)
-        return functional.linear(low, self.dt_proj.weight), b, c
+        low, b, c = projected(x, self.x_proj).split([self.rank, self.state_size, self.state_size], dim=-1)
+        return project(low, self.dt_proj.weight), b, c
 
     def step_size(self) -> Tensor:
         return functional.softplus(held_bias(self.dt_proj.bias)).unsqueeze(-1)
@@ -131,7 +137,7 @@ class Mamba(AbstractMamba):
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None
     ) -> tuple[Tensor, Tensor]:
         h0, before = (None, None) if state is None else state.split((self.state_size, self.taps - 1), dim=-1)
-        u, z = self.in_proj(x).chunk(2, dim=-1)
+        u, z = projected(x, self.in_proj).chunk(2, dim=-1)
         u, inputs = causal_conv(u, self.conv_weight, self.conv_bias, before, silu=True, lengths=lengths)
         raw, b, c = self._select(u)
         # without a dt of the caller the kernel adds the bias and takes the softplus itself: a pass over delta less
@@ -141,11 +147,11 @@ class Mamba(AbstractMamba):
             u, delta, self.eigenvalues(), b, c, self.D, z=z, dt_bias=held_bias(self.dt_proj.bias) if inside else None,
             dt_softplus=inside, h0=h0, lengths=lengths,
         )  # fmt: skip
-        return zero_after(self.out_proj(y), lengths), torch.cat((last, inputs), -1)
+        return zero_after(projected(y, self.out_proj), lengths), torch.cat((last, inputs), -1)
 
     def _step(self, x: Tensor, state: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor]:
         h, before = state.split((self.state_size, self.taps - 1), dim=-1)
-        u, z = self.in_proj(x).chunk(2, dim=-1)
+        u, z = projected(x, self.in_proj).chunk(2, dim=-1)
         u, before = self._convolve(before, u)
         raw, b, c = self._select(u)
         delta = self._step_sizes(raw, dt).unsqueeze(-1)

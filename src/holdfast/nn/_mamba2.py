@@ -14,15 +14,18 @@ from holdfast.kernels import causal_conv
 from holdfast.kernels.selective import selective_heads
 from holdfast.nn._base import zero_after
 from holdfast.nn._initial_weights import (
+    Device,
     check_step_range,
     free_weight,
     held_bias,
     input_steps,
+    placeable,
     starting_values,
     step_bias,
     uniform,
 )
 from holdfast.nn._mamba_base import AbstractMamba, whole_expansion
+from holdfast.nn._precision import projected, widened
 from holdfast.nn._s4d import initial_modes
 from holdfast.parameterizations import AbstractParameterization
 
@@ -61,6 +64,7 @@ class Mamba2(AbstractMamba):
     shared_weights = ("D", "dt_bias")
 
     @checked
+    @placeable
     def __init__(
         self,
         features: int,
@@ -78,6 +82,8 @@ class Mamba2(AbstractMamba):
         dt_max: float = 1e-1,
         out_features: int | None = None,
         bidirectional: bool = False,
+        device: Device | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         choices: dict[str, Any] = dict(
             expand=expand, head_size=head_size, groups=groups, taps=taps, bias=bias, conv_bias=conv_bias, eps=eps,
@@ -141,7 +147,7 @@ class Mamba2(AbstractMamba):
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Gate, what is convolved, and Delta before bias and softplus."""
-        z, u, raw = self.in_proj(x).split((self.inner, self.channels, self.heads), dim=-1)
+        z, u, raw = projected(x, self.in_proj).split((self.inner, self.channels, self.heads), dim=-1)
         return z, u, raw
 
     def _select(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -155,7 +161,9 @@ class Mamba2(AbstractMamba):
         return functional.softplus(held_bias(self.dt_bias))
 
     def _read(self, y: Tensor, z: Tensor) -> Tensor:
-        return self.out_proj(self.norm(y.flatten(-2) * functional.silu(z)))
+        # the norm's mean of squares takes float32
+        normed = self.norm(widened(y).flatten(-2) * functional.silu(widened(z)))
+        return projected(normed.to(z.dtype), self.out_proj)
 
     def _ahead(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None

@@ -20,6 +20,7 @@ from holdfast.parameterizations import AbstractParameterization
 class AbstractMamba(AbstractRecurrent):
     """A block around a selective scan with A = f(w). A final class gives `_ahead`, `_sizes_of` and the names below."""
 
+    takes_half = True
     recurrent_names = ("w",)
     selective = True
     time: Time = "continuous"

@@ -13,6 +13,7 @@ from holdfast.errors import ArgumentError, DtypeError, ShapeError
 from holdfast.nn._base import zero_after
 from holdfast.nn._blocks import GatedBlock, NaiveBlock
 from holdfast.nn._call_arguments import Lengths, as_lengths, check_input
+from holdfast.nn._initial_weights import Device, placeable
 from holdfast.nn._pretrained import Pretrained, arguments_of
 from holdfast.nn._stack import AbstractStack, LayerChoice, build_layer, step_through, through
 
@@ -33,10 +34,13 @@ class SequenceModel(AbstractStack, Pretrained):
         block: "gated": x + dropout(gated MLP(layer(norm(x)))); "naive": tanh(layer(x)), the stack of the ssm paper.
         expansion: of the gated MLP; above 1 it is that many times as wide inside.
         dropout: probability that a number of the added part is set to 0 in training.
+        device: of the weights; None is the default one.
+        dtype: of the weights, a floating one; None is the default one.
         options: keyword arguments of a layer that is given by name.
     """
 
     @checked
+    @placeable
     def __init__(
         self,
         features: int,
@@ -49,6 +53,8 @@ class SequenceModel(AbstractStack, Pretrained):
         block: Literal["gated", "naive"] = "gated",
         expansion: int = 1,
         dropout: float = 0.0,
+        device: Device | None = None,
+        dtype: torch.dtype | None = None,
         **options: Any,
     ) -> None:
         super().__init__()
@@ -149,12 +155,23 @@ class SequenceClassifier(Pretrained):
         classes: number of classes.
         width: features inside the blocks.
         pool: "mean" over the positions of a sequence, or its "last" one.
+        device: of the weights; None is the default one.
+        dtype: of the weights, a floating one; None is the default one.
         options: the other keyword arguments of SequenceModel.
     """
 
     @checked
+    @placeable
     def __init__(
-        self, features: int, classes: int, width: int, *, pool: Literal["mean", "last"] = "mean", **options: Any
+        self,
+        features: int,
+        classes: int,
+        width: int,
+        *,
+        pool: Literal["mean", "last"] = "mean",
+        device: Device | None = None,
+        dtype: torch.dtype | None = None,
+        **options: Any,
     ) -> None:
         super().__init__()
         self.arguments = arguments_of(locals())

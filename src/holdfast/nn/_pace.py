@@ -59,7 +59,7 @@ def assigned_to_pairs(lam: Tensor, present: Tensor, values: np.ndarray) -> Tenso
     """The same for the eigenvalues of a real matrix: both of a conjugate pair get one time constant."""
     # one of each conjugate pair is assigned, the other follows: W stays real
     first = lam.imag >= 0
-    chosen = torch.empty(lam.shape, dtype=torch.float64)
+    chosen = torch.empty(lam.shape, dtype=torch.float64, device=lam.device)
     chosen[first] = assigned(present[first], values, lam.imag[first])
     for i in torch.nonzero(~first).flatten().tolist():
         gaps = (lam[first] - lam[i].conj()).abs()

@@ -1,6 +1,8 @@
-"""Half precision around a recurrence: inputs and weights are widened, the state is float32, outputs are rounded once.
+"""Half precision around a recurrence: the state is float32, whatever the inputs are, and outputs are rounded once.
 
-A recurrence in bfloat16 would forget or diverge: 1 - 2^-9 is the nearest number below 1.
+A recurrence in bfloat16 would forget or diverge: 1 - 2^-9 is the nearest number below 1. On a CPU inputs and weights are
+widened. On a GPU, where the kernels read half precision, inputs keep it, and autocast brings them to it: the dtype of a
+sequence says in which one it is projected.
 """
 
 from __future__ import annotations
@@ -10,6 +12,9 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
+
+from holdfast.kernels._common import gpu
 
 HALF_DTYPES = (torch.bfloat16, torch.float16)
 _NO_CONTEXT = nullcontext()
@@ -24,6 +29,31 @@ def state_dtype(dtype: torch.dtype) -> torch.dtype:
 def widened(x: Tensor) -> Tensor:
     """`x` in the dtype of the state."""
     return x.float() if x.dtype in HALF_DTYPES else x
+
+
+def entering(x: Tensor) -> Tensor:
+    """`x` as a layer with projections computes with it: half precision, its own or autocast's, on a GPU alone."""
+    kind = x.device.type
+    if kind == "meta" or torch.compiler.is_exporting() or not gpu.preferred(x.device) or gpu.missing(x.device):
+        return widened(x)
+    low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+    return x.to(low) if low in HALF_DTYPES and x.dtype != torch.float64 else x
+
+
+def project(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`weight x + bias` in the dtype of `x`, to which weights are rounded; sums are float32 inside the product."""
+    if x.dtype is weight.dtype:
+        return functional.linear(x, weight, bias)
+    return functional.linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
+
+
+def projected(x: Tensor, module: nn.Module) -> Tensor:
+    """`module(x)` in the dtype of `x`; a module that took the place of an nn.Linear is called as it is."""
+    if x.dtype not in HALF_DTYPES:
+        return module(x)
+    if type(module) is nn.Linear:
+        return project(x, module.weight, module.bias)
+    return module(widened(x)).to(x.dtype)
 
 
 def widened_twin(module: AnyModule) -> AnyModule:

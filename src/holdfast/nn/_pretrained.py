@@ -129,9 +129,9 @@ class Unwritable:
 
 
 def arguments_of(scope: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a constructor from its `locals()`, those of `**options` among the others."""
+    """The arguments of a constructor from its `locals()`, those of `**options` among them, `device` and `dtype` not."""
     known = inspect.signature(scope["__class__"].__init__).parameters  # the class that it is written in, not a heir's
-    named = {name: scope[name] for name in known if name not in ("self", "options")}
+    named = {name: scope[name] for name in known if name not in ("self", "options", "device", "dtype")}
     return {name: _writable(value) for name, value in {**named, **scope.get("options", {})}.items()}
 
 

@@ -12,7 +12,7 @@ from holdfast._arguments import checked, positive
 from holdfast._types import Time
 from holdfast.errors import RangeError, ShapeError, unknown_name
 from holdfast.nn._export_loop import refuse_onnx
-from holdfast.nn._initial_weights import placed, starting_values
+from holdfast.nn._initial_weights import Device, placeable, placed, starting_values
 from holdfast.nn._loading import check_elements
 from holdfast.nn._pace import held_by_form
 from holdfast.nn._precision import widened
@@ -44,9 +44,12 @@ class RecurrentWeight(nn.Module):
         initial: where W starts. None is a weight well inside the stable region: for a dense W -1/2 I plus a skew matrix
             (continuous) or 0.95 times a rotation (discrete), for a diagonal one rates geometric on [0.01, 1].
         dt: longest Euler step for which "contraction" is to hold, in continuous time.
+        device: of the weights; None is the default one.
+        dtype: of the weights, a floating one; None is the default one.
     """
 
     @checked
+    @placeable
     def __init__(
         self,
         size: int,
@@ -55,6 +58,9 @@ class RecurrentWeight(nn.Module):
         time: Time,
         initial: Tensor | None = None,
         dt: float | None = None,
+        *,
+        device: Device | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         positive(size=size)

@@ -22,6 +22,7 @@ from holdfast.nn._initial_weights import (
     MAX_DT,
     MAX_RATE,
     MIN_DT,
+    Device,
     ReadOut,
     as_eigenvalues,
     check_read_out,
@@ -29,6 +30,7 @@ from holdfast.nn._initial_weights import (
     free_weight,
     mixed,
     own_values,
+    placeable,
     placed,
     read_out,
     read_scale,
@@ -76,6 +78,7 @@ class S4D(AbstractRecurrent):
     time: Time = "continuous"
 
     @checked
+    @placeable
     def __init__(
         self,
         features: int,
@@ -90,6 +93,8 @@ class S4D(AbstractRecurrent):
         readout: ReadOut = "plain",
         out_features: int | None = None,
         bidirectional: bool = False,
+        device: Device | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         choices: dict[str, Any] = dict(
             initialization=initialization, discretization=discretization, parameterization=parameterization,

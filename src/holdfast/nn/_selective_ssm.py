@@ -15,6 +15,7 @@ from holdfast._types import Time
 from holdfast.kernels import selective
 from holdfast.nn._base import AbstractRecurrent
 from holdfast.nn._initial_weights import (
+    Device,
     as_eigenvalues,
     check_step_range,
     free_weight,
@@ -22,11 +23,13 @@ from holdfast.nn._initial_weights import (
     input_steps,
     mixed,
     own_values,
+    placeable,
     read_out,
     starting_values,
     step_bias,
     uniform,
 )
+from holdfast.nn._precision import project
 from holdfast.nn._s4d import initial_modes
 from holdfast.parameterizations import AbstractParameterization
 
@@ -54,12 +57,14 @@ class SelectiveSSM(AbstractRecurrent):
     T features state_size is stored.
     """
 
+    takes_half = True
     recurrent_names = ("w",)
     step_names = ("step_bias", "step_weight")
     selective = True
     time: Time = "continuous"
 
     @checked
+    @placeable
     def __init__(
         self,
         features: int,
@@ -72,6 +77,8 @@ class SelectiveSSM(AbstractRecurrent):
         eigenvalues: Float[Tensor, "features state"] | None = None,
         out_features: int | None = None,
         bidirectional: bool = False,
+        device: Device | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         choices: dict[str, Any] = dict(
             rank=rank, parameterization=parameterization, dt_min=dt_min, dt_max=dt_max, eigenvalues=eigenvalues,
@@ -112,8 +119,8 @@ class SelectiveSSM(AbstractRecurrent):
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Delta before bias and softplus, (..., features), B and C, (..., state_size)."""
-        low, b, c = functional.linear(x, self.project).split([self.rank, self.state_size, self.state_size], dim=-1)
-        return functional.linear(low, self.step_weight), b, c
+        low, b, c = project(x, self.project).split([self.rank, self.state_size, self.state_size], dim=-1)
+        return project(low, self.step_weight), b, c
 
     def step_size(self) -> Tensor:
         return functional.softplus(held_bias(self.step_bias)).unsqueeze(-1)
@@ -124,13 +131,22 @@ class SelectiveSSM(AbstractRecurrent):
     def _run(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
     ) -> tuple[Tensor, Tensor]:
+        return self._run_marked(x, state, lengths, dt, reverse, None)
+
+    def _masks_resets(self) -> bool:
+        return True
+
+    def _run_marked(
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool,
+        resets: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         raw, b, c = self._project(x)
         # without a dt of the caller the kernel adds the bias and takes the softplus itself: a pass over delta less
         inside = dt is None
         delta = raw if inside else self._step_sizes(raw, dt)
         y, last = selective(
             x, delta, self.eigenvalues(), b, c, self.D, dt_bias=held_bias(self.step_bias) if inside else None,
-            dt_softplus=inside, h0=state, lengths=lengths, reverse=reverse,
+            dt_softplus=inside, h0=state, lengths=lengths, resets=resets, reverse=reverse,
         )  # fmt: skip
         return mixed(y, self.E), last
 

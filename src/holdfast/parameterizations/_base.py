@@ -41,7 +41,7 @@ class Named(nn.Module):
         """Name, time and constants."""
         text = json.dumps({"name": self._identity(), "time": self.time, "constants": self.constants()})
         # as bytes in a tensor: safetensors keeps nothing else
-        return torch.tensor(list(text.encode()), dtype=torch.uint8)
+        return torch.tensor(list(text.encode()), dtype=torch.uint8, device="cpu")
 
     def set_extra_state(self, state: Any) -> None:
         """Takes the constants over where the name is the same; raises otherwise."""

@@ -246,7 +246,7 @@ def _balanced_solution(B: Tensor) -> Tensor | None:
     X + B'X^-1 B = 2I has a largest solution X, and B' one X~, both by cyclic reduction (Meini, 2002); I - A lies
     between X and 2I - X~. For a normal B it gives A = 0.
     """
-    Q = 2 * torch.eye(len(B), dtype=B.dtype)
+    Q = 2 * torch.eye(len(B), dtype=B.dtype, device=B.device)
     X, dual = Q, Q
     for _ in range(MAX_REDUCTIONS):
         # not positive definite: that is the answer, and no error

@@ -55,7 +55,7 @@ class EulerContraction(AbstractMatrixParameterization):
     def _take_over(self, info: torch.finfo, W: Tensor) -> tuple[Tensor, ...]:
         if len(W) == 0:
             return W, W.new_zeros(0)
-        eye = torch.eye(len(W), dtype=W.dtype)
+        eye = torch.eye(len(W), dtype=W.dtype, device=W.device)
         step = eye + self.dt * W
         log_scales, norm = find_scaling(step.numpy(), "norm")
         # only ratios of D enter: centred, they stay farthest from the clamp on both sides
@@ -70,7 +70,7 @@ class EulerContraction(AbstractMatrixParameterization):
         return Z, d
 
     def _nearer(self, W: Tensor) -> Iterator[Tensor]:
-        eye = torch.eye(len(W), dtype=W.dtype)
+        eye = torch.eye(len(W), dtype=W.dtype, device=W.device)
         step = eye + self.dt * W
         norm = max(1.0, find_scaling(step.numpy(), "norm")[1])
         yield from ((step * (share / norm) - eye) / self.dt for share in PROJECTION_SHARES)

@@ -171,7 +171,7 @@ def energy(W: Float[Tensor, "n n"], time: Time) -> tuple[Float[Tensor, " n"], Fl
 def _lyapunov(W: Tensor, time: Time) -> Tensor:
     from scipy.linalg import LinAlgError, LinAlgWarning, solve_continuous_lyapunov, solve_discrete_lyapunov
 
-    eye = torch.eye(len(W), dtype=W.dtype)
+    eye = torch.eye(len(W), dtype=W.dtype, device=W.device)
     # with W/g, g half-way from the radius to 1, the step shrinks by g in the norm of X, however W is conditioned
     g = (1 + float(torch.linalg.eigvals(W).abs().max())) / 2
     with warnings.catch_warnings():

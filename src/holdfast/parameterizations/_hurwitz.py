@@ -61,7 +61,7 @@ class Hurwitz(AbstractMatrixParameterization):
         return (M - M.mT) / 4, positive_definite_inverse(R), s_p
 
     def _nearer(self, W: Tensor) -> Iterator[Tensor]:
-        eye = torch.eye(len(W), dtype=W.dtype)
+        eye = torch.eye(len(W), dtype=W.dtype, device=W.device)
         size = max(float(torch.linalg.matrix_norm(W, 2)), 1e-3)
         outside = max(float(torch.linalg.eigvals(W).real.max()), 0.0)
         yield from (W - (outside + (1 - share) * size) * eye for share in PROJECTION_SHARES)

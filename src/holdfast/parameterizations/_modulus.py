@@ -57,13 +57,14 @@ def numerical_modulus(f: Callable[[Tensor], Tensor], time: Time, beta: float, *,
     """
     if not MIN_WEIGHT < span < math.inf or not 0 <= beta < math.inf:
         raise ArgumentError(f"needs a finite span above {MIN_WEIGHT:g} and beta from 0 on, got {span=}, {beta=}")
-    side = torch.logspace(math.log10(MIN_WEIGHT), math.log10(span), int(400 * math.log10(span / MIN_WEIGHT)))
-    grid = torch.cat([-side.flip(0), torch.zeros(1), side]).double()
+    count = int(400 * math.log10(span / MIN_WEIGHT))
+    side = torch.logspace(math.log10(MIN_WEIGHT), math.log10(span), count, device="cpu")
+    grid = torch.cat([-side.flip(0), side.new_zeros(1), side]).double()
     domain = _resolved(f, grid, time)
     if domain is None:
         return math.inf
     low, high = domain
-    offsets = beta * torch.linspace(-1, 1, OFFSET_POINTS, dtype=torch.float64)
+    offsets = beta * torch.linspace(-1, 1, OFFSET_POINTS, dtype=torch.float64, device="cpu")
 
     def worst(w: Tensor) -> Tensor:
         v = w.unsqueeze(-1) + offsets
@@ -105,7 +106,7 @@ def _zoom(worst: Callable[[Tensor], Tensor], w: Tensor, values: Tensor, index: i
     low, high = float(w[max(index - 1, 0)]), float(w[min(index + 1, len(w) - 1)])
     best = float(values[index])
     for _ in range(ZOOM_STEPS):
-        points = torch.linspace(low, high, 41, dtype=torch.float64)
+        points = torch.linspace(low, high, 41, dtype=torch.float64, device="cpu")
         refined = worst(points)
         k = int(refined.argmax())
         best = max(best, float(refined[k]))

@@ -123,6 +123,6 @@ def _block_starts(D: Tensor) -> tuple[list[int], list[int]]:
 
 
 def _pair_values(D: Tensor, pairs: list[int]) -> tuple[Tensor, Tensor]:
-    starts = torch.tensor(pairs, dtype=torch.long)
+    starts = torch.tensor(pairs, dtype=torch.long, device=D.device)
     same = (D[starts, starts] + D[starts + 1, starts + 1]) / 2
     return same, (D[starts, starts + 1] - D[starts + 1, starts]) / 2

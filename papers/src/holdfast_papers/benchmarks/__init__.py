@@ -5,7 +5,8 @@ in one of `cases/`, a new kernel a file there and its name in `MODULES` of `regi
 
 `case.py` says what a row is, `peers/` whom we compare with, `steps.py` how a function becomes a training step.
 `check.py` compares with the truth, `timing.py` times, `growth.py` and `memory.py` measure how time and memory grow,
-`run.py` does it all for a plan, `gpu.py` the same in short for the kernels of a GPU. `report.py`, `table.py` and
+`run.py` does it all for a plan, `gpu.py` the same in short for the kernels of a GPU, which
+`_gpu_cases.py` lists. `report.py`, `table.py` and
 `markdown.py` write it down.
 """
 

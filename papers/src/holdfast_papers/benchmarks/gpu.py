@@ -16,15 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from holdfast import kernels
 from holdfast.errors import BackendError
 from holdfast.kernels._common.backends import Backend, choose
+from holdfast_papers.benchmarks._gpu_cases import CASES, PEERS, Case, Inputs, Sizes, Step, stepped
 
-Step = Callable[[], tuple[Tensor, ...]]  # forward and backward: the output and all gradients
 ROUNDS = 21
 MAX_ERROR = 1e-4  # relative to the largest number, of float32 over a thousand steps
 _CHECK_SIZES, _SIZES = (2, 130, 96), (8, 8192, 1024)  # rows, steps, channels of the check and of the timing
-_STATES = 16
 
 
 @dataclass(frozen=True)
@@ -67,66 +65,47 @@ def run_on_gpu(device: torch.device, sizes: tuple[int, int, int] = _SIZES, round
     """
     check_device(device)
     rows: list[GPURow] = []
-    for name, make in (("scan", _scan), ("selective", _selective)):
-        error = _error(make, device)
+    for name, case in CASES.items():
+        error = _error(case, device)
         if not error <= MAX_ERROR:
             rows.append(GPURow(name, "float64 reference", None, None, f"wrong: relative error {error:.1e}"))
             continue
         backend = choose(device, function=name)[0]
         rows.append(GPURow(name, "float64 reference", None, None, f"right by {backend}: relative error {error:.1e}"))
-        inputs = _inputs(name, sizes, device)
-        ours = make(inputs, "auto")
-        rows.append(_timed(name, "triad of the same bytes", ours, _triad(inputs, name), rounds, device))
-        rows.append(_timed(name, "torch's path (chunked)", ours, make(inputs, "chunked"), rounds, device))
-        rows += [_peer(name, peer, inputs, ours, rounds, device) for peer in PEERS[name]]
+        inputs = _inputs(case, sizes, device)
+        ours = _step(case, inputs, "auto")
+        rows.append(_timed(name, "triad of the same bytes", ours, _triad(case, inputs), rounds, device))
+        rows.append(_timed(name, "torch's path (chunked)", ours, _step(case, inputs, "chunked"), rounds, device))
+        rows += [_peer(name, peer, inputs, ours, rounds, device) for peer in PEERS.get(name, {})]
     return rows
 
 
-def _inputs(name: str, sizes: tuple[int, int, int], device: torch.device) -> dict[str, Tensor]:
-    rows, steps, channels = sizes
+def _inputs(case: Case, sizes: Sizes, device: torch.device) -> Inputs:
     g = torch.Generator().manual_seed(0)
 
     def draw(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=g).to(device)
+        return torch.randn(*shape, generator=g)
 
-    if name == "scan":
-        given = {"a": torch.sigmoid(draw(*sizes) + 2), "b": draw(*sizes)}
-    else:
-        weights = {"B": draw(rows, steps, _STATES), "C": draw(rows, steps, _STATES), "D": draw(channels)}
-        given = {"u": draw(*sizes), "dt": draw(*sizes) - 4, "A": -torch.rand(channels, _STATES, generator=g).to(device)}
-        given |= weights
-    return {key: value.requires_grad_() for key, value in given.items()}
+    given = case.inputs(draw, sizes)
+    return {key: value.to(device).requires_grad_() for key, value in given.items()}
 
 
-def _step(run: Callable[[], Tensor], inputs: dict[str, Tensor]) -> Step:
-    def step() -> tuple[Tensor, ...]:
-        y = run()
-        return (y.detach(), *torch.autograd.grad(y, list(inputs.values()), torch.ones_like(y)))
-
-    return step
+def _step(case: Case, inputs: Inputs, backend: Backend) -> Step:
+    return stepped(lambda: case.run(inputs, backend), inputs)
 
 
-def _scan(inputs: dict[str, Tensor], backend: Backend) -> Step:
-    return _step(lambda: kernels.scan(inputs["a"], inputs["b"], backend=backend)[0], inputs)
-
-
-def _selective(inputs: dict[str, Tensor], backend: Backend) -> Step:
-    return _step(lambda: kernels.selective(**inputs, dt_softplus=True, backend=backend)[0], inputs)  # type: ignore[arg-type]
-
-
-def _error(make: Callable[[dict[str, Tensor], Backend], Step], device: torch.device) -> float:
+def _error(case: Case, device: torch.device) -> float:
     """The largest error of outputs and gradients, relative to the largest number of each."""
-    name = make.__name__.removeprefix("_")
-    inputs = _inputs(name, _CHECK_SIZES, device)
+    inputs = _inputs(case, _CHECK_SIZES, device)
     wide = {key: value.detach().cpu().double().requires_grad_() for key, value in inputs.items()}
-    pairs = zip(make(inputs, "auto")(), make(wide, "reference")(), strict=True)
+    pairs = zip(_step(case, inputs, "auto")(), _step(case, wide, "reference")(), strict=True)
     return max(float((x.cpu().double() - y).abs().max() / y.abs().max()) for x, y in pairs)
 
 
-def _triad(inputs: dict[str, Tensor], name: str) -> Step:
-    """As many bytes as the kernel has to move, by one operator that does nothing else: 8 arrays, of selective 7."""
+def _triad(case: Case, inputs: Inputs) -> Step:
+    """As many bytes as the kernel has to move, by one operator that does nothing else."""
     like = next(iter(inputs.values()))
-    count = like.numel() * (8 if name == "scan" else 7) // 3
+    count = like.numel() * case.arrays // 3
     x, y, out = (torch.zeros(count, device=like.device) for _ in range(3))
     return lambda: (torch.add(x, y, alpha=2.0, out=out),)
 
@@ -162,34 +141,3 @@ def _peer(name: str, peer: str, inputs: dict[str, Tensor], ours: Step, rounds: i
         return _timed(name, peer, ours, other, rounds, device)
     except Exception as problem:  # another library's error is a line of the table, not the end of the run
         return GPURow(name, peer, None, None, f"not timed: {type(problem).__name__}: {str(problem)[:80]}")
-
-
-def _accelerated_scan(inputs: dict[str, Tensor]) -> Step:
-    from accelerated_scan.warp import scan  # type: ignore[import-not-found]
-
-    def run() -> Tensor:
-        return scan(inputs["a"].mT.contiguous(), inputs["b"].mT.contiguous()).mT
-
-    return _step(run, inputs)
-
-
-def _fla(inputs: dict[str, Tensor]) -> Step:
-    from fla.ops.hgrn import fused_recurrent_hgrn  # type: ignore[import-not-found]
-
-    return _step(lambda: fused_recurrent_hgrn(inputs["b"], inputs["a"].log())[0], inputs)
-
-
-def _mamba_ssm(inputs: dict[str, Tensor]) -> Step:
-    from mamba_ssm.ops.selective_scan_interface import selective_scan_fn  # type: ignore[import-not-found]
-
-    def run() -> Tensor:
-        u, dt, B, C = (inputs[key].mT.contiguous() for key in ("u", "dt", "B", "C"))
-        return selective_scan_fn(u, dt, inputs["A"], B, C, inputs["D"], delta_softplus=True).mT
-
-    return _step(run, inputs)
-
-
-PEERS: dict[str, dict[str, tuple[str, Callable[[dict[str, Tensor]], Step]]]] = {
-    "scan": {"accelerated-scan": ("accelerated_scan", _accelerated_scan), "fla (hgrn)": ("fla", _fla)},
-    "selective": {"mamba-ssm": ("mamba_ssm", _mamba_ssm)},
-}

@@ -23,7 +23,7 @@ Backend = Literal["auto", "reference", "chunked", "native", "triton"]
 # the backend behind the operators on each type of device; sizes on "meta" are those of the CPU's kernels
 OPERATORS = {"cpu": "native", "meta": "native"}
 # kernels that have a version in Triton; the others run by torch's operators on a GPU
-TRITON = ("causal_conv", "lru", "s4d", "scan", "selective", "selective_heads")
+TRITON = ("causal_conv", "gate", "gru", "lru", "lstm", "rnn", "s4d", "scan", "selective", "selective_heads")
 
 _LIBRARY = torch.library.Library("holdfast", "FRAGMENT")
 _KINDS: dict[Any, str] = {

@@ -79,6 +79,16 @@ def has_double(device: torch.device) -> bool:
     return device.type != "xpu" or bool(torch.xpu.get_device_properties(device).has_fp64)
 
 
+def vendor(device: torch.device) -> str:
+    """Whose compiler makes the kernels of `device`: "cuda", "hip", "xpu", or "cpu" in the interpreter."""
+    return "hip" if device.type == "cuda" and torch.version.hip is not None else device.type
+
+
+def dot_precision(device: torch.device) -> str:
+    """How tl.dot multiplies float32: by three products of its parts in TF32 on NVIDIA's cards, else as such."""
+    return "tf32x3" if vendor(device) == "cuda" else "ieee"
+
+
 def launch(kernel: Any, grid: Sequence[int], like: Tensor, *arguments: Any, **constants: Any) -> None:
     """Runs a Triton kernel on the device of `like`, whichever device is the current one."""
     if like.device.type == "cpu":

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from holdfast.kernels._common import autograd
+from holdfast.kernels._common.calls import in_dtype
 from holdfast.kernels.causal_conv import _triton  # noqa: F401  (defines torch.ops.holdfast.causal_conv_triton_*)
 from holdfast.kernels.causal_conv._reference import ConvCall, causal_conv_reference, last_inputs
 
@@ -48,4 +49,5 @@ class _GPUConv(torch.autograd.Function):
 def causal_conv_gpu(call: ConvCall) -> tuple[Tensor, Tensor]:
     """What `causal_conv_reference` gives, by Triton kernels."""
     y = autograd.apply(_GPUConv, *call)
-    return y, last_inputs(call.x, call.state, call.lengths, call.weight.shape[1] - 1)
+    last = last_inputs(call.x, call.state, call.lengths, call.weight.shape[1] - 1)
+    return y, in_dtype(last, call.weight.dtype)

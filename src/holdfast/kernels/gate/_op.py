@@ -8,8 +8,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from holdfast.kernels._common import autograd, checks, library
+from holdfast.kernels._common import autograd, checks, gpu, library
+from holdfast.kernels._common.backends import choose
 from holdfast.kernels.gate import _native as native
+from holdfast.kernels.gate._gpu import gate_gpu
 from holdfast.kernels.gate._reference import gate_reference
 
 # a weight of (512, 256), 512 KB, still stays in the second cache; beyond, torch's products are as good
@@ -69,8 +71,8 @@ def gate(
 
     The mixing step of S4's blocks ("Efficiently modeling long sequences with structured state spaces", App. B): after
     it, all that a block does beside its recurrence and its norm is done. In C++ for float32 and float64 on a CPU, for
-    widths that are multiples of 16 up to 256, where gelu(y), the gate and the gradients stay in the cache; in torch's
-    operators elsewhere, under autocast and in forward mode (torch.func.jvp) too.
+    widths that are multiples of 16 up to 256, where gelu(y), the gate and the gradients stay in the cache; by Triton in one
+    launch on a GPU; in torch's operators elsewhere, under autocast and in forward mode (torch.func.jvp) too.
 
     Memory of a training step: the arguments, the result, their gradients, and 2 width numbers a token kept for
     backward.
@@ -89,11 +91,22 @@ def gate(
     checks.same_device("gate", y=y, x=x, weight=weight, bias=bias)
     if not torch.is_autocast_enabled(y.device.type):
         checks.same_dtype("gate", y=y, weight=weight, bias=bias)
+    if _suits_gpu(y, x, weight, bias):
+        return gate_gpu(y, x, weight, bias)
     if not _suits(y, x, weight, bias):
         return gate_reference(y, x, weight, bias)
     if autograd.untracked(y, x, weight, bias):
         return native.gate_forward(y, x, weight, bias, False)[0]
     return autograd.apply(_Gate, y, x, weight, bias)[0]
+
+
+def _suits_gpu(*tensors: Tensor) -> bool:
+    y = tensors[0]
+    if not gpu.preferred(y.device) or choose(y.device, function="gate")[0] != "triton" or torch.compiler.is_exporting():
+        return False
+    if torch.is_autocast_enabled(y.device.type) or autograd.has_tangent(*tensors) or y.ndim < 2:
+        return False
+    return y.dtype in (torch.float32, *checks.HALF) and all(t.dtype is y.dtype for t in tensors)
 
 
 def _suits(*tensors: Tensor) -> bool:

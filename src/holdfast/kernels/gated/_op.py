@@ -8,10 +8,13 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
+from torch.nn import functional
 
 from holdfast.errors import BackendError, DtypeError, ShapeError
 from holdfast.kernels._common import autograd, backends, checks
 from holdfast.kernels._common.backends import Backend
+from holdfast.kernels.gated import _triton
+from holdfast.kernels.gated._gpu import GatedCall, gated_gpu
 from holdfast.kernels.gated._native import GatedSettings, GatedTensors
 from holdfast.kernels.gated._reference import Weights, gru_reference, lstm_reference
 
@@ -78,7 +81,8 @@ def lstm(
 ) -> tuple[Float[Tensor, "batch time state"], Float[Tensor, "batch state"], Float[Tensor, "batch state"]]:
     """One layer of an LSTM in one direction, with the weights of torch.nn.LSTM: outputs, last state, last cell.
 
-    In C++ for float32 and float64 on a CPU, as a plain loop elsewhere; the same numbers to rounding.
+    In C++ for float32 and float64 on a CPU, by Triton for float32 and at most 64 states on a GPU, as a plain loop elsewhere;
+    the same numbers to rounding. A GPU has torch's own too, by cuDNN or MIOpen.
 
     Args:
         x: inputs (batch, time, features).
@@ -87,9 +91,13 @@ def lstm(
         c0: cell before the first step (batch, state); None is zero.
         lengths: int64 (batch,): steps of each row; outputs after its end are 0.
         reverse: run from the last step of each row to the first.
-        backend: "native" (C++ on a CPU), "reference" or "chunked" (the plain loop), or "auto".
+        backend: "native" (C++ on a CPU), "triton" (on a GPU), "reference" or "chunked" (the plain loop), or "auto".
     """
     given = _checked("lstm", x, weights, h0, c0, lengths)
+    if _on_gpu("lstm", x, given.w_hh, backend, *weights, h0, c0):
+        bias = given.b_ih if given.b_hh is None or given.b_ih is None else given.b_ih + given.b_hh
+        drive = functional.linear(x, given.w_ih, bias)
+        return gated_gpu(GatedCall(drive, given.w_hh, None, h0, c0, None, lengths, "lstm", 0.0, reverse), _on_drive)
     if not _native(x, backend, *weights, h0, c0):
         return lstm_reference(x, given, h0, c0, lengths=lengths, reverse=reverse)
     if given.b_ih is None or given.b_hh is None:
@@ -111,7 +119,8 @@ def gru(
 ) -> tuple[Float[Tensor, "batch time state"], Float[Tensor, "batch state"]]:
     """One layer of a GRU in one direction, with the weights of torch.nn.GRU: outputs and last state.
 
-    In C++ for float32 and float64 on a CPU, as a plain loop elsewhere; the same numbers to rounding.
+    In C++ for float32 and float64 on a CPU, by Triton for float32 and at most 64 states on a GPU, as a plain loop elsewhere;
+    the same numbers to rounding. A GPU has torch's own too, by cuDNN or MIOpen.
 
     Args:
         x: inputs (batch, time, features).
@@ -119,9 +128,17 @@ def gru(
         h0: state before the first step (batch, state); None is zero.
         lengths: int64 (batch,): steps of each row; outputs after its end are 0.
         reverse: run from the last step of each row to the first.
-        backend: "native" (C++ on a CPU), "reference" or "chunked" (the plain loop), or "auto".
+        backend: "native" (C++ on a CPU), "triton" (on a GPU), "reference" or "chunked" (the plain loop), or "auto".
     """
     given = _checked("gru", x, weights, h0, None, lengths)
+    if _on_gpu("gru", x, given.w_hh, backend, *weights, h0):
+        units, outer, inner = given.w_hh.shape[1], given.b_ih, x.new_zeros(given.w_hh.shape[1])
+        if given.b_ih is not None and given.b_hh is not None:
+            outer, inner = given.b_ih + functional.pad(given.b_hh[: 2 * units], (0, units)), given.b_hh[2 * units :]
+        drive = functional.linear(x, given.w_ih, outer)
+        return gated_gpu(GatedCall(drive, given.w_hh, inner, h0, None, None, lengths, "gru", 0.0, reverse), _on_drive)[
+            :2
+        ]
     if not _native(x, backend, *weights, h0):
         return gru_reference(x, given, h0, lengths=lengths, reverse=reverse)
     if given.b_ih is None or given.b_hh is None:
@@ -133,8 +150,32 @@ def gru(
     return _apply(tensors, GatedSettings(True, reverse))[:2]
 
 
+def _on_gpu(function: str, x: Tensor, w: Tensor, backend: Backend, *others: Tensor | None) -> bool:
+    """Whether the Triton kernel runs it; one that was asked for by name and cannot is refused."""
+    if backends.choose(x.device, backend, function=function)[0] != "triton":
+        return False
+    fits = _triton.fits(w) and not autograd.has_tangent(x, *others)
+    if not fits and backend == "triton":
+        raise BackendError(
+            f"{function}: the Triton kernel takes float32 in reverse mode and at most {_triton.MAX_STATES} states, got "
+            f"{w.dtype} and {w.shape[1]}; use backend='auto'"
+        )
+    return fits
+
+
+def _on_drive(call: GatedCall) -> tuple[Tensor, ...]:
+    """The plain loop over the input's part of the gates."""
+    drive, w, bias, h0, c0, _, lengths, cell, _, reverse = call
+    own = torch.eye(len(w), dtype=w.dtype, device=w.device)
+    if cell == "lstm":
+        return lstm_reference(drive, Weights(own, w), h0, c0, lengths=lengths, reverse=reverse)
+    assert bias is not None
+    inner = functional.pad(bias, (2 * len(bias), 0))
+    return gru_reference(drive, Weights(own, w, torch.zeros_like(inner), inner), h0, lengths=lengths, reverse=reverse)
+
+
 def _native(x: Tensor, backend: Backend, *others: Tensor | None) -> bool:
-    """Whether C++ runs it: a GPU has torch's own LSTM, so that the loop is all that is left elsewhere."""
+    """Whether C++ runs it."""
     if backends.choose(x.device, backend, function="lstm")[0] != "native":
         return False
     if x.dtype not in checks.REAL or autograd.has_tangent(x, *others):

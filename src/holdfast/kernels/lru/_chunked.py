@@ -17,11 +17,11 @@ def lru_chunked(
 ) -> tuple[Tensor, Tensor]:
     """What `lru_reference` gives, `backend` of the scan between the products; differentiable, also twice.
 
-    Resets, bool (batch, time), are for "triton" alone, whose scan takes them as a mask.
+    Resets, bool (batch, time), and inputs u in half precision are for "triton" alone, whose scan takes them as they are.
     """
     u, lam_re, lam_im, b, c, d, h0, lengths, reverse = call
     states = lam_re.shape[0]
-    x = u @ b.T
+    x = u @ b.to(u.dtype).T
     if backend == "triton":
         lam = (lam_re if lam_im is None else torch.cat((lam_re, lam_im))).view(1, 1, -1)
         h, last = scan_gpu(lam, x, h0, lengths=lengths, resets=resets, reverse=reverse, planar=lam_im is not None)
@@ -34,7 +34,8 @@ def lru_chunked(
         lam = torch.complex(lam_re, lam_im)
         z, z_last = scan(lam, steps, begin, lengths=lengths, reverse=reverse, backend="chunked")
         h, last = torch.cat((z.real, z.imag), -1), torch.cat((z_last.real, z_last.imag), -1)
-    y = h @ c.T
+    y = h @ c.to(h.dtype).T
+    d = None if d is None else d.to(u.dtype)
     if d is not None and lengths is None:
         y = torch.addcmul(y, d, u)
     elif d is not None:

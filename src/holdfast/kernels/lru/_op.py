@@ -154,8 +154,8 @@ def lru(
     Returns y (batch, time, outputs) and the final state (batch, 2N). Everything is differentiable, the final state
     included, twice if need be.
 
-    Dtypes: float32 and float64, promoted together; bfloat16 and float16 are computed in float32, y comes back in u's
-    dtype and the final state in float32. Autocast is switched off inside.
+    Dtypes: float32 and float64, promoted together; bfloat16 and float16 are computed in float32, on a GPU with products in
+    u's dtype around float64 states; y comes back in u's dtype and the final state in float32. Autocast is switched off inside.
 
     Memory of a training step: the arguments, y, their gradients and the states (batch, time, 2N); where inputs, outputs
     or 2N is no multiple of 16, one more buffer of the states' size in backward.
@@ -187,6 +187,8 @@ def _run(lru: LRUCall, resets: Tensor | None, backend: Backend) -> tuple[Tensor,
     if name != "native":
         with _without_autocast(lru.u.device):
             if name in ("chunked", "triton"):
+                if name == "triton" and lru.u.dtype in checks.HALF and dtype == torch.float32:
+                    converted[0] = lru.u  # the products run in half precision, the scan reads it and has wider states
                 y, last = lru_chunked(LRUCall(*converted), resets, "triton" if name == "triton" else "chunked")
             else:
                 y, last = lru_reference(*arguments, lengths=lengths, reverse=reverse)

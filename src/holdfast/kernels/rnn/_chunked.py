@@ -134,9 +134,16 @@ def _grad_w(saved: RNNSaved, deltas: Tensor, reverse: bool) -> Tensor:
 def _backward(
     saved: RNNSaved, grad_h: Tensor | None, grad_last: Tensor | None, settings: RNNSettings, wanted: Sequence[bool]
 ) -> tuple[Tensor | None, ...]:
+    return gradients(saved, _deltas(saved, grad_h, grad_last, settings, wanted[5]), settings, wanted)
+
+
+def gradients(
+    saved: RNNSaved, adjoint: tuple[Tensor, Tensor, Tensor | None], settings: RNNSettings, wanted: Sequence[bool]
+) -> tuple[Tensor | None, ...]:
+    """Gradients of x, w, u, b, h0 and dts from those of the sums inside sigma, of h0 and of dts; None if not wanted."""
     x, u = saved.x, saved.u
-    want_x, want_w, want_u, want_b, want_h0, want_dts = wanted
-    deltas, grad_h0, grad_dts = _deltas(saved, grad_h, grad_last, settings, want_dts)
+    want_x, want_w, want_u, want_b, want_h0, _ = wanted
+    deltas, grad_h0, grad_dts = adjoint
     flat, live = deltas.flatten(0, 1), _live(x, saved.lengths)
     # padding may hold NaN, and 0 (the deltas there) times NaN is NaN
     inputs = x if live is None else torch.where(live, x, 0)
@@ -147,7 +154,7 @@ def _backward(
     return grad_x, grad_w, grad_u, grad_b, grad_h0 if want_h0 else None, grad_dts
 
 
-def _in_full_precision(function: Callable[..., Any]) -> Callable[..., Any]:
+def in_full_precision(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with autocast off: it would turn the products into bfloat16, under the states' own float32."""
 
     @functools.wraps(function)
@@ -158,4 +165,5 @@ def _in_full_precision(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-autograd.register("chunked", Backend(_in_full_precision(_forward), _in_full_precision(_backward)))
+forward, backward = in_full_precision(_forward), in_full_precision(_backward)
+autograd.register("chunked", Backend(forward, backward))

@@ -12,7 +12,7 @@ from holdfast.errors import ArgumentError, DtypeError, ShapeError, unknown_name
 from holdfast.kernels._common import checks, segments
 from holdfast.kernels._common.backends import Backend
 from holdfast.kernels.rnn import _autograd as autograd
-from holdfast.kernels.rnn import _chunked, _native  # noqa: F401  (register themselves)
+from holdfast.kernels.rnn import _chunked, _native, _triton  # noqa: F401  (register themselves)
 from holdfast.kernels.rnn._reference import (
     ACTIVATIONS,
     Activation,
@@ -62,8 +62,8 @@ def rnn(
         cu_seqlens: int64 or int32 (sequences + 1,): sequence i has the steps cu_seqlens[i] to cu_seqlens[i + 1] of a
             batch of one row; initial and final states then have one entry for each sequence. Instead of lengths.
         reverse: run from the last step to the first; the final state is then that at step 0.
-        backend: "native" (C++ on a CPU), "chunked" (torch, any device), "reference" (plain loop), or "auto"; `choose`
-            tells what "auto" takes.
+        backend: "native" (C++ on a CPU), "triton" (on a GPU, float32, a matrix W of at most 128 states, which fits on the
+            chip), "chunked" (torch, any device), "reference" (plain loop), or "auto"; `choose` tells what "auto" takes.
 
     Returns h (batch, time, state) and the final state (batch, state).
 

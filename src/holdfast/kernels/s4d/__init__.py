@@ -1,7 +1,8 @@
 """The fused S4D layer: diagonal state-space modes from continuous eigenvalues to outputs.
 
 As every kernel: `_reference.py`, `_chunked.py`, `_native.py`, `_op.py`; also `_choice.py` (scan or Fourier transform)
-and `_step.py` (one step of a stream).
+and `_step.py` (one step of a stream). `_tables.py` has the matrices of a block of time, which `_triton.py` makes on a GPU by
+the programs of `_triton_kernels.py`.
 """
 
 from __future__ import annotations

@@ -12,25 +12,13 @@ from torch import Tensor
 from holdfast.kernels._common import autograd
 from holdfast.kernels._common.backends import Backend
 from holdfast.kernels.s4d._reference import S4DForm, S4DInputs, discretize, has_double
+from holdfast.kernels.s4d._tables import Tables, planar, tables_chunked, tables_gpu
 from holdfast.kernels.scan import scan
 from holdfast.kernels.scan._gpu import scan_gpu
 
 # products inside a block cost BLOCK_STEPS / 2 a number, those with states 4 modes, whatever BLOCK_STEPS is: equal at 8
 # modes; shorter blocks mean a longer loop over time
 BLOCK_STEPS = 64
-
-
-def _powers(a: Shaped[Tensor, "features modes"], count: int) -> Shaped[Tensor, "count features modes"]:
-    """a^0 .. a^(count - 1) by doubling: log2(count) roundings each, and finite for every |a| <= 1."""
-    powers = torch.ones_like(a).unsqueeze(0)
-    while len(powers) < count:
-        powers = torch.cat((powers, powers * (powers[-1] * a)))
-    return powers[:count]
-
-
-def _planar(x: Shaped[Tensor, "... modes"], sign: int) -> Float[Tensor, "... numbers"]:
-    """Real and (times sign) imaginary parts side by side."""
-    return torch.cat((x.real, sign * x.imag), -1) if x.is_complex() else x
 
 
 class Bounds(NamedTuple):
@@ -40,32 +28,8 @@ class Bounds(NamedTuple):
     all: Callable[[], Tensor]
 
 
-class _Tables:
-    """The matrices of one block length, made from the modes in double and rounded once."""
-
-    def __init__(
-        self, a: Shaped[Tensor, "features modes"], b: Shaped[Tensor, "features modes"],
-        c: Shaped[Tensor, "features modes"], steps: int, dtype: torch.dtype,
-    ) -> None:  # fmt: skip
-        # three matrices turn a block of inputs and the state before it into outputs and the state after it: `inside` from
-        # inputs to outputs (a Toeplitz matrix of the impulse response), `gather` from inputs to the state, `emit` from the
-        # state to outputs; `leap` is what a block does to a state
-        powers = _powers(a, steps + 1)
-        response = ((c * b) * powers[:steps]).sum(-1)
-        response = response.real if response.is_complex() else response
-        lag = torch.arange(steps, device=a.device)
-        lag = lag - lag.unsqueeze(-1)  # [from, to]
-        toeplitz = torch.where(lag >= 0, response.T[:, lag.clamp(min=0)], 0)
-        self.inside: Float[Tensor, "features steps steps"] = toeplitz.to(dtype)
-        gather = (b * powers[:steps].flip(0)).transpose(0, 1)
-        self.gather: Float[Tensor, "features steps numbers"] = _planar(gather, 1).to(dtype)
-        emit = (c * powers[1:]).transpose(0, 1)
-        self.emit: Float[Tensor, "features numbers steps"] = _planar(emit, -1).transpose(1, 2).to(dtype)
-        self.leap = powers[steps]
-
-
 def _run_blocks(
-    u: Float[Tensor, "batch time features"], h: Shaped[Tensor, "batch features modes"], tables: _Tables, backend: Backend
+    u: Float[Tensor, "batch time features"], h: Shaped[Tensor, "batch features modes"], tables: Tables, backend: Backend
 ) -> tuple[Float[Tensor, "batch time features"], Bounds]:  # fmt: skip
     """Outputs without the skip, and the states before each block and after the last."""
     batch, time, features = u.shape
@@ -95,7 +59,7 @@ def _carried(
     else:
         after, _ = scan(leap.flatten(), added.flatten(2).transpose(0, 1), h.flatten(1), backend="chunked")
         bounds = torch.cat((h.unsqueeze(0), after.transpose(0, 1).view(added.shape)))
-    return _planar(bounds[:-1], 1).to(gained.dtype).permute(2, 1, 0, 3), Bounds(bounds[-1], lambda: bounds)
+    return planar(bounds[:-1], 1).to(gained.dtype).permute(2, 1, 0, 3), Bounds(bounds[-1], lambda: bounds)
 
 
 def _carried_on_gpu(
@@ -104,8 +68,8 @@ def _carried_on_gpu(
 ) -> tuple[Float[Tensor, "features batch blocks numbers"], Bounds]:  # fmt: skip
     """`_carried` as the products leave and take it: planar, in their dtype; the kernel's own states are in double."""
     features, batch = gained.shape[:2]
-    start = _planar(h.transpose(0, 1), 1).flatten(0, 1)
-    factors = _planar(leap, 1).repeat_interleave(batch, 0).unsqueeze(1)
+    start = planar(h.transpose(0, 1), 1).flatten(0, 1)
+    factors = planar(leap, 1).repeat_interleave(batch, 0).unsqueeze(1)
     after, last = scan_gpu(factors, gained.flatten(0, 1), start, planar=h.is_complex())
     before = torch.cat((start.unsqueeze(1).to(after.dtype), after[:, :-1]), 1)
 
@@ -173,6 +137,7 @@ def s4d_chunked(
         start = torch.zeros(batch, *lam.shape, dtype=lam.dtype, device=u.device)
     else:
         start = torch.view_as_complex(h0.to(wide).contiguous()) if lam.is_complex() else h0.to(wide)
+    make = tables_gpu if backend == "triton" else tables_chunked
     whole = time - time % BLOCK_STEPS
     outputs, whole_blocks = [], Bounds(start, lambda: start.unsqueeze(0))
     bounds = whole_blocks
@@ -180,7 +145,7 @@ def s4d_chunked(
     for begin, end, steps in ((0, whole, BLOCK_STEPS), (whole, time, time % BLOCK_STEPS)):
         if end > begin:
             part = u if end - begin == time else u[:, begin:end]
-            y, bounds = _run_blocks(part, bounds.last, _Tables(a, b, c, steps, u.dtype), backend)
+            y, bounds = _run_blocks(part, bounds.last, make(a, b, c, steps, u.dtype), backend)
             whole_blocks = bounds if end == whole else whole_blocks
             outputs.append(y)
     y = u.clone() if not outputs else outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1)

@@ -202,7 +202,7 @@ def _stands(x: Tensor) -> bool:
 
 
 def _guessed(model: nn.Module) -> list[Zeros]:
-    weight = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
+    weight = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros((), device="cpu"))
     size = first_known_size(model)
     time_first = isinstance(model, nn.RNNBase) and not model.batch_first
 

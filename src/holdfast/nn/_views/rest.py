@@ -105,10 +105,10 @@ def find_equilibria(step: StepMap, *, starts: int, seed: int) -> Equilibria:
     # 0 and one more at least; fewer starts where a Jacobian is large
     count = max(2, min(starts, int(JACOBIAN_NUMBERS / step.size**2)))
     # near 0, farther out, and saturated: bistable units rest at signs
-    uniform = 2 * torch.rand(count - 1, step.size, generator=generator, dtype=torch.float64) - 1
-    far = torch.arange(count - 1) % 3
+    uniform = 2 * torch.rand(count - 1, step.size, generator=generator, dtype=torch.float64, device="cpu") - 1
+    far = torch.arange(count - 1, device="cpu") % 3
     spread = torch.where((far == 2).unsqueeze(-1), uniform.sign(), uniform * (1 + 2 * (far == 1).unsqueeze(-1)))
-    first = torch.cat([torch.zeros(1, step.size, dtype=torch.float64), spread])
+    first = torch.cat([spread.new_zeros(1, step.size), spread])
     last = _follow(step, first)
     last[0] = _follow_on(step, last[:1])[0]
     # ends lie near stable equilibria, beginnings also near unstable ones, which repel
@@ -124,7 +124,7 @@ def find_rest(step: StepMap, start: Tensor | None = None) -> Equilibrium | None:
 
     Where the state never settles that is the first of a search; None where the search finds nothing either.
     """
-    first = torch.zeros(step.size, dtype=torch.float64) if start is None else start
+    first = torch.zeros(step.size, dtype=torch.float64, device="cpu") if start is None else start
     last = _follow_on(step, _follow(step, first.unsqueeze(0)))
     if bool(torch.isfinite(last).all()):
         point = _newton(step, last)
@@ -136,7 +136,7 @@ def find_rest(step: StepMap, start: Tensor | None = None) -> Equilibrium | None:
 @torch.no_grad()
 def runs_away(step: StepMap) -> bool:
     """Whether the state leaves every bound from 0: what has no state of rest may still oscillate or be chaotic."""
-    last = _follow(step, torch.zeros(1, step.size, dtype=torch.float64))
+    last = _follow(step, torch.zeros(1, step.size, dtype=torch.float64, device="cpu"))
     return not bool((last.abs() < FAR).all())
 
 
@@ -171,7 +171,7 @@ def _follow_on(step: StepMap, h: Tensor) -> Tensor:
 
 def _newton(step: StepMap, h: Tensor) -> Tensor:
     """Newton steps, shortened while they do not bring the residual down."""
-    lengths = torch.tensor([1.0, 0.5, 0.2, 0.05, 0.01], dtype=torch.float64)
+    lengths = torch.tensor([1.0, 0.5, 0.2, 0.05, 0.01], dtype=torch.float64, device=h.device)
     parts = []
     for part in h.split(max(1, int(JACOBIAN_NUMBERS / h.shape[1] ** 2))):
         for _ in range(NEWTON_STEPS):
@@ -185,7 +185,7 @@ def _newton(step: StepMap, h: Tensor) -> Tensor:
             tries = part.unsqueeze(1) - lengths.reshape(1, -1, 1) * change.unsqueeze(1)
             sizes = step.residual(tries).norm(dim=-1)
             sizes = torch.where(torch.isfinite(sizes), sizes, torch.inf)
-            best = tries[torch.arange(len(part)), sizes.argmin(1)]
+            best = tries[torch.arange(len(part), device=part.device), sizes.argmin(1)]
             better = sizes.amin(1) < g.norm(dim=-1)
             if not bool(better.any()):
                 break

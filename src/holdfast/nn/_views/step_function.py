@@ -113,7 +113,7 @@ class JacobianView(NonlinearView):
         def moved(h: Tensor) -> Tensor:
             return rows(h) - h
 
-        zero = torch.zeros(size, dtype=torch.float64)
+        zero = torch.zeros(size, dtype=torch.float64, device="cpu")
         with torch.no_grad():
             self._check(tensors, zero)
             several = zero.expand(2, -1)
@@ -166,11 +166,11 @@ class JacobianView(NonlinearView):
         leaves = {name: tensors[name].requires_grad_() for name in names}
         generator = torch.Generator().manual_seed(0)
         size = len(_flat(self._parts))
-        self._check(tensors, torch.zeros(size, dtype=torch.float64))
+        self._check(tensors, torch.zeros(size, dtype=torch.float64, device="cpu"))
         seen: set[str] = set()
         for _ in range(RANDOM_STATES):
             # random ones: a slope that is 0 for all of these is 0 everywhere, but for chance
-            h, u, v = 2 * torch.rand(3, size, generator=generator, dtype=torch.float64) - 1
+            h, u, v = 2 * torch.rand(3, size, generator=generator, dtype=torch.float64, device="cpu") - 1
             with torch.enable_grad():
                 h.requires_grad_()
                 (row,) = torch.autograd.grad(self._step(tensors, h), h, u, create_graph=True, materialize_grads=True)
@@ -195,12 +195,12 @@ def stateful_view(model: nn.Module) -> JacobianView | None:
     try:
         # only a run shows that a second argument is a state: it has to go on where the first half ended
         with torch.no_grad(), _evaluating(model), torch.random.fork_rng(devices=[]):
-            state = _carried_state(model, torch.randn(1, 2 * PROBED_STEPS, size).to(weight))
+            state = _carried_state(model, torch.randn(1, 2 * PROBED_STEPS, size, device="cpu").to(weight))
     except MODEL_ERRORS:
         return None
     if state is None:
         return None
-    return JacobianView("", model, torch.zeros(1, 1, size).to(weight), state)
+    return JacobianView("", model, weight.new_zeros(1, 1, size), state)
 
 
 def _carried_state(model: nn.Module, x: Tensor) -> Any:

@@ -233,12 +233,15 @@ class TorchView(NonlinearView):
     def _input(self) -> Tensor:
         """What the layer reads while the model rests on zero input; zeros above a layer that rests nowhere."""
         if not self.below:
-            zeros = torch.zeros(self.module.input_size, dtype=torch.float64)
+            zeros = torch.zeros(self.module.input_size, dtype=torch.float64, device="cpu")
             return zeros if self.resting_input is None else self.resting_input
         size = output_size(self.module)
         points = [view.rest() for view in self.below]
         return torch.cat(
-            [torch.zeros(size).double() if p is None else torch.from_numpy(p.state)[:size] for p in points]
+            [
+                torch.zeros(size, dtype=torch.float64, device="cpu") if p is None else torch.from_numpy(p.state)[:size]
+                for p in points
+            ]
         )
 
 
