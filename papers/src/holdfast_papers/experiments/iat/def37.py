@@ -142,7 +142,7 @@ EXPERIMENT = Experiment(
     "norm and in the Sobolev norm, which adds the slope of the output.",
     presets=presets(
         {"widths": [6, 8, 12, 16], "length": 4000, "points": 40, "signs": 4},
-        quick={"widths": [6, 8, 12], "length": 2000, "points": 16, "signs": 2},
+        quick={"widths": [6, 8, 12, 16], "length": 2000, "points": 16, "signs": 2},
     ),
     units=units,
     run=run,
