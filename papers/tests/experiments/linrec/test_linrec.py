@@ -91,17 +91,16 @@ def test_reach_counts_the_latest_pixels_below_half_their_size():
     assert _rebuild.reach({"by_time": by_time / 4, "size": np.array(1.0)}) == 4
 
 
-def test_falling_allows_for_scatter_and_rounding_only():
-    assert _rebuild.falls([1.0, 0.5, 0.505, 1e-14, 3e-14])
-    assert not _rebuild.falls([1.0, 0.5, 0.6])
-
-
-def test_the_standard_error_of_a_median_ignores_what_is_infinite():
-    draws = np.random.default_rng(0).standard_normal((400, 1))
-    # 1.2533 / sqrt(400) for normal draws, whose own spread is known to about 4%
-    assert fig6._standard_error(draws)[0] == pytest.approx(1.2533 / 20, rel=0.12)
-    assert fig6._standard_error(np.vstack([draws, [[np.inf]]]))[0] == pytest.approx(fig6._standard_error(draws)[0])
-    assert fig6._standard_error(np.full((3, 1), np.inf))[0] == 0
+def test_lines_of_conditions_run_in_the_order_in_which_they_should_fall():
+    draws = np.arange(24.0).reshape(2, 2, 2, 3)  # (ring, seed, N, P)
+    draws[:, :, 0, 2] = np.nan  # more functions than modes
+    by_functions = fig6._rows(draws, 3, turned=True)
+    # ring 0, N = 0: P = 1, then P = 0, each for both seeds
+    np.testing.assert_array_equal(by_functions[0], [[1.0, 7.0], [0.0, 6.0]])
+    by_ring = fig6._rows(draws, 0, turned=False)
+    np.testing.assert_array_equal(by_ring[0], [[0.0, 6.0], [12.0, 18.0]])
+    assert not fig6._one_finite(np.full(3, np.inf), np.full(3, np.inf))
+    assert len(fig6._known(np.array([[np.inf, np.inf], [np.inf, 1.0]]))) == 1
 
 
 def test_digits_stand_in_for_mnist_where_it_need_not_be_downloaded(tmp_path, monkeypatch):
