@@ -7,6 +7,7 @@ a word changes a mean the less the more there are, whatever the encoder remember
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,7 +33,8 @@ class Tuned(nn.Module):
     def __init__(self, loaded: Loaded) -> None:
         super().__init__()
         self.read = TokenScore(loaded.model, loaded.tokenizer, output="first")
-        self.head = nn.Linear(loaded.model.config.hidden_size, 2)
+        about: Any = loaded.model.config
+        self.head = nn.Linear(about.hidden_size, 2)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """Scores (batch, 2) of padded rows of tokens (batch, time)."""
