@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import ttest_rel
+from scipy.stats import ttest_ind, ttest_rel
 
-from holdfast_papers.experiments._paired import equal, larger, paired, smaller, together
+from holdfast_papers.experiments._paired import equal, larger, paired, smaller, steps, together, unpaired
 
 A, B = [1.0, 1.2, 0.9, 1.1], [1.5, 1.9, 1.3, 1.8]
 
@@ -65,3 +65,30 @@ def test_an_equality_needs_the_whole_interval_inside_the_margin():
     assert equal(near, 0.01).holds is True
     assert equal(near, 0.001).holds is None
     assert equal({"a": [0.9, 0.91, 0.92], "b": [0.8, 0.81, 0.82]}, 0.01).holds is False
+
+
+def test_every_step_has_to_fall_by_its_own_interval():
+    high, low = [4.0, 4.2, 3.9, 4.1], [2.0, 2.3, 1.9, 2.0]
+    assert steps([(high, low)]).holds is True
+    assert steps([(high, low), (low, high)]).holds is False
+    # equal levels, which a slack of a few percent would pass, leave it open
+    level = steps([(high, low), (low, [2.01, 2.29, 1.91, 1.99])], factor=True)
+    assert level.holds is None
+    assert [level.numbers[k] for k in ("steps", "steps that fall", "steps that rise", "steps left open")] == [
+        2,
+        1,
+        0,
+        1,
+    ]
+    assert level.numbers["weakest step, after / before"] == pytest.approx(1.0, abs=0.01)
+    assert "1 are left open" in level.why
+    assert steps([]).holds is None
+    # a condition number without end that becomes finite in every draw falls
+    assert steps([([math.inf] * 4, low)]).holds is True
+
+
+def test_arms_that_nothing_pairs_have_welchs_interval():
+    found = unpaired(np.exp(A), np.exp([*B, 2.0]), factor=True)
+    low, high = ttest_ind(A, [*B, 2.0], equal_var=False).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((low, high), rel=1e-12)
+    assert unpaired(A, [1.0]).below() is None

@@ -32,7 +32,7 @@ TINY = {
 }  # fmt: skip
 CASES = {
     "iat-fig2": TINY,
-    "iat-fig6": {"download": False, "read": 64, "head_steps": 2, "seeds": 1, "copies": 21},
+    "iat-fig6": {"download": False, "read": 64, "seeds": 1, "copies": 21},
     "iat-fig7": {**TINY, "widths": [2]},
     "iat-fig8": {**TINY, "widths": [2]},
     "linrec-fig9": {
@@ -50,6 +50,7 @@ def test_every_study_fills_its_tables(id, monkeypatch, capsys):
     monkeypatch.setattr(fig8, "ACTIVATIONS", ["tanh"])
     monkeypatch.setattr(_measures, "RADII", np.array([1e-3, 1e-1]))
     monkeypatch.setattr(_measures, "ASCENT", 1)
+    monkeypatch.setattr(reasons, "HEAD_STEPS", 2)
     study, config = reasons.STUDIES[id]
     monkeypatch.setitem(reasons.STUDIES, id, (study, {**config, **CASES[id]}))
     reasons.main([id])

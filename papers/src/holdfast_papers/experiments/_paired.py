@@ -75,6 +75,24 @@ def paired(a: Sequence[float], b: Sequence[float], *, factor: bool = False) -> D
     return _interval(gap)
 
 
+def unpaired(a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray, *, factor: bool = False) -> Difference:
+    """Mean of a less that of b where nothing pairs them, with Welch's interval; with `factor`, of their logs.
+
+    Args:
+        a: values of one arm.
+        b: values of the other.
+        factor: compare by ratio: values are above 0.
+    """
+    from scipy.stats import ttest_ind
+
+    x, y = (np.log(v) if factor else np.asarray(v, float) for v in (a, b))
+    fewest = min(len(x), len(y))
+    if fewest < 2:
+        return Difference(math.nan, -math.inf, math.inf, fewest)
+    low, high = ttest_ind(x, y, equal_var=False).confidence_interval(CONFIDENCE)
+    return Difference(float(x.mean() - y.mean()), float(low), float(high), fewest)
+
+
 def _interval(gap: np.ndarray) -> Difference:
     from scipy.stats import t
 
@@ -159,6 +177,28 @@ def equal(arms: Arms, margin: float, *, factor: bool = False) -> Decision:
     pairs = [(a, b) for k, a in enumerate(names) for b in names[k + 1 :]]
     found = {f"{a}{link}{b}": paired(arms[a], arms[b], factor=factor) for a, b in pairs}
     return _decision(found, {pair: d.within(margin) for pair, d in found.items()}, factor)
+
+
+def steps(pairs: Sequence[tuple[Sequence[float], Sequence[float]]], *, factor: bool = False) -> Decision:
+    """Whether values fall at every step: each pair holds the values before and after one, one a draw.
+
+    One step that rises by its interval is enough against it, and one that the interval leaves open leaves it open. The
+    numbers count steps of each kind and name the effect of the weakest, whose interval reaches highest.
+
+    Args:
+        pairs: values before and after each step.
+        factor: whether ratios are compared.
+    """
+    found = [paired(after, before, factor=factor) for before, after in pairs]
+    answers = [d.below() for d in found]
+    falling, rising = answers.count(True), answers.count(False)
+    open_ = len(answers) - falling - rising
+    counts = {"steps": len(found), "steps that fall": falling, "steps that rise": rising, "steps left open": open_}
+    weakest = max(found, key=lambda d: d.high, default=Difference(math.nan, math.nan, math.nan, 0))
+    effect = numbers({"weakest step, after / before" if factor else "weakest step, change": weakest}, factor=factor)
+    why = f"Of {len(found)} steps {rising} rise by their 95% interval and {open_} are left open by it. "
+    holds = together(answers)
+    return Decision(holds, {k: float(v) for k, v in counts.items()} | effect, "" if holds else why)
 
 
 def _decision(found: Mapping[str, Difference], answers: Mapping[str, bool | None], factor: bool) -> Decision:

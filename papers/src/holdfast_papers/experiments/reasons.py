@@ -23,7 +23,7 @@ from holdfast.stability import StabilityVerdict, assess_stability
 from holdfast.stability.perturbation._curve import slope_of
 from holdfast.stability.perturbation._options import SearchName
 from holdfast_papers.experiments import _measures, _sums
-from holdfast_papers.experiments.base import Config, Unit, Work
+from holdfast_papers.experiments.base import Config, Unit, Work, drop
 from holdfast_papers.experiments.iat import (
     _reparameterized,
     _repeated_words,
@@ -39,6 +39,7 @@ from holdfast_papers.pages import Cell, Table
 
 UNTRAINED_LENGTHS = (400, 1600)  # steps of sequences that no student was trained on
 EIGENVALUES, BASIS = "recurrence.free.1", "recurrence.free.0"  # of W = Q g(M) Q'
+HEAD_STEPS = 1000  # of training a linear head on the frozen encoder
 READINGS: dict[Reading, str] = {"pooled": "mean over the tokens", "first": "first token", "last": "last token"}
 SEARCHES: dict[SearchName, str] = {"random": f"{_measures.DRAWS} random draws", "adversarial": "gradient ascent"}
 
@@ -105,9 +106,10 @@ def study_fig7(config: Config) -> list[Table]:
 
 def study_fig6(config: Config) -> list[Table]:
     """iat-fig6: the encoder's memory where its tokens are averaged, and where one of them is read."""
-    unit = next((u for u in fig6.EXPERIMENT.units(config) if u["model"] == _sentiment.ENCODER), None)
-    if unit is None:
+    there = next((u for u in fig6.EXPERIMENT.units(config) if u["model"] == _sentiment.ENCODER), None)
+    if there is None:
         raise BackendError(fig6.MISSING)
+    unit = {**drop(there, "seed"), "seeds": config["seeds"], "head_steps": HEAD_STEPS}
     found = []
     for reading, words in READINGS.items():
         arrays = _sentiment.encoder(unit, Work(), reading)

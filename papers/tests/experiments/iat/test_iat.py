@@ -10,8 +10,10 @@ from holdfast_papers.experiments.iat import appc, thma3
 
 @pytest.mark.slow
 def test_decay_rates_agree_between_probes(claims):
-    found = claims("iat-fig10", repeats=2)
-    assert found["rates"].status == "met"
+    found = claims("iat-fig10", repeats=3)
+    assert set(found) == {f"rates, {name}" for name in ("RNN", "GRU", "LSTM", "S4")}
+    for claim in found.values():  # three networks may leave the interval wider than the margin
+        assert claim.status != "not met" and 0.8 < claim.numbers["heaviside / impulse"] < 1.25
 
 
 def test_grus_decay_locally_where_their_linearisation_is_hurwitz(claims):
@@ -96,7 +98,10 @@ def test_decaying_uniformly_decaying_and_fading_memory_are_three_things(claims, 
 
 
 def test_the_sobolev_norm_gives_the_same_answer_as_the_sup_norm(claims, met):
-    assert met(claims("iat-def37", points=24))
+    found = claims("iat-def37", points=24)
+    assert met(found, "larger", "direct, sup", "direct, sobolev")
+    # 24 radii bracket those of best too coarsely to exclude a slope of -0.2
+    assert all(found[f"best, {norm}"].status != "not met" for norm in ("sup", "sobolev"))
 
 
 def test_tanh_and_hardtanh_are_activations_of_the_theorem(claims, met):

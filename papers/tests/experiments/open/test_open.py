@@ -6,7 +6,8 @@ import torch
 
 from holdfast_papers import experiments, reconstruct
 from holdfast_papers.experiments import registry
-from holdfast_papers.experiments.open import precision, volterra
+from holdfast_papers.experiments.base import Unit
+from holdfast_papers.experiments.open import precision, transformer, volterra
 
 CONDITION = registry.importlib.import_module("holdfast_papers.experiments.open.lambda").condition
 
@@ -58,3 +59,42 @@ def test_an_unstable_mode_is_an_infinite_error_and_stable_weights_have_none():
         arrays = volterra.run(config, experiments.base.Work())
         assert np.isinf(arrays["sup_errors"]).any() == infinite
         assert arrays["sup_centre"] < 0.25 * arrays["sup_norm"] == pytest.approx(0.25 / 0.105360516**2, rel=1e-3)
+
+
+def _measured(share, loss, seed, model, task):
+    steps = 64
+    curve = np.where(np.arange(steps) >= 48, share, 1.0)
+    config = {"task": task, "model": model, "seed": seed, "text": "shakespeare"}
+    return Unit(config, {"memory": curve * (1 + 0.01 * seed), "losses": np.array([2.0, loss])})
+
+
+@pytest.mark.parametrize(
+    ("share", "loss", "wanted"),
+    [(0.1, 0.5, "met"), (0.9, 0.5, "not met"), (0.5, 0.5, "undecided"), (0.1, 0.6, "undecided")],
+)
+def test_the_transformer_needs_the_larger_share_at_equal_loss(share, loss, wanted):
+    """The transformer keeps half; the recurrent models `share`, with seeds a little apart."""
+    units = [
+        _measured((0.5 if model == transformer.TRANSFORMER else share) * (1 + 0.01 * (seed % 2)), 0.5 if seed else loss,
+                  seed, model, task)
+        for task in transformer.TASKS for model in transformer.NAMES for seed in range(3)
+    ]  # fmt: skip
+    config = transformer.EXPERIMENT.config("standard")
+    assert {claim.status for claim in transformer.conclude(config, units).claims} == {wanted}
+
+
+def test_readers_are_causal_and_memory_ends_where_a_model_forgets(claims):
+    task = transformer.task_of({"task": "recall", "recall_length": 12, "vocabulary": 8})
+    for kind in transformer.NAMES:
+        torch.manual_seed(0)
+        model = transformer.Reader(kind, 8, 8, 1, 12).eval()
+        x = torch.randn(1, 12, 8)
+        changed = x.clone()
+        changed[:, 9:] += 1
+        with torch.no_grad():
+            # float32, another order of sums
+            torch.testing.assert_close(model(x)[:, :9], model(changed)[:, :9], rtol=1e-5, atol=1e-6)
+        curve = transformer.memory(model, task, 4)
+        assert curve.shape == (12,) and (curve > 0).any()
+    found = claims("open-transformer", steps=0)
+    assert {claim.status for claim in found.values()} == {"undecided"}

@@ -74,6 +74,7 @@ def test_table_1_as_measured(claims):
     found = claims("ssm-table1", seeds=1, lengths=[512, 1024, 2048], repeats=2)
     # times of one busy machine decide "cost"; here it must be decided, and everything else met
     assert found.pop("cost").status in ("met", "not met")
+    assert found.pop("improved versions").status == "undecided"  # one seed decides no order
     assert {name: claim.status for name, claim in found.items()} == dict.fromkeys(found, "met")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,14 +12,16 @@ from holdfast_papers.experiments.base import Unit
 from holdfast_papers.experiments.iat._sentiment import WORDS
 from holdfast_papers.pages import Note, Table
 
-EARLY, LATE, LAST = 2, 20, 39  # copies between which memory is compared; the claims are about the first two
-SEEDS = 3  # fewer decide nothing
+EARLY, LATE = 40, 160  # copies between which the tail of the memory is compared
+SPANS = ((2, 20), (EARLY, LATE))  # those of the table
+FLOOR = 1e-5  # of M(1): what float32 resolves of a score; smaller values count as this
 MIN_ACCURACY = 0.7  # test accuracy below which a model decides nothing
 NOT_AT_HAND = Note(
     "other data",
     "IMDB's reviews and a fine-tuned BERT, which the paper used, are not at hand: the sentences are those of the sentence "
-    "polarity set (film reviews too, one sentence each), the encoder is all-MiniLM-L6-v2, frozen, with a linear head trained "
-    "here. The score is the difference of the two classes' logits; memory at n is its change from n to n + 1 copies.",
+    "polarity set (film reviews too, one sentence each), the encoder is all-MiniLM-L6-v2, all of its weights fine-tuned here "
+    "and read at its first token. The score is the difference of the two classes' logits; memory at n is its change from n to "
+    "n + 1 copies.",
 )
 MADE_UP = (
     "The sentence polarity set is not on this machine: made-up sentences of forty words stand in for it, and nothing is "
@@ -44,16 +45,34 @@ class Judged:
     accuracy: float
     curves: Mapping[str, np.ndarray]
 
+    def memory(self, word: str, copies: int) -> float:
+        """M(copies), at least FLOOR of M(1).
+
+        Args:
+            word: the word.
+            copies: of it.
+        """
+        curve = self.curves[word]
+        return float(max(curve[copies - 1], FLOOR * curve[0], np.finfo(float).tiny))
+
     def ratio(self, word: str, early: int = EARLY, late: int = LATE) -> float:
-        """M(late) / M(early): the share of the memory of a word that is left; inf where it had none.
+        """M(late) / M(early): the share of the memory of a word that is left.
 
         Args:
             word: the word.
             early: copies of it.
             late: more copies of it.
         """
-        curve = self.curves[word]
-        return float(curve[late - 1] / curve[early - 1]) if curve[early - 1] > 0 else float("inf")
+        return self.memory(word, late) / self.memory(word, early)
+
+    def forgotten(self, word: str, copies: int) -> bool:
+        """Whether the memory is at the floor at so many copies: it may be any smaller.
+
+        Args:
+            word: the word.
+            copies: of it.
+        """
+        return bool(self.curves[word][copies - 1] <= FLOOR * self.curves[word][0])
 
 
 def judged(units: Iterable[Unit]) -> list[Judged]:
@@ -72,9 +91,8 @@ def undecided(units: Sequence[Unit], judged: Sequence[Judged]) -> str:
     if any(u.config["sentences"] != "polarity" for u in units):
         return MADE_UP
     weak = sorted({j.model for j in judged if j.accuracy < MIN_ACCURACY})
-    counts = Counter(j.model for j in judged)
-    if min(counts.values()) < SEEDS:
-        return "Fewer than three seeds are too few to decide."
+    if (EARLY, LATE) not in spans(judged):
+        return f"{LATE + 1} copies are needed."
     return f"Test accuracy below {MIN_ACCURACY:.0%}: {', '.join(weak)}." if weak else ""
 
 
@@ -105,22 +123,11 @@ def figure(judged: Sequence[Judged], caption: str) -> Figure:
 def spans(judged: Sequence[Judged]) -> list[tuple[int, int]]:
     """The pairs of copies between which memory is compared, as far as the curves go."""
     known = min(len(curve) for j in judged for curve in j.curves.values())
-    return [(early, late) for early, late in ((EARLY, LATE), (LATE, LAST)) if late <= known]
-
-
-def later(judged: Sequence[Judged], words: Sequence[str]) -> str:
-    """What is left of these words' memory at 20 copies after 39, model by model; empty where the curves end before."""
-    if (LATE, LAST) not in spans(judged):
-        return ""
-    parts = []
-    for model in dict.fromkeys(j.model for j in judged):
-        left = [j.ratio(word, LATE, LAST) for j in judged if j.model == model for word in words]
-        parts.append(f"{model} {min(left):.2g} to {max(left):.2g}")
-    return f" Later the picture is another one: M({LAST})/M({LATE}) is, over seeds and words, {'; '.join(parts)}."
+    return [(early, late) for early, late in SPANS if late <= known]
 
 
 def table(judged: Sequence[Judged]) -> Table:
-    """Accuracy, and the shares M(20)/M(2) and M(39)/M(20) by model, seed and word."""
+    """Accuracy, and the shares M(20)/M(2) and M(160)/M(40) by model, seed and word."""
     columns = [(word, early, late) for early, late in spans(judged) for word in WORDS]
     rows: list[list[str | float]] = [
         [j.model, j.seed, j.accuracy, *(j.ratio(*column) for column in columns)] for j in judged

@@ -17,7 +17,7 @@ from holdfast.data._download import set_folder
 from holdfast.data._polarity import NAMES, sentences
 from holdfast.data._reviews import ReviewTask
 from holdfast.memory import repeated_input_memory
-from holdfast.memory.huggingface import Reading, TokenScore, load
+from holdfast.memory.huggingface import Loaded, Reading, TokenScore, load
 from holdfast_papers.experiments import _runs
 from holdfast_papers.experiments._training import trained
 from holdfast_papers.experiments.base import Arrays, Config, Work, split
@@ -70,24 +70,27 @@ def turned(x: Tensor, lengths: Tensor) -> Tensor:
 
 
 def units(config: Config, *, encoder: bool) -> list[Config]:
-    """One a network and seed, and one for the encoder, whose sentences are read once for all seeds."""
+    """One a network and seed, the fine-tuned encoder among them."""
     there = all((set_folder("movie-reviews") / name).is_file() for name in NAMES)
     source = "polarity" if there or config["download"] else "made up"
     shared = {"sentences": source, "copies": config["copies"]}
     lstms = {**shared, **{k: config[k] for k in ("width", "vocabulary", "batch", "epochs", "lr")}}
     made = split(lstms, model=list(LSTMS), seed=range(config["seeds"]))
     if encoder and _encoder_is_there():
-        head = {k: config[k] for k in ("read", "head_steps", "seeds")}
-        made.append({**shared, **head, "model": ENCODER})
+        tune = {k: config[k] for k in ("read", "tune_epochs", "tune_lr", "tune_batch")}
+        made += split({**shared, **tune}, model=[ENCODER], seed=range(config["seeds"]))
     return made
 
 
 def run(config: Config, work: Work) -> Arrays:
-    """Accuracy and memory curves of one trained network, or of the encoder with its heads."""
-    return encoder(config, work) if config["model"] == ENCODER else _lstm(config, work)
+    """Accuracy and memory curves of one trained network."""
+    from holdfast_papers.experiments.iat._tuned import tuned
+
+    return tuned(config, work) if config["model"] == ENCODER else _lstm(config, work)
 
 
-def _texts(config: Config) -> tuple[Texts, Mapping[str, Any]]:
+def texts_of(config: Config) -> tuple[Texts, Mapping[str, Any]]:
+    """The sentences and labels of each split that the unit asks for, and what is known of their source."""
     return sentences() if config["sentences"] == "polarity" else (made_up(), {})
 
 
@@ -96,7 +99,7 @@ def _encoder_is_there() -> bool:
 
 
 def _lstm(config: Config, work: Work) -> Arrays:
-    parts, facts = _texts(config)
+    parts, facts = texts_of(config)
     task = ReviewTask(config["sentences"], parts, "word", 48, config["vocabulary"], config["sentences"], facts)
     torch.manual_seed(config["seed"])
     model = Reader(task.inputs.size, config["width"], LSTMS[config["model"]])
@@ -111,33 +114,38 @@ def _lstm(config: Config, work: Work) -> Arrays:
         rows = [task.ids(text) for text in texts]
         width = max(map(len, rows))
         tokens = torch.tensor([row + [0] * (width - len(row)) for row in rows])
-        return _difference(model(tokens, torch.tensor([len(row) for row in rows])))
+        return difference(model(tokens, torch.tensor([len(row) for row in rows])))
 
     known = {word: np.array(task.ids(word)[0] != 1) for word in WORDS}
     return {
         **_runs.outcome(done, work), "accuracy": np.array([done.metrics.get("test", {}).get("accuracy", 0.0)]),
-        **{k: v[None] for k, v in _memory(score, config["copies"]).items()},
+        **{k: v[None] for k, v in memory_of(score, config["copies"]).items()},
         **{f"known.{word}": value for word, value in known.items()},
     }  # fmt: skip
 
 
-def _pretrained(reading: Reading) -> Callable[[list[str]], Tensor]:
-    """The sentence encoder of the package: from texts to what is read of their tokens, (texts, features)."""
+def loaded() -> Loaded:
+    """The sentence encoder of the package."""
     package = importlib.util.find_spec(PACKAGE)
     assert package is not None and package.origin is not None
-    loaded = load(str(Path(package.origin).parent / "model"))
-    return TokenScore(loaded.model, loaded.tokenizer, output=reading)
+    return load(str(Path(package.origin).parent / "model"))
+
+
+def _pretrained(reading: Reading) -> Callable[[list[str]], Tensor]:
+    """From texts to what is read of the encoder's tokens, (texts, features)."""
+    encoder = loaded()
+    return TokenScore(encoder.model, encoder.tokenizer, output=reading)
 
 
 def encoder(config: Config, work: Work, reading: Reading = "pooled") -> Arrays:
-    """The encoder reads the sentences once; a linear head is trained for each seed.
+    """The frozen encoder reads the sentences once; a linear head is trained for each seed. A study of `reasons`.
 
     Args:
-        config: of the encoder's unit.
+        config: "sentences", "copies", "read", "head_steps" and "seeds".
         work: the unit's.
         reading: the mean over the tokens, as the encoder was made for, or one of them.
     """
-    parts, encode = _texts(config)[0], _pretrained(reading)
+    parts, encode = texts_of(config)[0], _pretrained(reading)
     x = {
         which: _encoded(encode, texts[: config["read"]], work, (0.3 * k, 0.3 * (k + 1)))
         for k, (which, (texts, _)) in enumerate(parts.items())
@@ -149,9 +157,9 @@ def encoder(config: Config, work: Work, reading: Reading = "pooled") -> Arrays:
     heads = [_head(task, config["head_steps"], seed, work) for seed in range(config["seeds"])]
 
     def score_of(head: nn.Module) -> Callable[[list[str]], Tensor]:
-        return lambda texts: _difference(head((encode(texts) - shift) / scale))
+        return lambda texts: difference(head((encode(texts) - shift) / scale))
 
-    curves = [_memory(score_of(head), config["copies"]) for head, _ in heads]
+    curves = [memory_of(score_of(head), config["copies"]) for head, _ in heads]
     memory = {name: np.stack([c[name] for c in curves]) for name in curves[0]}
     return {"accuracy": np.array([accuracy for _, accuracy in heads]), "diverged": np.array(0), **memory}
 
@@ -165,7 +173,8 @@ def _head(task: ArrayTask, steps: int, seed: int, work: Work) -> tuple[nn.Module
     return head.eval(), done.metrics.get("test", {}).get("accuracy", 0.0)
 
 
-def _difference(scores: Tensor) -> Tensor:
+def difference(scores: Tensor) -> Tensor:
+    """What is measured: the score of "positive" less that of "negative", (batch, 1)."""
     return (scores[:, 1] - scores[:, 0]).unsqueeze(-1)
 
 
@@ -184,7 +193,7 @@ def _encoded(
     return torch.stack(rows)
 
 
-def _memory(score: Callable[[list[str]], Tensor], copies: int) -> dict[str, np.ndarray]:
+def memory_of(score: Callable[[list[str]], Tensor], copies: int) -> dict[str, np.ndarray]:
     """Memory of each word by number of copies, (copies - 1,)."""
     score.batched = True  # type: ignore[attr-defined]
     return {f"memory.{word}": repeated_input_memory(score, word, copies).values for word in WORDS}
@@ -209,8 +218,8 @@ def made_up() -> Texts:
 
 
 def cost(config: Config) -> float:
-    """Seconds of a unit: 15 ms for a sentence of the encoder, 0.4 ms for one of an LSTM layer with 64 states."""
+    """Seconds of a unit: 45 ms to learn from a sentence with the encoder, 0.4 ms with an LSTM layer of 64 states."""
     if config["model"] == ENCODER:
-        return 12 + 0.015 * (min(config["read"], 8532) + 2 * min(config["read"], 1066))
+        return 20 + 0.045 * config["tune_epochs"] * min(config["read"], 8532)
     sentences = 8532 if config["sentences"] == "polarity" else 600
     return 1 + 3e-6 * config["width"] * (1 + 2 * LSTMS[config["model"]]) * sentences * config["epochs"] / 1.5

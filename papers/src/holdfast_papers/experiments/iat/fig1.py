@@ -29,8 +29,8 @@ PAPER = {
 
 def units(config: Config) -> list[Config]:
     """One a target, scope and width for the exact norm; one a target, fit and width for the sampled one."""
-    sampled = {name: config[name] for name in ("smallest", "doublings", "draws", "horizon")}
-    sampled |= {"parameterization": "direct", "part": "sampled", "scope": ALL}
+    sampled = {name: config[name] for name in ("smallest", "doublings", "horizon")}
+    sampled |= {"draws": config["sampled_draws"], "parameterization": "direct", "part": "sampled", "scope": ALL}
     squares = {**sampled, "fit": "least squares"}
     return [
         *_sums.exact_units(config, [EXPONENTIAL, *_sums.POWERS], ["direct"], [RECURRENT]),
@@ -198,7 +198,11 @@ EXPERIMENT = Experiment(
     title="Linear RNNs approximate exponential memory stably, polynomial memory not",
     summary="Sums of m exponentials fitted to 0.9^t and to power laws, and their perturbation error E_m(beta): exact in the "
     "functional norm, and sampled as in the paper.",
-    presets=presets({**_sums.LINEAR, "spacings": [0.03, 0.1, 0.3]}, quick=_sums.LINEAR_QUICK),
+    presets=presets(
+        {**_sums.LINEAR, "spacings": [0.03, 0.1, 0.3]},
+        standard={"sampled_draws": _sums.SAMPLED_DRAWS},
+        quick=_sums.LINEAR_QUICK,
+    ),
     units=units,
     run=_sums.run,
     conclude=conclude,

@@ -14,6 +14,7 @@ import numpy as np
 from holdfast import laws
 from holdfast.approximate import convergence
 from holdfast.figures import Axis, Figure, Layer, Line, Panel, Points
+from holdfast_papers.experiments._shares import Slope, exponent
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast_papers.pages import Cell, Table
 from holdfast_papers.results import Claim
@@ -63,7 +64,7 @@ def _rule(nodes: int) -> tuple[np.ndarray, np.ndarray]:
 
 def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     """The measured order is at least alpha, for every alpha."""
-    order: dict[int, float] = {}
+    order: dict[int, Slope] = {}
     whole: dict[int, float] = {}
     constant: dict[int, np.ndarray] = {}
     rows: list[Sequence[Cell]] = []
@@ -71,25 +72,32 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         alpha, a = unit.config["alpha"], unit.arrays
         m, errors = _trusted(a)
         late = m >= FROM
-        order[alpha] = _slope(m[late], errors[late])
-        whole[alpha] = _slope(m, errors)
+        order[alpha] = exponent(m[late], 1 / errors[late])
+        whole[alpha] = exponent(m, 1 / errors).value
         # C(alpha) gamma / beta of the theorem: what error m^alpha must stay below
         constant[alpha] = errors * m**alpha
         rows.append(
-            (alpha, order[alpha], whole[alpha], float(constant[alpha][0]), float(constant[alpha].max()), int(m[-1]))
+            (
+                alpha,
+                order[alpha].value,
+                whole[alpha],
+                float(constant[alpha][0]),
+                float(constant[alpha].max()),
+                int(m[-1]),
+            )
         )
     claims = [
         Claim.decide(
             f"alpha = {alpha}",
             f"With {alpha + 1} derivatives of y the error falls like m^-{alpha} or faster",
-            order[alpha] >= alpha,
+            order[alpha].above(alpha),
             {
-                "measured order": order[alpha],
+                **order[alpha].numbers("measured order"),
                 "measured order over all m": whole[alpha],
                 "error m^alpha, largest / first": float(constant[alpha].max() / constant[alpha][0]),
             },
             paper={"measured order": float(alpha)},
-            otherwise="The error falls more slowly than the theorem says over the orders that could be computed.",
+            otherwise="The interval of the measured order reaches below alpha, over the widths that could be computed.",
             essential=True,
         )
         for alpha in order
@@ -102,10 +110,6 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         f"{FROM}: before it a kernel with many derivatives is not resolved, and its error falls more slowly.",
     ]
     return Conclusion(claims, [_figure(units)], tables, notes)
-
-
-def _slope(m: np.ndarray, errors: np.ndarray) -> float:
-    return -float(np.polyfit(np.log(m), np.log(errors), 1)[0])
 
 
 def _trusted(a: Arrays) -> tuple[np.ndarray, np.ndarray]:

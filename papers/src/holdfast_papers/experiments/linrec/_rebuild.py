@@ -12,10 +12,10 @@ from jaxtyping import Complex128, Float64
 from torch import Tensor
 
 from holdfast_papers import reconstruct
+from holdfast_papers.experiments._paired import Decision, steps
 from holdfast_papers.reconstruct.decoder import Form
 
 NEGLIGIBLE = 1e-9  # relative errors below it are all "none"
-SLACK = 1.02  # what random eigenvalues may move an average of few draws
 
 
 def rebuild(
@@ -54,6 +54,17 @@ def reach(arrays: Mapping[str, np.ndarray]) -> int:
     return int(lost[0]) if len(lost) else len(arrays["by_time"])
 
 
-def falls(values: Sequence[float]) -> bool:
-    """Whether each value is at most the one before, up to the scatter of random draws."""
-    return all(b <= SLACK * a or b < NEGLIGIBLE for a, b in itertools.pairwise(values))
+def falls(levels: Sequence[Sequence[float]], *more: Sequence[Sequence[float]]) -> Decision:
+    """Whether errors fall from each level to the next, draw by draw; steps from rounding to rounding say nothing.
+
+    Args:
+        levels: the errors of each level, one a draw.
+        more: other rows of levels, judged with the first.
+    """
+    pairs = [pair for row in (levels, *more) for pair in itertools.pairwise(np.maximum(row, NEGLIGIBLE))]
+    return steps([(a, b) for a, b in pairs if _tells(a, b)], factor=True)
+
+
+def _tells(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two levels can differ: not where both are rounding in every draw, or both without end."""
+    return not ((a <= NEGLIGIBLE) & (b <= NEGLIGIBLE)).all() and not (np.isinf(a) & np.isinf(b)).all()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -15,7 +15,9 @@ from holdfast_papers.experiments.linrec._rebuild import falls, reach, rebuild
 from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
-Grid = dict[tuple[float, int], list[Arrays]]
+Key = tuple[float, int]  # r_min and N
+Grid = dict[Key, list[Arrays]]
+Draws = Mapping[Key, Sequence[float]]
 
 
 def units(config: Config) -> list[Config]:
@@ -36,54 +38,16 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     grid: Grid = {}
     for u in units:
         grid.setdefault((u.config["r_min"], u.config["modes"]), []).append(u.arrays)
-    rings, modes, most = config["r_min"], config["modes"], max(config["modes"])
+    rings = config["r_min"]
     error, noise, condition = (
         {cell: float(np.median([a[key] for a in found])) for cell, found in grid.items()}
         for key in ("error", "noise", "condition")
     )
     covered = {cell: float(np.median([reach(a) for a in found])) for cell, found in grid.items()}
-    by_modes = [r for r in rings if not falls([error[r, m] for m in modes])]
-    by_ring = [m for m in modes if not falls([error[r, m] for r in rings])]
-    wide, thin = [condition[r, most] for r in rings], max(rings)
-    enough = [m for m in modes if m >= _digits.LENGTH]
+    thin = max(rings)
     claims = [
-        Claim.decide(
-            "modes",
-            "The error falls as the hidden state grows",
-            not by_modes,
-            {f"N = {m}, ring {thin:g}": error[thin, m] for m in modes},
-            otherwise=f"It does not fall at every step for r_min = {by_modes}.",
-            essential=True,
-        ),
-        Claim.decide(
-            "ring",
-            "The error is smaller with r_min near 1 than with eigenvalues on the whole disk, at every N",
-            all(error[thin, m] < error[min(rings), m] for m in modes),
-            {f"r_min = {r:g}, N = {_digits.LENGTH}": error[r, _digits.LENGTH] for r in rings},
-            otherwise="For some N the whole disk is better.",
-            essential=True,
-        ),
-        Claim.decide(
-            "every step",
-            "The error falls with every step of r_min towards 1",
-            not by_ring,
-            {f"r_min = {r:g}, N = {m}": error[r, m] for m in by_ring or [_digits.LENGTH] for r in rings},
-            otherwise=f"Not for N = {', '.join(map(str, by_ring))}. It is the images: their margins are empty, and a "
-            "ring that is not too thin keeps the recent pixels, where the strokes are, better than the old ones. White "
-            "noise in their place: " + _noise_in_words(noise, rings, by_ring) + ".",
-            essential=True,
-        ),
-        Claim.decide(
-            "condition",
-            "The condition number of V'V shows the same pattern",
-            falls([condition[thin, m] for m in enough]) and falls(wide) and wide[-1] < wide[0],
-            {
-                **{f"log10, r_min = {r:g}, N = {most}": math.log10(c) for r, c in zip(rings, wide, strict=True)},
-                **{f"log10, r_min = {thin:g}, N = {m}": math.log10(condition[thin, m]) for m in enough},
-            },
-            otherwise="From N = L on, where it is finite, it does not fall with both.",
-            essential=True,
-        ),
+        *_orders(config, {key: [float(a["error"]) for a in found] for key, found in grid.items()}, error, noise),
+        _conditions(config, {key: [float(a["condition"]) for a in found] for key, found in grid.items()}, thin),
         Claim.decide(
             "timestamps",
             "For r_min far below 1 the reconstruction covers only the last few hundred tokens",
@@ -104,7 +68,61 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     return Conclusion(claims, [_against_modes(config, grid), _by_time(config, grid)], [table], notes)
 
 
-def _noise_in_words(noise: dict[tuple[float, int], float], rings: Sequence[float], which: Sequence[int]) -> str:
+def _orders(config: Config, draws: Draws, error: Mapping[Key, float], noise: Mapping[Key, float]) -> list[Claim]:
+    """The error by N, from the disk to the thinnest ring, and at every step of r_min, draw by draw."""
+    rings, modes = config["r_min"], config["modes"]
+    thin, wide = max(rings), min(rings)
+    by_modes = falls(*([draws[r, m] for m in modes] for r in rings))
+    ends = falls(*([draws[wide, m], draws[thin, m]] for m in modes))
+    by_ring = falls(*([draws[r, m] for r in rings] for m in modes))
+    unsure = [m for m in modes if not falls([draws[r, m] for r in rings]).holds]
+    return [
+        Claim.decide(
+            "modes",
+            "The error falls as the hidden state grows, at every step of N and every r_min",
+            by_modes.holds,
+            by_modes.numbers | {f"N = {m}, ring {thin:g}": error[thin, m] for m in modes},
+            otherwise=by_modes.why,
+            essential=True,
+        ),
+        Claim.decide(
+            "ring",
+            "The error is smaller with r_min near 1 than with eigenvalues on the whole disk, at every N",
+            ends.holds,
+            ends.numbers | {f"r_min = {r:g}, N = {_digits.LENGTH}": error[r, _digits.LENGTH] for r in rings},
+            otherwise=ends.why,
+            essential=True,
+        ),
+        Claim.decide(
+            "every step",
+            "The error falls with every step of r_min towards 1",
+            by_ring.holds,
+            by_ring.numbers
+            | {f"r_min = {r:g}, N = {m}": error[r, m] for m in unsure or [_digits.LENGTH] for r in rings},
+            otherwise=f"{by_ring.why}Not at N = {', '.join(map(str, unsure))}. It is the images: their margins are empty, and "
+            "a ring that is not too thin keeps the recent pixels, where the strokes are, better than the old ones. White "
+            "noise in their place: " + _noise_in_words(noise, rings, unsure) + ".",
+            essential=True,
+        ),
+    ]
+
+
+def _conditions(config: Config, draws: Draws, thin: float) -> Claim:
+    """By N from N = L on, where it is finite, and by r_min at the largest N."""
+    most, enough = max(config["modes"]), [m for m in config["modes"] if m >= _digits.LENGTH]
+    found = falls([draws[thin, m] for m in enough], [draws[r, most] for r in config["r_min"]])
+    shown = [(r, most) for r in config["r_min"]] + [(thin, m) for m in enough if m != most]
+    return Claim.decide(
+        "condition",
+        "The condition number of V'V shows the same pattern: from N = L on it falls with N and with r_min towards 1",
+        found.holds,
+        found.numbers | {f"log10, r_min = {r:g}, N = {m}": math.log10(np.median(draws[r, m])) for r, m in shown},
+        otherwise=found.why,
+        essential=True,
+    )
+
+
+def _noise_in_words(noise: Mapping[Key, float], rings: Sequence[float], which: Sequence[int]) -> str:
     return "; ".join(f"N = {m}, r_min {min(rings):g} to {max(rings):g}: " + ", ".join(f"{noise[r, m]:.3f}" for r in rings)
                      for m in which)  # fmt: skip
 

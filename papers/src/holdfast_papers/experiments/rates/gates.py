@@ -9,7 +9,7 @@ when its squared error on test sequences is below a tenth of the answer's varian
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from holdfast.figures import Axis, Figure, Line, Panel, Points
 from holdfast.stability import reach
+from holdfast_papers.experiments._shares import Share, share
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, drop, presets, split
 from holdfast_papers.experiments.rates import _gated
 from holdfast_papers.experiments.rates._copies import Recipe, Weights, train
@@ -33,6 +34,7 @@ VANISHES = (
     " Reach is how far weights can get, not that they go there: at the start, with a time constant of 2 steps, the gradient of "
     "what lies a delay of D steps back is of the size e^(-D/2), and the other inputs decide where the steps go."
 )
+Judge = Callable[[Share], bool | None]
 LONGEST = 1e9  # time constant that stands for one without end, in the figure
 
 
@@ -120,33 +122,31 @@ def _claims(shown: str, units: Sequence[Unit], few: bool) -> list[Claim]:
         _share(
             f"{shown}, within reach", f"The memory of a trained {shown} is at most 1.5 times the reach in at least 95% "
             "of the runs",
-            within, lambda part: part >= MOST, needs if few else "",
+            within, lambda found: found.at_least(MOST), needs if few else "",
         ),
         _share(
             f"{shown}, below", f"Where the reach of a {shown} is below the delay, at most 20% of the runs learn it",
-            learned[below], lambda part: part <= NOT_LEARNED, needs if few else "",
+            learned[below], lambda found: found.at_most(NOT_LEARNED), needs if few else "",
         ),
         _share(
             f"{shown}, above", f"Where the reach of a {shown} is above three delays, at least 80% of the runs learn it",
-            learned[above], lambda part: part >= LEARNED, needs if few else "", VANISHES,
+            learned[above], lambda found: found.at_least(LEARNED), needs if few else "", VANISHES,
         ),
     ]  # fmt: skip
 
 
-def _share(name: str, statement: str, true: np.ndarray, holds: Any, few: str, more: str = "") -> Claim:
-    from scipy.stats import beta
-
-    count, wins = len(true), int(true.sum())
-    part = wins / count if count else 0.0
-    low = float(beta.ppf(0.025, wins, count - wins + 1)) if wins else 0.0
-    high = float(beta.ppf(0.975, wins + 1, count - wins)) if wins < count else 1.0
-    reason = few or ("There is no such run." if not count else f"{wins} of {count} runs.{more}")
+def _share(name: str, statement: str, true: np.ndarray, holds: Judge, few: str, more: str = "") -> Claim:
+    """Met or not where the whole interval of the share lies on one side of the bound."""
+    found = share(true)
+    wins = f"{int(true.sum())} of {found.count} runs"
+    decided = None if few else holds(found)
+    reason = f"{wins}: the 95% interval holds the bound." if decided is None else f"{wins}.{more}"
     return Claim.decide(
         name,
         statement,
-        None if few or not count else bool(holds(part)),
-        {"share": part, "lower end": low, "upper end": high, "runs": float(count)},
-        otherwise=reason,
+        decided,
+        found.numbers(),
+        otherwise=few or (reason if found.count else "There is no such run."),
         essential=True,
     )
 

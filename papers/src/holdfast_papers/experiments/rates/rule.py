@@ -18,6 +18,8 @@ import numpy as np
 
 from holdfast.figures import Axis, Figure, Line, Panel, Points, Rule
 from holdfast.stability._reach import MAX_CHANGE, PROGRESS
+from holdfast_papers.experiments._paired import together
+from holdfast_papers.experiments._shares import Share, share
 from holdfast_papers.experiments.base import Conclusion, Config, Experiment, Unit, presets
 from holdfast_papers.experiments.rates import _sweeps, _tasks
 from holdfast_papers.pages import Table
@@ -26,7 +28,7 @@ from holdfast_papers.results import Claim
 FIT = 1e-6  # relative squared errors below count as this: what float32 resolves
 RATIOS = {"median": 2.0, "most": 5.0}  # error at the rule / best of the sweep
 GAINS = {"median": 0.7, "most": 0.4}  # (start - rule) / (start - best), cross-entropy
-MOST, BETTER = 0.9, 0.8  # shares of the cells
+HALF, MOST, BETTER = 0.5, 0.9, 0.8  # shares of the cells; a median is what half of them keep to
 CLASSES = ("recall-16", "digits", "recall-64", "pixels")
 UNIT_KEYS = ("seeds", "batch", "width", "modes", "test", "exponents")
 
@@ -160,50 +162,55 @@ def _few(missing: Sequence[str]) -> str:
 
 def _squares(cells: Sequence[Row], missing: Sequence[str]) -> Claim:
     scores = np.array([row.score for row in cells]) if cells else np.array([np.inf])
-    median, most = float(np.median(scores)), float((scores <= RATIOS["most"]).mean())
+    half, most = share(scores <= RATIOS["median"]), share(scores <= RATIOS["most"])
     return Claim.decide(
         "squared errors",
         "On held-out tasks the error at the rule is within a factor of 2 of the best of the sweep in the median cell, "
         "and within 5 "
         "in at least 90% of the cells",
-        None if missing else median <= RATIOS["median"] and most >= MOST,
-        {"median": median, "cells within 5": most, "largest": _finite(scores.max()), "cells": float(len(cells))},
-        otherwise=_few(missing) if missing else _worst(cells, falls=False),
+        None if missing else together([half.at_least(HALF), most.at_least(MOST)]),
+        {
+            "median": float(np.median(scores)),
+            **_named(half, "cells within 2"),
+            **_named(most, "cells within 5"),
+            "largest": _finite(scores.max()),
+            "cells": float(len(cells)),
+        },
+        otherwise=_few(missing) if missing else _left_open(half, most) + _worst(cells, falls=False),
         essential=True,
     )
 
 
 def _entropies(cells: Sequence[Row], missing: Sequence[str]) -> Claim:
     scores = np.array([row.score for row in cells]) if cells else np.array([-np.inf])
-    median, most = float(np.median(scores)), float((scores >= GAINS["most"]).mean())
+    half, most = share(scores >= GAINS["median"]), share(scores >= GAINS["most"])
     return Claim.decide(
         "cross-entropy",
         "On held-out tasks with classes the rule has at least 0.7 of the best rate's gain in the median cell, and at "
         "least 0.4 in 90% "
         "of the cells",
-        None if missing else median >= GAINS["median"] and most >= MOST,
+        None if missing else together([half.at_least(HALF), most.at_least(MOST)]),
         {
-            "median": _finite(median),
-            "cells of 0.4": most,
+            "median": _finite(float(np.median(scores))),
+            **_named(half, "cells of 0.7"),
+            **_named(most, "cells of 0.4"),
             "smallest": _finite(scores.min()),
             "cells": float(len(cells)),
         },
-        otherwise=_few(missing) if missing else _worst(cells, falls=True),
+        otherwise=_few(missing) if missing else _left_open(half, most) + _worst(cells, falls=True),
         essential=True,
     )
 
 
 def _better(cells: Sequence[Row], missing: Sequence[str]) -> Claim:
-    wins = sum(row.rule < row.usual for row in cells)
-    part = wins / max(1, len(cells))
-    low, high = _interval(wins, len(cells))
+    found = share([row.rule < row.usual for row in cells])
     lost = ", ".join(f"{row.task} {row.steps} {row.name}" for row in cells if row.rule >= row.usual)
     return Claim.decide(
         "better than lr/4",
         "The rule ends below a quarter of the other weights' rate in at least 80% of the held-out cells",
-        None if missing else part >= BETTER,
-        {"share": part, "lower end": low, "upper end": high, "cells": float(len(cells))},
-        otherwise=_few(missing) if missing else f"Not in: {lost}.",
+        None if missing else found.at_least(BETTER),
+        found.numbers("cells"),
+        otherwise=_few(missing) if missing else f"{_left_open(found, bound=BETTER)}Not in: {lost}.",
         essential=True,
     )
 
@@ -212,14 +219,16 @@ def _finite(value: float) -> float:
     return float(np.clip(value, -1e9, 1e9))
 
 
-def _interval(wins: int, count: int) -> tuple[float, float]:
-    """Clopper and Pearson's, 95%."""
-    from scipy.stats import beta
+def _named(found: Share, name: str) -> dict[str, float]:
+    """The share with its interval, without the number of cells."""
+    return {name: found.part, f"{name}, lower end": found.low, f"{name}, upper end": found.high}
 
-    if not count:
-        return 0.0, 1.0
-    low = float(beta.ppf(0.025, wins, count - wins + 1)) if wins else 0.0
-    return low, float(beta.ppf(0.975, wins + 1, count - wins)) if wins < count else 1.0
+
+def _left_open(*found: Share, bound: float | None = None) -> str:
+    """A sentence where some interval holds its bound: half of the cells, then MOST of them, or the one that is given."""
+    bounds = (HALF, MOST) if bound is None else (bound,)
+    unsure = [f"{b:.0%}" for one, b in zip(found, bounds, strict=True) if one.at_least(b) is None]
+    return f"The 95% interval of the share of cells holds {' and '.join(unsure)}. " if unsure else ""
 
 
 def _worst(cells: Sequence[Row], falls: bool) -> str:

@@ -12,6 +12,7 @@ import torch
 from holdfast.figures import Axis, Figure, Line, Panel, Rule
 from holdfast.memory import InputSearch, memory_function
 from holdfast_papers.experiments._networks import capped, tail
+from holdfast_papers.experiments._paired import smaller, together
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast_papers.experiments.ssm._models import KERNEL, KINDS, reference_model
 from holdfast_papers.experiments.ssm._random import SHARE
@@ -260,7 +261,8 @@ def _unrestricted(level: dict[str, float]) -> Claim:
 
 
 def _improved(memory: dict[str, list[Unit]], level: dict[str, float], config: Config) -> Claim:
-    horizons = {kind: float(np.median([u.arrays["reach"] for u in memory[kind]])) for kind in RECURRENT}
+    horizons = {NAMES[kind]: [float(u.arrays["reach"]) for u in memory[kind]] for kind in RECURRENT}
+    longer = smaller(horizons, NAMES["rnn"], [NAMES["ssm"]], factor=True)
     reach = KERNEL ** config["depth"]
     mean = np.mean([u.arrays["influence"] for u in memory["ckconv"]], axis=0)
     beyond = float(mean[reach:].sum() / mean.sum())
@@ -268,14 +270,14 @@ def _improved(memory: dict[str, list[Unit]], level: dict[str, float], config: Co
     return Claim.decide(
         "improved versions",
         "SSM remembers longer than the RNN, CKConv beyond the TCN's end, the linear transformer as evenly as the transformer",
-        horizons["ssm"] > horizons["rnn"] and beyond > 0 and 1 / LEVEL < linear < LEVEL,
+        together([longer.holds, beyond > 0 and 1 / LEVEL < linear < LEVEL]),
         {
-            "steps to 0.1%, RNN": horizons["rnn"],
-            "steps to 0.1%, SSM": horizons["ssm"],
+            **{f"steps to 0.1%, {name}": float(np.median(found)) for name, found in horizons.items()},
+            **{f"steps to 0.1%, {name}": value for name, value in longer.numbers.items()},
             f"CKConv, share of influence beyond {reach}": beyond,
             "linear transformer, old / recent influence": linear,
         },
-        otherwise="One of the improved versions does not improve on its model here.",
+        otherwise=longer.why or "One of the improved versions does not improve on its model here.",
         essential=True,
     )
 

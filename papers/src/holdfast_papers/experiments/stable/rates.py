@@ -18,7 +18,8 @@ import numpy as np
 import torch
 
 from holdfast.figures import Axis, Figure, Line, Panel, Points
-from holdfast.stability.perturbation._curve import slope_of
+from holdfast_papers.experiments._paired import larger
+from holdfast_papers.experiments._shares import Slope, exponent
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, presets, split
 from holdfast_papers.experiments.rates import _largest, _linear
 from holdfast_papers.experiments.stable import _comparison as compare
@@ -26,6 +27,7 @@ from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
 FALLS, KEEPS = -0.5, -0.2  # slopes of log rate against log tau: below the first it falls, above the second it does not
+LEAD = 0.5  # doublings by which the largest rate must lead: half a step of the grid of rates
 SPREAD = 3.0  # largest over smallest delta of the parameterizations that counts as one delta
 RECURRENT, ALL = "recurrent weights", "all weights"
 STABLE = ("best", "exp", "softplus")
@@ -90,62 +92,49 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     return Conclusion(claims, [_figure(by_rate, config, floor)], [_table(by_rate, config, slopes)], notes)
 
 
-Slope = tuple[float, tuple[float, float]]
-
-
 def _slope(by_rate: Rates, of: str, name: str, taus: Sequence[int], floor: float) -> Slope:
-    """The slope of log rate against log tau over all seeds, with its 95% interval; of two points it is without end."""
+    """The slope of log rate against log tau over all seeds."""
     pairs = [(tau, max(rate, floor)) for tau in taus for rate in by_rate[of, name, tau]]
-    if len(pairs) < 3:
-        (first, low), (last, high) = pairs[0], pairs[-1]
-        return math.log(high / low) / math.log(last / first), (-math.inf, math.inf)
-    return slope_of(np.array([t for t, _ in pairs], float), np.array([r for _, r in pairs]), 0.95)
+    return exponent([t for t, _ in pairs], [r for _, r in pairs])
 
 
 def _falls(slope: Slope, few: bool) -> Claim:
-    value, (low, high) = slope
     return Claim.decide(
         "direct",
         "The largest recurrent rate of direct weights falls with the memory of the task, at least as its square root",
-        None if few else high < FALLS,
-        {"slope": value, "lower end": low, "upper end": high},
+        None if few else slope.below(FALLS),
+        slope.numbers(),
         otherwise=_few() if few else "The interval of the slope reaches above -1/2.",
         essential=True,
     )
 
 
 def _keeps(name: str, slope: Slope, few: bool) -> Claim:
-    value, (low, high) = slope
     return Claim.decide(
         name,
         f"The largest recurrent rate of {name} does not fall with the memory of the task",
-        None if few else low > KEEPS,
-        {"slope": value, "lower end": low, "upper end": high},
+        None if few else slope.above(KEEPS),
+        slope.numbers(),
         otherwise=_few() if few else f"The interval of the slope reaches below {KEEPS:g}.",
         essential=True,
     )
 
 
 def _best_is_largest(by_rate: Rates, of: str, config: Config, few: bool) -> Claim:
-    """Paired by seed, in doublings; more than half a doubling on average, 2 standard errors from 0."""
+    """Paired by seed, in doublings; by more than half a doubling, half a step of the grid of rates."""
     tau = max(config["taus"])
     floor = config["lowest"] / 2
-    doublings = {n: np.log2(np.maximum(by_rate[of, n, tau], floor)) for n in compare.PARAMETERIZATIONS}
-    leads = {
-        n: compare.mean_and_error(doublings["best"] - doublings[n]) for n in compare.PARAMETERIZATIONS if n != "best"
-    }
-    numbers = {f"doublings of best above {n}": mean for n, (mean, _) in leads.items()}
-    numbers |= {f"standard error, {n}": error for n, (_, error) in leads.items()}
+    names = compare.PARAMETERIZATIONS
+    doublings = {n: np.log2(np.maximum(by_rate[of, n, tau], floor)).tolist() for n in names}
+    found = larger(doublings, "best", [n for n in names if n != "best"], by=LEAD)
     top = bool((by_rate[of, "best", tau] >= _rate(config, config["doublings"])).all())
     return Claim.decide(
         f"best is largest, {of}",
-        f"At the longest memory, tau = {tau}, best trains at a larger rate of {of} than every other parameterization",
-        None if few else all(mean > max(0.5, 2 * error) for mean, error in leads.values()),
-        numbers,
-        otherwise=_few()
-        if few
-        else "Some other trains at as large a rate, within half a doubling or 2 standard errors."
-        + (" best trains at the largest rate that is tried." if top else ""),
+        f"At the longest memory, tau = {tau}, best trains at a larger rate of {of} than every other parameterization, by more "
+        "than half a doubling",
+        None if few else found.holds,
+        {f"doublings, {pair}": value for pair, value in found.numbers.items()},
+        otherwise=_few() if few else found.why + ("best trains at the largest rate that is tried." if top else ""),
     )
 
 
@@ -229,7 +218,7 @@ def _table(by_rate: Rates, config: Config, slopes: dict[tuple[str, str], Slope])
     for (of, name, tau), rates in by_rate.items():
         mean = float(np.exp(np.log(rates).mean()))
         ends = [float(rates.min()), float(rates.max())]
-        rows.append([of, name, tau, mean, *ends, slopes[of, name][0], float(delta(name, tau, np.array(mean)))])
+        rows.append([of, name, tau, mean, *ends, slopes[of, name].value, float(delta(name, tau, np.array(mean)))])
     caption = (
         "Largest rates over the seeds, and delta: that rate times |f'(w)| / |f(w)| of the slowest mode at the start, "
         "the relative "
