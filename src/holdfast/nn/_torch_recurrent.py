@@ -18,6 +18,8 @@ from holdfast.kernels import rnn
 from holdfast.kernels._common import checks, library
 from holdfast.kernels._common.autograd import has_tangent
 from holdfast.kernels.gated import gru, lstm
+from holdfast.nn._base import Stepper
+from holdfast.nn._torch_streams import torch_stepper
 
 States = tuple[Tensor, ...]  # one for an RNN or GRU, two for an LSTM: (layers directions, batch, state) each
 # units up to which the kernels take less processor time than torch (LSTM of 256: 0.74 of it, of 512: 1.04; GRU of 1,024:
@@ -42,6 +44,13 @@ class _Accelerated:
         if single:
             return y.squeeze(0), _as_given(self, tuple(s.squeeze(1) for s in last))
         return y if self.batch_first else y.transpose(0, 1), _as_given(self, last)
+
+    def stepper(self: Any) -> Stepper:
+        """One step as a module `forward(x, state)`, for streams: x (batch, features), the state as `forward` gives it.
+
+        It has the weights as they are now, and eval mode: no dropout between layers.
+        """
+        return torch_stepper(self)
 
 
 class AcceleratedLSTM(_Accelerated, nn.LSTM):
