@@ -83,7 +83,7 @@ class StreamedCells(nn.Module):
         cells, name = self.cells, torch_kind(self.cells).__name__
         check_input(name, x, ("batch", "features"), cells.input_size, cells.weight_ih_l0)
         h, c = self._ready(x, state)
-        if self._packed is not None:
+        if self._packed is not None and untracked(x, h, c):
             done = self._packed.step(dense(x), dense(h), dense(c))
             if done is not None:
                 return done[0], done[1] if c is None else done[1:]
@@ -104,13 +104,12 @@ class StreamedCells(nn.Module):
         name = torch_kind(self.cells).__name__
         parts = tuple(state) if lstm and isinstance(state, (tuple, list)) else (state,)
         expected = f"(h, c) of shape {shape} each" if lstm else f"h of shape {shape}"
-        if len(parts) != 1 + lstm or not all(isinstance(p, Tensor) and tuple(p.shape) == shape for p in parts):
+        if len(parts) != 1 + lstm or not all(_is_state(part, shape) for part in parts):
             got = ", ".join(checks.describe(part) for part in parts)
             raise ShapeError(f"{name}: expected the state as {expected} for x of {tuple(x.shape)}, got {got}")
-        if any(part.dtype is not x.dtype for part in parts):
-            raise DtypeError(
-                f"{name}: expected a state in {x.dtype} as x, got {', '.join(str(p.dtype) for p in parts)}"
-            )
+        if any(part.dtype is not x.dtype or part.device != x.device for part in parts):
+            got = ", ".join(checks.describe(part) for part in parts)
+            raise DtypeError(f"{name}: expected a state in {x.dtype} on {x.device} as x, got {got}")
         return parts[0], parts[1] if lstm else None
 
     def _kind(self) -> str:
@@ -131,6 +130,10 @@ class StreamedCells(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_packed": None}  # packed for this machine, and bound to its memory
+
+
+def _is_state(part: Any, shape: tuple[int, ...]) -> bool:
+    return isinstance(part, Tensor) and part.layout is torch.strided and not part.is_nested and part.shape == shape
 
 
 def torch_kind(module: nn.Module) -> type[nn.RNNBase]:
