@@ -381,7 +381,11 @@ def call(name, rng, counts, cuts=0.4):
         counts["refused"] += 1
         return
     given = [x for x in (*outputs, *arguments) if isinstance(x, torch.Tensor)]
-    if reference is None or any(x.device.type == "meta" or max(x.shape, default=0) > 10**4 for x in given):
+    if (
+        reference is None
+        or not any(y.numel() for y in outputs)
+        or any(x.device.type == "meta" or max(x.shape, default=0) > 10**4 for x in given)
+    ):
         return
     counts["compared"] += compare(name, outputs, arguments, options, apart(name, reference))
 

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from holdfast.errors import BackendError, DtypeError, ShapeError
+from holdfast.errors import BackendError, ShapeError
 from holdfast.kernels._common import autograd, backends, checks
 from holdfast.kernels._common.backends import Backend
 from holdfast.kernels.gated._native import GatedSettings, GatedTensors
@@ -158,10 +158,15 @@ def _apply(tensors: GatedTensors, settings: GatedSettings) -> tuple[Tensor, Tens
 def _checked(
     function: str, x: Tensor, weights: tuple[Tensor, ...], h0: Tensor | None, c0: Tensor | None, lengths: Tensor | None
 ) -> Weights:
-    if len(weights) not in (2, 4):
-        raise ShapeError(f"{function}: expected weights (w_ih, w_hh) or with b_ih and b_hh, got {len(weights)} tensors")
+    if not isinstance(weights, (tuple, list)) or len(weights) not in (2, 4):
+        got = f"{len(weights)} tensors" if isinstance(weights, (tuple, list)) else checks.describe(weights)
+        raise ShapeError(f"{function}: expected weights (w_ih, w_hh) or with b_ih and b_hh, got {got}")
     given = Weights(*weights)
+    checks.tensor(function, "x", x, checks.FLOATS)
     checks.ndim(function, "x", x, "batch time features")
+    named = dict(zip(Weights._fields, weights, strict=False)) | {"h0": h0, "c0": c0}
+    checks.tensors(function, named, (x.dtype,), ("h0", "c0"))
+    checks.same_device(function, x=x, **named)
     (batch, time, features), gates = x.shape, GATES[function]
     if given.w_hh.ndim != 2 or given.w_hh.shape[0] != gates * given.w_hh.shape[1]:
         raise ShapeError(f"{function}: expected w_hh of shape ({gates} state, state), got {tuple(given.w_hh.shape)}")
@@ -174,9 +179,6 @@ def _checked(
     for name, value in (("h0", h0), ("c0", c0)):
         if value is not None:
             checks.shape(function, name, value, (batch, state), "a row of the batch by w_hh's states")
-    for value in (*weights, h0, c0):
-        if value is not None and value.dtype != x.dtype:
-            raise DtypeError(f"{function}: expected all tensors in the dtype of x, {x.dtype}, got {value.dtype}")
     if lengths is not None:
         checks.lengths(function, lengths, (batch,), time, x.device)
     return given
