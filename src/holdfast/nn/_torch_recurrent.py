@@ -110,6 +110,9 @@ def _suits(module: nn.RNNBase, input: Any, hx: Any) -> bool:
         return False
     if data.ndim not in ((2,) if packed else (2, 3)) or data.shape[-1] != module.input_size:
         return False
+    steps = len(input.batch_sizes) if packed else input.shape[1 if module.batch_first and input.ndim == 3 else 0]
+    if steps == 1 and not torch.is_grad_enabled():
+        return False  # torch's own takes two thirds of the time; a stream has `stepper()`
     weights = [weight for layer in module.all_weights for weight in layer]
     if any(weight.dtype is not data.dtype or weight.device.type != "cpu" for weight in weights):
         return False
