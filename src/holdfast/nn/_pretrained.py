@@ -52,6 +52,7 @@ class Pretrained(nn.Module):
                 f"folder must be a folder, and {target} is a file or lies in one; name another"
             ) from None
         tensors = _apart(weights)
+        # weights first: a folder with a config promises that its weights are whole
         write_atomically(target / WEIGHTS, save(tensors, metadata={"format": "pt"}))
         write_atomically(target / CONFIG, config.encode())
 
@@ -72,8 +73,10 @@ class Pretrained(nn.Module):
         arguments = cls._read_config(folder / CONFIG)
         try:
             weights = load_file(folder / WEIGHTS)
+            # a config from the hub is not trusted: it may ask for more memory than there is
             with built_around(weights.values()):
                 model = cls(**arguments)
+            # assigned, not copied: the model was built without memory
             model.load_state_dict(weights, assign=True)
         except Exception as error:
             raise DamagedResultError(
@@ -137,6 +140,7 @@ def _plain(model: Pretrained) -> dict[str, Any]:
     """The arguments as JSON; a parameterization by the name that the layers have now."""
     arguments = dict(model.arguments)
     layers = [module for module in model.modules() if isinstance(module, AbstractRecurrent)]
+    # `stabilize` may have changed it since the model was built
     forms = {form.key for form in (x.boundary_form for x in layers) if isinstance(form, AbstractParameterization)}
     if len(forms) == 1 and all(isinstance(x.boundary_form, AbstractParameterization) for x in layers):
         arguments["parameterization"] = forms.pop()
@@ -155,6 +159,7 @@ def _apart(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     tensors = {}
     for name, value in weights.items():
         own = value.detach().contiguous()
+        # safetensors refuses two names for one memory
         place = own.untyped_storage().data_ptr()
         tensors[name] = own.clone() if place in seen else own
         seen.add(place)
@@ -162,6 +167,7 @@ def _apart(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _downloaded(repository: str, revision: str | None) -> Path:
+    # what cannot be a repository is a folder that was mistyped: no network for that
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", repository) or repository.startswith("."):
         raise ArgumentError(f"there is no folder {repository}; name one that save_pretrained wrote")
     hub = _hub(repository)
