@@ -17,7 +17,8 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from holdfast.kernels import rnn
 from holdfast.kernels._common import checks, library
 from holdfast.kernels._common.autograd import has_tangent
-from holdfast.kernels.gated import gru, lstm
+from holdfast.kernels.gated._op import run_gated
+from holdfast.kernels.gated._reference import Weights
 from holdfast.nn._base import Stepper
 from holdfast.nn._torch_streams import torch_stepper
 
@@ -58,14 +59,14 @@ class AcceleratedLSTM(_Accelerated, nn.LSTM):
     """torch.nn.LSTM by `holdfast.kernels.lstm`."""
 
     def _layer(self, x: Tensor, weights: States, state: States, lengths: Tensor | None, reverse: bool) -> Any:
-        return lstm(x, weights, *state, lengths=lengths, reverse=reverse)
+        return run_gated("lstm", x, Weights(*weights), state, lengths, reverse)
 
 
 class AcceleratedGRU(_Accelerated, nn.GRU):
     """torch.nn.GRU by `holdfast.kernels.gru`."""
 
     def _layer(self, x: Tensor, weights: States, state: States, lengths: Tensor | None, reverse: bool) -> Any:
-        return gru(x, weights, *state, lengths=lengths, reverse=reverse)
+        return run_gated("gru", x, Weights(*weights), state, lengths, reverse)[:2]
 
 
 class AcceleratedRNN(_Accelerated, nn.RNN):

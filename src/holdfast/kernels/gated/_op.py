@@ -12,8 +12,16 @@ from torch import Tensor
 from holdfast.errors import BackendError, ShapeError
 from holdfast.kernels._common import autograd, backends, checks
 from holdfast.kernels._common.backends import Backend
-from holdfast.kernels.gated._native import GatedSettings, GatedTensors
+from holdfast.kernels.gated._native import (
+    GatedGradients,
+    GatedSaved,
+    GatedSettings,
+    GatedTensors,
+    native_backward,
+    native_forward,
+)
 from holdfast.kernels.gated._reference import Weights, gru_reference, lstm_reference
+from holdfast.kernels.gated._step import bias_blocks
 
 GATES = {"lstm": 4, "gru": 3}
 
@@ -23,6 +31,9 @@ class _Gated(torch.autograd.Function):
 
     @staticmethod
     def forward(*args: Any) -> tuple[Tensor, ...]:
+        # plain tensors need no dispatcher and its way back into Python: with cold caches a tenth of a millisecond
+        if autograd.untracked(*args[:7]):
+            return native_forward(GatedTensors(*args[:7]), GatedSettings(*args[7:9]), args[9])
         return torch.ops.holdfast.gated_forward(*args)
 
     @staticmethod
@@ -45,7 +56,12 @@ class _Gated(torch.autograd.Function):
             found = autograd.differentiable_gradients(outputs, grads, tensors[:6], wanted)
             return *found, None, None, None, None
         given = (*grads, None)[:3]
-        gradients = torch.ops.holdfast.gated_backward(*ctx.saved_tensors, *given, *ctx.settings, wanted)
+        saved = ctx.saved_tensors
+        if autograd.untracked(*saved, *given):
+            parts = GatedTensors(*saved[:7]), GatedSaved(*saved[7:]), GatedGradients(*given)
+            gradients = native_backward(*parts, GatedSettings(*ctx.settings), wanted)
+        else:
+            gradients = torch.ops.holdfast.gated_backward(*saved, *given, *ctx.settings, wanted)
         return *(g if want else None for g, want in zip(gradients, wanted, strict=True)), None, None, None, None
 
     @staticmethod
@@ -92,12 +108,7 @@ def lstm(
     given = _checked("lstm", x, weights, h0, c0, lengths)
     if not _native(x, backend, *weights, h0, c0):
         return lstm_reference(x, given, h0, c0, lengths=lengths, reverse=reverse)
-    if given.b_ih is None or given.b_hh is None:
-        bias = x.new_zeros(4, given.w_hh.shape[1])
-    else:
-        bias = (given.b_ih + given.b_hh).view(4, -1)
-    tensors = GatedTensors(x, given.w_ih, given.w_hh, bias, h0, c0, lengths)
-    return _apply(tensors, GatedSettings(False, reverse))
+    return run_gated("lstm", x, given, (h0, c0), lengths, reverse)
 
 
 def gru(
@@ -124,13 +135,27 @@ def gru(
     given = _checked("gru", x, weights, h0, None, lengths)
     if not _native(x, backend, *weights, h0):
         return gru_reference(x, given, h0, lengths=lengths, reverse=reverse)
-    if given.b_ih is None or given.b_hh is None:
-        bias = x.new_zeros(4, given.w_hh.shape[1])
-    else:
-        (r, z, n), (r_h, z_h, n_h) = (b.view(3, -1).unbind(0) for b in (given.b_ih, given.b_hh))
-        bias = torch.stack([n, r + r_h, z + z_h, n_h])  # the order of csrc/gated/plan.h
-    tensors = GatedTensors(x, given.w_ih, given.w_hh, bias, h0, None, lengths)
-    return _apply(tensors, GatedSettings(True, reverse))[:2]
+    return run_gated("gru", x, given, (h0, None), lengths, reverse)[:2]
+
+
+def run_gated(
+    function: str, x: Tensor, weights: Weights, start: tuple[Tensor | None, ...], lengths: Tensor | None, reverse: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`lstm` or `gru` in C++ with arguments that are known to be right: outputs, last state and, of an LSTM, last cell.
+
+    Args:
+        function: "lstm" or "gru".
+        x: inputs, float32 or float64 on a CPU, as all others.
+        weights: of one layer.
+        start: state and cell before the first step, None for zeros.
+        lengths: steps of each row, or None.
+        reverse: run from the last step of each row to the first.
+    """
+    bias = bias_blocks(function, weights)
+    bias = x.new_zeros(4, weights.w_hh.shape[1]) if bias is None else bias
+    h0, c0 = (*start, None, None)[:2]
+    tensors = GatedTensors(x, weights.w_ih, weights.w_hh, bias, h0, c0, lengths)
+    return _apply(tensors, GatedSettings(function == "gru", reverse))
 
 
 def _native(x: Tensor, backend: Backend, *others: Tensor | None) -> bool:
