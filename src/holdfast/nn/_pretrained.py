@@ -32,15 +32,18 @@ class Pretrained(nn.Module):
 
     @checked
     def save_pretrained(self, folder: str | Path, *, state_dict: Mapping[str, Tensor] | None = None) -> None:
-        """Writes `config.json` and `model.safetensors`, which `from_pretrained` reads.
+        """Writes `config.json` and `model.safetensors`, which `from_pretrained` reads, and a model card where there is none.
 
-        Weights that were tied by hand are written once for each name, and are no longer tied when they are read.
+        The card, `README.md`, has the margin and the time constants of each recurrence. Weights that were tied by hand are
+        written once for each name, and are no longer tied when they are read.
 
         Args:
             folder: where they go; it is made where it is missing.
             state_dict: weights to write; None is `self.state_dict()`.
         """
         from safetensors.torch import save
+
+        from holdfast.nn._model_card import CARD, model_card  # the views know all layers, and models are made of these
 
         config = json.dumps({"model": type(self).__name__, "arguments": _plain(self)}, indent=2)
         weights = self.state_dict() if state_dict is None else state_dict
@@ -55,6 +58,9 @@ class Pretrained(nn.Module):
         # weights first: a folder with a config promises that its weights are whole
         write_atomically(target / WEIGHTS, save(tensors, metadata={"format": "pt"}))
         write_atomically(target / CONFIG, config.encode())
+        # a card of the user's own stays; that of other weights than the model's would not be true
+        if state_dict is None and not (target / CARD).exists():
+            write_atomically(target / CARD, model_card(self, type(self).__name__).encode())
 
     @classmethod
     def from_pretrained(cls, source: str | Path, *, revision: str | None = None) -> Self:
