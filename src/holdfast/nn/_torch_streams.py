@@ -143,7 +143,7 @@ def torch_kind(module: nn.Module) -> type[nn.RNNBase]:
 
 def _plain_copy(module: nn.RNNBase) -> Any:
     """Of torch's own class with the effective weights, which a parametrization may compute."""
-    kind = torch_kind(module)
+    kind: Any = torch_kind(module)
     options: dict[str, Any] = {"num_layers": module.num_layers, "bias": module.bias}
     if isinstance(module, nn.RNN):
         options["nonlinearity"] = module.nonlinearity

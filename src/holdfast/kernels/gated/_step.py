@@ -92,7 +92,7 @@ class PackedCells:
 
 
 def _packed(kind: str, weights: Weights) -> Tensor:
-    w_ih, w_hh, b = (dense(t) for t in (weights.w_ih, weights.w_hh, bias_blocks(kind, weights)))
+    w_ih, w_hh, b = dense(weights.w_ih), dense(weights.w_hh), dense(bias_blocks(kind, weights))
     sizes = {"features": w_ih.shape[1], "state": w_hh.shape[1], "kind": KINDS[kind]}
     packed = call("gated_step", "gated_step_pack", w_ih.dtype, **sizes, w_ih=w_ih, w_hh=w_hh, b=b)
     assert packed is not None  # a layer has weights
