@@ -44,6 +44,16 @@ inline void store_part(T *p, Vector<T> v, int64_t count) {
 #endif
 }
 
+// The same where all lanes may be wanted.
+template <typename T>
+inline Vector<T> read(const T *p, int64_t part) {
+  return part == lanes<T> ? load(p) : load_part(p, part);
+}
+template <typename T>
+inline void write(T *p, Vector<T> v, int64_t part) {
+  part == lanes<T> ? store(p, v) : store_part(p, v, part);
+}
+
 // Comparisons are written so that a NaN passes through, as it does in torch; that is what the instructions give when
 // the limit comes first, and compilers do not see it in a ?: of vectors.
 template <typename T>

@@ -95,13 +95,4 @@ void pack_backward(const T *w, int64_t depth, int64_t state, const Plan<T> &plan
                   });
 }
 
-template <typename T>
-inline Vector<T> read(const T *p, int64_t part) {
-  return part == lanes<T> ? load(p) : load_part(p, part);
-}
-template <typename T>
-inline void write(T *p, Vector<T> v, int64_t part) {
-  part == lanes<T> ? store(p, v) : store_part(p, v, part);
-}
-
 }  // namespace holdfast::gated

@@ -4,6 +4,7 @@
 """
 
 import collections
+import copy
 import json
 import random
 import sys
@@ -13,12 +14,15 @@ from fuzz_cuts import PLACES, apart, random_resets, with_cuts
 from test_fuzz_scan import NO_MEMORY, chance, lru_case, random_lengths, scan_case, some_spoiled, values
 
 from holdfast.errors import HoldfastError
-from holdfast.kernels import causal_conv, gate, rnn, s4d, selective
+from holdfast.kernels import causal_conv, gate, gru, lstm, rnn, s4d, selective
 from holdfast.kernels.causal_conv import causal_conv_reference
 from holdfast.kernels.gate import gate_reference
+from holdfast.kernels.gated import gru_reference, lstm_reference
+from holdfast.kernels.gated._reference import Weights
 from holdfast.kernels.rnn import rnn_reference
 from holdfast.kernels.s4d import s4d_reference, s4d_step
 from holdfast.kernels.selective import selective_reference
+from holdfast.nn._torch_streams import StreamedCells
 
 SIZES = (0, 1, 2, 3, 5, 8, 9, 17, 33)
 TIMES = (0, 1, 2, 3, 7, 16, 33, 63, 65, 130)
@@ -108,6 +112,59 @@ def rnn_case(rng):
     return named(rnn), named(rnn_reference), mixed(tensors, rng), options
 
 
+def gated_arguments(rng, dtype, gru):
+    """x, w_ih, w_hh, the biases together as the operator has them, h0, c0; and lengths."""
+    (batch, features, state), time = one_of(SIZES, 3, rng), rng.choice(TIMES)
+    gates = (3 if gru else 4) * state
+    tensors = [values((batch, time, features), dtype, rng), values((gates, features), dtype, rng) / 4]
+    tensors += [values((gates, state), dtype, rng) / 4, values((4, state), dtype, rng)]
+    tensors += [maybe(values((batch, state), dtype, rng), rng) for _ in range(1 if gru else 2)]
+    return tensors + [None] * gru, random_lengths(batch, time, rng)
+
+
+def gated_case(rng):
+    """`lstm` or `gru`, with biases or without."""
+    gru_cell, dtype = chance(rng, 0.5), rng.choice(FLOATS)
+    (x, w_ih, w_hh, _, h0, c0), lengths = gated_arguments(rng, dtype, gru_cell)
+    biases = [values((w_ih.shape[0],), dtype, rng) for _ in range(2)] if chance(rng, 0.7) else []
+    starts = [h0] if gru_cell else [h0, c0]
+
+    def named(function, weights):
+        def run(x, *rest, **options):
+            return function(x, weights(*rest[: 2 + len(biases)]), *rest[2 + len(biases) :], **options)
+
+        return run
+
+    options = {"lengths": lengths, "reverse": chance(rng, 0.5)}
+    ours, plain = (gru, gru_reference) if gru_cell else (lstm, lstm_reference)
+    arguments = mixed([x, w_ih, w_hh, *biases, *starts], rng)
+    return named(ours, lambda *given: given), named(plain, Weights), arguments, options
+
+
+def cells_case(rng):
+    """One step of a stream of one to three layers, through what `stepper()` calls."""
+    batch, features, state = (max(1, n) for n in one_of(SIZES, 3, rng))
+    module = rng.choice((torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN))(features, state, rng.choice((1, 2, 3)))
+    dtype = rng.choice((torch.float32, torch.float64))
+    cells = StreamedCells(module.to(dtype)).requires_grad_(False)
+    shape = (module.num_layers, rng.choice((0, batch)), state)
+    starts = [values(shape, dtype, rng) for _ in range(2 if isinstance(module, torch.nn.LSTM) else 1)]
+    plain = copy.deepcopy(cells).double()
+
+    def step(cells):
+        def run(x, *states):
+            y, after = cells.step(x, states if len(states) == 2 else states[0])
+            return y, *(after if isinstance(after, tuple) else (after,))
+
+        return run
+
+    def slow(*given):
+        with torch.enable_grad():
+            return step(plain)(*given)
+
+    return step(cells), slow, mixed([values((shape[1], features), dtype, rng), *starts], rng), {}
+
+
 def selective_arguments(rng, dtype):
     (batch, state), time = one_of(SIZES, 2, rng), rng.choice(TIMES)
     groups = rng.choice((1, 1, 2, 3))
@@ -169,13 +226,27 @@ def raw_selective(rng, dtype, flags):
     return torch.ops.holdfast.selective_backward, None, [*given, saved, maybe(inputs[0].clone(), rng), last], {}
 
 
+def raw_gated(rng, dtype, flags):
+    """An operator of the LSTM and the GRU."""
+    tensors, lengths = gated_arguments(rng, dtype, flags[0])
+    settings, ops = flags[:2], torch.ops.holdfast
+    if flags[2]:
+        return ops.gated_forward, None, [*tensors, lengths, *settings, flags[3]], {}
+    (batch, time, _), state = tensors[0].shape, tensors[2].shape[1]
+    saved = [values((batch, time, state), dtype, rng), values((batch, time, 4, state), dtype, rng)]
+    saved.append(saved[0].clone() if not flags[0] else saved[0].new_empty(0))
+    gradients = [maybe(saved[0].clone(), rng), *(maybe(values((batch, state), dtype, rng), rng) for _ in range(2))]
+    wanted = [chance(rng, 0.7) for _ in range(6)]
+    return ops.gated_backward, None, [*tensors, lengths, *saved, *gradients, *settings, wanted], {}
+
+
 def raw_case(rng):
     """An operator without the public function before it, with arguments that fit before they are spoiled."""
     dtype, ops = rng.choice(FLOATS[1:3]), torch.ops.holdfast
     flags = [chance(rng, 0.5) for _ in range(4)]
-    kind = rng.randrange(8)
+    kind = rng.randrange(9)
     if kind >= 6:
-        return (raw_selective, raw_conv)[kind - 6](rng, dtype, flags)
+        return (raw_selective, raw_conv, raw_gated)[kind - 6](rng, dtype, flags)
     if kind == 0:
         (rows, channels), time = one_of(SIZES, 2, rng), rng.choice(TIMES)
         h, row = values((rows, time, channels), dtype, rng), values((rows, channels), dtype, rng)
@@ -228,7 +299,8 @@ def raw_case(rng):
 
 KERNELS = {
     "scan": scan_case, "lru": lru_case, "rnn": rnn_case, "s4d": s4d_case, "s4d_step": step_case, "gate": gate_case,
-    "selective": selective_case, "causal_conv": conv_case, "operators": raw_case,
+    "selective": selective_case, "causal_conv": conv_case, "gated": gated_case, "gated_step": cells_case,
+    "operators": raw_case,
 }  # fmt: skip
 
 
@@ -309,7 +381,11 @@ def call(name, rng, counts, cuts=0.4):
         counts["refused"] += 1
         return
     given = [x for x in (*outputs, *arguments) if isinstance(x, torch.Tensor)]
-    if reference is None or any(x.device.type == "meta" or max(x.shape, default=0) > 10**4 for x in given):
+    if (
+        reference is None
+        or not any(y.numel() for y in outputs)
+        or any(x.device.type == "meta" or max(x.shape, default=0) > 10**4 for x in given)
+    ):
         return
     counts["compared"] += compare(name, outputs, arguments, options, apart(name, reference))
 

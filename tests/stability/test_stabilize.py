@@ -5,7 +5,7 @@ from torch import nn
 import holdfast
 from holdfast.errors import ArgumentError, RangeError
 from holdfast.nn import LRU, S4D, ContinuousRNN, DiagonalSSM, LinearRNN, SelectiveSSM, SequenceModel
-from holdfast.parameterizations import spectral_margin
+from holdfast.parameterizations import _passes, spectral_margin
 
 draws = pytest.mark.parametrize("draws", [100, pytest.param(1000, marks=pytest.mark.slow)])
 
@@ -424,3 +424,45 @@ class TestParameterGroups:
             holdfast.parameter_groups(nn.Linear(1, 1), lr=1.0, names=("decay",))
         with pytest.raises(ArgumentError, match=r"model must be an nn\.Module, got None"):
             holdfast.parameter_groups(None, lr=1.0)
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_a_stabilised_rnn_computes_each_matrix_once_in_a_forward_pass(fast, monkeypatch):
+    torch.manual_seed(0)
+    model = nn.RNN(3, 6, num_layers=2, batch_first=True)
+    if fast:
+        holdfast.accelerate(model)
+    holdfast.stabilize(model)
+    plain, made = type(model.parametrizations["weight_hh_l0"][0])._matrix, []
+
+    def counted(form, info, *free):
+        made.append(form)
+        return plain(form, info, *free)
+
+    monkeypatch.setattr(type(model.parametrizations["weight_hh_l0"][0]), "_matrix", counted)
+    x = torch.randn(2, 5, 3)
+    y, _ = model(x)
+    assert len(made) == len({id(form) for form in made}) == 2  # torch reads each weight four times
+    y.sum().backward()
+    first = [p.grad.clone() for p in model.parameters()]
+    model(x)[0].sum().backward()  # gradients add up: a second pass has a graph of its own
+    assert len(made) == 4
+    for p, before in zip(model.parameters(), first, strict=True):
+        torch.testing.assert_close(p.grad, 2 * before)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(0.5)
+        assert not torch.allclose(model(x)[0], y)
+    assert model(x)[0].requires_grad
+
+
+def test_a_pass_that_fails_leaves_nothing_behind():
+    model = nn.RNN(3, 6)
+    undo = holdfast.stabilize(model).undo
+    with pytest.raises(RuntimeError):
+        model(torch.zeros(5, 2, 4))
+    assert _passes._PASSES.depth == 0
+    assert not _passes._PASSES.matrices
+    undo()
+    assert not model._forward_pre_hooks
+    assert not model._forward_hooks

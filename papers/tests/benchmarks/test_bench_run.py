@@ -1,4 +1,5 @@
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -6,6 +7,7 @@ import torch
 
 from holdfast_papers.benchmarks import timing
 from holdfast_papers.benchmarks.case import Case, Contender, Match, Runner
+from holdfast_papers.benchmarks.cases import busy
 from holdfast_papers.benchmarks.registry import Plan
 from holdfast_papers.benchmarks.run import first_steps, lack_of_memory, run, run_case
 from holdfast_papers.benchmarks.steps import training_step, truth_by
@@ -183,3 +185,14 @@ def test_tolerance_grows_with_the_root_of_the_terms():
     short, long = case(Counted()), replace(case(Counted()), shape=(4, 8, 1))
     assert long.tolerance == pytest.approx(4 * short.tolerance)
     assert long.tolerance < 1e-5
+
+
+def test_busy_processes_run_in_sessions_of_their_own_and_end_with_the_timing():
+    threads = torch.get_num_threads()
+    with busy.busy_loops(2) as loops:
+        sessions = {os.getsid(loop.pid) for loop in loops}
+        torch.set_num_threads(1)
+    assert len(sessions) == 2
+    assert os.getsid(0) not in sessions
+    assert torch.get_num_threads() == threads
+    assert all(loop.returncode is not None for loop in loops)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from holdfast.kernels.s4d import s4d as s4d_kernel
-from holdfast_papers.benchmarks.cases import lru, rnn, s4d, scan, selective, token
+from holdfast_papers.benchmarks.cases import gated, lru, rnn, s4d, scan, selective, token
 from holdfast_papers.benchmarks.check import compare
 from holdfast_papers.benchmarks.peers import optional
 from holdfast_papers.benchmarks.peers.fft_s4d import fft_s4d
@@ -36,6 +36,14 @@ def test_ours_agrees_with_the_truth_by_which_all_are_measured(module):
     case = module._case(SMALL[module])
     inputs = case.inputs()
     assert prepare(case, case.ours, inputs, lambda: case.truth(inputs)).reason == ""
+
+
+@pytest.mark.parametrize("kind", gated.MODULES)
+def test_gated_modules_and_their_streams_agree_with_the_references_in_float64(kind):
+    for case in (gated._case(kind, (3, 20, 4, 8)), gated.stream_case(kind, (2, 1, 5, 7))):
+        inputs = case.inputs()
+        for contender in (case.ours, *(match.against for match in case.matches)):
+            assert prepare(case, contender, inputs, lambda case=case, inputs=inputs: case.truth(inputs)).reason == ""
 
 
 def test_one_token_of_ours_and_of_transformers_agrees_with_the_references_in_float64():

@@ -307,7 +307,8 @@ class Stepper(nn.Module):
 
     def forward(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
         """One step."""
-        return self.layer.step(x, state)  # type: ignore[operator]
+        # self.layer would ask nn.Module.__getattr__, 0.7 us of the 6 that a small step takes
+        return self._modules["layer"].step(x, state)  # type: ignore[union-attr, operator]
 
 
 def zero_after(y: Float[Tensor, "batch time *any"], lengths: Int[Tensor, " batch"] | None) -> Tensor:

@@ -17,7 +17,10 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from holdfast.kernels import rnn
 from holdfast.kernels._common import checks, library
 from holdfast.kernels._common.autograd import has_tangent
-from holdfast.kernels.gated import gru, lstm
+from holdfast.kernels.gated._op import run_gated
+from holdfast.kernels.gated._reference import Weights
+from holdfast.nn._base import Stepper
+from holdfast.nn._torch_streams import torch_stepper
 
 States = tuple[Tensor, ...]  # one for an RNN or GRU, two for an LSTM: (layers directions, batch, state) each
 # units up to which the kernels take less processor time than torch (LSTM of 256: 0.74 of it, of 512: 1.04; GRU of 1,024:
@@ -44,19 +47,26 @@ class _Accelerated:
             return y.squeeze(0), _as_given(self, tuple(s.squeeze(1) for s in last))
         return y if self.batch_first else y.transpose(0, 1), _as_given(self, last)
 
+    def stepper(self: Any) -> Stepper:
+        """One step as a module `forward(x, state)`, for streams: x (batch, features), the state as `forward` gives it.
+
+        It has the weights as they are now, and eval mode: no dropout between layers.
+        """
+        return torch_stepper(self)
+
 
 class AcceleratedLSTM(_Accelerated, nn.LSTM):
     """torch.nn.LSTM by `holdfast.kernels.lstm`."""
 
     def _layer(self, x: Tensor, weights: States, state: States, lengths: Tensor | None, reverse: bool) -> Any:
-        return lstm(x, weights, *state, lengths=lengths, reverse=reverse)
+        return run_gated("lstm", x, Weights(*weights), state, lengths, reverse)
 
 
 class AcceleratedGRU(_Accelerated, nn.GRU):
     """torch.nn.GRU by `holdfast.kernels.gru`."""
 
     def _layer(self, x: Tensor, weights: States, state: States, lengths: Tensor | None, reverse: bool) -> Any:
-        return gru(x, weights, *state, lengths=lengths, reverse=reverse)
+        return run_gated("gru", x, Weights(*weights), state, lengths, reverse)[:2]
 
 
 class AcceleratedRNN(_Accelerated, nn.RNN):
@@ -105,6 +115,9 @@ def _suits(module: nn.RNNBase, input: Any, hx: Any) -> bool:
     # a mistake: torch has the words for it
     if data.ndim not in ((2,) if packed else (2, 3)) or data.shape[-1] != module.input_size:
         return False
+    steps = len(input.batch_sizes) if packed else input.shape[1 if module.batch_first and input.ndim == 3 else 0]
+    if steps == 1 and not torch.is_grad_enabled():
+        return False  # torch's own takes two thirds of the time; a stream has `stepper()`
     weights = [weight for layer in module.all_weights for weight in layer]
     if any(weight.dtype is not data.dtype or weight.device.type != "cpu" for weight in weights):
         return False

@@ -19,6 +19,7 @@ from holdfast._arguments import checked
 from holdfast._types import Time
 from holdfast.errors import DtypeError, RangeError, ShapeError
 from holdfast.parameterizations._base import Named
+from holdfast.parameterizations._passes import once_in_a_pass
 
 MAX_ENTRY = 1e100  # entries of free weights in float64: their squares can still be added up
 PROJECTION_SHARES = (0.99, 0.9, 0.7, 0.5, 0.3, 0.1, 0.01, 0.0)  # of the largest W on a ray that a projection tries
@@ -46,8 +47,10 @@ class AbstractMatrixParameterization(Named, ABC):
     def forward(self, *free: Tensor) -> Float[Tensor, "n n"]:
         """W of the free weights, in their dtype; NaN where one of them is."""
         first = free[0]
-        if first.shape[-1] == 0:
-            return first
+        return first if first.shape[-1] == 0 else once_in_a_pass(self, free, self._rounded)
+
+    def _rounded(self, *free: Tensor) -> Tensor:
+        first = free[0]
         wide = [torch.nan_to_num(w.double(), 0.0, MAX_ENTRY, -MAX_ENTRY).clamp(-MAX_ENTRY, MAX_ENTRY) for w in free]
         lost = torch.stack([w.isnan().any() for w in free]).any()
         return self._matrix(torch.finfo(first.dtype), *wide).to(first.dtype).masked_fill(lost, math.nan)

@@ -27,6 +27,7 @@ from holdfast.parameterizations import (
     get_matrix,
     nearest,
 )
+from holdfast.parameterizations._passes import compute_once
 from holdfast.parameterizations._saved import Bounded
 from holdfast.stability._checkpoints import LogNegative, follow_checkpoints
 
@@ -234,6 +235,8 @@ def _register(weights: list[MemoryWeight], form: nn.Module, wanted: Wanted, note
             parametrize.register_parametrization(module, own, form)
             _share(first.parametrizations[name], module.parametrizations[own])  # type: ignore[index, arg-type]
             unhook.append(follow_checkpoints(module))
+            if isinstance(module, nn.RNNBase):
+                unhook.append(compute_once(module))
 
     def put_back(plain: Tensor, trained: bool) -> None:
         with torch.no_grad():

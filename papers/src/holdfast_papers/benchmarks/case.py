@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -87,6 +88,7 @@ class Case:
         ours: our kernel.
         matches: what it is measured against.
         memory: bytes that the truth takes, roughly.
+        beside: what goes on while it is timed.
     """
 
     group: str
@@ -96,6 +98,7 @@ class Case:
     ours: Contender
     matches: tuple[Match, ...]
     memory: int = 0
+    beside: Callable[[], AbstractContextManager[object]] = nullcontext
 
     @property
     def name(self) -> str:

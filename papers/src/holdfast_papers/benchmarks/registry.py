@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from holdfast.errors import unknown_name
 from holdfast_papers.benchmarks.case import Case, OwnKernel
 from holdfast_papers.benchmarks.cases import (
+    busy,
     data,
+    gated,
     lru,
     mamba,
     memory,
@@ -24,7 +26,7 @@ from holdfast_papers.benchmarks.cases import (
 )
 
 KERNELS = (scan, s4d, lru, rnn, selective)
-OTHERS = (mamba, packed, stack, memory, perturbation, monitor, data, training)
+OTHERS = (gated, mamba, packed, stack, memory, perturbation, monitor, data, training, busy)
 MODULES = (*KERNELS, *OTHERS)
 GROWTH, MEMORY = "growth", "memory"
 

@@ -6,6 +6,7 @@ import functools
 import gc
 import os
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -102,7 +103,8 @@ def _run_match(case: Case, match: Match, ours: Ready, inputs: Inputs, truth: Tru
     if other.runner is None:
         return Row(*common, "not run", other.reason)
     try:
-        timed = duel(ours.runner.step, other.runner.step, budget)
+        with case.beside():
+            timed = duel(ours.runner.step, other.runner.step, budget, single=case.beside is not nullcontext)
     except (MemoryError, RuntimeError) as error:
         return Row(*common, "not run", _first_line(error))
     ratio = timed.ratio if match.sense == "at least" else timed.ratio.inverse()

@@ -191,3 +191,27 @@ def call(kernel: str, name: str, dtype: torch.dtype, /, **arguments: Tensor | fl
     fields["workspace"] = workspace.data_ptr()
     function(pack(*fields.values()))
     return workspace
+
+
+def prepared(
+    kernel: str, name: str, dtype: torch.dtype, varying: tuple[str, ...], /, **constants: Tensor | int
+) -> Callable[..., int]:
+    """`call` for the steps of a stream, at a quarter of its cost: a function of what changes from step to step.
+
+    Args:
+        kernel: whose structure of arguments: first `wide`, `threads` (which is 1) and the constants, then those that vary.
+        name: the function, which needs no workspace.
+        dtype: of the elements, float32 or float64.
+        varying: the fields whose numbers and addresses the returned function takes, in this order; those after them are 0.
+        constants: fields of the structure; the caller keeps these tensors.
+    """
+    layout, function = _function(kernel, name)
+    given = {"wide": dtype is torch.float64, "threads": 1, **constants}
+    fields = list(layout.zeros)
+    first, then = fields[: len(given)], fields[len(given) : len(given) + len(varying)]
+    if set(first) != set(given) or tuple(then) != varying:
+        raise ArgumentError(f"{kernel}: expected the fields {fields} in this order, got {sorted(given)} and {varying}")
+    head = tuple(value.data_ptr() if isinstance(value, Tensor) else value for value in map(given.__getitem__, first))
+    tail = (0,) * (len(fields) - len(given) - len(varying))
+    pack = layout.pack
+    return lambda *rest: function(pack(*head, *rest, *tail))

@@ -94,9 +94,10 @@ def _run(name: str, tensors: GatedTensors, settings: GatedSettings, **others: Te
     call("gated", f"gated_{name}", tensors.x.dtype, gru=settings.gru, reverse=settings.reverse, **sizes_of, **filled)
 
 
-def _forward(
+def native_forward(
     tensors: GatedTensors, settings: GatedSettings, keep: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Outputs, last state and cell, and where `keep` what backward needs; what there is not is empty."""
     _verify(tensors, settings.gru)
     h, last, c_last, gates, cells = (empty(shape, tensors.x.dtype) for shape in _shapes(tensors, settings.gru, keep))
     if h.numel() == 0:  # no step: sizes without memory behind them end here
@@ -115,9 +116,10 @@ def _forward_meta(
     return h, last, c_last, gates, cells
 
 
-def _backward(
+def native_backward(
     tensors: GatedTensors, saved: GatedSaved, grads: GatedGradients, settings: GatedSettings, wanted: Sequence[bool]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The gradients that are wanted, in the order of GRADIENTS; the others are empty."""
     flags("lstm", "wanted", wanted, len(GRADIENTS))
     present("lstm", *saved)
     _verify(tensors, settings.gru)
@@ -149,5 +151,5 @@ def _backward_meta(
     return x, w_ih, w_hh, b, h0, c0
 
 
-define("gated_forward", _forward, _forward_meta)
-define("gated_backward", _backward, _backward_meta)
+define("gated_forward", native_forward, _forward_meta)
+define("gated_backward", native_backward, _backward_meta)

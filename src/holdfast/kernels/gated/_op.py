@@ -10,13 +10,21 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn import functional
 
-from holdfast.errors import BackendError, DtypeError, ShapeError
+from holdfast.errors import BackendError, ShapeError
 from holdfast.kernels._common import autograd, backends, checks
 from holdfast.kernels._common.backends import Backend
 from holdfast.kernels.gated import _triton
 from holdfast.kernels.gated._gpu import GatedCall, gated_gpu
-from holdfast.kernels.gated._native import GatedSettings, GatedTensors
+from holdfast.kernels.gated._native import (
+    GatedGradients,
+    GatedSaved,
+    GatedSettings,
+    GatedTensors,
+    native_backward,
+    native_forward,
+)
 from holdfast.kernels.gated._reference import Weights, gru_reference, lstm_reference
+from holdfast.kernels.gated._step import bias_blocks
 
 GATES = {"lstm": 4, "gru": 3}
 
@@ -26,6 +34,9 @@ class _Gated(torch.autograd.Function):
 
     @staticmethod
     def forward(*args: Any) -> tuple[Tensor, ...]:
+        # plain tensors need no dispatcher and its way back into Python: with cold caches a tenth of a millisecond
+        if autograd.untracked(*args[:7]):
+            return native_forward(GatedTensors(*args[:7]), GatedSettings(*args[7:9]), args[9])
         return torch.ops.holdfast.gated_forward(*args)
 
     @staticmethod
@@ -48,7 +59,12 @@ class _Gated(torch.autograd.Function):
             found = autograd.differentiable_gradients(outputs, grads, tensors[:6], wanted)
             return *found, None, None, None, None
         given = (*grads, None)[:3]
-        gradients = torch.ops.holdfast.gated_backward(*ctx.saved_tensors, *given, *ctx.settings, wanted)
+        saved = ctx.saved_tensors
+        if autograd.untracked(*saved, *given):
+            parts = GatedTensors(*saved[:7]), GatedSaved(*saved[7:]), GatedGradients(*given)
+            gradients = native_backward(*parts, GatedSettings(*ctx.settings), wanted)
+        else:
+            gradients = torch.ops.holdfast.gated_backward(*saved, *given, *ctx.settings, wanted)
         return *(g if want else None for g, want in zip(gradients, wanted, strict=True)), None, None, None, None
 
     @staticmethod
@@ -100,12 +116,7 @@ def lstm(
         return gated_gpu(GatedCall(drive, given.w_hh, None, h0, c0, None, lengths, "lstm", 0.0, reverse), _on_drive)
     if not _native(x, backend, *weights, h0, c0):
         return lstm_reference(x, given, h0, c0, lengths=lengths, reverse=reverse)
-    if given.b_ih is None or given.b_hh is None:
-        bias = x.new_zeros(4, given.w_hh.shape[1])
-    else:
-        bias = (given.b_ih + given.b_hh).view(4, -1)
-    tensors = GatedTensors(x, given.w_ih, given.w_hh, bias, h0, c0, lengths)
-    return _apply(tensors, GatedSettings(False, reverse))
+    return run_gated("lstm", x, given, (h0, c0), lengths, reverse)
 
 
 def gru(
@@ -141,13 +152,27 @@ def gru(
         ]
     if not _native(x, backend, *weights, h0):
         return gru_reference(x, given, h0, lengths=lengths, reverse=reverse)
-    if given.b_ih is None or given.b_hh is None:
-        bias = x.new_zeros(4, given.w_hh.shape[1])
-    else:
-        (r, z, n), (r_h, z_h, n_h) = (b.view(3, -1).unbind(0) for b in (given.b_ih, given.b_hh))
-        bias = torch.stack([n, r + r_h, z + z_h, n_h])  # the order of csrc/gated/plan.h
-    tensors = GatedTensors(x, given.w_ih, given.w_hh, bias, h0, None, lengths)
-    return _apply(tensors, GatedSettings(True, reverse))[:2]
+    return run_gated("gru", x, given, (h0, None), lengths, reverse)[:2]
+
+
+def run_gated(
+    function: str, x: Tensor, weights: Weights, start: tuple[Tensor | None, ...], lengths: Tensor | None, reverse: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`lstm` or `gru` in C++ with arguments that are known to be right: outputs, last state and, of an LSTM, last cell.
+
+    Args:
+        function: "lstm" or "gru".
+        x: inputs, float32 or float64 on a CPU, as all others.
+        weights: of one layer.
+        start: state and cell before the first step, None for zeros.
+        lengths: steps of each row, or None.
+        reverse: run from the last step of each row to the first.
+    """
+    bias = bias_blocks(function, weights)
+    bias = x.new_zeros(4, weights.w_hh.shape[1]) if bias is None else bias
+    h0, c0 = (*start, None, None)[:2]
+    tensors = GatedTensors(x, weights.w_ih, weights.w_hh, bias, h0, c0, lengths)
+    return _apply(tensors, GatedSettings(function == "gru", reverse))
 
 
 def _on_gpu(function: str, x: Tensor, w: Tensor, backend: Backend, *others: Tensor | None) -> bool:
@@ -199,10 +224,15 @@ def _apply(tensors: GatedTensors, settings: GatedSettings) -> tuple[Tensor, Tens
 def _checked(
     function: str, x: Tensor, weights: tuple[Tensor, ...], h0: Tensor | None, c0: Tensor | None, lengths: Tensor | None
 ) -> Weights:
-    if len(weights) not in (2, 4):
-        raise ShapeError(f"{function}: expected weights (w_ih, w_hh) or with b_ih and b_hh, got {len(weights)} tensors")
+    if not isinstance(weights, (tuple, list)) or len(weights) not in (2, 4):
+        got = f"{len(weights)} tensors" if isinstance(weights, (tuple, list)) else checks.describe(weights)
+        raise ShapeError(f"{function}: expected weights (w_ih, w_hh) or with b_ih and b_hh, got {got}")
     given = Weights(*weights)
+    checks.tensor(function, "x", x, checks.FLOATS)
     checks.ndim(function, "x", x, "batch time features")
+    named = dict(zip(Weights._fields, weights, strict=False)) | {"h0": h0, "c0": c0}
+    checks.tensors(function, named, (x.dtype,), ("h0", "c0"))
+    checks.same_device(function, x=x, **named)
     (batch, time, features), gates = x.shape, GATES[function]
     if given.w_hh.ndim != 2 or given.w_hh.shape[0] != gates * given.w_hh.shape[1]:
         raise ShapeError(f"{function}: expected w_hh of shape ({gates} state, state), got {tuple(given.w_hh.shape)}")
@@ -215,9 +245,6 @@ def _checked(
     for name, value in (("h0", h0), ("c0", c0)):
         if value is not None:
             checks.shape(function, name, value, (batch, state), "a row of the batch by w_hh's states")
-    for value in (*weights, h0, c0):
-        if value is not None and value.dtype != x.dtype:
-            raise DtypeError(f"{function}: expected all tensors in the dtype of x, {x.dtype}, got {value.dtype}")
     if lengths is not None:
         checks.lengths(function, lengths, (batch,), time, x.device)
     return given

@@ -82,6 +82,9 @@ def _loop(
     batch, time, _ = x.shape
     zero = x.new_zeros(batch, weights.w_hh.shape[1])
     h, c = (zero if s is None else s for s in start)
+    room = x.new_empty(batch, time, zero.shape[1])  # refuses what no memory holds before a loop over as many steps
+    if room.numel() == 0:
+        return room, h, c
     outputs: list[Tensor] = []
     inputs = x.unbind(1)  # never an index inside the loop: its gradient would be as large as x at every step
     for t in range(time - 1, -1, -1) if reverse else range(time):
@@ -95,4 +98,4 @@ def _loop(
         h, c = h_next, c_next
     if reverse:
         outputs.reverse()
-    return torch.stack(outputs, 1) if outputs else x.new_zeros(batch, 0, zero.shape[1]), h, c
+    return torch.stack(outputs, 1), h, c

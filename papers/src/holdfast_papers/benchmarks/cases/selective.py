@@ -79,7 +79,7 @@ def _case(shape: Shape) -> Case:
     batch, time, channels, state = shape
     whole = 4 * batch * time * channels * state
     limit = Contender("exponentials alone", "roofline", rooflines.exponentials, truth=rooflines.exponentials_truth)
-    matches = [Match(limit, "selective scan over one exp and one multiply-add a state and step", 2.0, "at most")]
+    matches = [Match(limit, "selective scan over one exp and one multiply-add a state and step", 3.5, "at most")]
     parallel = Contender("mambapy pscan", "peer", mamba.selective_pscan, ("mambapy",), memory=12 * whole)
     matches.append(Match(parallel, "selective scan against mamba.py's, discretisation included", 6.0))
     if time <= LOOP_STEPS:

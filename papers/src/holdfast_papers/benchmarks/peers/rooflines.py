@@ -51,6 +51,16 @@ def gemms_truth(inputs: Inputs) -> Results:
     return truth_by(_project)(_projections(inputs))
 
 
+def gated_products(gates: int, inputs: Inputs) -> Runner:
+    """The six matrix products of an LSTM's (4 gates) or GRU's (3) training step over all steps at once."""
+    return training_step(_gate_sums, _gate_inputs(gates, inputs))
+
+
+def gated_products_truth(gates: int, inputs: Inputs) -> Results:
+    """The same in float64."""
+    return truth_by(_gate_sums)(_gate_inputs(gates, inputs))
+
+
 def exponentials(inputs: Inputs) -> Runner:
     """One exponential and one multiply-add for each state and step of a selective scan, in registers."""
     batch, time, _ = inputs["u"].shape
@@ -61,6 +71,15 @@ def exponentials(inputs: Inputs) -> Runner:
 def exponentials_truth(inputs: Inputs) -> Results:
     """That the sum of all states is positive: their inputs are."""
     return {"positive": torch.tensor(1.0, dtype=torch.float64)}
+
+
+def _gate_sums(x: Tensor, h: Tensor, w_ih: Tensor, w_hh: Tensor) -> Tensor:
+    return x @ w_ih.T + h @ w_hh.T
+
+
+def _gate_inputs(gates: int, inputs: Inputs) -> Inputs:
+    h, w_ih, w_hh = inputs["cotangent"], inputs["weight_ih_l0"], inputs["weight_hh_l0"]
+    return {"x": inputs["x"], "h": h, "w_ih": w_ih, "w_hh": w_hh, "cotangent": h.repeat(1, 1, gates)}
 
 
 def _project(u: Tensor, b: Tensor, c: Tensor) -> Tensor:
