@@ -183,7 +183,7 @@ def test_the_reach_of_a_sigmoid_gate_is_its_closed_form(kind):
     else:  # both biases move by 0.5
         f, i = torch.sigmoid(layer.forget_bias + 0.5), torch.sigmoid(layer.input_bias - 0.5)
         factor = f / (f + i)
-    assert way.reached == pytest.approx(-1 / math.log(float(factor)), rel=1e-6)
+    assert way.reached == pytest.approx(-1 / math.log(float(factor.detach())), rel=1e-6)
 
 
 @every

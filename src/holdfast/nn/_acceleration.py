@@ -29,6 +29,13 @@ FAMILIES = {
     "FalconH1Mixer": "falcon_h1",
     "GraniteMoeHybridMambaLayer": "granitemoehybrid",
     "NemotronHMamba2Mixer": "nemotron_h",
+    "RecurrentGemmaRglru": "recurrent_gemma",
+    "RwkvSelfAttention": "rwkv",
+    "Qwen3NextGatedDeltaNet": "qwen3_next",
+    "Qwen3_5GatedDeltaNet": "qwen3_5",
+    "Qwen3_5MoeGatedDeltaNet": "qwen3_5_moe",
+    "Qwen4ExpTextGatedDeltaNet": "qwen4_exp",
+    "OlmoHybridGatedDeltaNet": "olmo_hybrid",
 }
 
 
@@ -154,7 +161,7 @@ def _reason_to_leave(module: Any) -> str | None:
         return "its weights are parametrized; call accelerate first and stabilize after it"
     if type(module) is not plain:
         return f"it is another {kind} than transformers'"
-    activation = getattr(module, "activation", None)
+    activation = getattr(module, "activation", "silu")  # one without has no convolution
     if activation not in ("silu", "swish"):
         return f"its activation is {activation}, and the kernel has silu"
     absent = mixers.missing_functions(plain)

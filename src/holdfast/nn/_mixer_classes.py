@@ -1,6 +1,6 @@
-"""transformers' Mamba mixers with our kernels in them, made when asked for; imported only by `holdfast.accelerate`.
+"""transformers' recurrent modules with our kernels in them, made when asked for; imported only by `holdfast.accelerate`.
 
-A mixer's own forward is kept to the letter: only the functions that it calls by name are others. A module becomes an
+A module's own forward is kept to the letter: only the functions that it calls by name are others. A module becomes an
 accelerated one by its class alone, so that copies, `torch.save` and `save_pretrained` see nothing new.
 """
 
@@ -12,7 +12,7 @@ from types import CellType, FunctionType
 from typing import Any
 
 from holdfast.nn._acceleration import CLASS_PREFIX, FAMILIES
-from holdfast.nn._mixer_functions import FUNCTIONS
+from holdfast.nn._mixer_functions import FUNCTIONS, METHODS
 
 _CLASSES: dict[str, type[Any]] = {}
 
@@ -26,9 +26,13 @@ def own_mixer(kind: str) -> type[Any]:
 def missing_functions(mixer: type[Any]) -> list[str]:
     """Functions of the scan and the convolution that the mixer's forward does not call by the names known here."""
     called = inspect.unwrap(mixer.forward).__code__.co_names
-    scans = [name for name in ("mamba_selective_scan", "mamba2_chunk_scan") if name in called]
+    if mixer.__name__ in METHODS:
+        return [name for name in METHODS[mixer.__name__] if name not in called]
+    if FAMILIES[mixer.__name__] == "rwkv":
+        return [name for name in ("rwkv_linear_attention",) if name not in called]
+    scans = ("mamba_selective_scan", "mamba2_chunk_scan", "torch_chunk_gated_delta_rule")
     needed = ["causal_conv1d_fn", "causal_conv1d_update"]
-    return [name for name in needed if name not in called] + ([] if scans else ["mamba_selective_scan"])
+    return [name for name in needed if name not in called] + ([] if {*scans} & {*called} else [*scans[:1]])
 
 
 def __getattr__(name: str) -> type[Any]:
@@ -39,7 +43,7 @@ def __getattr__(name: str) -> type[Any]:
     if name not in _CLASSES:
         plain = own_mixer(kind)
         body = {"forward": _rebound(plain.forward), "__module__": __name__, "__doc__": f"{kind} on our kernels."}
-        _CLASSES[name] = type(name, (plain,), body)
+        _CLASSES[name] = type(name, (plain,), body | METHODS.get(kind, {}))
     return _CLASSES[name]
 
 

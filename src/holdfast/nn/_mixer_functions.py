@@ -1,4 +1,4 @@
-"""Our kernels under the names and with the arguments of the functions that transformers' Mamba mixers call.
+"""Our kernels under the names and with the arguments of the functions that transformers' recurrent modules call.
 
 Sequences are (batch, channels, time) there and (batch, time, channels) here. States in a cache are written in place.
 """
@@ -12,8 +12,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from holdfast.errors import ArgumentError
-from holdfast.kernels import causal_conv, selective
+from holdfast.kernels import causal_conv, scan, selective
+from holdfast.kernels._common.segments import Cuts, in_pieces
 from holdfast.kernels.selective import selective_heads
+from holdfast.nn._delta_rule import delta_rule, delta_step, inverse_norm
+from holdfast.nn._wkv import wkv
 
 SILU_NAMES = ("silu", "swish")
 
@@ -92,6 +95,82 @@ def mamba2_selective_state_update(
     return _read(h, C, D, hidden_states, z)
 
 
+def torch_chunk_gated_delta_rule(
+    query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, chunk_size: int = 64,
+    initial_state: Tensor | None = None, output_final_state: bool = False, use_qk_l2norm_in_kernel: bool = False,
+    **kwargs: Any,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """The gated delta rule of (batch, time, heads, width); the size of a block is our own."""
+    _refuse_packed(kwargs, "seq_idx")
+    bounds = kwargs.get("cu_seqlens")
+    sequences, state = _delta_arguments(
+        query, key, value, g, beta, initial_state, 0 if bounds is None else len(bounds) - 1
+    )
+
+    def run(*rest: Any) -> tuple[Tensor, Tensor]:
+        *parts, start, lengths = rest
+        if lengths is not None:  # steps with beta = 0 and g = 0 leave the state as it is
+            inside = torch.arange(query.shape[1], device=query.device)[: parts[0].shape[1]] < lengths.unsqueeze(-1)
+            parts = [torch.where(inside.view(*inside.shape, *(1,) * (x.ndim - 2)), x, 0) for x in parts]
+        scale = query.shape[-1] ** -0.5
+        return delta_rule(*parts, start, scale=scale, normalize=use_qk_l2norm_in_kernel)
+
+    if bounds is None:
+        y, last = run(*sequences, state, None)
+    else:
+        named = dict(zip(("query", "key", "value", "g", "beta"), sequences, strict=True))
+        y, last = in_pieces("gated delta rule", run, named, state, Cuts(None, None, bounds, False))
+    return y.to(query.dtype), last if output_final_state else None
+
+
+def torch_recurrent_gated_delta_rule(
+    query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, initial_state: Tensor | None = None,
+    output_final_state: bool = False, use_qk_l2norm_in_kernel: bool = False, **kwargs: Any,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """The same for one step; for several by blocks."""
+    if query.shape[1] != 1 or kwargs.get("cu_seqlens") is not None:
+        return torch_chunk_gated_delta_rule(
+            query, key, value, g, beta, initial_state=initial_state, output_final_state=output_final_state,
+            use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel, **kwargs,
+        )  # fmt: skip
+    (q, k, v, g, beta), state = _delta_arguments(query, key, value, g, beta, initial_state)
+    if use_qk_l2norm_in_kernel:
+        q, k = (x * inverse_norm(x) for x in (q, k))
+    y, last = delta_step(*(x.squeeze(1) for x in (q * q.shape[-1] ** -0.5, k, v, g, beta)), state)
+    return y.unsqueeze(1).to(query.dtype), last if output_final_state else None
+
+
+def _delta_arguments(
+    query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, state: Tensor | None, sequences: int = 0
+) -> tuple[list[Tensor], Tensor]:
+    """In float32 or better, and a state of zeros where there is none: for each row, or for each of packed sequences."""
+    dtype = torch.promote_types(query.dtype, torch.float32)
+    q, k, v, g, beta = (x.to(dtype) for x in (query, key, value, g, beta))
+    if state is None:
+        state = v.new_zeros(sequences or v.shape[0], v.shape[2], k.shape[-1], v.shape[-1])
+    return [q, k, v, g, beta], state.to(dtype)
+
+
+def rwkv_linear_attention(
+    time_decay: Tensor, time_first: Tensor, key: Tensor, value: Tensor, state: Any = None, return_state: bool = False
+) -> tuple[Tensor, Any]:
+    """RWKV-4's attention of (batch, time, channels); `state` is the triple (numerator, denominator, maximum)."""
+    y, last = wkv(torch.exp(time_decay), time_first, key, value, None if state is None else tuple(state))
+    return y.to(key.dtype), list(last) if return_state or state is not None else state
+
+
+def rnn_scan(
+    self: Any, hidden_states: Tensor, recurrent_gate: Tensor, reset: Tensor, recurrent_states: Tensor | None,
+    acc_dtype: torch.dtype = torch.float32,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """`_rnn_scan` of RecurrentGemma's unit: h+ = a h + x, forgotten where a document begins."""
+    dtype = torch.promote_types(acc_dtype, hidden_states.dtype)
+    a = torch.where(reset, recurrent_gate.new_zeros(()), recurrent_gate).to(dtype)
+    start = None if recurrent_states is None else recurrent_states.to(device=a.device, dtype=dtype)
+    h, last = scan(a, hidden_states.to(dtype), start)
+    return h.to(hidden_states.dtype), last
+
+
 def _moved(state: Tensor, factor: Tensor, gained: Tensor, weights: Tensor) -> Tensor:
     """state o factor + gained o weights, written into `state`; in one pass less where nothing is to be differentiated."""
     if not torch.is_grad_enabled() and factor.dtype is state.dtype:
@@ -108,8 +187,8 @@ def _read(h: Tensor, C: Tensor, D: Tensor | None, u: Tensor, z: Tensor | None) -
     return (y if z is None else y * functional.silu(z)).to(u.dtype)
 
 
-def _refuse_packed(kwargs: dict[str, Any]) -> None:
-    given = [name for name in ("cu_seqlens", "seq_idx") if kwargs.get(name) is not None]
+def _refuse_packed(kwargs: dict[str, Any], *names: str) -> None:
+    given = [name for name in names or ("cu_seqlens", "seq_idx") if kwargs.get(name) is not None]
     if given:
         raise ArgumentError(
             f"an accelerated mixer does not keep packed sequences apart, got {given[0]}; pad them, or build the model "
@@ -125,6 +204,10 @@ FUNCTIONS = {
     function.__name__: function
     for function in (
         causal_conv1d_fn, causal_conv1d_update, mamba_selective_scan, mamba_selective_state_update, mamba2_chunk_scan,
-        mamba2_selective_state_update,
+        mamba2_selective_state_update, torch_chunk_gated_delta_rule, torch_recurrent_gated_delta_rule,
+        rwkv_linear_attention,
     )
 } | {"mamba_inner_fn": nothing, "mamba2_split_conv1d_scan_combined": nothing}  # fmt: skip
+
+# methods of ours in the place of a module's own, where what it calls is a method and no function
+METHODS = {"RecurrentGemmaRglru": {"_rnn_scan": rnn_scan}}
