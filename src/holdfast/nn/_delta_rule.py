@@ -1,4 +1,4 @@
-"""The gated delta rule over time in blocks of matrix products, with a gradient of its own (Yang et al., "Gated Delta Networks").
+"""The gated delta rule over time in blocks of matrix products, with a gradient of its own (Yang et al. 2024).
 
 A head's state S (keys, values) moves by S <- e^g S, then S <- S + beta k (v - S^T k)^T, and o = S^T q. Inside a block with
 cumulated log decays c, gamma = e^c and Gamma_ij = e^(c_i - c_j) for i >= j, the corrections x_i = beta_i (v_i - S^T k_i) solve

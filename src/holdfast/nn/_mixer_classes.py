@@ -6,21 +6,28 @@ accelerated one by its class alone, so that copies, `torch.save` and `save_pretr
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 from types import CellType, FunctionType
 from typing import Any
 
+from torch import Tensor
+
 from holdfast.nn._acceleration import CLASS_PREFIX, FAMILIES
 from holdfast.nn._mixer_functions import FUNCTIONS, METHODS
+from holdfast.nn._packed_calls import BOUNDS, UNPACKED, packed_call
 
 _CLASSES: dict[str, type[Any]] = {}
 
 
-def own_mixer(kind: str) -> type[Any]:
-    """transformers' class of this name."""
+def own_mixer(kind: str) -> type[Any] | None:
+    """transformers' class of this name; None where the installed version has none."""
     family = FAMILIES[kind]
-    return getattr(importlib.import_module(f"transformers.models.{family}.modeling_{family}"), kind)
+    try:
+        return getattr(importlib.import_module(f"transformers.models.{family}.modeling_{family}"), kind, None)
+    except ImportError:
+        return None
 
 
 def missing_functions(mixer: type[Any]) -> list[str]:
@@ -42,9 +49,25 @@ def __getattr__(name: str) -> type[Any]:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name not in _CLASSES:
         plain = own_mixer(kind)
-        body = {"forward": _rebound(plain.forward), "__module__": __name__, "__doc__": f"{kind} on our kernels."}
+        if plain is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}: transformers has no {kind}")
+        forward = _rebound(plain.forward) if kind in UNPACKED else _noting_packed(_rebound(plain.forward))
+        body = {"forward": forward, "__module__": __name__, "__doc__": f"{kind} on our kernels."}
         _CLASSES[name] = type(name, (plain,), body | METHODS.get(kind, {}))
     return _CLASSES[name]
+
+
+def _noting_packed(forward: Any) -> Any:
+    """A mixer's forward that tells the functions inside where packed sequences begin."""
+
+    @functools.wraps(forward)
+    def noting(self: Any, hidden_states: Tensor, *given: Any, **named: Any) -> Any:
+        if not any(named.get(name) is not None for name in ("seq_idx", *BOUNDS)):
+            return forward(self, hidden_states, *given, **named)
+        with packed_call(hidden_states, named):
+            return forward(self, hidden_states, *given, **named)
+
+    return noting
 
 
 def _rebound(function: Any) -> Any:

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from holdfast.errors import ArgumentError
 from holdfast.kernels import causal_conv, scan, selective
 from holdfast.kernels._common.segments import Cuts, in_pieces
 from holdfast.kernels.selective import selective_heads
 from holdfast.nn._delta_rule import delta_rule, delta_step, inverse_norm
+from holdfast.nn._packed_calls import present_resets
 from holdfast.nn._wkv import wkv
 
 SILU_NAMES = ("silu", "swish")
@@ -25,8 +25,8 @@ def causal_conv1d_fn(
     hidden_states: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str | None = None, **kwargs: Any
 ) -> Tensor:
     """The causal convolution of (batch, channels, time); activation silu or None."""
-    _refuse_packed(kwargs)
-    return causal_conv(hidden_states.mT, weight, bias, silu=activation in SILU_NAMES)[0].mT
+    resets = present_resets(hidden_states.shape[-1])
+    return causal_conv(hidden_states.mT, weight, bias, silu=activation in SILU_NAMES, resets=resets)[0].mT
 
 
 def causal_conv1d_update(
@@ -45,10 +45,10 @@ def mamba_selective_scan(
     z: Tensor | None = None, delta_bias: Tensor | None = None, delta_softplus: bool = False,
     return_last_state: bool = False, **kwargs: Any,
 ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
-    """Mamba's scan of (batch, channels, time), from zero."""
+    """Mamba's scan of (batch, channels, time), from `initial_states` (batch, channels, states) or from zero."""
     y, last = selective(
         hidden_states.mT, dt.mT, A, B.mT, C.mT, D, z=None if z is None else z.mT, dt_bias=delta_bias,
-        dt_softplus=delta_softplus,
+        dt_softplus=delta_softplus, h0=kwargs.get("initial_states"), resets=present_resets(hidden_states.shape[-1]),
     )  # fmt: skip
     return (y.mT, last) if return_last_state else y.mT
 
@@ -71,10 +71,19 @@ def mamba2_chunk_scan(
     dt_limit: tuple[float, float] = (0.0, float("inf")), return_final_states: bool = False, **kwargs: Any,
 ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
     """Mamba-2's scan of (batch, time, heads, width); the size of a block is our own."""
-    _refuse_packed(kwargs)
-    y, last = selective_heads(
-        hidden_states, dt, A, B, C, D, dt_bias=dt_bias, dt_softplus=dt_softplus, dt_limit=dt_limit, h0=initial_states
-    )
+
+    def run(
+        u: Tensor, dt: Tensor, B: Tensor, C: Tensor, h0: Tensor | None, lengths: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        how: Any = {"dt_bias": dt_bias, "dt_softplus": dt_softplus, "dt_limit": dt_limit}
+        return selective_heads(u, dt, A, B, C, D, **how, h0=h0, lengths=lengths)
+
+    resets = present_resets(hidden_states.shape[1])
+    if resets is None:
+        y, last = run(hidden_states, dt, B, C, initial_states, None)
+    else:
+        sequences = {"u": hidden_states, "dt": dt, "B": B, "C": C}
+        y, last = in_pieces("selective_heads", run, sequences, initial_states, Cuts(None, resets, None, False))
     y = y.contiguous()  # mixers take views of it
     return (y, last) if return_final_states else y
 
@@ -101,8 +110,8 @@ def torch_chunk_gated_delta_rule(
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """The gated delta rule of (batch, time, heads, width); the size of a block is our own."""
-    _refuse_packed(kwargs, "seq_idx")
     bounds = kwargs.get("cu_seqlens")
+    resets = present_resets(query.shape[1]) if bounds is None else None
     sequences, state = _delta_arguments(
         query, key, value, g, beta, initial_state, 0 if bounds is None else len(bounds) - 1
     )
@@ -115,11 +124,11 @@ def torch_chunk_gated_delta_rule(
         scale = query.shape[-1] ** -0.5
         return delta_rule(*parts, start, scale=scale, normalize=use_qk_l2norm_in_kernel)
 
-    if bounds is None:
+    if bounds is None and resets is None:
         y, last = run(*sequences, state, None)
     else:
         named = dict(zip(("query", "key", "value", "g", "beta"), sequences, strict=True))
-        y, last = in_pieces("gated delta rule", run, named, state, Cuts(None, None, bounds, False))
+        y, last = in_pieces("gated delta rule", run, named, state, Cuts(None, resets, bounds, False))
     return y.to(query.dtype), last if output_final_state else None
 
 
@@ -175,7 +184,7 @@ def _moved(state: Tensor, factor: Tensor, gained: Tensor, weights: Tensor) -> Te
     """state o factor + gained o weights, written into `state`; in one pass less where nothing is to be differentiated."""
     if not torch.is_grad_enabled() and factor.dtype is state.dtype:
         return state.mul_(factor).addcmul_(gained, weights)
-    h = torch.addcmul(factor * state, gained, weights)
+    h = torch.addcmul(factor * state.clone(), gained, weights)  # backward reads the state as it was before the copy
     state.copy_(h)
     return h
 
@@ -185,15 +194,6 @@ def _read(h: Tensor, C: Tensor, D: Tensor | None, u: Tensor, z: Tensor | None) -
     y = (h @ C.to(h.dtype).unsqueeze(-1)).squeeze(-1)
     y = y if D is None else torch.addcmul(y, u, D)
     return (y if z is None else y * functional.silu(z)).to(u.dtype)
-
-
-def _refuse_packed(kwargs: dict[str, Any], *names: str) -> None:
-    given = [name for name in names or ("cu_seqlens", "seq_idx") if kwargs.get(name) is not None]
-    if given:
-        raise ArgumentError(
-            f"an accelerated mixer does not keep packed sequences apart, got {given[0]}; pad them, or build the model "
-            "of holdfast.nn.Mamba, which takes cu_seqlens"
-        )
 
 
 def nothing(*_: Any, **__: Any) -> None:
