@@ -244,3 +244,15 @@ def test_the_example_prints_equal_losses_and_both_times(monkeypatch, capsys):
     assert len(losses) == 2
     assert all(abs(float(a) - float(b)) < 1e-4 for a, b in losses)  # float32, printed to five digits
     assert "times faster" in printed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["Mamba", "Mamba2"])
+def test_an_accelerated_model_is_exported_as_it_is(family):
+    model = build(family).eval()
+    expected = model(tokens(1, 12), use_cache=False).logits
+    holdfast.accelerate(model)
+    program = torch.export.export(model, (), {"input_ids": tokens(1, 12), "use_cache": False})
+    found = program.module()(input_ids=tokens(1, 12), use_cache=False).logits
+    torch.testing.assert_close(found, expected, **CLOSE)
+    assert not any("holdfast" in str(node.target) for node in program.graph.nodes)  # a runtime needs nothing of ours

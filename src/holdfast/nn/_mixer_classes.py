@@ -12,6 +12,7 @@ import inspect
 from types import CellType, FunctionType
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from holdfast.nn._acceleration import CLASS_PREFIX, FAMILIES
@@ -51,23 +52,25 @@ def __getattr__(name: str) -> type[Any]:
         plain = own_mixer(kind)
         if plain is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}: transformers has no {kind}")
-        forward = _rebound(plain.forward) if kind in UNPACKED else _noting_packed(_rebound(plain.forward))
+        forward = _chosen(plain.forward, _rebound(plain.forward), packed=kind not in UNPACKED)
         body = {"forward": forward, "__module__": __name__, "__doc__": f"{kind} on our kernels."}
         _CLASSES[name] = type(name, (plain,), body | METHODS.get(kind, {}))
     return _CLASSES[name]
 
 
-def _noting_packed(forward: Any) -> Any:
-    """A mixer's forward that tells the functions inside where packed sequences begin."""
+def _chosen(own: Any, fast: Any, packed: bool) -> Any:
+    """A module's own forward for exporters, which know its operators, else the fast one, told where packed sequences begin."""
 
-    @functools.wraps(forward)
-    def noting(self: Any, hidden_states: Tensor, *given: Any, **named: Any) -> Any:
-        if not any(named.get(name) is not None for name in ("seq_idx", *BOUNDS)):
-            return forward(self, hidden_states, *given, **named)
-        with packed_call(hidden_states, named):
-            return forward(self, hidden_states, *given, **named)
+    @functools.wraps(fast)
+    def forward(self: Any, x: Tensor, *given: Any, **named: Any) -> Any:
+        if torch.compiler.is_exporting() or torch.jit.is_tracing():
+            return own(self, x, *given, **named)
+        if not packed or not any(named.get(name) is not None for name in ("seq_idx", *BOUNDS)):
+            return fast(self, x, *given, **named)
+        with packed_call(x, named):
+            return fast(self, x, *given, **named)
 
-    return noting
+    return forward
 
 
 def _rebound(function: Any) -> Any:

@@ -173,6 +173,8 @@ def rnn_scan(
     acc_dtype: torch.dtype = torch.float32,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """`_rnn_scan` of RecurrentGemma's unit: h+ = a h + x, forgotten where a document begins."""
+    if torch.compiler.is_exporting() or torch.jit.is_tracing():
+        return super(type(self), self)._rnn_scan(hidden_states, recurrent_gate, reset, recurrent_states, acc_dtype)
     dtype = torch.promote_types(acc_dtype, hidden_states.dtype)
     a = torch.where(reset, recurrent_gate.new_zeros(()), recurrent_gate).to(dtype)
     start = None if recurrent_states is None else recurrent_states.to(device=a.device, dtype=dtype)

@@ -15,6 +15,7 @@ from holdfast_papers.benchmarks.cases import (
     monitor,
     packed,
     perturbation,
+    recurrent,
     rnn,
     s4d,
     scan,
@@ -24,7 +25,7 @@ from holdfast_papers.benchmarks.cases import (
 )
 
 KERNELS = (scan, s4d, lru, rnn, selective)
-OTHERS = (mamba, packed, stack, memory, perturbation, monitor, data, training)
+OTHERS = (mamba, recurrent, packed, stack, memory, perturbation, monitor, data, training)
 MODULES = (*KERNELS, *OTHERS)
 GROWTH, MEMORY = "growth", "memory"
 
