@@ -5,7 +5,7 @@ How fast can a memory be learned?
 A layer that starts with a short memory learns one of 100 steps, at several learning rates of its recurrent weights.
 
 Adam moves a free weight by about the learning rate eta at each step, whatever the gradient. In K steps of a cosine schedule
-a mode of rate r0 = -f(w0) therefore reaches a time constant of about 1 / |f(w0 + eta K / 2)|, and no longer one: lines,
+a mode of rate r0 = -f(w0) therefore reaches a time constant of about ``1 / |f(w0 + eta K / 2)|``, and no longer one: lines,
 `holdfast.stability.reach`. Dots are trained layers. Left of the crossing with the dotted line no run can learn the memory,
 whatever its loss says; vertical lines are `holdfast.recurrent_rate`.
 """

@@ -26,6 +26,7 @@ SMALLER_BLOCKS = {
 }
 SLOW_PAGES = {
     "diagnose.md": "a whole diagnosis",
+    "frameworks.md": "imports transformers and trains",
     "layers.md": "torch.export and ONNX",
     "stability.md": "searches for the worst rounding",
     "training.md": "trains",

@@ -16,10 +16,9 @@ LEVELS = {
     "_words": 0,
     "_factories": 0.1,
     "_files": 0.2,
-    "_arrays": 0.3,
     "_readers": 0.1,
     "_arguments": 0.2,
-    "_codec": 0.2,
+    "_codec": 0.3,
     "figures": 0.3,  # in L0 with the errors that it raises
     "_drawing": 0.4,
     "_record": 0.5,

@@ -14,7 +14,7 @@ import torch
 import holdfast
 from holdfast._files import seal
 from holdfast._record import FORMAT, Record
-from holdfast.decay._memory_study import reach_of
+from holdfast.decay._result import reach_of
 from holdfast.diagnosis._advice import Advice
 from holdfast.diagnosis._forgetting import PROBES, Forgetting
 from holdfast.diagnosis._learning import Learning

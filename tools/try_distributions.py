@@ -1,8 +1,9 @@
 """Builds wheels and a source distribution, and tries them in an empty environment, away from the clone.
 
 `python tools/try_distributions.py` (`make try-wheel`) ends with 0 if wheel and source distribution of holdfast can be
-imported, measure, train a step and pass `holdfast doctor`: the wheel with its native kernels, the source distribution
-where no compiler is found without. The wheel serves every Python; with that of holdfast-papers the command has `list`.
+imported, measure, stabilize, train a step and pass `holdfast doctor`: the wheel with its native kernels, the source
+distribution without them where no compiler is found. The wheel serves every Python, and alone it diagnoses a user's
+model, trains and says what `holdfast reproduce` needs; with the wheel of holdfast-papers the command has `list`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,18 @@ assert after < before, (after, before)
 print(f"{sys.argv[1]}: M(0) = {curve.values[0]:.3g}, loss {before.item():.4g} -> {after.item():.4g}")
 """
 
+MODEL = "import torch\n\nmodel = torch.nn.LSTM(2, 8, batch_first=True)\n"  # a user's file
+STABILIZE = """
+import torch, holdfast
+rnn = torch.nn.RNN(2, 8, batch_first=True)
+with torch.no_grad():
+    rnn.weight_hh_l0.mul_(4)
+holdfast.stabilize(rnn, allow_change=True)
+certificate = holdfast.certify(rnn)
+assert certificate.status == "stable", certificate
+print(certificate)
+"""
+
 
 def run(*command: str | Path, path: str | None = None, **environment: str) -> None:
     """Runs a command with the pinned versions; an error ends the trial."""
@@ -55,6 +68,19 @@ def build(python: Path, into: Path) -> tuple[Path, Path, Path]:
     return wheel, next(into.glob("*.tar.gz")), next(into.glob("holdfast_papers-*.whl"))
 
 
+def try_alone(bin: Path, wheel: Path, folder: Path) -> None:
+    """What the library does without the papers: a diagnosis, a stabilized model, a run, and what the rest needs."""
+    Path(folder, "model.py").write_text(MODEL)
+    run(bin / "holdfast", "diagnose", f"{folder / 'model.py'}:model")
+    run(bin / "python", "-I", "-c", STABILIZE)
+    run(bin / "python", "-m", "pip", "install", "--quiet", f"{wheel}[train]")
+    config, runs = ROOT / "examples/configs/recall.toml", folder / "runs"
+    run(bin / "holdfast", "train", config, "--set", "run.steps=2", "--set", "run.evaluate_every=2", "--folder", runs)
+    hint = subprocess.run([bin / "holdfast", "reproduce"], capture_output=True, text=True, check=False)
+    assert hint.returncode != 0 and "holdfast-papers" in hint.stdout + hint.stderr, hint
+    sys.stderr.write(hint.stderr or hint.stdout)
+
+
 def main() -> None:
     """Builds, installs and tries; the second replaces the first in the same environment."""
     with tempfile.TemporaryDirectory() as folder:
@@ -64,6 +90,7 @@ def main() -> None:
         run(bin / "python", "-m", "pip", "install", "--quiet", wheel)
         run(bin / "python", "-I", "-c", TRIAL, "native")
         run(bin / "holdfast", "doctor")
+        try_alone(bin, wheel, Path(folder))
         run(bin / "python", "-m", "pip", "install", "--quiet", papers)
         run(bin / "holdfast", "list")
         run(bin / "python", "-m", "pip", "uninstall", "--quiet", "--yes", "holdfast")

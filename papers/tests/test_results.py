@@ -296,7 +296,7 @@ def test_an_array_whose_header_lies_is_damage_and_costs_no_memory(result, tmp_pa
 
 
 def test_an_archive_that_unpacks_to_more_than_the_limit_is_refused_before_unpacking(result, tmp_path, monkeypatch):
-    monkeypatch.setattr("holdfast._arrays.MAX_BYTES", 1_000_000)
+    monkeypatch.setattr("holdfast._codec.MAX_BYTES", 1_000_000)
     with pytest.raises(ArgumentError, match="at most 1,000,000 bytes of arrays, got 16,000,000"):
         replace(result, arrays={"big": np.zeros(2_000_000)}).save(tmp_path / "unit")
     content = io.BytesIO()

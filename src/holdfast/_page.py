@@ -25,13 +25,14 @@ svg{filter:invert(.91) hue-rotate(180deg)}} /* a figure drawn for a light ground
 """
 
 
-def document(title: str, body: Iterable[str]) -> str:
-    """The page with `body`, pieces of HTML; `title` is escaped."""
+def document(title: str, body: Iterable[str], refresh_seconds: int | None = None) -> str:
+    """The page with `body`, pieces of HTML; `title` is escaped. A browser loads it again after `refresh_seconds`."""
     name = html.escape(title)
+    refresh = "" if refresh_seconds is None else f'<meta http-equiv="refresh" content="{refresh_seconds}">'
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name}</title>'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{STYLE}</style></head>'
+        f'{refresh}<meta name="viewport" content="width=device-width,initial-scale=1"><style>{STYLE}</style></head>'
         f"<body><h1>{name}</h1>{''.join(body)}</body></html>\n"
     )
 

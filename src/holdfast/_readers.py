@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-
-from holdfast._types import holds_numbers
+from torch._subclasses.fake_tensor import is_fake
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 MAX_WHOLE = 2**40  # whole numbers are sizes, counts and horizons: beyond this nothing fits into a machine
 
@@ -269,3 +269,8 @@ PLAIN: dict[Any, Reader] = {
     Tensor: array(Tensor, None),
     np.ndarray: array(np.ndarray, None),
 }
+
+
+def holds_numbers(x: Tensor) -> bool:
+    """Whether values of x can be read: not on the meta device, not fake, not a wrapper around other tensors."""
+    return not (x.is_meta or is_fake(x) or is_traceable_wrapper_subclass(x))

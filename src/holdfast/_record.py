@@ -19,8 +19,7 @@ import os
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from holdfast._arrays import MAX_BYTES, check_arrays, pack_arrays, unpack_arrays
-from holdfast._codec import Arrays, decode, encode, plain
+from holdfast._codec import MAX_BYTES, Arrays, check_arrays, decode, encode, pack_arrays, plain, unpack_arrays
 from holdfast._drawing import panels
 from holdfast._files import damage, open_seal, seal, write_atomically
 from holdfast._readers import describe

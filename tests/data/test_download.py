@@ -12,9 +12,9 @@ from dataclasses import replace
 import pytest
 
 from holdfast.data import MissingDataError, load_task
-from holdfast.data import _archive as archives
-from holdfast.data._archive import Archive, find_files
+from holdfast.data import _files as archives
 from holdfast.data._download import DataFile, read_file
+from holdfast.data._files import Archive, find_files
 from holdfast.data._wikitext import ARCHIVES
 from holdfast.errors import DamagedResultError
 

@@ -17,7 +17,7 @@ CALLS = 15
 def test_an_odd_value_gives_a_task_or_an_error_that_names_it(root, user_mistakes, monkeypatch, name):
     monkeypatch.chdir(root)  # odd values are names of files for some options
     monkeypatch.setattr("holdfast.data._download.obtain", no_network)
-    monkeypatch.setattr("holdfast.data._archive.obtain", no_network)
+    monkeypatch.setattr("holdfast.data._files.obtain", no_network)
     for number in range(CALLS):
         options = OPTIONS[name](root)
         odd = api_fuzz.replaced(random.Random(f"{name} {number}"), TASKS[name], options)

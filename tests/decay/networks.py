@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from holdfast.decay import fit_decay
 from holdfast.memory import memory_function
 from holdfast.memory._options import PROBES
-from holdfast.nn._views.cells import cell_of, state_size, weights_of
+from holdfast.nn._views.families.torch_modules import cell_of, state_size, weights_of
 
 KINDS, TASKS = ("RNN", "GRU", "LSTM"), {"adding": (2, 1), "copy": (6, 6)}
 HORIZON = 2000

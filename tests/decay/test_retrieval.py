@@ -8,7 +8,7 @@ from torch import nn
 
 import holdfast
 from holdfast import DecayFit, MemoryCurve, fit_decay, memory_function
-from holdfast.decay._retrieval import retrieval
+from holdfast.decay._fit_decay import retrieval
 from holdfast.decay._signal import find_noise
 from holdfast.figures import Rule
 

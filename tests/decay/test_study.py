@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from holdfast.decay import fit_decay, study_memory
-from holdfast.decay._memory_study import reach_of
+from holdfast.decay._result import reach_of
 from holdfast.memory import MemoryCurve
 
 T = np.arange(1001.0)

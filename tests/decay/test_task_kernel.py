@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from holdfast.decay._task_data import read_data
+from holdfast.decay._task_data import MAX_NUMBERS, MAX_SIDE, make_rows, read_data
 from holdfast.decay._task_kernel import (
     ENOUGH,
     RIDGES,
@@ -16,7 +16,6 @@ from holdfast.decay._task_kernel import (
     fit_task_kernel,
     refined_inverse,
 )
-from holdfast.decay._task_rows import MAX_NUMBERS, MAX_SIDE, make_rows
 
 
 def normal(*shape, seed=0):

@@ -10,11 +10,11 @@ from models_at_hand import make
 from torch import nn
 
 import holdfast
-from holdfast.decay._memory_study import Reach
+from holdfast.decay._result import Reach
 from holdfast.diagnosis import _diagnose
 from holdfast.diagnosis._forgetting import Forgetting
 from holdfast.diagnosis._learning import look_at_learning, signs_of_training
-from holdfast.diagnosis._on_data import along, checked_inputs, difference, measure_on_data
+from holdfast.diagnosis._on_data import checked_inputs, difference, measure_on_data
 from holdfast.diagnosis._reading import read_model
 from holdfast.diagnosis._samples import data_samples
 from holdfast.diagnosis._weights import look_at_edge, look_at_survival
@@ -75,9 +75,9 @@ def test_models_of_every_form_are_measured_on_data(name):
     found = measure_on_data(model, x, None, 0, quiet)
     assert len(found.shares)
     reading = read_model(model, None, 0)
-    edge = look_at_edge(reading, 16, 0, data=along(reading, x, 2, 60))
+    edge = look_at_edge(reading, 16, 0, data=reading.along(x, 2, 60))
     assert edge.fastest_growing is not None and edge.fastest_growing.along.exponent < 0
-    survival = look_at_survival(reading, 16, 0, along(reading, x, 2, 20))
+    survival = look_at_survival(reading, 16, 0, reading.along(x, 2, 20))
     assert survival.on_data and survival.bits is not None
 
 

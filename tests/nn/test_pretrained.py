@@ -54,6 +54,22 @@ def test_weights_tied_by_hand_are_saved_with_their_numbers(tmp_path):
     assert torch.equal(outputs(SequenceModel.from_pretrained(tmp_path)), outputs(model))
 
 
+def test_a_model_card_tells_the_memory_of_the_saved_weights(tmp_path):
+    model = MODELS["sequence"]()
+    model.save_pretrained(tmp_path)
+    card = (tmp_path / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: holdfast\n")
+    for view in holdfast.recurrences(model):
+        times = view.time_constants()
+        expected = (
+            f"| {view.path} | {view.kind} | {view.margin():.4g}, stable | {times.min():.4g} to {times.max():.4g} |"
+        )
+        assert expected in card
+    (tmp_path / "README.md").write_text("mine")
+    model.save_pretrained(tmp_path)
+    assert (tmp_path / "README.md").read_text() == "mine"
+
+
 def test_a_folder_that_is_none_is_named(tmp_path):
     with pytest.raises(ArgumentError, match=r"there is no folder .*none; name one that save_pretrained wrote"):
         SequenceModel.from_pretrained(tmp_path / "none")

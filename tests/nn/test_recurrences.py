@@ -426,7 +426,7 @@ OTHER_WALKS = {
     "memory/preserve.py": "puts mode and buffers of every module back",
     "memory/_subject.py": "layout of torch's modules: batch or time first",
     "stability/perturbation/_error.py": "which modules vmap can vectorise",
-    "stability/perturbation/_systems.py": "a linear system of holdfast's own layers",
+    "stability/perturbation/_impulse.py": "a linear system of holdfast's own layers",
     "stability/_checkpoints.py": "parametrized weights, and what has save_pretrained",
     "training/_checkpoint.py": "buffers of every module, those outside of the state dict too",
     "training/_fabric.py": "shares blocks out over processes",

@@ -6,7 +6,7 @@ import torch
 
 from holdfast.errors import ArgumentError, RangeError, UnknownNameError
 from holdfast.parameterizations import Contraction, EulerContraction, Hurwitz, Schur, get_matrix, spectral_margin
-from holdfast.parameterizations._scaling import find_scaling, numerical_radius
+from holdfast.parameterizations._contraction import find_scaling, numerical_radius
 
 SWITCHING = torch.tensor(
     [[1.2, 2.0], [-0.5, -0.5]]

@@ -20,8 +20,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from holdfast._arguments import checked_fields
-from holdfast._arrays import check_arrays, pack_arrays, unpack_arrays
-from holdfast._codec import plain, restored
+from holdfast._codec import check_arrays, pack_arrays, plain, restored, unpack_arrays
 from holdfast._files import MAX_BYTES, damage, read_regular, seal, verified, write_atomically
 from holdfast._provenance import Provenance
 from holdfast.errors import ArgumentError, DamagedResultError

@@ -18,7 +18,7 @@ from holdfast._types import Time
 from holdfast.errors import ArgumentError, DamagedResultError
 from holdfast.nn import LAYERS, AbstractRecurrent
 from holdfast.nn._from_weights import complex_layer, diagonal_layer
-from holdfast.nn._read_out import ReadOut
+from holdfast.nn._initial_weights import ReadOut
 from holdfast.parameterizations import AbstractParameterization, get
 
 FORMAT = "holdfast layer 2"

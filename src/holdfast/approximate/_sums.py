@@ -21,7 +21,7 @@ from holdfast.errors import ArgumentError, ShapeError
 from holdfast.figures import Axis, Figure, Line, Panel
 from holdfast.laws import ExponentialMixture
 from holdfast.nn import AbstractRecurrent
-from holdfast.nn._read_out import ReadOut
+from holdfast.nn._initial_weights import ReadOut
 from holdfast.parameterizations import AbstractParameterization
 
 Numbers = np.ndarray | Tensor | Sequence[float] | Sequence[complex]

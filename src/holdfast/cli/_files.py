@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast._arrays import unpack_arrays
+from holdfast._codec import unpack_arrays
 from holdfast.errors import ArgumentError
 
 NAMES = (("inputs", "targets"), ("x", "y"))

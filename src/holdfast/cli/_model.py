@@ -17,7 +17,7 @@ from holdfast.cli._screen import visible
 from holdfast.errors import ArgumentError
 from holdfast.memory import huggingface
 from holdfast.nn._acceleration import accelerate_quietly, mixers_of
-from holdfast.nn._views.step_function import known_size
+from holdfast.nn._call_arguments import known_size
 
 HELP = (
     "FILE.py:NAME or package:NAME, where NAME is a module or a function that returns one; "

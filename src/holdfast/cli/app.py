@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli import certify, compare, diagnose, doctor, fit_kernel, memory, stability, train
+from holdfast.cli import certify, compare, diagnose, doctor, fit_kernel, memory, stability, train, watch
 from holdfast.cli._screen import INTERRUPTED, folded, visible
 from holdfast.errors import HoldfastError
 
@@ -53,7 +53,7 @@ PANELS: dict[str, dict[str, Callable[..., None]]] = {
         "stability": stability.command,
         "certify": certify.command,
     },
-    "Build and train": {"fit-kernel": fit_kernel.command, "train": train.command},
+    "Build and train": {"fit-kernel": fit_kernel.command, "train": train.command, "watch": watch.command},
     "This installation": {"doctor": doctor.command},
 }
 # commands of other distributions: the panel they are shown in, and what to install where they are missing

@@ -58,10 +58,12 @@ def command(
 
     Example: holdfast diagnose my_models.py:lstm --data task.npz --html report.html
     """
+    # before the model is made: its factory may draw the weights
     torch.manual_seed(seed)
     loaded = load_model(model)
     task = None if data is None else read_data(data)
     given = None if inputs is None else read_inputs(inputs)
+    # the diagnosis adapts a transformers model itself, by its tokens
     subject = loaded.plain if loaded.plain is not None else loaded.model
     size = input_size if loaded.plain is None else None
     with progress_bar("reading the model") as tick:

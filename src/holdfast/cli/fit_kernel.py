@@ -103,6 +103,7 @@ def _report(name: str, fit: KernelFit, export: Path | None) -> None:
     console = screen()
     about = f"{name}: {len(fit.values)} samples to t = {fit.time[-1]:g}, L1 norm {fit.size:.4g}"
     say(console, about)
+    # brackets in a curve are not markup of rich
     console.print(terminal_plot(MemoryCurve(time=fit.time, values=np.abs(fit.values))), markup=False)
     say(console, f"decay law: {_law(fit.decay)}")
     table = Table(box=None, pad_edge=False, collapse_padding=True)
@@ -118,6 +119,7 @@ def _report(name: str, fit: KernelFit, export: Path | None) -> None:
             f"{fitted.sup_error:.2e}",
             f"{fitted.weight_norms['max']:.3g}",
             f"{fitted.condition:.1e}",
+            # a fit below the noise has converged, and is of no use
             fitted.status if order <= fit.useful else "follows noise",
         )
     console.print(table)

@@ -14,7 +14,8 @@ from holdfast.cli._model import HELP, LoadedModel, load_model
 from holdfast.cli._plots import check_plot, memory_figure, shown, terminal_plot, write_plot
 from holdfast.cli._screen import Tick, answer, file, plain, progress_bar, say, screen
 from holdfast.decay import DecayFit, MemoryStudy, study_memory, study_repeated
-from holdfast.decay._memory_study import REMAINING_SHARE, reach_of, with_notes
+from holdfast.decay._memory_study import with_notes
+from holdfast.decay._result import REMAINING_SHARE, reach_of
 from holdfast.errors import ArgumentError, unknown_name
 from holdfast.memory import MemoryCurve, NotCausalError, Properties
 from holdfast.memory._options import PROBES, InputSearch, Probe, Run

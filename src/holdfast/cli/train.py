@@ -119,9 +119,11 @@ def _train(recipe: Recipe, folder: Path, resume: bool, as_json: bool) -> None:
         with termination_as_interrupt(), progress_bar("training", SECONDS_BETWEEN_LINES) as tick:
             run = fit_recipe(recipe, model, task, folder, resume=resume, progress=tick)
     except KeyboardInterrupt:
+        # the line to type, with the options that this run had
         again = [*sys.argv[1:], *([] if resume else ["--resume"])]
         _note(f"stopped; go on with: {shlex.join(['holdfast', *again])}")
         raise typer.Exit(INTERRUPTED) from None
+    # every process of a cluster runs this command, and one of them speaks
     if not _is_first_process():
         return
     answer(as_json, _as_json(run), lambda: _say_run(run), bad=run.status == "diverged")
@@ -140,6 +142,7 @@ def _say_run(run: TrainingRun) -> None:
 
 def _as_json(run: TrainingRun) -> dict[str, Any]:
     """The run without its curves, which are in its folder."""
+    # a history of a million steps is no answer of a command
     told = {name: value for name, value in run.to_dict().items() if name != "history"}
     return {**told, "checkpoints": {which: str(path) for which, path in run.checkpoints.items()}}
 
@@ -199,6 +202,7 @@ def _sweep(name: str, recipes: list[Any], folder: Path, resume: bool, workers: i
         _note(f"FAILED  {label}: {reason}")
     if sweep.runs:
         _print_table(sweep.rows(), folder / PAGE, as_json)
+    # after the table: a script sees the code, a person what went well
     if sweep.failures or any(run.status == "diverged" for run in sweep.runs.values()):
         raise typer.Exit(1)
 

@@ -107,6 +107,7 @@ def _read_split(split: str, given: Sequence[Any]) -> _Part:
         )
     if targets.ndim == 0 or len(targets) != len(inputs):
         raise ShapeError(f"{split}: {len(inputs)} inputs need as many targets, got targets of {tuple(targets.shape)}")
+    # whole numbers of two dimensions are tokens, real ones a single feature
     if inputs.ndim == 2 and inputs.is_floating_point():
         inputs = inputs[..., None]
     if targets.is_floating_point():

@@ -89,6 +89,7 @@ class AbstractTask(ABC):
     def __init__(
         self, name: str, kind: Kind, inputs: Space, outputs: Space, length: int, sizes: dict[Split, int | None]
     ) -> None:
+        # an empty split would end a run at its first evaluation, after hours of training
         empty = [split for split, size in sizes.items() if size is not None and size < 1]
         if empty:
             raise ArgumentError(

@@ -10,8 +10,8 @@ from jaxtyping import Int64, UInt8
 from torch import Tensor
 
 from holdfast._arguments import checked
-from holdfast.data._archive import Archive, checksum, find_files
 from holdfast.data._download import missing, set_folder
+from holdfast.data._files import Archive, checksum, find_files
 from holdfast.data._images import ImageSet, ImageTask, Order, Scale, check_labels
 from holdfast.errors import DamagedResultError
 

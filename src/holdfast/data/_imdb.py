@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from holdfast._arguments import checked
-from holdfast.data._archive import Archive, find_files
 from holdfast.data._base import Split
 from holdfast.data._download import missing, set_folder
 from holdfast.data._draws import shuffled
-from holdfast.data._files import read_text
+from holdfast.data._files import Archive, find_files, read_text
 from holdfast.data._reviews import SPLIT_SEED, ReviewTask, Unit, decoded
 from holdfast.errors import ArgumentError, DamagedResultError
 

@@ -70,6 +70,7 @@ class LotkaVolterraTask(AbstractTask):
             * self.amplitude
         )
         z = torch.from_numpy(euler(u.numpy().T, self.dt)).permute(2, 0, 1)
+        # found here and not as a loss that is NaN
         if not bool(z.isfinite().all()):
             raise ArgumentError(
                 f"with amplitude {self.amplitude:g}, dt {self.dt:g} and {self.length:,} steps a trajectory of {split} grows "

@@ -140,6 +140,7 @@ def read_idx(content: bytes, name: str) -> UInt8[Tensor, "*any"]:
     if len(content) < start:
         raise DamagedResultError(f"{name} ends within its header, after {len(content)} bytes")
     shape = struct.unpack(f">{dimensions}I", content[4:start])
+    # before memory is asked for: sizes in headers are not trusted
     if len(content) - start != math.prod(shape):
         raise DamagedResultError(f"{name} says {shape} and holds {len(content) - start} bytes")
     # bytearray: a tensor on read-only memory would warn

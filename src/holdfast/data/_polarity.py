@@ -9,11 +9,10 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from holdfast._arguments import checked
-from holdfast.data._archive import Archive, find_files
 from holdfast.data._base import Split
 from holdfast.data._download import set_folder
 from holdfast.data._draws import shuffled
-from holdfast.data._files import read_text
+from holdfast.data._files import Archive, find_files, read_text
 from holdfast.data._reviews import SPLIT_SEED, ReviewTask, Unit, decoded
 
 ARCHIVE = Archive(
@@ -65,6 +64,7 @@ def sentences(
     lines = [[line for line in decoded(content).split("\n") if line.strip()] for content, _ in files]
     texts = [*lines[0], *lines[1]]
     labels = torch.tensor([0] * len(lines[0]) + [1] * len(lines[1]))
+    # the files are sorted by label: a cut without shuffling would leave one class out
     order = shuffled(len(texts), SPLIT_SEED, "polarity")
     tenth = len(texts) // 10
     rows: dict[Split, Tensor] = {"train": order[2 * tenth :], "valid": order[:tenth], "test": order[tenth : 2 * tenth]}

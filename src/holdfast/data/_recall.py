@@ -66,6 +66,7 @@ class RecallTask(AbstractTask):
         pairs = torch.stack((drawn, value_of.gather(1, drawn)), 2).flatten(1)
         end = torch.cat((torch.full_like(asked, plain + 1), asked, value_of.gather(1, asked)), 1)
         tokens = torch.cat((pairs, end), 1)
+        # in training all steps count, as in the line of work that the task is from
         mask = None
         if split != "train":
             mask = torch.zeros(len(indices), self.length, dtype=torch.bool)
@@ -74,6 +75,7 @@ class RecallTask(AbstractTask):
 
     def _asked(self, split: Split, indices: Tensor, drawn: Tensor, keys: int) -> Int64[Tensor, "batch 1"]:
         """One key for each row, uniform among those that occurred: the one with the highest random number."""
+        # one random number a key, 63 bits: a draw among those that occurred without a loop over rows
         chance = torch.from_numpy(bits(self.seed, f"{split} asked", indices, keys).astype("int64") >> 1)
         occurred = torch.zeros(len(indices), keys, dtype=torch.bool).scatter_(1, drawn, True)
         return chance.masked_fill(~occurred, torch.iinfo(torch.int64).min).argmax(1, keepdim=True)
@@ -156,8 +158,10 @@ class MultiRecallTask(AbstractTask):
         for place in range(self.pairs):
             last = among - self.pairs + place
             drawn = (draws[:, place] * (last + 1)).long()
+            # what is taken already is exchanged for `last`, which no earlier place could draw
             taken = (chosen[:, :place] == drawn[:, None]).any(1)
             chosen[:, place] = drawn.masked_fill(taken, last)
+        # Floyd's sets are uniform, their order is not
         order = bits(self.seed, f"{name} order", indices, self.pairs).argsort(1)
         return chosen.gather(1, torch.from_numpy(order))
 

@@ -66,6 +66,7 @@ class ReviewTask(AbstractTask):
         lengths = counts[indices]
         steps = torch.arange(int(lengths.max()))
         inside = steps < lengths[:, None]
+        # past a text's end lies the next one, or nothing: clamped here, set to 0 by `inside`
         places = (starts[indices, None] + steps).clamp_(max=len(tokens) - 1)
         return Batch(tokens[places].long() * inside, labels[indices], lengths)
 

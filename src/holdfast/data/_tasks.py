@@ -50,6 +50,7 @@ def load_task(name: str, **options: Any) -> AbstractTask:
     """
     if name not in TASKS:
         raise unknown_name("task", name, TASKS)
+    # before the call, so that an option is refused by name and not by a TypeError
     known = inspect.signature(TASKS[name]).parameters
     for option in options:
         if option not in known:

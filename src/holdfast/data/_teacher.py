@@ -46,6 +46,7 @@ class TeacherTask(AbstractTask):
         seed: int = 0,
     ) -> None:
         positive(features=features, length=length, train=train)
+        # a copy: targets must not move while somebody trains the teacher
         self._teacher = copy.deepcopy(teacher).cpu().eval().requires_grad_(False)
         self.seed, self.scale = seed, scale
         outputs = self._try_out(features, length)

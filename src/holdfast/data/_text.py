@@ -55,6 +55,7 @@ class TokenTask(AbstractTask):
                 f"{name}: the split {short[0]!r} has {len(tokens[short[0]]):,} tokens, too few for one window of length "
                 f"{length:,} and its next token; choose a smaller length or a longer text"
             )
+        # views of the text: windows share its memory, and each holds the first token of the next as its last target
         self._windows = {split: ids.unfold(0, length + 1, length) for split, ids in tokens.items()}
         self._counts = {split: len(ids) for split, ids in tokens.items()}
         self.title, self._facts = title, dict(facts)
@@ -111,6 +112,7 @@ def text_task(
 
 
 def _bytes(content: bytes) -> tuple[np.ndarray, int]:
+    # a copy: a tensor on read-only memory would warn
     return np.frombuffer(bytearray(content), dtype=np.uint8), 256
 
 

@@ -15,10 +15,9 @@ import torch
 from torch import Tensor
 
 from holdfast._arguments import checked, positive
-from holdfast.data._archive import Archive, checksum, find_files
 from holdfast.data._base import Split
 from holdfast.data._download import missing, set_folder
-from holdfast.data._files import cut
+from holdfast.data._files import Archive, checksum, cut, find_files
 from holdfast.data._text import TokenTask
 from holdfast.errors import DamagedResultError
 
@@ -77,6 +76,7 @@ def wikitext_task(
     if "train" not in there and "valid" not in there:
         why = "and neither of the files that could train is there"
         raise missing(folder, tuple(FILES.values()), archive.mirrors[0] + archive.name, why)
+    # the vocabulary is that of training: words that only the test has stay unknown
     first: Split = "train" if "train" in there else "valid"
     ids, words = _number(there[first], vocabulary)
     tokens: dict[Split, Tensor] = {first: ids} | {

@@ -1,12 +1,12 @@
 """The decay law of a memory curve, and what is told of a model or a kernel once it is known.
 
-`_fit_decay.py` holds the public function and `_result.py` what it gives. It asks `_retrieval.py` whether the effect comes
-back after a pause, and `_choice.py` for one law after another, which looks at the curve through `_signal.py` (envelope, and
-what is rounding) and `_shape.py` (local fits, what repeats itself, few exponentials that look like a power); `_spectrum.py`
-reads eigenvalues instead. `_memory_study.py` puts memory, law and properties of a model, or the curves of a family,
-together, `_kernel_fit.py` law and exponential sums of a sampled kernel.
+`_fit_decay.py` holds the public function and `_result.py` what it gives. It asks `_choice.py` for one law after another,
+which looks at the curve through `_signal.py` (envelope, and what is rounding) and `_shape.py` (local fits, what repeats
+itself, few exponentials that look like a power); `_spectrum.py` reads eigenvalues instead. `_memory_study.py` puts memory,
+law and properties of a model, or the curves of a family, together, `_kernel_fit.py` law and exponential sums of a sampled
+kernel.
 
-`_task_study.py` asks data instead of a model: `_task_data.py` reads them, `_task_rows.py` makes the rows of a regression,
+`_task_study.py` asks data instead of a model: `_task_data.py` reads them and makes the rows of a regression,
 `_task_kernel.py` solves it, and `_task_start.py` starts the modes of a model from what was found.
 """
 

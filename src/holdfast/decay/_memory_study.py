@@ -12,7 +12,7 @@ import numpy as np
 
 from holdfast._arguments import checked
 from holdfast.decay._fit_decay import fit_decay
-from holdfast.decay._result import DecayFit, UndecidedError
+from holdfast.decay._result import REMAINING_SHARE, DecayFit, reach_of
 from holdfast.errors import ArgumentError, ShapeError, unknown_name
 from holdfast.memory import InputSearch, MemoryCurve, Probe, Properties, Run, check_properties, memory_function
 from holdfast.memory._checks import MIN_SETTLING_STEPS
@@ -21,7 +21,6 @@ from holdfast.memory._repeated import repeated_input_memory
 
 # called with what runs, and how much of how much is done where that is known
 Announce = Callable[[str, int | None, int | None], None]
-REMAINING_SHARE = 0.01  # the share that is left at the horizon
 MAX_CHECKED_STEPS = 200  # steps over which properties are checked: their answers do not change with more
 
 
@@ -152,34 +151,6 @@ def with_notes(study: MemoryStudy, *notes: str) -> MemoryStudy:
 
 def _study(curves: dict[str, MemoryCurve], properties: Properties | None, notes: tuple[str, ...]) -> MemoryStudy:
     return MemoryStudy(curves, {name: fit_decay(curve) for name, curve in curves.items()}, properties, notes)
-
-
-@dataclass(frozen=True)
-class Reach:
-    """How far a memory reaches: from `time` on less than 1% of it is left.
-
-    Args:
-        time: inf where it does not fade, None where it cannot be told.
-        measured: whether the curve was followed that far; otherwise its law was extended.
-        words: what to say instead where there is no time.
-    """
-
-    time: float | None
-    measured: bool
-    words: str = ""
-
-
-def reach_of(fit: DecayFit) -> Reach:
-    """The 1% horizon of a fit, whatever its law, with how it is known.
-
-    Args:
-        fit: of a memory curve.
-    """
-    try:
-        time = fit.horizon(REMAINING_SHARE)
-    except UndecidedError as error:
-        return Reach(None, False, str(error))
-    return Reach(time, math.isfinite(time) and time <= float(fit.time[-1]))
 
 
 def _quiet(text: str, done: int | None, total: int | None) -> None:

@@ -16,6 +16,7 @@ from holdfast.errors import ArgumentError, HoldfastError
 from holdfast.figures import Axis, Figure, Layer, Line, Panel, Rule
 
 Law = Literal["exponential", "polynomial", "finite", "periodic", "non-decaying", "retrieval", "zero", "undecided"]
+REMAINING_SHARE = 0.01  # the share that is left at the horizon
 
 
 class UndecidedError(HoldfastError, ValueError):
@@ -192,3 +193,31 @@ class DecayFit(Record):
         if self.asymptotic is not None:
             shown["asymptotic"] = {"law": self.asymptotic.law, "rate": self.asymptotic.rate}
         return plain(shown, exact=False)
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far a memory reaches: from `time` on less than 1% of it is left.
+
+    Args:
+        time: inf where it does not fade, None where it cannot be told.
+        measured: whether the curve was followed that far; otherwise its law was extended.
+        words: what to say instead where there is no time.
+    """
+
+    time: float | None
+    measured: bool
+    words: str = ""
+
+
+def reach_of(fit: DecayFit) -> Reach:
+    """The 1% horizon of a fit, whatever its law, with how it is known.
+
+    Args:
+        fit: of a memory curve.
+    """
+    try:
+        time = fit.horizon(REMAINING_SHARE)
+    except UndecidedError as error:
+        return Reach(None, False, str(error))
+    return Reach(time, math.isfinite(time) and time <= float(fit.time[-1]))

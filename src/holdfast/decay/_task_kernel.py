@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float64
 
-from holdfast.decay._task_rows import Rows
+from holdfast.decay._task_data import Rows
 
 RIDGES = tuple(10.0**k for k in range(-8, 3))  # of the mean square of the inputs
 ENOUGH = 0.99  # of what the best length explains: the task needs no more steps than explain this

@@ -16,9 +16,8 @@ from holdfast._record import Record
 from holdfast.approximate import ExponentialSum, Method, fit_exponential_sum
 from holdfast.decay._fit_decay import fit_decay
 from holdfast.decay._result import AsymptoticLaw, DecayFit, UndecidedError
-from holdfast.decay._task_data import read_data
+from holdfast.decay._task_data import Rows, make_rows, read_data
 from holdfast.decay._task_kernel import TaskKernel, fit_task_kernel
-from holdfast.decay._task_rows import Rows, make_rows
 from holdfast.decay._task_start import TaskStart, start_modes
 from holdfast.errors import ArgumentError, HoldfastError, unknown_name
 from holdfast.figures import Axis, Figure, Layer, Line, Panel, Rule

@@ -23,7 +23,6 @@ from holdfast.diagnosis._on_data import (
     CHANGE_STEPS,
     EDGE_ROWS,
     EDGE_STEPS,
-    along,
     checked_inputs,
     measure_on_data,
 )
@@ -282,11 +281,11 @@ def _memory_on_data(model: Callable[..., Any], data: Tensor, seed: int) -> DataM
 
 
 def _edge(reading: Reading, data: Tensor | None, seed: int) -> Edge:
-    return look_at_edge(reading, LENGTH, seed, data=along(reading, data, EDGE_ROWS, EDGE_STEPS), run=False)
+    return look_at_edge(reading, LENGTH, seed, data=reading.along(data, EDGE_ROWS, EDGE_STEPS), run=False)
 
 
 def _survival(reading: Reading, data: Tensor | None, seed: int) -> Any:
-    x = along(reading, data, CHANGE_ROWS, CHANGE_STEPS)
+    x = reading.along(data, CHANGE_ROWS, CHANGE_STEPS)
     return look_at_survival(reading, LENGTH, seed, x, search_worst=False)
 
 

@@ -24,7 +24,6 @@ from holdfast.diagnosis._on_data import (
     CHANGE_STEPS,
     EDGE_ROWS,
     EDGE_STEPS,
-    along,
     checked_inputs,
     measure_on_data,
 )
@@ -203,11 +202,11 @@ class _Examination:
         return self.look(what, measure_on_data, self.model, wanted.inputs, wanted.lengths, wanted.seed, progress)
 
     def _edge(self, reading: Reading) -> Edge:
-        data = along(reading, self.wanted.inputs, EDGE_ROWS, EDGE_STEPS)
+        data = reading.along(self.wanted.inputs, EDGE_ROWS, EDGE_STEPS)
         return look_at_edge(reading, LENGTH, self.wanted.seed, data=data)
 
     def _survival(self, reading: Reading) -> Survival:
-        data = along(reading, self.wanted.inputs, CHANGE_ROWS, CHANGE_STEPS)
+        data = reading.along(self.wanted.inputs, CHANGE_ROWS, CHANGE_STEPS)
         return look_at_survival(reading, LENGTH, self.wanted.seed, data)
 
     def _learning(self, reading: Reading, samples: Samples) -> Learning:

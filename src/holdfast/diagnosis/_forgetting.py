@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from holdfast.decay import DecayFit, fit_decay
-from holdfast.decay._memory_study import Reach, reach_of
+from holdfast.decay._result import Reach, reach_of
 from holdfast.diagnosis._reading import Reading
 from holdfast.memory import InputSearch, MemoryCurve, Probe, memory_function
 from holdfast.memory._checks import MIN_SETTLING_STEPS, prepare

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from holdfast.diagnosis._adapters import Fresh
 from holdfast.diagnosis._forgetting import Forgetting
-from holdfast.diagnosis._reading import Reading, runnable
+from holdfast.diagnosis._reading import runnable
 from holdfast.errors import ArgumentError
 from holdfast.memory import DataMemory, ModelError, Run, memory_on_data
 from holdfast.memory._curve import NotRepeatableError
@@ -79,21 +79,6 @@ def measure_on_data(
         return measured(own)
     except NotRepeatableError:  # it keeps a state between calls
         return measured(Fresh(own))
-
-
-def along(reading: Reading, inputs: Tensor | None, rows: int, steps: int) -> Tensor | None:
-    """The first rows and steps of the data as the reading takes them; None without data.
-
-    Args:
-        reading: how the model is read.
-        inputs: as `checked_inputs` gave them.
-        rows: most of them.
-        steps: most of them.
-    """
-    if inputs is None:
-        return None
-    steps = steps if reading.longest is None else min(steps, reading.longest)
-    return reading.encoded(inputs[:rows, :steps])
 
 
 def difference(memory: Sequence[Forgetting], found: DataMemory | None) -> str | None:

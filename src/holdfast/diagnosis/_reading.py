@@ -19,7 +19,7 @@ from holdfast.memory._options import widest
 from holdfast.memory._subject import INPUT_ERRORS, Subject
 from holdfast.memory.preserve import undisturbed
 from holdfast.nn._acceleration import ALREADY, accelerate_quietly, mixers_of
-from holdfast.nn._views.step_function import known_size
+from holdfast.nn._call_arguments import first_known_size
 
 SWAPS, FEW = 12, 4  # tokens that the one at rest is exchanged for, and those of a large model
 LARGE = 2e7  # weights from which on a model is large: a step of it takes a core several milliseconds
@@ -64,6 +64,19 @@ class Reading:
         if self.tokens is None or inputs.is_floating_point():
             return inputs.to(self.zeros(1))
         return self.tokens.to(self.zeros(1))[inputs.to(self.tokens.device)]
+
+    def along(self, inputs: Tensor | None, rows: int, steps: int) -> Tensor | None:
+        """The first rows and steps of the user's data as the model is read; None without data.
+
+        Args:
+            inputs: as `checked_inputs` gave them.
+            rows: most of them.
+            steps: most of them.
+        """
+        if inputs is None:
+            return None
+        steps = steps if self.longest is None else min(steps, self.longest)
+        return self.encoded(inputs[:rows, :steps])
 
     @property
     def large(self) -> bool:
@@ -120,7 +133,7 @@ def _taking(model: nn.Module, input_size: int | None, seed: int) -> Reading:
         turned = BatchFirst(model)
         words = f"{model.input_size} real inputs"
         return Reading(turned, model.input_size, words, prefix="inner.").note("read with time in the first dimension")
-    size = input_size or known_size(model) or _first_size(model)
+    size = input_size or first_known_size(model)
     embedding = next(((path, m) for path, m in model.named_modules() if isinstance(m, nn.Embedding)), None)
     if embedding is not None and input_size is None:
         path, table = embedding
@@ -223,10 +236,6 @@ def _is_noisy(reading: Reading) -> bool:
             torch.manual_seed(seed)
             outputs.append(_output(reading, SHORT))
     return not torch.equal(*outputs)
-
-
-def _first_size(model: nn.Module) -> int | None:
-    return next((size for m in model.modules() if m is not model and (size := known_size(m))), None)
 
 
 def _runs(model: nn.Module, size: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 import os
 from dataclasses import dataclass, field
@@ -12,15 +13,17 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from holdfast._files import write_atomically
+from holdfast._page import document, paragraph, picture
 from holdfast._record import Record, as_path, writable_file
 from holdfast.decay import DecayFit, TaskStudy
-from holdfast.decay._memory_study import Reach
+from holdfast.decay._result import Reach
 from holdfast.diagnosis._advice import Advice
 from holdfast.diagnosis._forgetting import Forgetting
 from holdfast.diagnosis._learning import Learning
 from holdfast.diagnosis._reaching import Reaching, TrainingPlan
 from holdfast.diagnosis._trial import Outcome, Trial
 from holdfast.diagnosis._weights import Edge, LongRun, Survival, Tolerance
+from holdfast.diagnosis._words import blocks
 from holdfast.errors import ArgumentError
 from holdfast.figures import Axis, Figure, Layer, Line, Panel, Rule
 from holdfast.memory import DataMemory, MemoryCurve
@@ -155,7 +158,7 @@ class Diagnosis(Record):
 
     def html(self) -> str:
         """One page with the figure in it, which needs nothing else to be shown."""
-        from holdfast.diagnosis._page import page
+        from holdfast.diagnosis._result import page
 
         return page(self)
 
@@ -218,3 +221,28 @@ def _finite(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def page(diagnosis: Diagnosis) -> str:
+    """The page as text; names and messages in it are escaped.
+
+    Args:
+        diagnosis: what the page shows.
+    """
+    body = [paragraph(diagnosis.about)]
+    for head, sentences in blocks(diagnosis, details=False):
+        body.append(f"<h2>{head}</h2>")
+        body += _advice(diagnosis) if head == "ADVICE" and diagnosis.advice else map(paragraph, sentences)
+        if head == "MEMORY":
+            body.append(picture(diagnosis.figure()))
+    details = "".join(map(paragraph, dict(blocks(diagnosis, details=True)).get("DETAILS", [])))
+    body.append(f"<details><summary>details, in the papers' words</summary>{details}</details>")
+    return document(diagnosis.name, body)
+
+
+def _advice(diagnosis: Diagnosis) -> list[str]:
+    return [
+        f'<div class="advice">{paragraph(f"{one.trouble}: {one.number}")}<code>{html.escape(one.call)}</code>'
+        f"{paragraph(one.effect)}</div>"
+        for one in diagnosis.advice
+    ]

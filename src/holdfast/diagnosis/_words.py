@@ -8,7 +8,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from holdfast.decay import Return, TaskStudy
-from holdfast.decay._memory_study import REMAINING_SHARE
+from holdfast.decay._result import REMAINING_SHARE
 from holdfast.decay._task_study import LITTLE
 from holdfast.diagnosis._forgetting import Cause, Forgetting, ahead_of, why_they_differ
 from holdfast.diagnosis._learning import RATES, STABLE_MEANS

@@ -1,5 +1,9 @@
 """Adapters to the training loops of others: each file needs the package that it adapts, and nothing else does.
 
-`holdfast.integrations.transformers` has a callback for the Trainer of transformers, `holdfast.integrations.lightning` one
-for Lightning's. A loop of your own asks `holdfast.stability.DivergenceGuard` before each step.
+`holdfast.integrations.transformers` attaches to the Trainer of transformers, `holdfast.integrations.lightning` has a callback
+of Lightning's. `TrainingWatch` is for a loop of your own; both are made of it.
 """
+
+from holdfast.integrations._watch import TrainingWatch, regroup
+
+__all__ = ["TrainingWatch", "regroup"]

@@ -1,14 +1,16 @@
-"""A callback of transformers' Trainer that warns, stops or rolls back by the alarms of a GradientMonitor."""
+"""transformers' Trainer: `attach(trainer)` logs how memory fares, acts before training diverges, and sets rates by law."""
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from os import PathLike
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from holdfast.errors import BackendError
-from holdfast.stability import DivergenceGuard, GradientMonitor
+from holdfast.errors import ArgumentError, BackendError
+from holdfast.integrations._watch import TrainingWatch, regroup
 from holdfast.stability.monitor.guard import OnDivergence
 
 try:
@@ -17,30 +19,92 @@ except ImportError as error:
     raise BackendError("transformers is not installed; get it by: pip install 'holdfast[hf]'") from error
 
 
-class DivergenceCallback(TrainerCallback):
-    """Watches a Trainer: `Trainer(..., callbacks=[DivergenceCallback("rollback")])`.
+def attach(
+    trainer: Any,
+    on_divergence: OnDivergence = "warn",
+    *,
+    recurrent_lr: float | Literal["auto"] | None = None,
+    memory: int | float | None = None,
+    every: int = 10,
+    folder: str | PathLike[str] | None = None,
+) -> HoldfastCallback:
+    """Watches a Trainer, before its `train()` is called: `attach(trainer, "rollback", recurrent_lr="auto", memory=200)`.
 
-    The loss is that of the model's output in training; gradient norms are taken before the Trainer clips them.
+    Margins, time constants, gradient over weight, step sizes and reach go through `trainer.log` to wherever it reports:
+    TensorBoard, W&B, MLflow, `trainer.state.log_history`.
+
+    Args:
+        trainer: a Trainer that makes its optimizer itself, unless `recurrent_lr` is None.
+        on_divergence: "warn", "stop" or "rollback", as `holdfast.stability.DivergenceGuard` has them.
+        recurrent_lr: learning rate of recurrent weights, which then have no weight decay; "auto" follows from `memory` and
+            the Trainer's number of steps; None leaves the optimizer as it is.
+        memory: with "auto", steps that the model is to remember.
+        every: optimizer steps between two records.
+        folder: where `log.jsonl` for `holdfast watch` is written.
+    """
+    callback = HoldfastCallback(on_divergence, every=every, folder=folder)
+    callback.trainer = trainer
+    trainer.add_callback(callback)
+    if recurrent_lr is not None:
+        if trainer.optimizer is not None:
+            raise ArgumentError(
+                "recurrent_lr: expected a Trainer that makes its optimizer itself, got one with an optimizer; give that "
+                "the groups of holdfast.parameter_groups"
+            )
+        _group_later(trainer, recurrent_lr, memory)
+    return callback
+
+
+def _group_later(trainer: Any, recurrent_lr: float | Literal["auto"], memory: int | float | None) -> None:
+    """Groups the optimizer once it is there: before its schedule is made, and before a checkpoint is read into it."""
+    make_schedule = trainer.create_scheduler
+
+    @functools.wraps(make_schedule)
+    def grouped(num_training_steps: int, *given: Any, **named: Any) -> Any:
+        optimizer = getattr(trainer.optimizer, "optimizer", trainer.optimizer)  # accelerate wraps it
+        if not optimizer.state:  # a second `train()` goes on with the same one
+            steps = num_training_steps if recurrent_lr == "auto" else None
+            regroup(optimizer, trainer.model, recurrent_lr=recurrent_lr, steps=steps, memory=memory)
+        return make_schedule(num_training_steps, *given, **named)
+
+    trainer.create_scheduler = grouped
+
+
+class HoldfastCallback(TrainerCallback):
+    """What `attach` adds to a Trainer; alone, in `Trainer(callbacks=[...])`, it acts and writes its folder, and logs nothing.
+
+    The loss is that of the model's output in training; gradient norms are taken before the Trainer clips them. After a
+    resumed start the medians that alarms compare with are learned anew.
 
     Args:
         on_divergence: "warn", "stop" or "rollback", as `holdfast.stability.DivergenceGuard` has them.
+        every: optimizer steps between two records.
+        folder: where `log.jsonl` for `holdfast watch` is written.
         snapshot_every: optimizer steps between two snapshots.
     """
 
-    def __init__(self, on_divergence: OnDivergence = "warn", *, snapshot_every: int = 50) -> None:
-        self.on_divergence, self.snapshot_every = on_divergence, snapshot_every
-        self.guard: DivergenceGuard | None = None
+    def __init__(
+        self,
+        on_divergence: OnDivergence = "warn",
+        *,
+        every: int = 10,
+        folder: str | PathLike[str] | None = None,
+        snapshot_every: int = 50,
+    ) -> None:
+        self.on_divergence, self.every, self.folder, self.snapshot_every = on_divergence, every, folder, snapshot_every
+        self.watch: TrainingWatch | None = None
+        self.trainer: Any = None
         self._losses: list[Tensor] = []
         self._norms: dict[int, Tensor] = {}
         self._handles: list[Any] = []
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Begins to listen to the model."""
+        """Begins to listen to the model, which may be made only now."""
         model: nn.Module = given["model"]
         optimizer = getattr(given["optimizer"], "optimizer", given["optimizer"])  # accelerate wraps it
-        self.guard = DivergenceGuard(
-            model, optimizer, on_divergence=self.on_divergence, snapshot_every=self.snapshot_every,
-            monitor=GradientMonitor(model),
+        self.watch = TrainingWatch(
+            model, optimizer, on_divergence=self.on_divergence, every=self.every, steps=state.max_steps or None,
+            folder=self.folder, log=self._log, snapshot_every=self.snapshot_every,
         )  # fmt: skip
         self._handles.append(model.register_forward_hook(self._keep_loss))
         if args.max_grad_norm:
@@ -50,26 +114,26 @@ class DivergenceCallback(TrainerCallback):
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Decides about the step; one that is not taken has no gradients."""
-        assert self.guard is not None
+        assert self.watch is not None
         loss = torch.stack(self._losses).mean() if self._losses else None
         norm = float(torch.stack([*self._norms.values()]).norm()) if self._norms else None
         self._losses, self._norms = [], {}
-        before = self.guard.rate_scale
-        if self.guard.check(loss, step=state.global_step, gradient_norm=norm):
-            return
-        if self.guard.stopped:
-            control.should_training_stop = True
-        scheduler: Any = given.get("lr_scheduler")
-        if hasattr(scheduler, "base_lrs"):  # a schedule sets rates anew at every step
-            scheduler.base_lrs = [rate * self.guard.rate_scale / before for rate in scheduler.base_lrs]
+        before = self.watch.guard.rate_scale
+        if not self.watch.check(loss, step=state.global_step, gradient_norm=norm):
+            control.should_training_stop = control.should_training_stop or bool(self.watch.stopped)
+            self.watch.rescale([given.get("lr_scheduler")], before)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Stops listening."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
-        if self.guard is not None:
-            self.guard.monitor.close()
+        if self.watch is not None:
+            self.watch.close()
+
+    def _log(self, values: dict[str, float], step: int) -> None:
+        if self.trainer is not None:
+            self.trainer.log(values)
 
     def _keep_loss(self, module: nn.Module, given: Any, output: Any) -> None:
         loss = output.get("loss") if hasattr(output, "get") else None

@@ -28,19 +28,20 @@ from holdfast.memory._curve import Bound, CurveStatus, MemoryCurve, NotCausalErr
 from holdfast.memory._options import ROUNDS_INSIDE, InputSearch, InputSearchName, Probe, ProbeName, Run
 from holdfast.memory._probes import Measured, ProbePlan
 from holdfast.memory._search import (
+    MAX_WINDOW_STEPS,
     BestResponse,
     add_linear_sup,
     ascend,
     at_amplitudes,
     directions,
     has_linear_sup,
+    measure_window,
     run_all,
     scales,
     sign_patterns,
     superposes,
 )
 from holdfast.memory._subject import Subject
-from holdfast.memory._window import MAX_WINDOW_STEPS, measure_window
 
 
 @checked

@@ -63,6 +63,7 @@ class Probe:
             raise ArgumentError(f"form={self.form!r} is for the reversed probe, got name={self.name!r}")
         if not 0 < self.dt < math.inf or not self.norm >= 1:
             raise ArgumentError(f"expected dt > 0 and norm >= 1, got dt={self.dt}, norm={self.norm}")
+        # the reversed probe is the input before t = 0: without a step of it there is none
         shortest = 1 if self.name == "reversed" else 0
         if self.burn_in is not None and self.burn_in < shortest:
             raise ArgumentError(
@@ -182,6 +183,7 @@ def widest(model: Callable[..., Any], input_size: int, layout: Layout = "batch_f
     kinds = {p.dtype for p in weights if p.is_floating_point()}
     if not isinstance(model, nn.Module) or not kinds:
         return False, "measured in the function's own precision: it has no weights to widen (dtype= sets its inputs')"
+    # nothing to widen
     if kinds <= {torch.float64}:
         return False, None
     own = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
@@ -195,6 +197,7 @@ def widest(model: Callable[..., Any], input_size: int, layout: Layout = "batch_f
     try:
         with undisturbed(model, evaluate=True), torch.no_grad():
             subject = Subject(model, input_size, layout=layout, double=True)
+            # only a run tells: a model may make float32 tensors of its own inside
             subject.raw(subject.zeros(1, TRIAL_STEPS))
     except (HoldfastError, *INPUT_ERRORS) as error:
         cause = str(error.__cause__ or error).strip().splitlines() or [type(error).__name__]

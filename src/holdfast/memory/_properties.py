@@ -106,6 +106,7 @@ def check_properties(
     run = run or Run()
     with run.undisturbed(model), torch.no_grad():
         subject = run.subject(model, input_size, double=double)
+        # whether it is causal is one of the questions here, and no reason to refuse it
         prepare(subject, generator, causal=False)
         probe = _property_tests.Functional(subject, horizon, generator)
         if not probe.finite:

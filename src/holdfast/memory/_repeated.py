@@ -109,6 +109,7 @@ def _curve(scores: Tensor, counts: list[int], norm: float) -> MemoryCurve:
     # lengths may skip: differences are per copy
     gaps = torch.diff(torch.tensor(counts, dtype=torch.float64))
     values = torch.linalg.vector_norm(torch.diff(scores, dim=0), norm, dim=-1) / gaps
+    # NaN would pass every comparison unseen
     values = torch.nan_to_num(values, nan=math.inf, posinf=math.inf)
     status: CurveStatus = "ok" if bool(torch.isfinite(values).all()) else "not finite"
     notes = () if status == "ok" else ("some scores are NaN or infinite; there the curve is inf",)

@@ -162,6 +162,7 @@ def _record(item: Any, depth: int, contents: dict[int, _Contents]) -> None:
 @torch.no_grad()
 def _put_back(item: Any, contents: Any) -> None:
     if isinstance(item, Tensor):
+        # a write would change the version, and break a graph that holds the tensor
         if not torch.equal(item, contents):
             item.copy_(contents)
     elif isinstance(item, np.ndarray):
@@ -191,6 +192,7 @@ def _same(container: dict[str, Any], contents: dict[str, Any]) -> bool:
 
 
 def _random_states() -> tuple[Any, ...]:
+    # asking starts CUDA, which takes seconds and memory on every card
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() and torch.cuda.is_initialized() else None
     return torch.get_rng_state(), cuda, random.getstate(), np.random.get_state()
 

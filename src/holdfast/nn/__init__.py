@@ -6,7 +6,7 @@ it says about itself, `system.py` the systems that it can be; a file for each la
 (coefficients kept between the steps of a stream) and `_precision.py` (half precision); both Mambas share
 `_mamba_base.py`, layers whose gates read the input alone `_input_gated.py`. Weights start in
 `_initial_weights.py`. `_export_loop.py` is what exporters see of a layer, `_onnx_copy.py` makes a copy for ONNX,
-`_pretrained.py` writes models into folders and `_loading.py` builds them around the weights of one.
+`_pretrained.py` writes models into folders with a `_model_card.py` and `_loading.py` builds them around the weights of one.
 `_from_weights.py` builds layers from given weights, `_views/` finds the recurrences of any model.
 `_blocks.py`, `_models.py` and `_language.py` stack layers, `_drop_in.py` puts them where torch.nn.LSTM stood;
 `_acceleration.py` puts the kernels into transformers' models, by `_mixer_classes.py` and `_mixer_functions.py`.

@@ -102,6 +102,7 @@ def accelerate(model: nn.Module) -> Acceleration:
     done = accelerate_quietly(model) if mixers else Acceleration(())
     if cells:
         done = _joined(done, _change(cells, _reason_to_leave_torch, torch_class))
+    # a second call finds everything done, which is no reason to warn
     reasons = [(name, reason) for name, reason in done.left if reason != ALREADY]
     if not done.replaced and reasons:
         name, reason = reasons[0]
@@ -117,8 +118,10 @@ def _change(
     modules: dict[str, nn.Module], reason: Callable[[Any], str | None], new_class: Callable[[nn.Module], type]
 ) -> Acceleration:
     """Gives modules their new classes, all or none where a reason cannot be told."""
+    # all reasons before the first change: one that raises leaves the model as it was
     reasons = {name: reason(module) for name, module in modules.items()}
     changed = {name: module for name, module in modules.items() if reasons[name] is None}
+    # the class alone, so that weights, hooks, names and files stay what they are
     for module in changed.values():
         module.__class__ = new_class(module)
     left = tuple((name, text) for name, text in reasons.items() if text is not None)
@@ -153,6 +156,7 @@ def mixers_of(model: nn.Module) -> dict[str, nn.Module]:
 
 def kind_of(module: nn.Module) -> str | None:
     """The name of the mixer that a module is, also under a class of ours or a parametrization; None for others."""
+    # by the names of all base classes: parametrize gives a module a class of its own
     names = (kind.__name__ for kind in type(module).__mro__)
     return next((name for name in names if name in FAMILIES), None)
 
@@ -168,6 +172,7 @@ def _reason_to_leave(module: Any) -> str | None:
         return reason
     if hasattr(module, "parametrizations"):
         return "its weights are parametrized; call accelerate first and stabilize after it"
+    # a heir may compute something else between the calls that are replaced
     if type(module) is not plain:
         return f"it is another {kind} than transformers'"
     activation = getattr(module, "activation", "silu")  # one without has no convolution

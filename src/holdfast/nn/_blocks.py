@@ -89,6 +89,7 @@ class GatedBlock(nn.Module):
 
     def _add(self, x: Tensor, y: Tensor, gated: Callable[..., Tensor]) -> Tensor:
         mlp = self.mlp
+        # the fused kernel has neither a second projection nor dropout
         if mlp.down is None and not (self.training and self.dropout.p):
             return gated(y, x, mlp.up.weight, mlp.up.bias)
         return x + self.dropout(mlp(y))

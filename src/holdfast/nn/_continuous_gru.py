@@ -57,6 +57,7 @@ class ContinuousGRU(AbstractRecurrent):
         if not dt > 0:
             raise ArgumentError(f"dt must be above 0, got {dt!r}")
         self.dt = float(dt)
+        # update gate, reset gate, candidate, one below the other; torch's GRU starts all three by its state size, too
         self.W = uniform(3 * state_size, features, fan_in=state_size)
         self.U = uniform(3 * state_size, state_size, fan_in=state_size)
         self.b = nn.Parameter(torch.zeros(3 * state_size)) if bias else None
@@ -84,6 +85,7 @@ class ContinuousGRU(AbstractRecurrent):
     def motion_at_rest(self) -> tuple[Motion, Motion]:
         """dh/dt = z o (candidate - h) on zero input, and candidate - h: a closed gate z is no equilibrium."""
         n = self.state_size
+        # float64: Newton's method goes on until rounding stops it
         U = self.U.detach().cpu().double()
         b = U.new_zeros(3 * n) if self.b is None else self.b.detach().cpu().double()
 

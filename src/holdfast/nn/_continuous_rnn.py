@@ -64,6 +64,7 @@ class ContinuousRNN(AbstractRecurrent):
         bidirectional: bool = False,
     ) -> None:
         if structure == "diagonal" and parameterization == "contraction":
+            # the default is a form of matrices; single modes take the best scalar one
             parameterization = "best"
         choices: dict[str, Any] = dict(
             activation=activation, structure=structure, parameterization=parameterization, dt=dt, bias=bias,
@@ -113,7 +114,7 @@ class ContinuousRNN(AbstractRecurrent):
         return functional.linear(h, self.C), last
 
     def _step(self, x: Tensor, state: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor]:
-        W = self._keep("W", tuple(self.recurrence.free), self.recurrence)
+        W = self._keep("W", self.recurrence.sources(), self.recurrence)
         drive = functional.linear(x, self.U, self.b)
         z = drive + (W * state if W.ndim == 1 else functional.linear(state, W))
         step: Tensor | float = self.dt if dt is None else dt

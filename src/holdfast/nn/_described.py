@@ -107,12 +107,14 @@ class Described(nn.Module, ABC):
         if self._is_half():
             return widened_twin(self).step_margin()
         if self.time == "discrete":
+            # a unit of time is a step
             return self.margin()
         if euler is not None:
             return float(step_margins(self.eigenvalues(), euler, "euler").min())
         if dt is None:
             system = self.linear_system()
             return math.nan if system is None else 1 - float(system.eigenvalues().abs().max())
+        # by the margins of free weights, which keep their digits where lam itself rounds to the boundary
         return float(step_margins(-self._margins(), dt, "zoh").min())
 
     def _is_half(self) -> bool:
@@ -158,6 +160,7 @@ class Described(nn.Module, ABC):
             return
         assert isinstance(form, AbstractParameterization)
         fitted, held = held_by_form(form, moved)
+        # before the weights, which are those of the new constants
         self.add_module("parameterization", fitted)
         self.set_eigenvalues_(held)  # type: ignore[operator]
 

@@ -17,8 +17,16 @@ from holdfast.kernels import scan
 from holdfast.nn._activations import ACTIVATIONS
 from holdfast.nn._base import AbstractRecurrent, zero_after
 from holdfast.nn._discretize import RateDiscretization, discretize
-from holdfast.nn._initial_weights import as_eigenvalues, free_weight, own_values, starting_values, uniform
-from holdfast.nn._read_out import ReadOut, check_read_out, read_scale
+from holdfast.nn._initial_weights import (
+    ReadOut,
+    as_eigenvalues,
+    check_read_out,
+    free_weight,
+    own_values,
+    read_scale,
+    starting_values,
+    uniform,
+)
 from holdfast.nn.system import LinearSystem, StateSpaceModel, single_system
 from holdfast.parameterizations import AbstractParameterization
 
@@ -170,6 +178,7 @@ class DiagonalSSM(AbstractRecurrent):
             v = functional.linear(x, self.U, self.b)
             return factor, v if gain is None else gain * v
         sources = (self.w, self.U) if self.b is None else (self.w, self.U, self.b)
+        # a stream asks for them at every step
         factor, U, b = self._keep(dt, sources, lambda: self._folded(dt))
         return factor, functional.linear(x, U, b)
 

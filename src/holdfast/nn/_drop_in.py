@@ -14,7 +14,7 @@ from holdfast._arguments import checked, positive, probability
 from holdfast.errors import ArgumentError, ShapeError
 from holdfast.kernels._common import checks
 from holdfast.nn._base import AbstractRecurrent, Stepper
-from holdfast.nn._padded_order import backwards, taken
+from holdfast.nn._call_arguments import backwards, taken
 from holdfast.nn._stack import named_layer
 
 States = tuple[Tensor, ...]
@@ -77,6 +77,7 @@ class RecurrentStack(nn.Module):
         self.batch_first, self.bidirectional = batch_first, bidirectional
         probability(dropout=dropout)
         self.directions = 2 if bidirectional else 1
+        # from the second layer on both directions are read side by side, as in torch
         sizes = [input_size] + [self.directions * hidden_size] * (num_layers - 1)
         self.layers = nn.ModuleList(
             _build(layer, size, hidden_size, state_size or hidden_size, options)
@@ -164,6 +165,7 @@ class RecurrentStack(nn.Module):
         self, x: Tensor, states: tuple[Tensor | None, ...], lengths: Tensor | None = None
     ) -> tuple[Tensor, States]:
         after = []
+        # each row is turned at its own end: padding stays behind it
         order = backwards(x, lengths) if self.bidirectional else None
         for number in range(self.num_layers):
             outputs = []
@@ -173,6 +175,7 @@ class RecurrentStack(nn.Module):
                 outputs.append(y if turned is None else taken(y, turned))
                 after.append(end)
             x = outputs[0] if order is None else torch.cat(outputs, -1)
+            # between layers only, not behind the last one: torch's rule
             x = self.between(x) if number + 1 < self.num_layers else x
         return x, tuple(after)
 
@@ -182,6 +185,7 @@ class RecurrentStack(nn.Module):
         if given.sorted_indices is not None:
             states = tuple(s if s is None else s.index_select(0, given.sorted_indices) for s in states)
         y, after = self._through(x, states, lengths.to(x.device))
+        # packed as it came: rows are sorted already, and the caller's indices stay valid
         data = pack_padded_sequence(y, lengths, batch_first=True).data
         if given.unsorted_indices is not None:
             after = tuple(state.index_select(0, given.unsorted_indices) for state in after)

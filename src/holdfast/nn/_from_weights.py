@@ -15,9 +15,9 @@ from torch import Tensor
 from holdfast._types import Time
 from holdfast.nn._base import AbstractRecurrent
 from holdfast.nn._diagonal_ssm import DiagonalSSM
+from holdfast.nn._initial_weights import ReadOut
 from holdfast.nn._linear_rnn import LinearRNN
 from holdfast.nn._lru import LRU
-from holdfast.nn._read_out import ReadOut
 from holdfast.nn._s4d import S4D
 from holdfast.parameterizations import AbstractParameterization
 
@@ -25,32 +25,22 @@ Parameterization = str | AbstractParameterization
 
 
 def diagonal_layer(
-    lam: Any,
-    U: Any,
-    C: Any,
-    *,
-    b: Any = None,
-    activation: str = "identity",
-    parameterization: Parameterization = "direct",
-    time: Time = "discrete",
-    dt: float = 1.0,
-    dtype: torch.dtype = torch.float64,
-    readout: ReadOut = "plain",
+    lam: Any, U: Any, C: Any, *, b: Any = None, dtype: torch.dtype = torch.float64, **choices: Any
 ) -> AbstractRecurrent:
-    """y = C sigma(h) with real modes `lam`, (state,), U (state, features), C (out, state) and bias b (state,)."""
+    """y = C sigma(h) with real modes `lam`, (state,), U (state, features), C (out, state) and bias b (state,).
+
+    `choices` are DiagonalSSM's own; without them the modes are free weights of a linear recurrence in discrete time.
+    """
+    plain: dict[str, Any] = {"parameterization": "direct", "time": "discrete", "activation": "identity", "dt": 1.0}
     eigenvalues, inputs, outputs = (torch.as_tensor(v, dtype=torch.float64) for v in (lam, U, C))
     with torch.random.fork_rng(devices=[]):
         layer = DiagonalSSM(
             inputs.shape[1],
             len(eigenvalues),
-            parameterization=parameterization,
-            time=time,
-            activation=activation,
-            dt=dt,
             bias=b is not None,
             out_features=len(outputs),
             eigenvalues=eigenvalues,
-            readout=readout,
+            **{**plain, **choices},
         ).to(dtype)
     layer.set_eigenvalues_(eigenvalues)
     layer.set_read_out_(outputs)

@@ -110,6 +110,7 @@ def _gradients(
     n, U = call.U.shape[1], call.U
     deltas, slopes = torch.empty_like(call.drive), torch.empty_like(h)
     step = call.step.unsqueeze(-1) if isinstance(call.step, Tensor) else call.step
+    # what does not depend on the way back is computed for all steps at once, outside of the loop
     away = c - before
     pieces = [x.unbind(1) for x in (grad_h, before, z, r, step * away * z * (1 - z), step * z * (1 - c * c), step * z)]
     carry = grad_last
@@ -124,10 +125,12 @@ def _gradients(
         if call.lengths is not None:
             running = (t < call.lengths).unsqueeze(-1)
             of_c, of_gates, slope = (torch.where(running, x, 0) for x in (of_c, of_gates, slope))
+            # past a row's end the gradient goes on unchanged to its last step
             moved = torch.where(running, moved, carry)
         deltas[:, t, : 2 * n], deltas[:, t, 2 * n :], slopes[:, t] = of_gates, of_c, slope
         carry = moved
     of_U = None
+    # one product over all steps: a sum inside the loop would read and write U's gradient at each
     if need[1]:
         flat = deltas.flatten(0, 1)
         inputs = (before.flatten(0, 1), (r * before).flatten(0, 1))

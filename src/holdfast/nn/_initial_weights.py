@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -24,6 +25,8 @@ from holdfast.parameterizations import AbstractParameterization, fit_constants, 
 # either ends a recurrence in NaN. Inside, |lam dt|^2 stays below 3e36, so that complex quotients are finite too.
 MIN_DT, MAX_DT = 1e-12, 1e6
 MAX_RATE = 1e12  # of -Re lam and |Im lam|, per unit of time
+ReadOut = Literal["plain", "scaled"]
+MARK = "readout_is_scaled"  # buffer that keeps weights of one kind out of a layer of the other
 
 
 def uniform(*shape: int, fan_in: int) -> nn.Parameter:
@@ -40,6 +43,7 @@ def free_weight(
     """
     if lam.is_meta:
         return get(parameterization, time=time), placed(lam.to(torch.get_default_dtype()))
+    # constants are numbers, and reading them back from a GPU would make the host wait
     with torch.device("cpu"):
         f = fit_constants(get(parameterization, time=time), lam)
         free = f.inverse(lam.to(torch.get_default_dtype()))
@@ -49,6 +53,7 @@ def free_weight(
 def placed(values: Tensor, home: torch.device | None = None) -> nn.Parameter:
     """A weight in memory of its own, on the device `home`; None is the default device."""
     moved = values.to(home or torch.get_default_device())
+    # an expanded start would be one number under many names
     return nn.Parameter(moved.clone(memory_format=torch.contiguous_format))
 
 
@@ -82,6 +87,7 @@ def mixed(y: Float[Tensor, "*any features"], E: Tensor | None) -> Float[Tensor, 
 def step_bias(count: int, dt_min: float, dt_max: float) -> Tensor:
     """Biases whose softplus is log-uniform between `dt_min` and `dt_max`."""
     target = torch.exp(torch.rand(count) * math.log(dt_max / dt_min) + math.log(dt_min))
+    # the inverse of softplus without overflow: log(e^x - 1) = x + log(1 - e^-x)
     return target + torch.log(-torch.expm1(-target))
 
 
@@ -111,3 +117,26 @@ def as_eigenvalues(given: Tensor, shape: tuple[int, ...], *, real: bool, layer: 
             raise ArgumentError(f"{layer} has real eigenvalues; got some with an imaginary part")
         given = given.real
     return given.detach()
+
+
+def check_read_out(layer: nn.Module, readout: ReadOut) -> None:
+    """Refuses what is neither; marks a layer whose C is scaled, so that a state dict of the other kind does not load."""
+    if readout not in ("plain", "scaled"):
+        raise ArgumentError(f"readout must be 'plain' or 'scaled', got {readout!r}")
+    if readout == "scaled":
+        # a buffer that only one kind has: torch names it as missing or unexpected
+        layer.register_buffer(MARK, torch.ones(()))
+
+
+def read_scale(f: AbstractParameterization, w: Tensor, modes: int) -> Tensor:
+    """margin(f(w_i)) / sqrt(m): |f(w_i)| in continuous time, 1 - |f(w_i)| in discrete time, over the root of the modes.
+
+    A mode c e^{f t} has the L1 norm |c| / |f|, so that a change of gamma in c_i = gamma_i |f(w_i)| / sqrt(m) by beta in the
+    2-norm changes the kernel by at most sum_i |beta_i| / sqrt(m) <= beta in L1.
+
+    Args:
+        f: the parameterization of the rates.
+        w: their free weights.
+        modes: m, of one output.
+    """
+    return f._margin(widened(w)) / math.sqrt(modes)  # `margin` checks its arguments, which torch.compile cannot trace

@@ -51,8 +51,10 @@ class LanguageModel(AbstractStack, Pretrained):
         self.arguments = arguments_of(locals())
         positive(vocabulary=vocabulary, width=width, depth=depth)
         if layer == "s4d":
+            # the mixer of StableSSM, Sec. 4.2: real modes, by the parameterization that it calls best
             options = {"initialization": "real", "parameterization": "best", **options}
         self.embedding = nn.Embedding(vocabulary, width)
+        # the same table gives the scores: with rows of norm 1 a normed h begins at scores of size 1
         nn.init.normal_(self.embedding.weight, std=width**-0.5)
         self.blocks = nn.ModuleList(
             HyenaBlock(build_layer(layer, width, state_size, options), expansion=expansion, dropout=dropout)
@@ -116,6 +118,7 @@ class LanguageModel(AbstractStack, Pretrained):
         if tokens.device != self.embedding.weight.device:
             raise ArgumentError(f"tokens are on {tokens.device} and the weights are not; move tokens or the model")
         try:
+            # torch looks at the values anyway; a check of our own would read every token twice
             return self.embedding(tokens)
         except IndexError:
             known = self.embedding.num_embeddings

@@ -99,6 +99,7 @@ class LinearRNN(AbstractRecurrent):
         if W.ndim == 1:
             return discretize(W, step.unsqueeze(-1) if isinstance(step, Tensor) else step, self.discretization)
         if self.discretization == "zoh":
+            # before the exporter meets it: its own words name an operator and no way out
             refuse_onnx("the matrix exponential of a continuous-time LinearRNN")
         return discretize_dense(W, step, self.discretization)
 
@@ -111,6 +112,7 @@ class LinearRNN(AbstractRecurrent):
             if self.b is not None:
                 self.b.copy_(gain @ self.b)
             self.time, self.dt, self.recurrence.time = "discrete", 1.0, "discrete"
+            # the step itself becomes the free weight: nothing keeps it stable, and nothing trains it any more
             self.recurrence.switch_(get("direct", time="discrete"), factor)
         else:
             self.recurrence.settle_()
@@ -143,8 +145,10 @@ class LinearRNN(AbstractRecurrent):
             assert gain is not None
             v = (gain @ functional.linear(x, self.U, self.b).unsqueeze(-1)).squeeze(-1)
             h0 = x.new_zeros(len(x), self.state_size) if state is None else state
+            # no kernel has a matrix for every step: they would take steps x state^2 numbers
             h, last = _varying(factor, v, h0, lengths, reverse)
         else:
+            # the gain goes into U once, not into the inputs of every step
             U = self.U if gain is None else gain @ self.U
             b = self.b if gain is None or self.b is None else gain @ self.b
             h, last = rnn(x, factor, U, b, state, activation="linear", lengths=lengths, reverse=reverse)
@@ -154,7 +158,8 @@ class LinearRNN(AbstractRecurrent):
         if isinstance(dt, Tensor):
             factor, gain = self._factors(dt)
         else:
-            factor, gain = self._keep(f"factors {dt}", tuple(self.recurrence.free), lambda: self._factors(dt))
+            # a stream asks for the same factors at every step, and a matrix exponential costs far more than the step
+            factor, gain = self._keep(f"factors {dt}", self.recurrence.sources(), lambda: self._factors(dt))
         v = functional.linear(x, self.U, self.b)
         if self.recurrence.structure == "diagonal":
             h = factor * state + (v if gain is None else gain * v)

@@ -15,9 +15,17 @@ from holdfast._types import Time
 from holdfast.errors import ArgumentError
 from holdfast.kernels import lru
 from holdfast.nn._base import AbstractRecurrent, zero_after
-from holdfast.nn._initial_weights import as_eigenvalues, free_weight, placed, starting_values, uniform
+from holdfast.nn._initial_weights import (
+    ReadOut,
+    as_eigenvalues,
+    check_read_out,
+    free_weight,
+    placed,
+    read_scale,
+    starting_values,
+    uniform,
+)
 from holdfast.nn._precision import HALF_DTYPES, widened, widened_twin
-from holdfast.nn._read_out import ReadOut, check_read_out, read_scale
 from holdfast.nn.system import LinearSystem, single_system
 from holdfast.parameterizations import AbstractParameterization
 
@@ -86,6 +94,7 @@ class LRU(AbstractRecurrent):
         self.B = nn.Parameter(torch.randn(2 * state_size, features) / math.sqrt(2 * features))
         check_read_out(self, readout)
         self.readout: ReadOut = readout
+        # a scaled read-out has 1 / sqrt(state_size) in its scale
         size = state_size if readout == "plain" else 1
         self.C = nn.Parameter(torch.randn(self.out_features, 2 * state_size) / math.sqrt(size))
         square = self.out_features == features
@@ -109,6 +118,7 @@ class LRU(AbstractRecurrent):
         self.w.copy_(self.parameterization.inverse(given.abs().to(self.w)))
         self.phase.copy_(given.angle())
         if self.log_gamma is not None:
+            # gamma = sqrt(1 - |lam|^2) keeps the size of the state that white noise leaves
             self.log_gamma.copy_(0.5 * torch.log1p(-(given.abs() ** 2)))
 
     def _input_matrix(self) -> Tensor:
@@ -150,6 +160,7 @@ class LRU(AbstractRecurrent):
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
     ) -> tuple[Tensor, Tensor]:
         re, im = self._pair()
+        # the kernel has a direct path from a feature to itself; a matrix is added outside
         direct = self.D if self.D.ndim == 1 else None
         y, last = lru(
             x, re, im, self._input_matrix(), self._output_matrix(), direct, state, lengths=lengths, reverse=reverse
@@ -164,6 +175,7 @@ class LRU(AbstractRecurrent):
     def _step(self, x: Tensor, state: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor]:
         sources = tuple(p for p in (self.w, self.phase, self.log_gamma, self.B, self.C) if p is not None)
         same, cross, b, c = self._keep("coefficients", sources, self._coefficients)
+        # real and imaginary half change places: one product each gives the complex one
         swapped = state.roll(self.state_size, -1)
         h = torch.addcmul(torch.addcmul(functional.linear(x, b), same, state), cross, swapped)
         y = functional.linear(h, c)

@@ -81,6 +81,7 @@ class Mamba(AbstractMamba):
         check_step_range(dt_min, dt_max)
         positive(expand=expand, taps=taps, rank=rank)
         self.inner, self.taps = expand * features, taps
+        # as the reference implementation has it
         self.rank = rank or math.ceil(features / 16)
         lam = starting_values(None, lambda: initial_modes("real", state_size).expand(self.inner, state_size))
         self.parameterization, self.w = free_weight(parameterization, "continuous", lam)
@@ -105,6 +106,7 @@ class Mamba(AbstractMamba):
 
     @property
     def state_shape(self) -> tuple[int, ...]:
+        # one tensor holds both: the states of each channel, then the last inputs of its convolution
         return (self.inner, self.state_size + self.taps - 1)
 
     def choices(self) -> dict[str, Any]:
@@ -132,6 +134,7 @@ class Mamba(AbstractMamba):
         u, z = self.in_proj(x).chunk(2, dim=-1)
         u, inputs = causal_conv(u, self.conv_weight, self.conv_bias, before, silu=True, lengths=lengths)
         raw, b, c = self._select(u)
+        # without a dt of the caller the kernel adds the bias and takes the softplus itself: a pass over delta less
         inside = dt is None
         delta = raw if inside else self._step_sizes(raw, dt)
         y, last = selective(

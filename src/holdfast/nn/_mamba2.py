@@ -93,6 +93,7 @@ class Mamba2(AbstractMamba):
                 f"Mamba2: expected head_size to divide the {self.inner} inner channels (expand * features) and groups to "
                 f"divide the heads, got head_size={head_size}, groups={groups}"
             )
+        # the convolution runs over x, B and C together
         self.channels = self.inner + 2 * groups * state_size
         lam = starting_values(None, lambda: initial_modes("real", self.heads))
         self.parameterization, self.w = free_weight(parameterization, "continuous", lam)
@@ -107,6 +108,7 @@ class Mamba2(AbstractMamba):
     @classmethod
     def _sizes_of(cls, mixer: Any) -> tuple[int, int, dict[str, Any]]:
         low, high = getattr(mixer, "time_step_limit", (0.0, float("inf")))
+        # a limit would change the steps that are computed, silently
         if low > 0 or high < float("inf"):
             raise ArgumentError(f"Mamba2: expected step sizes without limits, got time_step_limit {(low, high)}")
         features, inner = mixer.in_proj.in_features, mixer.norm.weight.shape[0]
@@ -118,6 +120,7 @@ class Mamba2(AbstractMamba):
 
     @property
     def state_shape(self) -> tuple[int, ...]:
+        # flat: heads and convolution have no dimension in common
         return (self.inner * self.state_size + self.channels * (self.taps - 1),)
 
     def choices(self) -> dict[str, Any]:
@@ -170,6 +173,7 @@ class Mamba2(AbstractMamba):
         z, u, raw = self._project(x)
         u, before = self._convolve(before, u)
         inner, b, c = self._select(u)
+        # the heads of a group read and write by the same vectors
         b, c = (v.repeat_interleave(self.heads // self.groups, 1).unsqueeze(2) for v in (b, c))
         delta = input_steps(raw, self.dt_bias, dt).unsqueeze(-1)
         factor = torch.exp(delta * self.eigenvalues().unsqueeze(-1)).unsqueeze(-1)

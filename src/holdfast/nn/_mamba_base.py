@@ -12,8 +12,8 @@ from torch.nn import functional
 from holdfast._types import Time
 from holdfast.errors import ArgumentError
 from holdfast.nn._base import AbstractRecurrent
+from holdfast.nn._call_arguments import backwards, taken
 from holdfast.nn._initial_weights import as_eigenvalues, own_values
-from holdfast.nn._padded_order import backwards, taken
 from holdfast.parameterizations import AbstractParameterization
 
 
@@ -78,6 +78,7 @@ class AbstractMamba(AbstractRecurrent):
         for ours, theirs in pairs:
             (theirs if back else ours).copy_(ours if back else theirs)
         if back:
+            # A through its eigenvalues: ours may have another parameterization than -exp(A_log)
             mixer.A_log.copy_(torch.log(-self.eigenvalues()))
         else:
             self.set_eigenvalues_(-torch.exp(mixer.A_log))

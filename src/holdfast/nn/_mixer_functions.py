@@ -34,7 +34,9 @@ def causal_conv1d_update(
 ) -> Tensor:
     """The convolution at one more step, (batch, channels, 1), after the inputs in `conv_state`, which it joins."""
     window = torch.cat([conv_state, hidden_states], -1)
+    # into the cache of transformers, whose tensors other code holds: in place
     conv_state.copy_(window[..., -conv_state.shape[-1] :])
+    # a cache may be longer than the taps
     y = (window[..., -weight.shape[-1] :].to(weight.dtype) * weight).sum(-1)
     y = y if bias is None else y.add_(bias)
     return (functional.silu(y) if activation in SILU_NAMES else y).to(hidden_states.dtype).unsqueeze(-1)
@@ -60,6 +62,7 @@ def mamba_selective_state_update(
     """Mamba's scan at one more step, (batch, channels); `state` (batch, channels, states) is moved in place."""
     delta = dt if dt_bias is None else dt + dt_bias
     delta = (functional.softplus(delta) if dt_softplus else delta).to(state.dtype)
+    # in place: (channels, states) numbers for every row are the largest tensor of a step
     factor = (delta.unsqueeze(-1) * A).exp_()
     h = _moved(state, factor, (delta * hidden_states).unsqueeze(-1), B.unsqueeze(1))
     return _read(h, C, D, hidden_states, z)
@@ -184,6 +187,7 @@ def rnn_scan(
 
 def _moved(state: Tensor, factor: Tensor, gained: Tensor, weights: Tensor) -> Tensor:
     """state o factor + gained o weights, written into `state`; in one pass less where nothing is to be differentiated."""
+    # autograd needs the state as it was
     if not torch.is_grad_enabled() and factor.dtype is state.dtype:
         return state.mul_(factor).addcmul_(gained, weights)
     h = torch.addcmul(factor * state.clone(), gained, weights)  # backward reads the state as it was before the copy

@@ -183,6 +183,7 @@ class SequenceClassifier(Pretrained):
                 least one step, instead of lengths; each is pooled by itself.
         """
         _check_input(self.model, x, ("batch", "time", "features"))
+        # there is no mean and no last of nothing
         if x.shape[1] == 0:
             raise ShapeError(f"a classifier needs at least one time step, got x of shape {tuple(x.shape)}")
         lengths = as_lengths(lengths, x)
@@ -206,8 +207,10 @@ def _pool(h: Tensor, lengths: Tensor | None, how: str) -> Tensor:
     if lengths is None:
         return h.mean(1) if how == "mean" else h[:, -1]
     if how == "last":
+        # an empty row has no last step: its first one stands in, instead of the last of the padding
         index = (lengths - 1).clamp(min=0)
         return h[torch.arange(h.shape[0], device=h.device), index]
+    # the mean of no step is 0, not NaN: one empty row must not spoil the gradient of a batch
     return zero_after(h, lengths).sum(1) / lengths.clamp(min=1).unsqueeze(-1)
 
 

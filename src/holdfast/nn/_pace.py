@@ -57,6 +57,7 @@ def assigned(present: Tensor, values: np.ndarray, frequency: Tensor | None = Non
 
 def assigned_to_pairs(lam: Tensor, present: Tensor, values: np.ndarray) -> Tensor:
     """The same for the eigenvalues of a real matrix: both of a conjugate pair get one time constant."""
+    # one of each conjugate pair is assigned, the other follows: W stays real
     first = lam.imag >= 0
     chosen = torch.empty(lam.shape, dtype=torch.float64)
     chosen[first] = assigned(present[first], values, lam.imag[first])

@@ -33,6 +33,7 @@ def widened_twin(module: AnyModule) -> AnyModule:
     """
     twin = object.__new__(type(module))
     twin.__dict__.update(module.__dict__)
+    # coefficients of the half-precision weights are not those of the twin
     twin.__dict__.pop("_kept", None)
     for kind in ("_parameters", "_buffers"):
         tensors = module.__dict__[kind].items()

@@ -32,15 +32,18 @@ class Pretrained(nn.Module):
 
     @checked
     def save_pretrained(self, folder: str | Path, *, state_dict: Mapping[str, Tensor] | None = None) -> None:
-        """Writes `config.json` and `model.safetensors`, which `from_pretrained` reads.
+        """Writes `config.json` and `model.safetensors`, which `from_pretrained` reads, and a model card where there is none.
 
-        Weights that were tied by hand are written once for each name, and are no longer tied when they are read.
+        The card, `README.md`, has the margin and the time constants of each recurrence. Weights that were tied by hand are
+        written once for each name, and are no longer tied when they are read.
 
         Args:
             folder: where they go; it is made where it is missing.
             state_dict: weights to write; None is `self.state_dict()`.
         """
         from safetensors.torch import save
+
+        from holdfast.nn._model_card import CARD, model_card  # the views know all layers, and models are made of these
 
         config = json.dumps({"model": type(self).__name__, "arguments": _plain(self)}, indent=2)
         weights = self.state_dict() if state_dict is None else state_dict
@@ -52,8 +55,12 @@ class Pretrained(nn.Module):
                 f"folder must be a folder, and {target} is a file or lies in one; name another"
             ) from None
         tensors = _apart(weights)
+        # weights first: a folder with a config promises that its weights are whole
         write_atomically(target / WEIGHTS, save(tensors, metadata={"format": "pt"}))
         write_atomically(target / CONFIG, config.encode())
+        # a card of the user's own stays; that of other weights than the model's would not be true
+        if state_dict is None and not (target / CARD).exists():
+            write_atomically(target / CARD, model_card(self, type(self).__name__).encode())
 
     @classmethod
     def from_pretrained(cls, source: str | Path, *, revision: str | None = None) -> Self:
@@ -72,8 +79,10 @@ class Pretrained(nn.Module):
         arguments = cls._read_config(folder / CONFIG)
         try:
             weights = load_file(folder / WEIGHTS)
+            # a config from the hub is not trusted: it may ask for more memory than there is
             with built_around(weights.values()):
                 model = cls(**arguments)
+            # assigned, not copied: the model was built without memory
             model.load_state_dict(weights, assign=True)
         except Exception as error:
             raise DamagedResultError(
@@ -137,6 +146,7 @@ def _plain(model: Pretrained) -> dict[str, Any]:
     """The arguments as JSON; a parameterization by the name that the layers have now."""
     arguments = dict(model.arguments)
     layers = [module for module in model.modules() if isinstance(module, AbstractRecurrent)]
+    # `stabilize` may have changed it since the model was built
     forms = {form.key for form in (x.boundary_form for x in layers) if isinstance(form, AbstractParameterization)}
     if len(forms) == 1 and all(isinstance(x.boundary_form, AbstractParameterization) for x in layers):
         arguments["parameterization"] = forms.pop()
@@ -155,6 +165,7 @@ def _apart(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     tensors = {}
     for name, value in weights.items():
         own = value.detach().contiguous()
+        # safetensors refuses two names for one memory
         place = own.untyped_storage().data_ptr()
         tensors[name] = own.clone() if place in seen else own
         seen.add(place)
@@ -162,6 +173,7 @@ def _apart(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _downloaded(repository: str, revision: str | None) -> Path:
+    # what cannot be a repository is a folder that was mistyped: no network for that
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", repository) or repository.startswith("."):
         raise ArgumentError(f"there is no folder {repository}; name one that save_pretrained wrote")
     hub = _hub(repository)

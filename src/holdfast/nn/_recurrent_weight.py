@@ -114,6 +114,7 @@ class RecurrentWeight(nn.Module):
         if (saved := other_form(state_dict, inside, self.parameterization)) is not None:
             W = saved(*in_sequence(state_dict, f"{prefix}free."))
             fitted, free = held_by(self.parameterization, W, prefix.removesuffix("."))
+            # the saved form may have more free weights than this one: strict loading would name the rest
             for key in [k for k in state_dict if k.startswith((inside, f"{prefix}free."))]:
                 del state_dict[key]
             state_dict.update({f"{prefix}free.{i}": weight for i, weight in enumerate(free)})
@@ -124,7 +125,13 @@ class RecurrentWeight(nn.Module):
         """W of the present free weights."""
         if isinstance(self.parameterization, AbstractMatrixParameterization):
             refuse_onnx(f"the factorizations of {type(self.parameterization).__name__}")
-        return self.parameterization(*self.free)
+        return self.parameterization(*self.sources())
+
+    def sources(self) -> tuple[Tensor, ...]:
+        """The free weights, as `tuple(self.free)` gives them."""
+        # torch looks up every entry of a ParameterList by its name as text: a sixth of a step of a stream
+        own = tuple(self.free._parameters.values())
+        return own if len(own) == len(self.free) else tuple(self.free)  # type: ignore[return-value]
 
     def eigenvalues(self) -> Tensor:
         """Eigenvalues of W: real for a diagonal one, complex for a dense one."""
@@ -151,6 +158,7 @@ class RecurrentWeight(nn.Module):
             W: the new recurrent weight; None keeps the present one.
         """
         W = self() if W is None else W
+        # new parameters train by default, and a frozen layer has to stay frozen
         trained = any(p.requires_grad for p in self.free)
         self.parameterization = parameterization
         self._store(W, W.device)
@@ -186,6 +194,7 @@ class RecurrentWeight(nn.Module):
             return
         if isinstance(form, Normal):
             scalar, lam = held_by_form(form.scalar, lam)
+            # a new one only where constants changed: it forgets the basis that it keeps
             self.parameterization = form = form if scalar is form.scalar else Normal(scalar).to(W)
         W = _with_eigenvalues(W, lam)
         self.set_(form.project(W) if isinstance(form, AbstractMatrixParameterization) else W)

@@ -22,17 +22,19 @@ from holdfast.nn._initial_weights import (
     MAX_DT,
     MAX_RATE,
     MIN_DT,
+    ReadOut,
     as_eigenvalues,
+    check_read_out,
     check_step_range,
     free_weight,
     mixed,
     own_values,
     placed,
     read_out,
+    read_scale,
     starting_values,
 )
 from holdfast.nn._precision import HALF_DTYPES, widened, widened_twin
-from holdfast.nn._read_out import ReadOut, check_read_out, read_scale
 from holdfast.nn.system import LinearSystem, single_system
 from holdfast.parameterizations import AbstractParameterization
 
@@ -262,6 +264,7 @@ class S4D(AbstractRecurrent):
         if isinstance(dt, Tensor):
             factor, gain = self._factors(dt[:, None, None])
         else:
+            # what the factors are made of: kept until one of them changes
             sources = (self.w, self.log_dt) if self.frequency is None else (self.w, self.log_dt, self.frequency)
             scale = 1.0 if dt is None else dt
             factor, gain = self._keep(dt, sources, lambda: self._factors(scale))

@@ -125,6 +125,7 @@ class SelectiveSSM(AbstractRecurrent):
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
     ) -> tuple[Tensor, Tensor]:
         raw, b, c = self._project(x)
+        # without a dt of the caller the kernel adds the bias and takes the softplus itself: a pass over delta less
         inside = dt is None
         delta = raw if inside else self._step_sizes(raw, dt)
         y, last = selective(

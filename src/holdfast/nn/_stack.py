@@ -72,6 +72,7 @@ def build_layer(layer: LayerChoice, width: int, state_size: int, options: Mappin
         raise ArgumentError(f"a layer given as a function takes no options, got {sorted(options)}")
     try:
         made = layer(width)
+    # anything may come out of a user's function; what it was asked for belongs into the message
     except Exception as error:
         raise ArgumentError(f"layer must be a function from the width to a layer; it failed: {error}") from error
     if not isinstance(made, AbstractRecurrent):
@@ -111,6 +112,7 @@ def step_through(
 def _states(blocks: nn.ModuleList, state: tuple[Any, ...] | None) -> tuple[Any, ...]:
     if state is None:
         return (None,) * len(blocks)
+    # a tensor with as many rows as there are blocks would be taken apart by zip without a word
     if not isinstance(state, (tuple, list)) or len(state) != len(blocks):
         got = len(state) if isinstance(state, (tuple, list)) else checks.describe(state)
         raise ShapeError(f"expected a state with one entry for each of the {len(blocks)} blocks, got {got}")

@@ -35,6 +35,7 @@ class _Accelerated:
             return own.forward(input, hx)
         if isinstance(input, PackedSequence):
             return _run_packed(self, input, hx)
+        # one sequence without a batch
         single = input.ndim == 2
         x = input.unsqueeze(0) if single else input if self.batch_first else input.transpose(0, 1)
         states = tuple(s.unsqueeze(1) if single else s for s in _as_tuple(hx))
@@ -63,6 +64,7 @@ class AcceleratedRNN(_Accelerated, nn.RNN):
 
     def _layer(self, x: Tensor, weights: States, state: States, lengths: Tensor | None, reverse: bool) -> Any:
         w_ih, w_hh, *biases = weights
+        # torch has two biases in one place; their gradients are equal, and autograd gives both theirs
         bias = biases[0] + biases[1] if biases else None
         kind: Any = self.nonlinearity
         return rnn(x, w_hh, w_ih, bias, *state, activation=kind, lengths=lengths, reverse=reverse)
@@ -97,8 +99,10 @@ def _suits(module: nn.RNNBase, input: Any, hx: Any) -> bool:
         return False
     if module.proj_size or module.hidden_size > max_state(module) or torch.is_autocast_enabled("cpu"):
         return False
+    # exported graphs have to run without holdfast; lengths of packed rows are read, which a graph cannot
     if torch.jit.is_tracing() or torch.compiler.is_exporting() or (packed and torch.compiler.is_compiling()):
         return False
+    # a mistake: torch has the words for it
     if data.ndim not in ((2,) if packed else (2, 3)) or data.shape[-1] != module.input_size:
         return False
     weights = [weight for layer in module.all_weights for weight in layer]
@@ -146,6 +150,7 @@ def _run_layers(
     last: list[States] = []
     for layer in range(module.num_layers):
         if layer > 0 and module.dropout and module.training:
+            # drawn in torch's order, so that a seed gives the same training run with and without us
             x = x * _dropout(x, module.dropout, batch_sizes)
         outputs = []
         for direction in range(directions):

@@ -1,14 +1,13 @@
 """Stable (and not so stable) parameterizations of recurrent weights: eigenvalues lam = f(w), and dense matrices.
 
-`get(name, time=...)` gives a scalar parameterization, `get_matrix(form, time=...)` one for a dense W, `Custom(f)`
-makes one of a plain function.
+`get(name, time=...)` gives a scalar parameterization, `get_matrix(form, time=...)` one for a dense W, `Custom(f)` makes one
+of a plain function.
 
 Scalar: `_base.py` (also: name and constants of each in the state dict) and a file for each name (`_best.py`, `_clip.py`,
 `_direct.py`, `_exp.py`, `_inverse.py`, `_relu.py`, `_softplus.py`, `_tanh.py`), `_custom.py`, `_fitting.py` (constants that
 hold given eigenvalues), `_modulus.py` (g of StableSSM, Def. 3.2). Matrices: `_matrix.py` and a file for each form
-(`_hurwitz.py`, `_schur.py`, `_normal.py` for linear recurrences, `_contraction.py` and `_euler.py` for nonlinear ones), made
-of `_factors.py` and `_scaling.py`. `_saved.py` translates free weights of a state dict from one form to another, `_bounded.py`
-holds step sizes and frequencies of other libraries' layers.
+(`_hurwitz.py`, `_schur.py`, `_normal.py` for linear recurrences, `_contraction.py` and `_euler.py` for nonlinear ones),
+made of `_factors.py`. `_saved.py` translates free weights of a state dict from one form to another.
 """
 
 from __future__ import annotations

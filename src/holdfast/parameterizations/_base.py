@@ -13,7 +13,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from holdfast._arguments import checked
-from holdfast._types import Time, holds_numbers
+from holdfast._readers import holds_numbers
+from holdfast._types import Time
 from holdfast.errors import ArgumentError, DtypeError, RangeError
 from holdfast.parameterizations._modulus import numerical_modulus
 
@@ -39,6 +40,7 @@ class Named(nn.Module):
     def get_extra_state(self) -> Tensor:
         """Name, time and constants."""
         text = json.dumps({"name": self._identity(), "time": self.time, "constants": self.constants()})
+        # as bytes in a tensor: safetensors keeps nothing else
         return torch.tensor(list(text.encode()), dtype=torch.uint8)
 
     def set_extra_state(self, state: Any) -> None:
@@ -59,6 +61,7 @@ class Named(nn.Module):
     def _check_constants(self, constants: dict[str, Any]) -> None:
         """Refuses constants that the constructor refuses: best with a = b = -5 is unstable for every weight."""
         if constants:
+            # built and dropped: the constructor has the checks
             type(self)(**constants)
 
 
@@ -224,7 +227,13 @@ def below_one(dtype: torch.dtype) -> float:
     return 1 - torch.finfo(dtype).eps / 2
 
 
+# e^w rounds w first: one part in 1/eps less keeps exp(limit) finite
+_EXP_LIMITS = {
+    dtype: math.log(torch.finfo(dtype).max) * (1 - 2 * torch.finfo(dtype).eps)
+    for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+}
+
+
 def exp_limit(dtype: torch.dtype) -> float:
     """The largest w whose exponential is finite in `dtype`."""
-    # e^w rounds w first: one part in 1/eps less keeps exp(limit) finite
-    return math.log(torch.finfo(dtype).max) * (1 - 2 * torch.finfo(dtype).eps)
+    return _EXP_LIMITS[dtype]

@@ -72,6 +72,7 @@ class Custom(AbstractParameterization):
             return self._given_inverse(lam)
         target = lam.detach().double()
         weights = torch.full_like(target, math.nan)
+        # the non-negative weight first, as in every other parameterization
         for sign in (1.0, -1.0):
             candidate = self._bisect(target, sign)
             weights = torch.where(weights.isnan(), candidate, weights)
@@ -84,6 +85,7 @@ class Custom(AbstractParameterization):
         """w on one half line with f(w) = target, NaN where the target is not bracketed there."""
         zero = torch.zeros_like(target)
         start = self._f(zero) - target
+        # doubled until f has crossed the target: from 1e-12 up to 1e48
         far = torch.full_like(target, sign * 2.0**-40)
         for _ in range(MAX_DOUBLINGS):
             crossed = (self._f(far) - target) * start <= 0

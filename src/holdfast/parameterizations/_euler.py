@@ -11,10 +11,9 @@ from torch import Tensor
 
 from holdfast._types import Time
 from holdfast.errors import ArgumentError
-from holdfast.parameterizations._contraction import _apart
+from holdfast.parameterizations._contraction import _apart, find_scaling
 from holdfast.parameterizations._factors import EPS64, contractive_factor, contractive_factor_inverse, size_of
 from holdfast.parameterizations._matrix import PROJECTION_SHARES, AbstractMatrixParameterization
-from holdfast.parameterizations._scaling import find_scaling
 
 
 class EulerContraction(AbstractMatrixParameterization):
@@ -59,6 +58,7 @@ class EulerContraction(AbstractMatrixParameterization):
         eye = torch.eye(len(W), dtype=W.dtype)
         step = eye + self.dt * W
         log_scales, norm = find_scaling(step.numpy(), "norm")
+        # only ratios of D enter: centred, they stay farthest from the clamp on both sides
         d = torch.from_numpy(log_scales - (log_scales.max() + log_scales.min()) / 2)
         K = step * torch.exp(d.unsqueeze(-1) - d)
         Z = contractive_factor_inverse(K / (1 - _share(info, K - eye)))

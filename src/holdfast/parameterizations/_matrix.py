@@ -65,6 +65,7 @@ class AbstractMatrixParameterization(Named, ABC):
             return W.detach()
         except RangeError as error:
             refused = error
+        # from the nearest on: the first that is taken changes W least
         for candidate in self._nearer(W.detach().double().cpu()):
             try:
                 self.right_inverse(candidate.to(W))
@@ -79,6 +80,7 @@ class AbstractMatrixParameterization(Named, ABC):
         info = torch.finfo(W.dtype)
         wide = self._take_over(info, W.detach().double().cpu())
         free = tuple(weight.to(W).contiguous() for weight in wide)
+        # the way there and back, as it will run: an ill-conditioned W is refused by what it would become
         error = float((self(*free).detach().double() - W.detach().double()).norm())
         size = float(W.detach().double().norm())
         if not error <= math.sqrt(info.eps) * size:

@@ -70,10 +70,12 @@ def numerical_modulus(f: Callable[[Tensor], Tensor], time: Time, beta: float, *,
         value = mode_distance(f(w).unsqueeze(-1), f(v), time)
         return torch.where((v < low) | (v > high), torch.zeros_like(value), value).amax(-1)
 
+    # the worst weights lie beta from where f turns or ends: these points are among the shifted ones
     w = torch.cat([grid, grid + beta, grid - beta]).unique()
     w = w[(w >= low) & (w <= high)]
     values = worst(w)
     best = float(values.max())
+    # where the sup is at the end of the line and grows with it, no finite bound holds
     inner = float(values[w.abs() <= span / 4].max())
     if not math.isfinite(best) or best > 1.5 * inner:
         return math.inf

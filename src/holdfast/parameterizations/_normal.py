@@ -84,8 +84,10 @@ class Normal(AbstractMatrixParameterization):
         from scipy.linalg import schur
 
         if len(W):
+            # what `forward` takes off for rounding is added before, so that W comes out as it went in
             W = W + (W - self._inside(W, info))
         defect = torch.linalg.matrix_norm(W @ W.mT - W.mT @ W)
+        # a W that was normal in its own dtype is so to eps of its square only
         if float(defect) > max(1e-6, info.eps) * float(torch.linalg.matrix_norm(W)) ** 2:
             raise RangeError(
                 f"W is not normal: |WW' - W'W| = {float(defect):.3g} against |W|^2 = "

@@ -10,16 +10,48 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from holdfast._types import Time
 from holdfast.errors import ArgumentError, HoldfastError, RangeError
-from holdfast.parameterizations._base import AbstractParameterization, decoded
-from holdfast.parameterizations._bounded import Bounded
+from holdfast.parameterizations._base import AbstractParameterization, Named, decoded
 from holdfast.parameterizations._euler import EulerContraction
 from holdfast.parameterizations._fitting import fit_constants
 from holdfast.parameterizations._matrix import AbstractMatrixParameterization
 from holdfast.parameterizations._normal import Normal
 
-Form = AbstractParameterization | AbstractMatrixParameterization | Bounded
 ROUNDINGS = 64  # by which an eigenvalue may move on its way through a free weight, in units of its dtype's eps
+
+
+class Bounded(Named):
+    """f(w) = min(max(w, low), high), for logarithms of step sizes and frequencies of other libraries' layers.
+
+    Args:
+        low: the lower end.
+        high: the upper end.
+    """
+
+    key = "bounded"
+    time: Time = "continuous"
+
+    def __init__(self, low: float, high: float) -> None:
+        super().__init__()
+        self.low, self.high = float(low), float(high)
+        if not self.low < self.high:
+            raise ArgumentError(f"expected low < high, got low={low!r}, high={high!r}")
+
+    def forward(self, w: Tensor) -> Tensor:
+        """The value inside the interval."""
+        return w.clamp(self.low, self.high)
+
+    def right_inverse(self, value: Tensor) -> Tensor:
+        """The value itself; refuses one outside."""
+        if not bool(((value >= self.low) & (value <= self.high)).all()):
+            raise RangeError(
+                f"expected values in [{self.low:.6g}, {self.high:.6g}], got {value.flatten()[:8].tolist()}"
+            )
+        return value
+
+
+Form = AbstractParameterization | AbstractMatrixParameterization | Bounded
 
 
 def other_form(state: Mapping[str, Tensor], prefix: str, here: Form) -> Form | None:
@@ -43,6 +75,7 @@ def _built(state: Mapping[str, Tensor], prefix: str, saved: dict[str, Any]) -> F
     name, time, constants = str(saved.get("name")), saved["time"], saved.get("constants")
     if not isinstance(constants, dict):
         raise ArgumentError("the constants of a parameterization in the state dict cannot be read; was it cut?")
+    # it holds another parameterization and a basis, which have entries of their own
     if name == Normal.key:
         scalar = _built(state, f"{prefix}scalar.", decoded(state[f"{prefix}scalar._extra_state"]))
         assert isinstance(scalar, AbstractParameterization)

@@ -47,6 +47,7 @@ class Schur(AbstractMatrixParameterization):
         t = x.rsqrt().flip(0)
         q = q.flip(1)
         T, T_inverse = (q * t) @ q.mT, (q / t) @ q.mT
+        # the part of K that rounding of W could use up is set aside before K is taken as contractive
         share = _share(info, W, t[-1] / t[0])
         Z = contractive_factor_inverse(T @ W @ T_inverse / (1 - share)) if share < 1 else None
         if Z is None:

@@ -2,13 +2,13 @@
 
 `perturbation/` moves the weights and measures, `_verdict.py` judges a family of such curves by their radii, `_study.py`
 does both for a model at hand. `certificates/` reads promises off the weights. All of them read a model's recurrences from
-`holdfast.recurrences`. `stabilize.py` changes parameterizations (`_refusals.py`: what is refused first; `_plans.py`: how one
-weight is changed; `_checkpoints.py`: how the result is saved and loaded). `_bounds.py` has what StableSSM proves of errors
-and gradients and the gradient scale of a parameterization, `_design.py` makes one to a wanted scale, `monitor/` watches
-gradients in training. `exponents.py` tells how fast nearby states part (`_recurrence_exponents.py`: of states that a model
-keeps to itself). `_reach.py` tells how fast a memory can be learned (`_movement.py`: how far weights have to move for it;
-`_safe_step.py`: how far they may in one step), and `_groups.py` makes groups for optimizers of that. `_bits.py` tells how
-many bits the recurrent weights need, `_activation_class.py` which activations "Inverse Approximation Theory" is about.
+`holdfast.recurrences`. `stabilize.py` changes parameterizations (`_plans.py`: how one weight is changed; `_checkpoints.py`:
+how the result is saved and loaded). `_bounds.py` has what StableSSM proves of errors and gradients and the gradient scale
+of a parameterization, `_design.py` makes one to a wanted scale, `monitor/` watches gradients in training. `exponents.py`
+tells how fast nearby states part (`_recurrence_exponents.py`: of states that a model keeps to itself). `_reach.py` tells
+how fast a memory can be learned (`_movement.py`: how far weights have to move for it; `_safe_step.py`: how far they may in
+one step), and `_groups.py` makes groups for optimizers of that. `_bits.py` tells how many bits the recurrent weights need,
+`_activation_class.py` which activations "Inverse Approximation Theory" is about.
 """
 
 from holdfast.stability._activation_class import ActivationClass, classify_activation

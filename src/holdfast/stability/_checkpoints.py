@@ -18,8 +18,7 @@ from holdfast._arguments import checked
 from holdfast.errors import ArgumentError
 from holdfast.nn._initial_weights import MAX_RATE
 from holdfast.parameterizations import AbstractMatrixParameterization, AbstractParameterization
-from holdfast.parameterizations._bounded import Bounded
-from holdfast.parameterizations._saved import held_by, in_sequence, other_form
+from holdfast.parameterizations._saved import Bounded, held_by, in_sequence, other_form
 
 
 class LogNegative(nn.Module):
@@ -69,6 +68,7 @@ def follow_checkpoints(module: nn.Module) -> Callable[[], None]:
 
 def _mark(module: nn.Module, state: dict[str, Tensor], prefix: str, metadata: object) -> None:
     for name in _names(module):
+        # an empty tensor under the plain name: a model that is not stabilised refuses its size, also with strict=False
         state[prefix + name] = torch.empty(0)
 
 
@@ -109,6 +109,7 @@ def _saved_otherwise(form: nn.Module, state: dict[str, Tensor], behind: str) -> 
 
 def _write(stack: Any, value: Tensor, state: dict[str, Tensor], behind: str, path: str) -> None:
     first = next(stack.parameters(), None)
+    # a checkpoint may be in another dtype or on another device than the model
     value = value.detach().to(stack.original if first is None else first)
     form: Any = stack[0]
     fitted: nn.Module
@@ -118,6 +119,7 @@ def _write(stack: Any, value: Tensor, state: dict[str, Tensor], behind: str, pat
         fitted = LogNegative(f)
     else:
         fitted, free = held_by(form, value, path)
+    # the form that was saved may have more free weights than the present one
     for key in [key for key in state if key.startswith(behind)]:
         del state[key]
     keys = ("original",) if stack.is_tensor else tuple(f"original{i}" for i in range(len(free)))

@@ -67,12 +67,14 @@ def parameter_groups(
     if unknown:
         raise ArgumentError(f"the model has no weight called {', '.join(unknown)}; its weights: {listed(every)}")
     rates = _rates(views, lr, recurrent_lr)
+    # what only its name calls recurrent has no rate of its own: the most careful of the others
     slowest = min(rates.values(), default=lr) if isinstance(recurrent_lr, RecurrentRate) else recurrent_lr
     named = [p for path, p in every.items() if any(belongs(path, name) for name in names)]
     rates |= {id(p): lr if slowest is None else slowest for p in named}
     carrying = {id(p) for view in views for p in view.undecayed.values()}
     kinds: dict[str, dict[str, nn.Parameter]] = {"decayed": {}, "exempt": {}, "recurrent": {}}
     for path, p in every.items():
+        # by identity, not by path: a tied weight has several paths and one memory
         free = id(p) in carrying or p.ndim < 2 or path.endswith("bias") or getattr(p, "_no_weight_decay", False)
         kinds["recurrent" if id(p) in rates else "exempt" if free else "decayed"][path] = p
     if weight_decay:
@@ -94,6 +96,7 @@ def _rates(views: Iterable[RecurrenceView], lr: float, recurrent_lr: float | Rec
                 "holdfast.recurrent_rate on this model"
             )
         for p in memory_parameters(view):
+            # shared by two recurrences: the rate that is safe for both
             rates[id(p)] = min(parts[view.path], rates.get(id(p), parts[view.path]))
     return rates
 
@@ -112,6 +115,7 @@ def _ordered(
             plain = [p for p in own.values() if not getattr(p, "_optim", None)]
             groups.append({"params": plain, **settings, "name": name})
             marked += _marked(own, settings, name)
+    # the recurrent groups come last, where a caller can find and change them
     return [*groups[:2], *marked, *groups[2:]]
 
 

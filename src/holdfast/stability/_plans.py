@@ -27,7 +27,7 @@ from holdfast.parameterizations import (
     get_matrix,
     nearest,
 )
-from holdfast.parameterizations._bounded import Bounded
+from holdfast.parameterizations._saved import Bounded
 from holdfast.stability._checkpoints import LogNegative, follow_checkpoints
 
 Form = AbstractParameterization | AbstractMatrixParameterization | Bounded
@@ -154,6 +154,7 @@ def _plan_recurrences(path: str, parts: list[RecurrentWeight], dt: float | None,
 
     def switch(form: AbstractParameterization | AbstractMatrixParameterization, W: Tensor | None) -> None:
         part.switch_(form, W)
+        # tied recurrences go on sharing one form and one set of free weights
         for each in parts[1:]:
             each.parameterization, each.free = part.parameterization, part.free
 
@@ -179,8 +180,10 @@ def _scalar(
     f = fit_constants(get(wanted.parameterization, time=time), lam)
     if dt is None:
         return f, ()
+    # where 1 + dt lam leaves the unit circle
     fastest = 2 / dt
     if isinstance(f, Best) and 1 / f.b >= fastest and float(lam.min()) > -fastest:
+        # b bounds the rate at 1/b: just inside of what Euler's step holds
         f = Best(a=f.a, b=dt / 2 * (1 + 1e-6))
     if f.range.low > -fastest:
         return f, ()

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from holdfast.errors import ArgumentError
 from holdfast.memory.preserve import undisturbed
 from holdfast.nn import RecurrenceView, recurrences
-from holdfast.nn._views.driven import Driven
 from holdfast.nn._views.reads import Reads, read_along
+from holdfast.nn._views.rest import Driven
 
 NUDGE = 1e-5  # of central differences in float64: their error is 1e-10
 
@@ -41,6 +41,7 @@ def jacobians_of(
 
 def _block(view: RecurrenceView, reads: Reads) -> Iterator[Tensor] | Tensor:
     x = reads.inputs.get(view.module)
+    # a selective layer is diagonal: its exponents are the sums of delta times rate, without a Jacobian
     if view.module in reads.steps:
         delta, rates = (part.detach().cpu().double() for part in reads.steps[view.module])
         return (delta.unsqueeze(-1) * (rates if rates.ndim == 2 else rates.unsqueeze(-1))).flatten(2).transpose(0, 1)
@@ -51,6 +52,7 @@ def _block(view: RecurrenceView, reads: Reads) -> Iterator[Tensor] | Tensor:
         )
     if driven is not None:
         return _derivatives(driven, driven.drive(x))
+    # a linear recurrence moves alike at every step and on every input
     steps = view.step_map()
     factors = (
         torch.linalg.eigvals(steps.jacobians(steps, torch.zeros(1, steps.size, dtype=torch.float64))[0]).abs().log()

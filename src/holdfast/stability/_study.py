@@ -61,6 +61,7 @@ class StabilityStudy:
             f"radius {sign} {self.radius:.3g}: weights may change by so much before outputs are off by {self.level:.3g}"
         ]
         curve = self.curves[SINGLE_WIDTH]
+        # above half of the level a radius would measure the fit and not its stability
         if curve.at_zero > self.level / 2:
             lines.append(
                 f"no approximation: without perturbation the error is {curve.at_zero:.3g}, more than half of that level"

@@ -119,10 +119,7 @@ def assess_stability(
         tolerance: how negative a slope may be. A slope of -0.2 takes 13% off the radius when m doubles.
         confidence: of the interval of the slope.
     """
-    if not 0 < level < 1 or not tolerance >= 0 or not 0 < confidence < 1:
-        raise ArgumentError(
-            f"needs 0 < level < 1, tolerance >= 0, 0 < confidence < 1; {level=} {tolerance=} {confidence=}"
-        )
+    _check_shares(level, tolerance, confidence)
     widths, ordered = _ordered(curves)
     levels = level * np.array([_norm(curve, target_norm) for curve in ordered])
     centres = np.array([curve.at_zero for curve in ordered])
@@ -158,6 +155,13 @@ def assess_stability(
         level=level,
         explanation="; ".join([why, *remarks]),
     )
+
+
+def _check_shares(level: float, tolerance: float, confidence: float) -> None:
+    if not 0 < level < 1 or not tolerance >= 0 or not 0 < confidence < 1:
+        raise ArgumentError(
+            f"needs 0 < level < 1, tolerance >= 0, 0 < confidence < 1; {level=} {tolerance=} {confidence=}"
+        )
 
 
 def _too_few(close: np.ndarray, level: float) -> tuple[Verdict, str]:

@@ -151,17 +151,24 @@ def lyapunov_spectrum(
                 "torch.nn.GRU does, with the rows of the batch along one axis of every tensor of the state"
             )
         x = x.to(subject.device, subject.dtype)
-        own = subject.advance(x[:, :1].contiguous())[1]
-        if state is not None and not are_alike(state, own):
-            raise ArgumentError(
-                f"state must be what the model itself returns for {len(x)} rows, in shapes and dtypes; got {describe(state)}"
-            )
-        # half of what is left out lets the state settle, the other half lets Q turn into place
-        begin = discard // 2
-        start = subject.advance(x[:, :begin].contiguous(), state)[1] if begin else state
-        start, begin = (own, 1) if start is None else (start, begin)
+        start, begin = _settled_state(subject, x, state, discard // 2)
         logs = _factored(_jacobians(subject, x[:, begin:], start), count)[max(discard - begin, 0) :]
     return _spectrum(logs, dt, size=as_numbers(start, subject.row_axes).shape[1])
+
+
+def _settled_state(subject: Subject, x: Tensor, state: Any, steps: int) -> tuple[Any, int]:
+    """The state from which Jacobians are followed, and the step that it stands before.
+
+    Half of what is left out lets the state settle, the other half lets Q turn into place. A model without a state of its
+    own to begin with takes one step to show it.
+    """
+    own = subject.advance(x[:, :1].contiguous())[1]
+    if state is not None and not are_alike(state, own):
+        raise ArgumentError(
+            f"state must be what the model itself returns for {len(x)} rows, in shapes and dtypes; got {describe(state)}"
+        )
+    start = subject.advance(x[:, :steps].contiguous(), state)[1] if steps else state
+    return (own, 1) if start is None else (start, steps)
 
 
 def _check(x: Tensor, discard: int, count: int | None, dt: float) -> None:
@@ -197,6 +204,7 @@ def _of_recurrences(model: nn.Module, inputs: Tensor, count: int | None, discard
         logs = logs[discard:]
         parts.append(_spectrum(logs, dt, size=logs.shape[-1]))
     exponents, errors = (np.concatenate([getattr(part, name) for part in parts]) for name in ("exponents", "errors"))
+    # recurrences that feed each other one way have a block triangular Jacobian: its exponents are those of the blocks
     order = np.argsort(-exponents, kind="stable")[:count]
     status: Literal["converged", "aligning"] = (
         "converged" if all(p.status == "converged" for p in parts) else "aligning"
@@ -210,6 +218,7 @@ def _jacobians(subject: Subject, x: Tensor, state: Any) -> Iterator[Float[Tensor
     rows, size = as_numbers(state, subject.row_axes).shape
     if size > LARGEST:
         raise ArgumentError(f"model: its state has {size} numbers, and {LARGEST} is the most that is taken")
+    # as many steps in one backward pass as memory allows: each point is copied once for every number of its state
     together = max(1, NUMBERS // (rows * size * size))
     for first in range(0, x.shape[1], together):
         part = x[:, first : first + together]
@@ -254,6 +263,7 @@ def _factored(jacobians: Iterator[Tensor], count: int | None) -> Float[Tensor, "
         if q is None:
             rows, size = jacobian.shape[:2]
             q = _frames(rows, size, min(count or size, size))
+        # at every step: after a few without it all columns point along the first exponent
         q, r = torch.linalg.qr(jacobian @ q)
         logs.append(r.diagonal(dim1=-2, dim2=-1).abs().log())
     return torch.stack(logs)
@@ -264,6 +274,7 @@ def _spectrum(logs: Tensor, dt: float, size: int) -> LyapunovSpectrum:
     means = logs.mean((0, 2)).numpy() / dt
     order = np.argsort(-means, axis=-1, kind="stable")
     means = np.take_along_axis(means, order, -1)
+    # a frame that has not turned yet averages exponents, so that its partial sums are too small
     best = int(np.argmax(np.nan_to_num(means, neginf=-1e300 / size).cumsum(-1).sum(-1)))
     chosen = logs[:, best, :, torch.from_numpy(order[best])]
     blocks = torch.stack([part.mean(0) for part in chosen.tensor_split(BLOCKS)]).numpy() / dt

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from torch import nn
+from torch import Tensor, nn
 
 from holdfast._arguments import checked
 from holdfast._types import Time
@@ -16,9 +16,10 @@ from holdfast.nn._views.view import MemoryWeight
 from holdfast.parameterizations import AbstractParameterization
 from holdfast.parameterizations import names as known_names
 from holdfast.parameterizations._saved import relative_distance
-from holdfast.stability._checkpoints import save_as_before, save_plainly
+from holdfast.stability._checkpoints import is_stabilized, save_as_before, save_plainly
 from holdfast.stability._plans import Plan, Wanted, plan_weight
-from holdfast.stability._refusals import check_weights, tied_weights
+
+Chosen = tuple[MemoryWeight, RecurrenceView | None]
 
 
 @dataclass(frozen=True)
@@ -90,9 +91,11 @@ def stabilize(
             f"The model's weights: {listed(n for n, _ in model.named_parameters())}"
         )
     left = [view.left_alone for _, view in chosen if view is not None and view.left_alone is not None]
+    # gates among other recurrences are left with a note; asked for by name, or alone, that is a refusal
     if left and (names is not None or len(left) == len(chosen)):
         raise ArgumentError(left[0])
     open_ = [(weight, view) for weight, view in chosen if view is None or view.left_alone is None]
+    # everything that can be refused is, before the first weight is touched
     check_weights(weight for weight, _ in open_)
     wanted = Wanted(parameterization, time, allow_change)
     plans = [
@@ -122,10 +125,12 @@ def _carry_out(model: nn.Module, plans: list[Plan], notes: list[str]) -> Stabili
     try:
         for plan in plans:
             before = plan.value()
+            # before it is applied: one that fails halfway is reverted, too
             begun.append(plan)
             plan.apply()
             changes[plan.path] = relative_distance(plan.value(), before)
             notes += plan.notes
+    # an interrupt must not leave half of the model changed either
     except BaseException:
         for plan in reversed(begun):
             plan.revert()
@@ -146,3 +151,80 @@ def _check(model: object, parameterization: object, names: object, time: object)
         raise ArgumentError(f"names must be a list of paths such as ['layer.weight'], got {names!r}")
     if time not in (None, "continuous", "discrete"):
         raise unknown_name("kind of time", time, ("continuous", "discrete"))
+
+
+def check_weights(weights: Iterable[MemoryWeight]) -> None:
+    """Refuses weights without numbers of their own: on the meta device, sharded, computed from others, done already."""
+    done = []
+    for weight in weights:
+        if is_stabilized(weight.module, weight.name):
+            done.append(weight.path)
+            continue
+        part = getattr(weight.module, weight.name)
+        if not isinstance(part, nn.Module) and weight.name not in {
+            **weight.module._parameters,
+            **weight.module._buffers,
+        }:
+            raise ArgumentError(
+                f"{weight.path} is computed from other weights (weight_norm, spectral_norm or another parametrization); "
+                "expected a parameter. Remove that first (torch.nn.utils.parametrize.remove_parametrizations), or name "
+                "the weights to stabilize without it: names=[...]. Nothing was changed"
+            )
+        for tensor in part.parameters() if isinstance(part, nn.Module) else (part,):
+            _check_numbers(weight.path, tensor)
+    if done:
+        raise ArgumentError(
+            f"already stabilised: {listed(done)}. Call undo() of that result to stabilize anew, or name other weights: "
+            "names=[...]. Nothing was changed"
+        )
+
+
+def _check_numbers(path: str, tensor: Tensor) -> None:
+    if tensor.is_meta:
+        raise ArgumentError(f"{path} is on the meta device and holds no numbers; load the weights, then stabilize")
+    if type(tensor) not in (Tensor, nn.Parameter, nn.Buffer):
+        raise ArgumentError(
+            f"{path} is a {type(tensor).__name__}, expected a plain parameter; stabilize before the model is sharded "
+            "(fully_shard), quantized or otherwise wrapped"
+        )
+
+
+def tied_weights(model: nn.Module, chosen: list[Chosen]) -> list[tuple[list[MemoryWeight], RecurrenceView | None]]:
+    """The weights, those that share their parameters together; refused where something else shares them too."""
+    groups: dict[tuple[int, ...], tuple[list[MemoryWeight], RecurrenceView | None]] = {}
+    for weight, view in chosen:
+        # tied weights are one tensor under several names; a buffer has no free weights and is its own
+        key = tuple(id(p) for p in weight.free.values()) or (id(getattr(weight.module, weight.name)),)
+        groups.setdefault(key, ([], view))[0].append(weight)
+    for parameters, (weights, _) in groups.items():
+        if weights[0].storage == "own" and not weights[0].decides:
+            continue  # a layer bounds its phases and step sizes itself: nothing is done to them
+        # by the module that holds it, since a module that is used twice has two paths
+        places = {_place(model, path) for weight in weights for path in weight.free}
+        for path, p in model.named_parameters(remove_duplicate=False):
+            if id(p) in parameters and _place(model, path) not in places:
+                raise ArgumentError(
+                    f"{weights[0].path} is shared with {path}, which is not among the weights to stabilize; untie them. "
+                    "Nothing was changed"
+                )
+        if len({_reading(weight) for weight in weights}) > 1:
+            raise ArgumentError(
+                f"{listed(w.path for w in weights)} share their parameters and read them differently; untie them. "
+                "Nothing was changed"
+            )
+    return [*groups.values()]
+
+
+def _place(model: nn.Module, path: str) -> tuple[int, str]:
+    """The module that holds a parameter, which may have several paths itself, and the name there."""
+    prefix, _, name = path.rpartition(".")
+    return id(model.get_submodule(prefix)), name
+
+
+def _reading(weight: MemoryWeight) -> tuple[str, str]:
+    """How a module reads the numbers of the weight."""
+    if weight.storage != "own":
+        return weight.storage, ""
+    part = getattr(weight.module, weight.name)
+    form = part if isinstance(part, nn.Module) else weight.module
+    return weight.name, f"{form.parameterization!r} {getattr(weight.module, 'euler_step', None)}"

@@ -3,8 +3,9 @@
 `_fit.py` is the call. `_config.py` holds the settings, `_loop.py` the loop, `_descent.py` one step of it: examples and
 rates, with losses and metrics from `_objective.py`, on `_fabric.py` and with the threads that `_threads.py` chooses and
 the recurrent rates of `_rates.py`. `_folder.py`, `_checkpoint.py` and `_log.py` are what lies on disk and what may
-continue it, `_run.py` reads it back. `_recipe.py` reads a config file, `_build.py` makes its model, `_estimate.py` says
-what it will take, `_sweep.py` trains several of them side by side. `_range_test.py` tries learning rates.
+continue it, `_run.py` reads it back, `_view.py` shows it while it grows. `_recipe.py` reads a config file, `_build.py`
+makes its model, `_estimate.py` says what it will take, `_sweep.py` trains several of them side by side. `_range_test.py`
+tries learning rates.
 """
 
 from holdfast.training._config import TrainingConfig

@@ -78,9 +78,26 @@ class Log:
         os.fsync(self._file.fileno())
         return {"bytes": self._file.tell(), "sha256": self._digest.hexdigest()}
 
+    def flush(self) -> None:
+        """Hands all lines to the system, so that another process can read them."""
+        self._file.flush()
+
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
+
+
+def continued_log(path: Path, step: int) -> Log:
+    """A log that goes on at `step`: of an earlier part of the run, lines of this step and later ones are dropped.
+
+    Args:
+        path: the file; it need not exist.
+        step: the first step that will be written.
+    """
+    kept = [entry for entry in read_log(path) if entry.get("step", 0) < step and entry.get("event") != "end"]
+    content = b"".join(json.dumps(entry).encode() + b"\n" for entry in kept)
+    path.write_bytes(content)
+    return Log(path, {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()})
 
 
 def check_log(path: Path, mark: Mapping[str, Any]) -> Any:

@@ -17,6 +17,7 @@ from holdfast._words import duration
 from holdfast.data._base import Batch
 from holdfast.nn import recurrences
 from holdfast.stability import DivergenceGuard, GradientMonitor
+from holdfast.stability.monitor.vitals import reach_ahead
 from holdfast.training import _checkpoint as checkpoint
 from holdfast.training._descent import Descent
 from holdfast.training._folder import guarded
@@ -54,17 +55,6 @@ class State:
     rate_scale: float = 1.0
 
 
-class _Scalars:
-    """Takes the monitor's numbers, to be written as one line."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, float] = {}
-
-    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:
-        if math.isfinite(scalar_value):
-            self.values[tag.removeprefix("gradient_over_weight/")] = scalar_value
-
-
 class Loop:
     """One run on one process: `restore` and `run`.
 
@@ -91,11 +81,10 @@ class Loop:
         self._watch()
 
     def _watch(self) -> None:
-        self.scalars = _Scalars()
         # shared-out weights are in pieces: gradient over weight of a piece would say nothing
         watched = self.config.monitor_every and self.config.strategy != "fsdp" and recurrences(self.plain)
         every, acts = max(1, self.config.monitor_every), self.config.on_divergence != "warn"
-        self.monitor = GradientMonitor(self.plain, every=every, writer=self.scalars) if watched or acts else None
+        self.monitor = GradientMonitor(self.plain, every=every) if watched or acts else None
         self.guard = (
             None
             if self.monitor is None
@@ -213,13 +202,19 @@ class Loop:
             warnings.simplefilter("always")
             due = step // max(1, self.config.monitor_every) % RECORDS_BETWEEN_EIGENVALUES == 0
             taken = self.guard.check(loss, step=step, dense=due)
+        assert self.monitor is not None
+        values = self.monitor.newest() if self.monitor.recorded == step else {}
+        ahead = reach_ahead(self.monitor, self.descent.optimizer, self.descent.steps - step) if values and due else {}
         if self.log is not None:
             with guarded(self.folder):
-                if self.scalars.values:
-                    self.log.write("gradients", step=step, values=self.scalars.values)
+                for event, numbers in (("gradients", values), ("reach", ahead)):
+                    if numbers:
+                        self.log.write(event, step=step, values=numbers)
                 for warning in caught:
                     self.log.write("warning", step=step, text=str(warning.message))
-        self.scalars.values = {}
+            if self.fabric.loggers and values:
+                named = {f"gradients/{name}": value for name, value in values.items()}
+                self.fabric.log_dict(named | {f"reach/{path}": steps for path, steps in ahead.items()}, step=step)
         return taken
 
     def _log_losses(self, norm: float) -> None:
@@ -233,6 +228,9 @@ class Loop:
             "tokens_per_second": state.tokens / max(state.busy, 1e-9),
         }
         self._write("train", values)
+        if self.log is not None:
+            with guarded(self.folder):
+                self.log.flush()  # `holdfast watch` reads along
         state.losses, state.tokens, state.busy = [], 0, 0.0
 
     def _write(self, event: str, values: Mapping[str, Any]) -> None:

@@ -19,6 +19,7 @@ from holdfast.kernels.s4d._reference import DISCRETIZATIONS, Discretization, S4D
 
 _WEIGHTS = 7  # u, dt, lam_re, lam_im, c_re, c_im, d
 _TENSORS = 9  # these, lengths and h0
+_CHECKED = (*S4DInputs._fields[1:_WEIGHTS], "h0")  # the names of what is checked against u
 
 
 class _S4D(torch.autograd.Function):
@@ -188,9 +189,12 @@ def s4d(
     )  # fmt: skip
     if lengths is not None:
         checks.lengths("s4d", lengths, u.shape[:1], time, u.device, backend=chosen.backend)
-    converted: list[Any] = [*(in_dtype(x, dtype) for x in inputs[:-1]), lengths]
+    # as a rule nothing is to be converted, and a second tuple of inputs would take 4 us
+    if any([x is not None and x.dtype is not dtype for x in inputs[:_WEIGHTS]]):
+        converted: list[Any] = [*(in_dtype(x, dtype) for x in inputs[:_WEIGHTS]), lengths]
+        inputs = S4DInputs(*converted)
     form = S4DForm(discretization == "bilinear", reverse)
-    y, last = _run(S4DInputs(*converted), in_dtype(h0, dtype), form, chosen, return_state)
+    y, last = _run(inputs, in_dtype(h0, dtype), form, chosen, return_state)
     return in_dtype(y, u.dtype), last if return_state else None
 
 
@@ -198,7 +202,7 @@ def _check(inputs: S4DInputs, h0: Tensor | None) -> torch.dtype:
     """The dtype to compute in, after a check of the tensors."""
     u = checks.tensor("s4d", "u", inputs.u, checks.FLOATS)
     dtype = torch.float64 if u.dtype == torch.float64 else torch.float32
-    others = dict(zip((*S4DInputs._fields[1:_WEIGHTS], "h0"), (*inputs[1:_WEIGHTS], h0), strict=True))
+    others = dict(zip(_CHECKED, (*inputs[1:_WEIGHTS], h0), strict=True))
     _check_dtypes(dtype, others)
     _check_shapes(u, others)
     checks.same_device("s4d", u=u, **others)

@@ -1,9 +1,8 @@
 """`recurrences(model)`: the one walk over a model's modules that looks for recurrences, and their views.
 
-`view.py` is what a view says, `rest.py` the one solver of where a state rests, `reads.py` what recurrences read there and
-along data, `driven.py` their steps on it, `families/` which modules are
-recurrences, `decay_view.py` what those of other libraries share, `cells.py` torch's modules step by step. `step_function.py`
-views what nobody has seen before by its Jacobian, `stated.py` a weight that its user calls recurrent.
+`view.py` is what a view says, `rest.py` how a state moves: the one solver of where it rests, and its steps on data; `reads.py`
+what recurrences read there, `families/` which modules are recurrences. `step_function.py` views what nobody has seen before by
+its Jacobian, `stated.py` a weight that its user calls recurrent.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 from holdfast.errors import ArgumentError
 from holdfast.kernels.selective._watch import watching
 from holdfast.nn._acceleration import accelerate_quietly, mixers_of
-from holdfast.nn._views.step_function import MODEL_ERRORS, known_size
+from holdfast.nn._call_arguments import first_known_size
+from holdfast.nn._views.step_function import MODEL_ERRORS
 from holdfast.nn._views.view import RecurrenceView
 
 FIRST_STEPS, FURTHER = 64, 4  # of a run on zeros, and how many times longer while what is read still moves
@@ -114,6 +115,7 @@ def settle_views(model: nn.Module, views: Sequence[RecurrenceView], zeros: Zeros
     """
     for view in views:
         view.resting_input = view.resting_steps = None
+    # a linear recurrence moves alike whatever it reads, and a model that is the recurrence reads the zeros itself
     asked = [view for view in views if view.selective or (view.nonlinear and view.module is not model)]
     if not asked:
         return None
@@ -158,6 +160,7 @@ def reads_on_zeros(model: nn.Module, view: RecurrenceView, zeros: Zeros | None) 
         zeros: makes the zero input; None: by the size that the model tells.
     """
     weights = max(sum(p.numel() for p in model.parameters()), 1)
+    # weights times steps is the work of a run: a large model gets a short one
     steps = max(FIRST_STEPS, min(MAX_ZERO_STEPS, int(MAX_WORK / weights)))
     for make in [zeros] if zeros is not None else _guessed(model):
         try:
@@ -184,6 +187,7 @@ def _settled(model: nn.Module, views: Sequence[RecurrenceView], make: Zeros) -> 
     while True:
         with watched(model, views) as reads:
             model(make(steps))
+        # what is read has to stand still, and so do the step sizes of selective layers
         seen = [*reads.inputs.values(), *(delta for delta, _ in reads.steps.values())]
         if all(_stands(x) for x in seen):
             return reads, True
@@ -199,8 +203,7 @@ def _stands(x: Tensor) -> bool:
 
 def _guessed(model: nn.Module) -> list[Zeros]:
     weight = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
-    size = known_size(model) or next((n for m in model.modules() if m is not model and (n := known_size(m))), None)
-
+    size = first_known_size(model)
     time_first = isinstance(model, nn.RNNBase) and not model.batch_first
 
     def numbers(steps: int) -> Tensor:

@@ -1,9 +1,16 @@
-"""Where a state rests on a constant input, and the eigenvalues of its step there (iat, App. J): the one solver of it."""
+"""How the state of a recurrence moves, in float64: where it rests on a constant input, and its steps on inputs that change.
+
+`find_rest` and `find_equilibria` are the one solver of where a state rests, with the eigenvalues of its step there (iat,
+App. J); `Driven` is a step along data.
+"""
 
 from __future__ import annotations
 
+import copy
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -53,6 +60,7 @@ class StepMap:
         """That of `motion` or `residual` at each point, (points, size, size)."""
         if self.vectorised:
             return vmap(jacrev(function))(points)
+        # one point after the other where operators have no batching rule
         with torch.enable_grad():
             return torch.stack([torch.autograd.functional.jacobian(function, point) for point in points])
 
@@ -96,6 +104,7 @@ def find_equilibria(step: StepMap, *, starts: int, seed: int) -> Equilibria:
     generator = torch.Generator().manual_seed(seed)
     # 0 and one more at least; fewer starts where a Jacobian is large
     count = max(2, min(starts, int(JACOBIAN_NUMBERS / step.size**2)))
+    # near 0, farther out, and saturated: bistable units rest at signs
     uniform = 2 * torch.rand(count - 1, step.size, generator=generator, dtype=torch.float64) - 1
     far = torch.arange(count - 1) % 3
     spread = torch.where((far == 2).unsqueeze(-1), uniform.sign(), uniform * (1 + 2 * (far == 1).unsqueeze(-1)))
@@ -209,3 +218,53 @@ def _describe(state: Tensor, J: np.ndarray, residual: float, reached: bool, time
 
 def _size(g: Tensor) -> float:
     return float(g.abs().max()) if g.numel() else math.inf
+
+
+@dataclass(frozen=True, eq=False)
+class Driven:
+    """How a state moves along a sequence of inputs: float64 functions on the CPU.
+
+    Args:
+        drive: inputs of the module, (rows, time, features), to what decides each step, (rows, time, numbers), in the order in
+            which steps are taken.
+        step: states (rows, size) and drives (rows, numbers) to the next states.
+        size: numbers in a state.
+    """
+
+    drive: Callable[[Tensor], Tensor]
+    step: Callable[[Tensor, Tensor], Tensor]
+    size: int
+
+    @torch.no_grad()
+    def trajectory(
+        self, drives: Float64[Tensor, "rows time numbers"], start: Float64[Tensor, "rows size"] | None = None
+    ) -> Float64[Tensor, "rows time size"]:
+        """The states after each step.
+
+        Args:
+            drives: what `drive` gave.
+            start: the first states; None is 0.
+        """
+        state = drives.new_zeros(len(drives), self.size) if start is None else start
+        states = []
+        for drive in drives.unbind(1):
+            state = self.step(state, drive)
+            states.append(state)
+        return torch.stack(states, 1)
+
+
+def layer_driven(layer: Any) -> Driven:
+    """A holdfast layer by its own `step` in a float64 copy.
+
+    Args:
+        layer: an AbstractRecurrent whose state does not move linearly.
+    """
+    # a copy: the user's layer keeps its dtype and its mode
+    own = copy.deepcopy(layer).double().eval()
+    shape = tuple(own.state_shape)
+    size = torch.Size(shape).numel()
+
+    def step(state: Tensor, x: Tensor) -> Tensor:
+        return own.step(x, state.reshape(-1, *shape))[1].reshape(-1, size)
+
+    return Driven(lambda x: x.double(), step, size)

@@ -62,6 +62,7 @@ def stated_weight(model: nn.Module, path: str, structure: Structure | None = Non
         raise ArgumentError(f"the model has no weight or layer called {path!r}; its weights: {known}") from None
     if not isinstance(value, Tensor) or not (value.is_floating_point() or value.is_complex()):
         raise ArgumentError(f"{path} is not a weight but {type(value).__name__}; name a parameter")
+    # a square matrix of complex numbers is rare, a table of complex eigenvalues is not
     if structure is None:
         structure = "diagonal" if value.ndim == 1 or value.is_complex() else "dense"
     return MemoryWeight(path, module, name, "value", structure == "diagonal")

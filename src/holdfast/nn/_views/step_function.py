@@ -15,15 +15,14 @@ from torch.func import functional_call, jacrev, vmap
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from holdfast.errors import ArgumentError
-from holdfast.nn._views.driven import Driven
-from holdfast.nn._views.rest import StepMap
+from holdfast.nn._call_arguments import known_size
+from holdfast.nn._views.rest import Driven, StepMap
 from holdfast.nn._views.view import MemoryWeight, NonlinearView
 
 RANDOM_STATES = 3  # random states at which a weight may show that the Jacobian depends on it
 PROBED_STEPS = 2  # after which a model has to go on from its state
 # what modules raise on arguments that they do not take, and torch.func on operators that it does not vectorise
 MODEL_ERRORS = (RuntimeError, ValueError, TypeError, IndexError, AssertionError, AttributeError, KeyError)
-_SIZE_ATTRIBUTES = ("input_size", "in_features", "features", "d_model", "in_channels")
 Step = Callable[[Any, Any], Any]
 
 
@@ -118,6 +117,7 @@ class JacobianView(NonlinearView):
         with torch.no_grad():
             self._check(tensors, zero)
             several = zero.expand(2, -1)
+            # asked once: some operators have no batching rule, or run row by row under vmap
             vectorised = _works(lambda: (vmap(one)(several), vmap(jacrev(one))(several)))
         return StepMap(rows, moved, size, "discrete", vectorised=vectorised)
 
@@ -169,10 +169,12 @@ class JacobianView(NonlinearView):
         self._check(tensors, torch.zeros(size, dtype=torch.float64))
         seen: set[str] = set()
         for _ in range(RANDOM_STATES):
+            # random ones: a slope that is 0 for all of these is 0 everywhere, but for chance
             h, u, v = 2 * torch.rand(3, size, generator=generator, dtype=torch.float64) - 1
             with torch.enable_grad():
                 h.requires_grad_()
                 (row,) = torch.autograd.grad(self._step(tensors, h), h, u, create_graph=True, materialize_grads=True)
+                # J is constant here: no weight decides it at this state
                 if not row.requires_grad:
                     continue
                 slopes = torch.autograd.grad((row * v).sum(), [*leaves.values()], allow_unused=True)
@@ -191,6 +193,7 @@ def stateful_view(model: nn.Module) -> JacobianView | None:
     if size is None or weight is None or weight.is_meta or len(inspect.signature(model.forward).parameters) < 2:
         return None
     try:
+        # only a run shows that a second argument is a state: it has to go on where the first half ended
         with torch.no_grad(), _evaluating(model), torch.random.fork_rng(devices=[]):
             state = _carried_state(model, torch.randn(1, 2 * PROBED_STEPS, size).to(weight))
     except MODEL_ERRORS:
@@ -218,15 +221,6 @@ def _carried_state(model: nn.Module, x: Tensor) -> Any:
     # a state is one that the outputs go on from, and not the same without; 1e-4 is a hundred roundings of float32
     goes_on = float((continued - whole).abs().max()) <= 1e-4 * scale < float((alone - whole).abs().max())
     return tree_unflatten([torch.zeros_like(part) for part in parts], nest) if goes_on else None
-
-
-def known_size(model: Any) -> int | None:
-    """The number of input features that a model tells by itself, under one of the usual names."""
-    for name in _SIZE_ATTRIBUTES:
-        value = getattr(model, name, None)
-        if isinstance(value, int) and value > 0:
-            return value
-    return None
 
 
 @contextmanager

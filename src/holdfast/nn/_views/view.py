@@ -16,8 +16,7 @@ from torch.nn.utils import parametrize
 from holdfast._types import Time
 from holdfast.errors import ArgumentError
 from holdfast.nn._pace import assigned, checked_time_constants, from_margins
-from holdfast.nn._views.driven import Driven
-from holdfast.nn._views.rest import Equilibria, Equilibrium, StepMap, find_equilibria, find_rest
+from holdfast.nn._views.rest import Driven, Equilibria, Equilibrium, StepMap, find_equilibria, find_rest
 from holdfast.nn.system import Motion, RateNetwork, StateSpaceModel
 from holdfast.parameterizations import AbstractParameterization
 

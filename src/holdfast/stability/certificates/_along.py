@@ -13,8 +13,8 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from holdfast.nn import RecurrenceView
-from holdfast.nn._views.driven import Driven
 from holdfast.nn._views.reads import Reads
+from holdfast.nn._views.rest import Driven
 
 MAX_ROWS, MAX_STEPS = 4, 2000  # trajectories, and steps of each
 TANGENTS = 3  # random deviations that are followed; where they agree, they have turned into place

@@ -126,6 +126,7 @@ class GradientMonitor:
         self._handle: Any = None
         self._start: float | None = None
         self._spent = 0.0
+        self._median_step_size = math.nan
 
     def __enter__(self) -> GradientMonitor:
         if self._handle is not None:
@@ -193,7 +194,8 @@ class GradientMonitor:
         self._scalars.append(tuple(values[name] for name in ("loss", "gradient", "state", "step size")))
         self._warn(row)
         if self.writer is not None:
-            self._write(self.writer, row, number)
+            for tag, value in self.newest().items():
+                self.writer.add_scalar(f"gradient_over_weight/{tag}", value, number)
 
     @torch.no_grad()
     def _measure(
@@ -206,7 +208,7 @@ class GradientMonitor:
         norm, names = _total_norm(gradients)
         broken += [(name, "its gradient is not finite") for name in names]
         broken += [(name, "it is not finite") for name in _total_norm(self._parameters)[1]]
-        state, (_, step_size) = self._activations.read()
+        state, (self._median_step_size, step_size) = self._activations.read()
         norm = norm if gradient_norm is None else gradient_norm
         if not math.isfinite(norm) and not names and gradients:
             broken.append(("", "the gradient is not finite"))
@@ -337,6 +339,7 @@ class GradientMonitor:
         known = [(k, r[i, -2]) for k, r in enumerate(rows) if not math.isnan(r[i, -2])]
         if not known or math.isnan(margin):
             return
+        # the mean over several records: one noisy step is no pace
         back, before = known[0]
         pace = (before - margin) / (len(rows) - back)
         if pace > 0 and margin / pace < self.lookahead:
@@ -345,19 +348,49 @@ class GradientMonitor:
             self._tell(self._steps[-1], watched.path, "approach", text)
 
     def _tell(self, step: int, subject: str, cause: Cause, text: str) -> None:
+        # once for each subject and cause: a run that is lost would fill the log
         if (subject, cause) not in self._warned:
             self._warned.add((subject, cause))
             sentence = f"{subject}, step {step}: {text}" if subject else f"step {step}: {text}"
             self.alarms.append(Alarm(step, cause, subject, sentence))
             warnings.warn(sentence, DivergenceWarning, stacklevel=2)
 
-    def _write(self, writer: Writer, row: np.ndarray, step: int) -> None:
+    def windows(self) -> dict[str, list[float]]:
+        """The recent values that alarms compare with; `state` has more, which a continued run of `fit` needs."""
+        return self._signals.state()
+
+    def load_windows(self, windows: Mapping[str, list[float]]) -> None:
+        """Compares with values that `windows` gave.
+
+        Args:
+            windows: by the name of their series.
+        """
+        self._signals.load(windows)
+
+    def newest(self) -> dict[str, float]:
+        """The last record as numbers by "weight/quantity", without those that were not computed; empty before the first."""
+        if not self._rows:
+            return {}
         columns = {"minimum": 0, "maximum": 1, "norm_ratio": -3, "margin": -2, "continuous_margin": -1}
         columns |= {f"quantile_{q:g}": 2 + k for k, q in enumerate(self.levels)}
-        for watched, values in zip(self.watched, row, strict=True):
-            for name, k in columns.items():
-                if not math.isnan(values[k]):
-                    writer.add_scalar(f"gradient_over_weight/{watched.path}/{name}", float(values[k]), step)
+        return {
+            f"{watched.path}/{name}": float(values[k])
+            for watched, values in zip(self.watched, self._rows[-1], strict=True)
+            for name, k in columns.items()
+            if math.isfinite(values[k])
+        }
+
+    def last_scalars(self) -> dict[str, float]:
+        """Of the last record what belongs to no single weight: norm of the gradient, largest state, step sizes."""
+        names = ("loss", "gradient_norm", "largest_state", "step_size_p99")
+        if not self._scalars:
+            return {}
+        return {**dict(zip(names, self._scalars[-1], strict=True)), "step_size_median": self._median_step_size}
+
+    @property
+    def recorded(self) -> int | None:
+        """The step of the last record; None before the first."""
+        return self._steps[-1] if self._steps else None
 
 
 def _watched(model: nn.Module, names: Sequence[str]) -> list[Watched]:

@@ -17,7 +17,7 @@ from holdfast.memory._subject import INPUT_ERRORS, tolerance_of
 from holdfast.memory.preserve import undisturbed
 from holdfast.nn import AbstractRecurrent
 from holdfast.nn._precision import HALF_DTYPES
-from holdfast.nn._views.cells import Unrolled, cell_of
+from holdfast.nn._views.families.torch_modules import Unrolled, cell_of
 from holdfast.stability.perturbation._balls import BallNorm, select_weights
 from holdfast.stability.perturbation._curve import PerturbationCurve, as_radii
 from holdfast.stability.perturbation._evaluate import (
@@ -92,6 +92,7 @@ def perturbation_error(
         time_first = metric.layout == "time_first"
         scales = _sequence_weights(inputs, time_first) if metric.relative else None
         data = Data(inputs, targets, get_metric(metric.name, metric.dt or 1.0), scales, time_first)
+        # chosen by what the model is, then held against the model's own error
         evaluator, reason = choose(
             model, data, {w.name: w.value for w in weights}, search.evaluation, search.memory_limit
         )

@@ -19,7 +19,7 @@ from holdfast.nn import AbstractRecurrent
 from holdfast.nn._activations import ACTIVATIONS
 from holdfast.nn.system import LinearSystem, RateNetwork
 from holdfast.stability.perturbation._evaluate import AbstractEvaluator, Data, Stacked
-from holdfast.stability.perturbation._systems import System, stack_systems
+from holdfast.stability.perturbation._impulse import System, stack_systems
 
 # bytes of one part: what stays in the cache between the product, the scan, the activation and the read-out
 PART_BYTES = 4e6

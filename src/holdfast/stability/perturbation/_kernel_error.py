@@ -20,7 +20,7 @@ from torch import Tensor
 from holdfast._arguments import as_generator, checked
 from holdfast.errors import ArgumentError
 from holdfast.laws import AbstractLaw
-from holdfast.nn._read_out import ReadOut
+from holdfast.nn._initial_weights import ReadOut
 from holdfast.parameterizations import AbstractParameterization, fit_constants, get
 from holdfast.stability.perturbation._balls import BallNorm, PerturbedWeight, ball_of
 from holdfast.stability.perturbation._curve import PerturbationCurve, as_radii
@@ -108,12 +108,7 @@ def kernel_perturbation_error(
         readout: "scaled" moves gamma of c_i = gamma_i |f(w_i)| / sqrt(m) in place of c, as layers with that read-out do.
     """
     betas = as_radii(radii)
-    search = as_search(search)
-    if search.evaluation != "auto":
-        raise ArgumentError(f"a kernel has one way to be evaluated: leave evaluation={search.evaluation!r} out")
-    if search.method == "modes" and scope == "coefficients":
-        # the error is convex in c: ascent along the steepest direction cannot get stuck low
-        search = replace(search, method="adversarial")
+    search = _kernel_search(as_search(search), scope)
     rates, coefficients = read_sum(sum)
     lam = torch.from_numpy(-rates)
     # a rate outside the range of f has no w: the constants move, as `stabilize` does
@@ -123,19 +118,12 @@ def kernel_perturbation_error(
     values = {"w": f.inverse(lam), "c": c * math.sqrt(len(c)) / lam.abs() if scaled else c}
     target = target_of(rho, rates, horizon)
     evaluator = KernelDistance(f, values["w"], values["c"], target, search.memory_limit, scaled=scaled)
-    weights = [
-        PerturbedWeight(
-            name,
-            values[name],
-            ball_of(norm, values[name].shape, diagonal=name == "w"),
-            f if name == "w" else None,
-        )
-        for name in SCOPES[scope]
-    ]
+    balls = {name: ball_of(norm, values[name].shape, diagonal=name == "w") for name in SCOPES[scope]}
+    weights = [PerturbedWeight(name, values[name], ball, f if name == "w" else None) for name, ball in balls.items()]
     centre = centre_error(evaluator, weights)
-    worst = run_search(
-        SearchProblem(weights, betas, evaluator, search.progress), search, centre, as_generator(search.seed)
-    )
+    problem = SearchProblem(weights, betas, evaluator, search.progress)
+    worst = run_search(problem, search, centre, as_generator(search.seed))
+    zero = lam[None], 0 * values["c"][None]
     upper = np.array([centre + _largest_move(evaluator, weights, float(beta)) for beta in betas])
     return PerturbationCurve(
         radii=betas,
@@ -150,12 +138,20 @@ def kernel_perturbation_error(
         method=evaluator.how,
         reason=f"a sum of {len(rates)} exponentials through {f!r}",
         running_maximum=search.running_maximum,
-        target_norm=rho.norm
-        if isinstance(rho, AbstractLaw)
-        else float(l1_distance(target, lam[None], 0 * values["c"][None])),
+        target_norm=rho.norm if isinstance(rho, AbstractLaw) else float(l1_distance(target, *zero)),
         held_by_horizon=getattr(sum, "held_by_horizon", None),
         upper=np.maximum(upper, worst.errors),
     )
+
+
+def _kernel_search(search: Search, scope: KernelScope) -> Search:
+    """The search as it runs on a kernel, where coefficients have no modes to go to the ends of."""
+    if search.evaluation != "auto":
+        raise ArgumentError(f"a kernel has one way to be evaluated: leave evaluation={search.evaluation!r} out")
+    if search.method == "modes" and scope == "coefficients":
+        # the error is convex in c: ascent along the steepest direction cannot get stuck low
+        return replace(search, method="adversarial")
+    return search
 
 
 def _largest_move(distance: KernelDistance, weights: Sequence[PerturbedWeight], beta: float) -> float:
@@ -235,6 +231,7 @@ def target_of(
     if horizon is None or not horizon > 0:
         raise ArgumentError("a rho given as a function needs horizon=: up to which time it is to be integrated")
     grid = _grid(rates, rho)
+    # past its horizon a function says nothing, and counts as 0 there
     values = torch.where(grid <= horizon, rho(grid), grid.new_zeros(()))
     return KernelTarget(grid, values, _numeric_tail(rho, horizon))
 
@@ -265,6 +262,7 @@ def _numeric_tail(rho: Callable[[Tensor], Tensor], horizon: float) -> Callable[[
         nodes = start.unsqueeze(-1) + half.unsqueeze(-1) * (x + 1)
         return half * (rho(nodes) * weight).sum(-1)
 
+    # from the end: the tail at each edge is the sum of all panels after it
     panels = integral(edges[:-1], edges[1:])
     after = torch.cat([panels.flip(0).cumsum(0).flip(0), panels.new_zeros(1)])
 

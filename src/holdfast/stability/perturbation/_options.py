@@ -102,6 +102,7 @@ class Search:
                 "expected draws >= 1, restarts >= 0, steps >= 1, memory_limit > 0; "
                 f"got {self.draws=}, {self.restarts=}, {self.steps=}, {self.memory_limit=}"
             )
+        # an option that would be ignored is refused
         if self.method == "random" and not (self.restarts is None and self.steps is None):
             raise ArgumentError("restarts and steps are for gradient ascent: leave them out of a random search")
         if self.running_maximum and self.method != "random":

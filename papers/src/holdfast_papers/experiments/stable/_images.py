@@ -17,10 +17,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from holdfast.data import AbstractTask, ArrayTask, MissingDataError, load_task
-from holdfast.data._archive import find_files
 from holdfast.data._base import SPLITS, Split
 from holdfast.data._cifar10 import ARCHIVE, TEST, TRAIN
 from holdfast.data._download import set_folder
+from holdfast.data._files import find_files
 from holdfast.data._mnist import FILES
 from holdfast.figures import Figure
 from holdfast.nn import DiagonalSSM, SequenceClassifier

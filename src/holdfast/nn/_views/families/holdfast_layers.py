@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from holdfast.nn._base import AbstractRecurrent
 from holdfast.nn._pace import assigned, assigned_to_pairs, checked_time_constants
 from holdfast.nn._recurrent_weight import RecurrentWeight
-from holdfast.nn._views.driven import Driven, layer_driven
-from holdfast.nn._views.rest import StepMap
+from holdfast.nn._views.rest import Driven, StepMap, layer_driven
 from holdfast.nn._views.view import Gate, MemoryWeight, NonlinearView, RecurrenceView, StepSource, matrix_map, modes_map
 from holdfast.nn.system import RateNetwork, StateSpaceModel
 from holdfast.parameterizations import AbstractParameterization
@@ -50,6 +49,7 @@ class LayerView(RecurrenceView):
         return None if W is None else W.detach()
 
     def margin(self) -> float:
+        # a selective layer in a model that rests has steps of its own there, not those of zero input
         if self.resting_steps is None:
             return self.module.step_margin()
         return -float(torch.expm1(self.eigenvalues().real.double().cpu() * self._steps_at_rest()).max())
@@ -78,6 +78,7 @@ class LayerView(RecurrenceView):
     @torch.no_grad()
     def set_time_constants(self, steps: Tensor) -> None:
         values, now, lam = checked_time_constants(steps), self.time_constants(), self.eigenvalues()
+        # eigenvalues of a real matrix come in conjugate pairs, which need one time constant
         if self.matrix() is not None:
             self.module.set_time_constants_(assigned_to_pairs(lam.cpu(), now.cpu(), values))
         else:
@@ -118,6 +119,7 @@ class GatedLayerView(NonlinearView):
     def step_map(self) -> StepMap:
         moving = self.module.motion_at_rest()
         assert moving is not None
+        # only on zeros does the layer describe its motion in closed form
         if self.resting_input is not None and bool(self.resting_input.any()):
             return self._map_at(self.resting_input)
         return StepMap(*moving, math.prod(self.module.state_shape), self.time, self.euler or 1.0)
@@ -146,6 +148,7 @@ def _weights(path: str, layer: AbstractRecurrent) -> tuple[MemoryWeight, ...]:
             continue
         mixing = isinstance(part, RecurrentWeight) and part.structure == "dense"
         diagonal = layer.boundary_name is not None and not mixing
+        # phases and step sizes are perturbed and exempt from decay, too, but have no margin of their own
         decides = name == layer.boundary_name or layer.boundary_name is None
         form = layer.boundary_form if diagonal and decides else None
         modes = form if isinstance(form, AbstractParameterization) else None

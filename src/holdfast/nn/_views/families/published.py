@@ -8,15 +8,28 @@ imaginary parts of eigenvalues, a log step size, and what reads the modes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils import parametrize
 
 from holdfast.nn._acceleration import kind_of
-from holdfast.nn._views.decay_view import DecayView, shaped
-from holdfast.nn._views.view import StepSource
+from holdfast.nn._pace import assigned, checked_time_constants, from_margins
+from holdfast.nn._views.rest import StepMap
+from holdfast.nn._views.view import MemoryWeight, RecurrenceView, StepSource, Storage, modes_map
+
+_KINDS = {
+    "log_negative": "eigenvalues -exp(weight)",
+    "softplus_negative": "eigenvalues -softplus(weight)",
+    "value": "eigenvalues",
+}
+DECAYING_NOTE = (
+    "its decay exp(-exp(weight)) is below 1 by construction, before and after: another parameterization changes the "
+    "gradients of the decay, not whether the model can diverge"
+)
 
 SELECTIVE_NOTE = (
     "A = -exp(A_log) is negative by construction, before and after: another parameterization changes the gradients of A, "
@@ -24,6 +37,95 @@ SELECTIVE_NOTE = (
     "learning rate: lower it, clip gradients, keep dt_proj and A in float32"
 )
 _GATE_EXPONENT = 8.0  # c of Griffin's gate
+
+
+class DecayView(RecurrenceView):
+    """Modes that a step multiplies by exp(dt lam), dt on zero input.
+
+    Args:
+        owner: path of the module.
+        module: the module.
+        name: the weight that stores real parts.
+        storage: how it stores them.
+        step_size: dt, of a shape that multiplies the weight.
+        imaginary: the weight that stores imaginary parts, where there is one.
+        others: logarithms of further numbers that the factor of a step depends on, such as step sizes.
+    """
+
+    time = "continuous"
+
+    def __init__(
+        self, owner: str, module: nn.Module, name: str, storage: Storage, step_size: Callable[[], Tensor],
+        *, imaginary: str | None = None, others: tuple[str, ...] = (),
+    ) -> None:  # fmt: skip
+        dot = f"{owner}." if owner else ""
+        kinds: dict[str, Storage] = {} if imaginary is None else {imaginary: "frequency"}
+        kinds.update({other: "log_positive" for other in others})
+        rest = (MemoryWeight(dot + n, module, n, kind, True, decides=False) for n, kind in kinds.items())
+        super().__init__(dot + name, module, (MemoryWeight(dot + name, module, name, storage, True), *rest))
+        self._owner, self.kind, self.step_size, self.imaginary = owner, _KINDS[storage], step_size, imaginary
+        self.crosses = storage == "value"
+        self.by_construction = None if self.crosses else DECAYING_NOTE
+
+    @property
+    def owner(self) -> str:
+        return self._owner
+
+    def eigenvalues(self) -> Tensor:
+        weight = self.weights[0]
+        value = weight.value
+        if weight.storage == "log_negative":
+            value = -torch.exp(value)
+        elif weight.storage == "softplus_negative":
+            value = -functional.softplus(value)
+        return value if self.imaginary is None else torch.complex(value, getattr(self.module, self.imaginary).detach())
+
+    def time_constants(self) -> Tensor:
+        return from_margins(-torch.expm1(self.eigenvalues().real.double() * self.step_size().detach().double()))
+
+    def time_weights(self) -> tuple[Tensor, ...]:
+        return tuple(p for weight in self.weights if weight.decides for p in weight.free.values())
+
+    @torch.no_grad()
+    def set_time_constants(self, steps: Tensor) -> None:
+        values, now = checked_time_constants(steps), self.time_constants()
+        frequency = None if self.imaginary is None else getattr(self.module, self.imaginary)
+        rates = 1 / (assigned(now, values, frequency).to(now.device) * self.step_size().detach().double())
+        weight = self.weights[0]
+        if weight.storage == "log_negative":
+            stored = torch.log(rates)
+        else:
+            stored = -rates if weight.storage == "value" else rates + torch.log(-torch.expm1(-rates))
+        own = getattr(self.module, weight.name)
+        # torch then writes through the inverse of the parametrization
+        if parametrize.is_parametrized(self.module, weight.name):
+            setattr(self.module, weight.name, stored.to(own))
+        else:
+            own.copy_(stored)
+
+    def margin(self) -> float:
+        return -float(torch.expm1(self.eigenvalues().real * self._steps_at_rest()).max())
+
+    def step_map(self) -> StepMap:
+        return modes_map(torch.exp(self.eigenvalues() * self._steps_at_rest()), "discrete")
+
+    def _steps_at_rest(self) -> Tensor:
+        """Where the model rests, or those of zero input of its own; of a shape that multiplies the weight."""
+        own = self.step_size().detach()
+        if self.resting_input is not None and (steps := self.step_sizes(self.resting_input[None, None])) is not None:
+            return steps.flatten().reshape(own.shape).to(own)
+        return own if self.resting_steps is None else self.resting_steps.reshape(own.shape).to(own)
+
+
+def shaped(module: nn.Module, **shapes: tuple[int, ...] | None) -> bool:
+    """Whether the module has these weights, by name (`dt_proj__bias` is dt_proj.bias); None takes any shape."""
+    for name, shape in shapes.items():
+        weight: object = module
+        for part in name.split("__"):
+            weight = getattr(weight, part, None)
+        if not isinstance(weight, Tensor) or (shape is not None and tuple(weight.shape) != shape):
+            return False
+    return True
 
 
 def recognise(path: str, module: nn.Module) -> list[DecayView]:
@@ -41,6 +143,7 @@ def _mamba(path: str, module: Any) -> list[DecayView]:
         return []
     if A.ndim == 2:
         channels, states = A.shape
+        # A_log alone says nothing: other architectures have a weight of that name
         whole = shaped(module, D=(channels,), dt_proj__bias=(channels,), dt_proj__weight=None, x_proj__weight=None)
         if not whole or module.x_proj.weight.shape != (module.dt_proj.weight.shape[1] + 2 * states, channels):
             return []
@@ -65,6 +168,7 @@ class MambaView(DecayView):
 
         super().__init__(path, module, "A_log", "log_negative", step_size)
         self.by_construction = SELECTIVE_NOTE
+        # step sizes on data are seen by hooks on the kernels, which only mixers of transformers call
         self.selective = kind_of(module) is not None
         limited = isinstance(getattr(module, "time_step_limit", None), (tuple, list))
         bias, weight = ("dt_proj.bias", "dt_proj.weight") if first else ("dt_bias", None)
@@ -162,6 +266,7 @@ def _s5(path: str, module: Any) -> list[DecayView]:
     if not isinstance(B, Tensor) or B.shape[0] != modes:
         return []
     dt = lambda: module.log_step.exp().flatten()  # noqa: E731
+    # stored as they are: nothing keeps real parts below 0
     view = DecayView(path, module, "Lambda_re", "value", dt, imaginary="Lambda_im", others=("log_step",))
     view.log_step = "log_step"
     return [view]
