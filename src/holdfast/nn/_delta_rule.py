@@ -80,8 +80,9 @@ def delta_rule_reference(
     if normalize:
         q, k = (x * inverse_norm(x) for x in (q, k))
     outputs = []
-    for now in zip(*(part.unbind(1) for part in (q, k, v, g, beta)), strict=True):
-        y, state = delta_step(*now, state)
+    steps = [part.unbind(1) for part in (q, k, v, g, beta)]
+    for q_t, k_t, v_t, g_t, beta_t in zip(*steps, strict=True):
+        y, state = delta_step(q_t, k_t, v_t, g_t, beta_t, state)
         outputs.append(y)
     return scale * torch.stack(outputs, 1) if outputs else torch.zeros_like(v), state
 
@@ -130,8 +131,8 @@ class _DeltaRule(torch.autograd.Function):
         for row, heads in _parts(v):
             S = state[row, heads]
             for steps in _steps(v):
-                parts = (_one(x, row, steps, heads) for x in (q, k, v, g, beta))
-                out, S, block = _forward(*parts, S, normalize)
+                q_b, k_b, v_b, g_b, beta_b = (_one(x, row, steps, heads) for x in (q, k, v, g, beta))
+                out, S, block = _forward(q_b, k_b, v_b, g_b, beta_b, S, normalize)
                 _one(y, row, steps, heads).copy_(out.mul_(scale))
                 if any(ctx.needs_input_grad):
                     ctx.blocks[row, heads.start, steps.start] = block

@@ -125,7 +125,8 @@ def torch_chunk_gated_delta_rule(
             inside = torch.arange(query.shape[1], device=query.device)[: parts[0].shape[1]] < lengths.unsqueeze(-1)
             parts = [torch.where(inside.view(*inside.shape, *(1,) * (x.ndim - 2)), x, 0) for x in parts]
         scale = query.shape[-1] ** -0.5
-        return delta_rule(*parts, start, scale=scale, normalize=use_qk_l2norm_in_kernel)
+        q, k, v, g, beta = parts
+        return delta_rule(q, k, v, g, beta, start, scale=scale, normalize=use_qk_l2norm_in_kernel)
 
     if bounds is None and resets is None:
         y, last = run(*sequences, state, None)
@@ -148,7 +149,8 @@ def torch_recurrent_gated_delta_rule(
     (q, k, v, g, beta), state = _delta_arguments(query, key, value, g, beta, initial_state)
     if use_qk_l2norm_in_kernel:
         q, k = (x * inverse_norm(x) for x in (q, k))
-    y, last = delta_step(*(x.squeeze(1) for x in (q * q.shape[-1] ** -0.5, k, v, g, beta)), state)
+    q, k, v, g, beta = (x.squeeze(1) for x in (q * q.shape[-1] ** -0.5, k, v, g, beta))
+    y, last = delta_step(q, k, v, g, beta, state)
     return y.unsqueeze(1).to(query.dtype), last if output_final_state else None
 
 

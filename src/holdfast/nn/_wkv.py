@@ -48,7 +48,8 @@ def wkv(
     ahead = bonus + k - before
     now, kept = torch.exp(ahead.clamp(max=0)), torch.exp(-ahead.clamp(min=0))
     y = torch.addcmul(now * v, kept, old_n) / torch.addcmul(now, kept, old_d)
-    return y, (*last.chunk(2, -1), peak[:, -1])
+    n, d = last.chunk(2, -1)
+    return y, (n, d, peak[:, -1])
 
 
 def _maxima(decay: Tensor, k: Tensor, m: Tensor) -> Tensor:

@@ -103,10 +103,8 @@ def _model_case(name: str, build: Build, shape: Shape, goal: float) -> Case:
         return make
 
     truth = _truth(made(False))
-    ours, plain = (
-        Contender(label, kind, module_step(made(fast)), NEEDED, truth=truth)
-        for label, kind, fast in (("accelerated", "ours", True), ("transformers", "peer", False))
-    )  # type: ignore[misc]
+    ours = Contender("accelerated", "ours", module_step(made(True)), NEEDED, truth=truth)
+    plain = Contender("transformers", "peer", module_step(made(False)), NEEDED, truth=truth)
     said = f"training step of transformers' {name} after accelerate"
     group = f"{GROUP}-{name.lower().replace(' ', '-')}"
     return Case(
