@@ -62,13 +62,14 @@ def _chosen(own: Any, fast: Any, packed: bool) -> Any:
     """A module's own forward for exporters, which know its operators, else the fast one, told where packed sequences begin."""
 
     @functools.wraps(fast)
-    def forward(self: Any, x: Tensor, *given: Any, **named: Any) -> Any:
+    def forward(self: Any, *given: Any, **named: Any) -> Any:
         if torch.compiler.is_exporting() or torch.jit.is_tracing():
-            return own(self, x, *given, **named)
+            return own(self, *given, **named)
         if not packed or not any(named.get(name) is not None for name in ("seq_idx", *BOUNDS)):
-            return fast(self, x, *given, **named)
+            return fast(self, *given, **named)
+        x: Tensor = given[0] if given else named["hidden_states"]
         with packed_call(x, named):
-            return fast(self, x, *given, **named)
+            return fast(self, *given, **named)
 
     return forward
 
