@@ -13,6 +13,7 @@ import argparse
 import copy
 import math
 
+import matplotlib.pyplot as plt
 import torch
 from torch import nn
 
@@ -52,10 +53,23 @@ def outcome(losses, steps):
     return f"loss {losses[0]:.2f} -> {sum(losses[-20:]) / len(losses[-20:]):.3f}"
 
 
+def draw(curves, path):
+    """The losses of both models at the middle rate."""
+    fig, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")
+    for name, label in (("direct", "as it was built"), ("best", "after holdfast.stabilize(model)")):
+        ax.plot(curves[RATES[1], name], label=label)
+    ax.set(xlabel="optimizer step", ylabel="loss", yscale="log", title=f"The same model at learning rate {RATES[1]:g}")
+    ax.legend(frameon=False)
+    ax.spines[["top", "right"]].set_visible(False)
+    fig.savefig(path, dpi=150)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=400)
-    steps = parser.parse_args().steps
+    parser.add_argument("--save", metavar="FILE", help="write the losses at the middle rate as a picture")
+    options = parser.parse_args()
+    steps = options.steps
     torch.manual_seed(0)
     rates = torch.logspace(-2.3, 0, 8)  # the slowest mode forgets within 200 steps
     direct = DiagonalSSM(1, 8, parameterization="direct", activation="identity", eigenvalues=-rates)
@@ -64,11 +78,15 @@ def main():
     x, _ = batch(torch.Generator().manual_seed(0))
     moved = (stable(x)[0] - direct(x)[0]).detach().abs().max()
     print(f"stabilize moves the outputs by {float(moved):.1e}")
+    curves = {}
     for lr in RATES:
         for name, model in (("direct", direct), ("best", stable)):
             own = copy.deepcopy(model)
-            print(f"learning rate {lr:<6g} {name:7s}", outcome(train(own, lr, steps), steps), end="; ")
+            curves[lr, name] = train(own, lr, steps)
+            print(f"learning rate {lr:<6g} {name:7s}", outcome(curves[lr, name], steps), end="; ")
             print(f"margin {holdfast.certify(own).margin:.1e}")
+    if options.save:
+        draw(curves, options.save)
 
 
 if __name__ == "__main__":

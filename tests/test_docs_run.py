@@ -96,6 +96,8 @@ SMALLER = {
         "holdfast train my.toml --set optimizer.lr=0.002 --folder runs/a --resume --set run.steps=4",
         "minutes",
     ),
+    "holdfast watch runs/smnist --once": (None, "needs that run; `test_watch.py` has one"),
+    "holdfast watch runs/mine --open": (None, "opens a browser"),
     "holdfast memory hf:state-spaces/mamba-130m-hf --json": (None, "downloads"),
     "holdfast memory hf:path/to/encoder --item good": (None, "needs a pretrained encoder; `test_memory.py` has one"),
     "python examples/mamba_on_cpu.py": (

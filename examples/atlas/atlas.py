@@ -5,6 +5,7 @@
     apt-get install espeak-ng                      # says the sentences
     export HOLDFAST_DATA=...                       # a folder with shakespeare/input.txt
     export ATLAS_PACKAGES=...                      # a folder with madmom and textgenrnn, unpacked from their archives
+    export ATLAS_TENSORFLOW=...                    # optional: the python of an environment with tensorflow-cpu 2.15.1
     python examples/atlas/atlas.py --save atlas.png
 
 A model whose package is missing is left out, with how to get it. Each number of the table is held against an

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 CONTEXT = 40  # characters that textgenrnn reads
+TENSORFLOW = "ATLAS_TENSORFLOW"  # environment variable: the python of an environment with tensorflow-cpu 2.15.1
 
 
 def plain_text() -> str:
@@ -105,7 +108,12 @@ def textgenrnn() -> Specimen:
     core.load_state_dict({f"{p}_l{k}": getattr(one, f"{p}_l0") for k, one in layers for p in LSTM_PARTS})
 
     def check() -> tuple[float, str]:
-        return keras_difference(model, x[:, :CONTEXT]), "Keras's LSTM layers with the package's attention, 40 steps"
+        if python := os.environ.get(TENSORFLOW):
+            theirs = own_answers(python, folder, ids[:, :CONTEXT])
+            return last_difference(model, x[:, :CONTEXT], theirs), "its own model under TensorFlow, 40 steps"
+        theirs = keras_answers(model, x[:, :CONTEXT])
+        against = "Keras's LSTM layers with the package's attention, 40 steps"
+        return last_difference(model, x[:, :CONTEXT], theirs), against
 
     return Specimen("textgenrnn", "next character", "LSTM 128 x 2", model, core, x, "a character", check)
 
@@ -128,8 +136,28 @@ def from_cudnn(kernel: np.ndarray, recurrent: np.ndarray, bias: np.ndarray) -> d
 
 
 @torch.no_grad()
-def keras_difference(model: Characters, x: Tensor) -> float:
-    """The last answer against Keras's LSTM layers and the package's attention, in numpy."""
+def last_difference(model: Characters, x: Tensor, theirs: np.ndarray) -> float:
+    """The largest difference of the last answer."""
+    return float(np.abs(model(x)[:, -1].numpy() - theirs).max())
+
+
+def own_answers(python: str, folder: Path, ids: Tensor) -> np.ndarray:
+    """What the package's own network answers, run by another Python: its TensorFlow asks for an older numpy than torch."""
+    script = Path(__file__).with_name("textgenrnn_own.py")
+    with tempfile.TemporaryDirectory() as scratch:
+        given, answers = Path(scratch) / "ids.npy", Path(scratch) / "answers.npy"
+        np.save(given, ids.numpy())
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        command = [python, str(script), str(folder), str(given), str(answers)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise MissingError(f"{TENSORFLOW}={python} does not run it: {done.stderr.strip().splitlines()[-1]}")
+        return np.load(answers)
+
+
+@torch.no_grad()
+def keras_answers(model: Characters, x: Tensor) -> np.ndarray:
+    """The last answer of Keras's LSTM layers and the package's attention, in numpy."""
     os.environ.setdefault("KERAS_BACKEND", "torch")
     keras = needed("keras")
     seen, now = [x.numpy()], x.numpy()
@@ -146,4 +174,4 @@ def keras_difference(model: Characters, x: Tensor) -> float:
     weights /= weights.sum(1, keepdims=True) + 1e-7
     out = (together * weights[..., None]).sum(1) @ model.output.weight.numpy().T + model.output.bias.numpy()
     chances = np.exp(out - out.max(-1, keepdims=True))
-    return float(np.abs(model(x)[:, -1].numpy() - chances / chances.sum(-1, keepdims=True)).max())
+    return chances / chances.sum(-1, keepdims=True)

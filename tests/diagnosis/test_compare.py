@@ -28,6 +28,19 @@ class Leak(nn.Module):
         return self.rnn(x)[0]
 
 
+class OnKernel(nn.Module):
+    """torch's weights, run by holdfast's kernel."""
+
+    def __init__(self, kind, layer):
+        super().__init__()
+        self.kind, self.layer = kind, layer
+
+    def forward(self, x):
+        layer = self.layer
+        weights = (layer.weight_ih_l0, layer.weight_hh_l0, layer.bias_ih_l0, layer.bias_hh_l0)
+        return getattr(holdfast.kernels, self.kind)(x, weights)[0]
+
+
 class Broken(nn.Module):
     def forward(self, x):
         raise ValueError("expected something else")
@@ -118,6 +131,8 @@ def test_names_of_inputs_and_an_empty_set_are_checked():
     [
         (nn.LSTM(3, 5, 2, batch_first=True), 4 * 5 * (3 + 5) + 4 * 5 * (5 + 5)),
         (nn.GRU(3, 5, batch_first=True), 3 * 5 * (3 + 5)),
+        (OnKernel("lstm", nn.LSTM(3, 5)), 4 * 5 * (3 + 5)),
+        (OnKernel("gru", nn.GRU(3, 5)), 3 * 5 * (3 + 5)),
         (nn.Conv1d(3, 3, 1), None),
         (holdfast.nn.LinearRNN(3, 5), 5 * 5 + 5 * 3 + 3 * 5),
         # complex: B u and C h have twice the rows, each mode is one complex product

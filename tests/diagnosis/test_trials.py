@@ -142,7 +142,7 @@ def test_an_advice_for_200_steps_ends_at_200_or_more(make):
     evidence, trials = trials_of(make(), needs=200)
     assert evidence.memory[0].steps < 200
     trials.steps, trials.samples = 3, None  # memory alone
-    helpful, dropped = advise(evidence, trials)
+    helpful, dropped, _ = advise(evidence, trials)
     (one,) = [one for one in helpful if "forgets before" in one.trouble]
     assert one.trial.changed.memory >= 200, dropped
 
@@ -151,7 +151,7 @@ def test_an_advice_for_200_steps_ends_at_200_or_more(make):
 def test_an_advice_that_does_not_reach_what_was_asked_for_says_so():
     evidence, trials = trials_of(models_at_hand.make("lstm"), needs=200)
     trials.samples = None
-    helpful, _ = advise(evidence, trials)
+    helpful, _, _ = advise(evidence, trials)
     (one,) = [one for one in helpful if "fill_" in one.call]
     assert (one.trial.changed.memory < 200) == ("200 steps are not reached" in one.effect)
 

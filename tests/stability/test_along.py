@@ -2,12 +2,14 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from holdfast import GradientMonitor, certify
 from holdfast.nn import ContinuousGRU, Mamba, SelectiveSSM
+from holdfast.stability.certificates._along import _period
 
 
 class Shifted(nn.Module):
@@ -105,6 +107,14 @@ def rotating(size):
     with torch.no_grad():
         model.weight_hh_l0.copy_(size * torch.tensor([[0.8, -0.6], [0.6, 0.8]]))
     return model
+
+
+def test_a_slow_drift_to_rest_is_no_oscillation():
+    time = np.arange(1000.0)[:, None]
+    for drift in (np.exp(-time / 5000), 1 / (1 + time), np.log1p(time)):
+        assert _period(drift - drift.mean(0)) is None
+    for period in (2, 3, 40):
+        assert _period(np.cos(2 * np.pi * time / period)) == pytest.approx(period, rel=0.02)
 
 
 def test_what_does_not_rest_is_told_as_oscillating_with_its_period():

@@ -13,6 +13,7 @@ from holdfast.errors import ArgumentError, ShapeError, UnknownNameError
 from holdfast.memory._curve import NotRepeatableError
 from holdfast.nn import LRU, S4D, ContinuousGRU, ContinuousRNN, DiagonalSSM, LinearRNN, SequenceModel
 from holdfast.stability.perturbation import Ball, Metric, PerturbationCurve, Search, perturbation_error
+from holdfast.stability.perturbation._balls import Spectral
 from holdfast.stability.perturbation._evaluate import VmapEvaluator
 
 RADII = np.geomspace(1e-3, 0.3, 4)
@@ -403,3 +404,19 @@ def test_an_option_that_would_be_ignored_is_refused():
     ):
         with pytest.raises(ArgumentError, match="leave"):
             make()
+
+
+def test_a_projection_is_made_in_float64_where_float32_does_not_converge(monkeypatch):
+    own, delta = torch.linalg.svd, torch.randn(3, 6, 4, generator=torch.Generator().manual_seed(0))
+    expected = Spectral().project(delta, torch.ones(3))
+
+    def svd(matrices, **options):
+        if matrices.dtype == torch.float32:
+            raise torch.linalg.LinAlgError("The algorithm failed to converge")
+        return own(matrices, **options)
+
+    monkeypatch.setattr(torch.linalg, "svd", svd)
+    found = Spectral().project(delta, torch.ones(3))
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, expected)
+    assert float(torch.linalg.matrix_norm(found, 2).max()) <= 1 + 1e-5  # rounding of float32

@@ -47,8 +47,8 @@ class Advice:
         return {**texts, "trial": None if self.trial is None else self.trial.to_dict()}
 
 
-def advise(evidence: Evidence, trials: Trials) -> tuple[list[Advice], list[str]]:
-    """What helped, the largest gain first, and what was tried in vain.
+def advise(evidence: Evidence, trials: Trials) -> tuple[list[Advice], list[str], list[str]]:
+    """What helped, the largest gain first, what was tried in vain, and what there was no time for.
 
     Args:
         evidence: what was measured.
@@ -56,10 +56,11 @@ def advise(evidence: Evidence, trials: Trials) -> tuple[list[Advice], list[str]]
     """
     helpful: list[Advice] = []
     dropped: list[str] = []
+    untried: list[str] = []
     deadline = time.process_time() + MAX_SECONDS  # before the search, which is part of it
     for candidate in [*_longer_memory(evidence, trials), *candidates(evidence)]:
         if time.process_time() > deadline:
-            dropped.append(f"{candidate.call}: not tried, {MAX_SECONDS:.0f} s of CPU time are over")
+            untried.append(candidate.call)
             continue
         try:
             trial = trials.attempt(candidate.call, candidate.stage, candidate.rate)
@@ -72,7 +73,7 @@ def advise(evidence: Evidence, trials: Trials) -> tuple[list[Advice], list[str]]
             helpful.append(Advice(*texts, trial))
         else:
             dropped.append(f"{candidate.call}: {reason}")
-    return sorted(helpful, key=_final_loss), dropped
+    return sorted(helpful, key=_final_loss), dropped, untried
 
 
 def _final_loss(advice: Advice) -> float:
@@ -135,7 +136,7 @@ def _longer_memory(evidence: Evidence, trials: Trials) -> Iterator[Candidate]:
             return
         call, effect = "\n".join(call for call, _ in calls), "; ".join(effect for _, effect in calls)
         try:
-            memory, margin = trials.measured(execute(call, trials.copied())["model"])
+            memory, margin = trials.measured(call, execute(call, trials.copied())["model"])
         except FAILURES:
             break
         stable = margin is None or margin > 0

@@ -64,6 +64,7 @@ def _formulas() -> dict[Any, Callable[..., int]]:
     known: dict[str, Callable[..., int]] = {
         "scan_forward": _scan,
         "rnn_forward": _rnn,
+        "gated_forward": _gated,
         "lru_forward": _lru,
         "s4d_scan_forward": _s4d,
         "s4d_fft_forward": _s4d,
@@ -83,6 +84,11 @@ def _scan(a: Tensor, b: Tensor, *_: Any, **__: Any) -> int:
 
 def _rnn(x: Tensor, recurrent: Tensor, fed: Tensor, *_: Any, **__: Any) -> int:
     return 2 * prod(x.shape[:2]) * (recurrent.numel() + fed.numel())
+
+
+def _gated(x: Tensor, fed: Tensor, recurrent: Tensor, *_: Any, **__: Any) -> int:
+    # the products of an LSTM or a GRU; what its gates multiply is elementwise, as torch's own is not counted
+    return 2 * prod(x.shape[:2]) * (fed.numel() + recurrent.numel())
 
 
 def _lru(x: Tensor, size: Tensor, angle: Tensor, fed: Tensor, read: Tensor, *_: Any, **__: Any) -> int:

@@ -168,10 +168,12 @@ class _Examination:
         if samples is None and trained is None:
             samples = stand_in_samples(reading, needs, wanted.seed)
         learning = None if samples is None else self.look("training", self._learning, reading, samples)
-        reaching = self.look("reach", look_at_reach, self.model, wanted.plan, needs)
+        # of a trained model nobody asked: it starts from gates alone, and the screen tells what memory they have together
+        asked = trained is None or wanted.plan.given or needs is not None
+        reaching = self.look("reach", look_at_reach, self.model, wanted.plan, needs) if asked else None
         given = samples is not None and samples.given
         evidence = Evidence(self.model, memory, edge, survival, learning, needs, trained, given, reaching)
-        advice, dropped = self._advice(evidence, None if learning is None else samples)
+        advice, dropped, untried = self._advice(evidence, None if learning is None else samples)
         return Diagnosis(
             name=called,
             about=_about(self.model, reading),
@@ -185,6 +187,7 @@ class _Examination:
             reaching=reaching,
             advice=tuple(advice),
             dropped=tuple(dropped),
+            untried=tuple(untried),
             unseen=tuple(self.unseen),
             notes=(*reading.notes, *notes, *self._remarks(trained, given)),
             trained=trained is not None,
@@ -242,9 +245,9 @@ class _Examination:
         error = samples.error_beside_kernel(runnable(copy.deepcopy(self.model)), task.lags)
         return replace(task, model_error=error)
 
-    def _advice(self, evidence: Evidence, samples: Samples | None) -> tuple[list[Advice], list[str]]:
+    def _advice(self, evidence: Evidence, samples: Samples | None) -> tuple[list[Advice], list[str], list[str]]:
         if not isinstance(self.model, nn.Module):
-            return [], []
+            return [], [], []
         self.announce("trying advice", PARTS - 1, PARTS)
         start = time.process_time()
         learning, edge = evidence.learning, evidence.edge

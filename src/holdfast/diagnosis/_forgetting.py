@@ -14,7 +14,7 @@ from holdfast.decay import DecayFit, fit_decay
 from holdfast.decay._result import Reach, reach_of
 from holdfast.diagnosis._reading import Reading
 from holdfast.memory import InputSearch, MemoryCurve, Probe, memory_function
-from holdfast.memory._checks import MIN_SETTLING_STEPS, prepare
+from holdfast.memory._checks import MAX_SETTLING_STEPS, MIN_SETTLING_STEPS, prepare
 from holdfast.memory._options import widest
 from holdfast.memory._search import directions
 from holdfast.memory._subject import Subject
@@ -36,6 +36,7 @@ MIN_DIRECTIONS = 2
 PROBE_WORK = 4e10  # weights times steps times inputs of one probe, from which on fewer directions are tried
 REST_STEPS, MAX_REST_STEPS = 1024, 65536  # steps that a large model is given to come to rest, and a small one
 REST_WORK = 2e10  # weights times steps of it
+RERUN_WORK = 2.5e9  # the same of a model without a state to go on from: every probe runs these steps again
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,6 +171,8 @@ def _directions(reading: Reading, steps: int) -> int:
 def _rest_steps(reading: Reading) -> int | None:
     """Most steps that the model is given to come to rest; None where nothing needs to be saved."""
     weights = max(sum(p.numel() for p in reading.model.parameters()), 1)
+    if not reading.streams:
+        return max(REST_STEPS, min(MAX_SETTLING_STEPS, int(RERUN_WORK / weights)))
     steps = max(REST_STEPS, int(REST_WORK / weights))
     return None if steps > MAX_REST_STEPS else steps
 

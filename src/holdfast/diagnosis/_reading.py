@@ -39,6 +39,7 @@ class Reading:
         notes: how the model is read where that is not as it was given.
         prefix: what the paths of its weights begin with inside the adapters.
         tokens: what each token is as an input, (tokens, input_size); None for a model of real inputs.
+        streams: whether it goes on from a state that it returns, so that it is brought to rest once.
     """
 
     model: nn.Module
@@ -49,6 +50,7 @@ class Reading:
     notes: tuple[str, ...] = ()
     prefix: str = ""
     tokens: Tensor | None = None
+    streams: bool = False
 
     def zeros(self, steps: int) -> Tensor:
         """The input on which the model rests."""
@@ -213,9 +215,10 @@ def _checked(reading: Reading, seed: int) -> Reading:
     double, _ = widest(
         reading.model, reading.input_size
     )  # a chaotic model makes rounding of float32 look like a future
+    subject = Subject(reading.model, reading.input_size, double=double)
     try:
         with torch.no_grad():
-            prepare(Subject(reading.model, reading.input_size, double=double), generator)
+            prepare(subject, generator)
     except NotRepeatableError:
         if _is_noisy(reading):
             raise
@@ -225,7 +228,7 @@ def _checked(reading: Reading, seed: int) -> Reading:
         return fresh.note("it keeps a state between calls: every run here begins with the state that it had when given")
     except NotCausalError:
         return replace(reading, causal=False).note("it reads both ways: memory is how far inputs reach, ahead and back")
-    return reading
+    return replace(reading, streams=subject.row_axes is not None)
 
 
 def _is_noisy(reading: Reading) -> bool:

@@ -50,6 +50,7 @@ class Diagnosis(Record):
         reaching: how far training can lengthen its memory.
         advice: what to do, each tried on a copy; the one with the smallest loss first.
         dropped: calls that were tried and did not help, with the reason.
+        untried: calls that might help, for which there was no time.
         unseen: what could not be looked at, and why.
         notes: how the model was read.
         trained: whether it counts as trained.
@@ -87,6 +88,7 @@ class Diagnosis(Record):
     reaching: Reaching | None = None
     advice: tuple[Advice, ...] = ()
     dropped: tuple[str, ...] = ()
+    untried: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     trained: bool = False
@@ -135,7 +137,7 @@ class Diagnosis(Record):
         plain |= {"trained": self.trained, "seconds": self.seconds}
         plain |= {name: None if part is None else part.to_dict() for name, part in parts.items()}
         plain["advice"] = [advice.to_dict() for advice in self.advice]
-        plain["tried_in_vain"] = list(self.dropped)
+        plain |= {"tried_in_vain": list(self.dropped), "not_tried": list(self.untried)}
         return _finite(plain | {"not_seen": list(self.unseen), "notes": list(self.notes)})
 
     def figure(self) -> Figure:

@@ -26,6 +26,8 @@ MAX_STEPS, MIN_STEPS = 300, 10
 TRIAL_SECONDS = 6.0  # of CPU time for one copy, by which the number of steps is chosen
 SLOWER = 4.0  # times as long as the unchanged copy takes: a candidate that is slower is given up
 MAX_RATE, USUAL_RATE = 1e-2, 1e-3  # of Adam
+HORIZON_WORK = 2e9  # weights times steps that the memory of a changed copy is followed for
+MIN_HORIZON = 1024  # of these steps
 EDGE_STEPS = 64  # of the random inputs on which selective recurrences are watched
 FAILURES = (HoldfastError, *INPUT_ERRORS)
 
@@ -104,6 +106,7 @@ class Trials:
     steps: int = MAX_STEPS
     _unchanged: Outcome | None = field(default=None, init=False)
     _seconds: float = field(default=math.inf, init=False)
+    _measured: dict[str, tuple[float | None, float | None]] = field(default_factory=dict, init=False)
 
     def copied(self) -> nn.Module:
         """A copy of the model, on our kernels where those know it."""
@@ -137,16 +140,20 @@ class Trials:
         memory, margin = self.memory, self.margin
         if stage == "change":
             model = execute(call, model)["model"]
-            memory, margin = self.measured(model)
+            memory, margin = self.measured(call, model)
         loss, begun = (None, None) if self.samples is None else self._loss(model, call, stage, rate)
         assert unchanged is not None
         words = "" if self.samples is None else self.samples.words
         return Trial(unchanged, Outcome(loss, memory, margin, begun), self.steps, self.rate, rate, words)
 
-    def measured(self, model: nn.Module) -> tuple[float | None, float | None]:
-        """Memory and margin of a changed copy."""
-        reading = read_model(model, self.input_size, self.seed)
-        return impulse_memory(reading, self.horizon, self.seed), self._margin(reading)
+    def measured(self, call: str, model: nn.Module) -> tuple[float | None, float | None]:
+        """Memory and margin of a changed copy, measured once for each call."""
+        if call not in self._measured:
+            reading = read_model(model, self.input_size, self.seed)
+            weights = max(sum(p.numel() for p in model.parameters()), 1)
+            horizon = min(self.horizon, max(MIN_HORIZON, int(HORIZON_WORK / weights)))
+            self._measured[call] = impulse_memory(reading, horizon, self.seed), self._margin(reading)
+        return self._measured[call]
 
     def _margin(self, reading: Reading) -> float | None:
         try:

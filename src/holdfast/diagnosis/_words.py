@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.decay import Return, TaskStudy
@@ -302,6 +303,9 @@ def advice(report: Diagnosis) -> list[str]:
         tried = "nothing that was tried helped" if report.dropped else fixed
         if report.trained and report.learning is not None and not report.dropped:
             tried = "nothing to fix"
+        if report.untried:
+            helped = "none of those tried helped, and " if report.dropped else ""
+            tried = f"{helped}{_count(report.untried)} not tried, since the model is large"
         return [tried] if report.memory or report.edge else []
     said = []
     first = report.advice[0].trial
@@ -313,6 +317,10 @@ def advice(report: Diagnosis) -> list[str]:
         if one.trial is not None:
             said.append(f"{INDENT}tried: {_tried(one.trial)}")
     return said
+
+
+def _count(calls: Sequence[str]) -> str:
+    return "1 call was" if len(calls) == 1 else f"{len(calls)} calls were"
 
 
 def _tried_how(trial: Trial) -> str:
@@ -364,6 +372,7 @@ def in_detail(report: Diagnosis) -> list[str]:
     if report.seconds:
         said.append("CPU time: " + ", ".join(f"{part} {seconds:.1f} s" for part, seconds in report.seconds.items()))
     said += [f"tried in vain: {' '.join(line.split())}" for line in report.dropped]
+    said += [f"not tried: {' '.join(call.split())}" for call in report.untried]
     return said
 
 

@@ -43,6 +43,9 @@ from holdfast.memory._search import (
 )
 from holdfast.memory._subject import Subject
 
+MIN_DIRECTIONS = 2  # of input, however large the model is
+ROUNDS = 3  # runs of all directions: themselves, the sign vectors that they point to, and other amplitudes
+
 
 @checked
 def memory_function(
@@ -109,6 +112,9 @@ def memory_function(
             few += fewer
         # from a state the burn-in is not run again with each probe
         lead = settling.steps if settling.state is None else 0
+        if not windowed and search.candidates is None:
+            search, fewer = _cheaper(subject, search, lead + horizon)
+            first, few = (_first_round(search, input_size, generator), few + fewer) if fewer else (first, few)
         plan = ProbePlan(probe, lead, horizon, start=settling.state)
         best = BestResponse(horizon + 1, input_size)
         notes: tuple[str, ...] = few
@@ -223,6 +229,15 @@ def _search_directions(
     kept = max(search.directions // (2 * len(search.sizes)), 1)
     top = torch.from_numpy(winners[np.argsort(-count)][:kept])
     return parts + run_all(subject, plan, at_amplitudes(torch.cat([top, -top]), search.sizes), best)
+
+
+def _cheaper(subject: Subject, search: InputSearch, steps: int) -> tuple[InputSearch, tuple[str, ...]]:
+    """Fewer directions where each is a long run of a large model, behind a burn-in that no state spares; and a note."""
+    budget = max(MIN_DIRECTIONS, subject.affordable_rows(steps) // ROUNDS)
+    if budget >= search.directions:
+        return search, ()
+    note = f"{budget} directions of input were tried, since the model is large and each is a run of {steps:,} steps"
+    return replace(search, budget=budget), (note,)
 
 
 def _affordable(subject: Subject, probe: Probe, x: Tensor, steps: int) -> tuple[Tensor, tuple[str, ...]]:

@@ -29,6 +29,7 @@ BESIDE = 0.01  # size of the state from which it is seen what zero input does
 CHAOTIC_EXPONENT = 1e-3  # per step: a smaller one is no chaos that 2,000 steps could show
 STILL_SHARE = 1e-6  # of its size, by which a state at rest may move
 SAME_SHARE = 0.02  # of its range, by which two turns of an oscillation may differ
+LEFT_SHARE = 0.2  # of its range, by which an oscillation moves before it returns
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,8 @@ class Restless:
 
     def words(self) -> str:
         """One sentence."""
-        rate = "" if self.exponent is None else f" (exponent {self.exponent.exponent:.3g} a step)"
+        known = self.exponent
+        rate = "" if known is None else f" (exponent {known.exponent:.3g} +- {known.error:.2g} per step)"
         if self.kind == "oscillating":
             return f"on zero input it oscillates with a period of {self.period:.3g} steps{rate}"
         if self.kind == "chaotic":
@@ -216,8 +218,11 @@ def _period(spread: Float64[np.ndarray, "time numbers"]) -> float | None:
     size, strongest = float(np.abs(spread).max()), _dominant(spread)
     if not size > 0:
         return None
+    left = False  # a slow drift to rest is alike from step to step, and never leaves and returns
     for lag in range(1, len(spread) // 3):
-        if np.abs(spread[lag:] - spread[:-lag]).max() <= SAME_SHARE * size:
+        apart = np.abs(spread[lag:] - spread[:-lag]).max()
+        left = left or apart > LEFT_SHARE * size
+        if left and apart <= SAME_SHARE * size:
             # slow turns are alike from step to step; a turn between steps returns after many of them only
             whole = strongest is None or 0.5 * strongest < lag < 3 * strongest
             return float(lag) if whole else strongest

@@ -73,14 +73,24 @@ class Spectral(AbstractBall):
 
     def project(self, delta: Tensor, radius: Float[Tensor, " draws"]) -> Tensor:
         # cutting singular values is the projection in the Frobenius norm onto the spectral ball
-        u, s, vh = torch.linalg.svd(_matrices(delta), full_matrices=False)
+        u, s, vh = _svd(_matrices(delta))
         return (u * torch.minimum(s, radius.unsqueeze(-1)).unsqueeze(-2) @ vh).reshape(delta.shape)
 
     def steepest(self, gradient: Tensor) -> Tensor:
-        u, s, vh = torch.linalg.svd(_matrices(gradient), full_matrices=False)
+        u, s, vh = _svd(_matrices(gradient))
         # a direction without gradient stays where it is
         kept = (s > s.amax(-1, keepdim=True) * 1e-12).to(u.dtype)
         return (u * kept.unsqueeze(-2) @ vh).reshape(gradient.shape)
+
+
+def _svd(matrices: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Singular vectors and values; in float64 where LAPACK's float32 does not converge, as on changes of a trained LSTM."""
+    try:
+        return torch.linalg.svd(matrices, full_matrices=False)
+    except torch.linalg.LinAlgError:
+        wide = torch.complex128 if matrices.is_complex() else torch.float64
+        u, s, vh = torch.linalg.svd(matrices.to(wide), full_matrices=False)
+        return u.to(matrices.dtype), s.to(matrices.real.dtype), vh.to(matrices.dtype)
 
 
 class Euclidean(AbstractBall):
