@@ -3,7 +3,20 @@
 import torch
 
 from holdfast import nn, parameterizations
-from holdfast.nn import LRU, S4D, ContinuousGRU, ContinuousRNN, DiagonalSSM, LinearRNN, Mamba, Mamba2, SelectiveSSM
+from holdfast.nn import (
+    LRU,
+    RGLRU,
+    S4D,
+    ContinuousGRU,
+    ContinuousRNN,
+    DiagonalSSM,
+    LinearRNN,
+    Mamba,
+    Mamba2,
+    MinGRU,
+    MinLSTM,
+    SelectiveSSM,
+)
 
 BATCH, STEPS, FEATURES = 3, 9, 3
 
@@ -23,6 +36,12 @@ LAYERS = {
     "SelectiveSSM": (SelectiveSSM, {}),
     "Mamba": (Mamba, {}),
     "Mamba2": (Mamba2, {"head_size": 2}),
+    "MinGRU": (MinGRU, {}),
+    "MinGRU tanh": (MinGRU, {"activation": "tanh", "parameterization": "exp"}),
+    "MinLSTM": (MinLSTM, {}),
+    "MinLSTM sigmoid": (MinLSTM, {"activation": "sigmoid"}),
+    "RGLRU": (RGLRU, {}),
+    "RGLRU heads": (RGLRU, {"heads": 2, "parameterization": "best"}),
     "LinearRNN": (LinearRNN, {"bias": True}),
     "LinearRNN continuous": (LinearRNN, {"time": "continuous", "bias": True, "dt": 0.4}),
     "LinearRNN contraction": (LinearRNN, {"parameterization": "contraction"}),
@@ -51,6 +70,7 @@ PARAMETERIZED = [
     *(
         (SelectiveSSM, name, {}) for name in SCALAR("continuous") if name != "inverse"
     ),  # -1/w ends at -2, A starts at -2
+    *((kind, name, {}) for kind in (MinGRU, RGLRU) for name in SCALAR("continuous")),
     *((LinearRNN, name, {}) for name in ("complete", *SCALAR("discrete"))),
     *((LinearRNN, name, {"time": "continuous"}) for name in ("complete", *SCALAR("continuous"))),
     *((ContinuousRNN, name, {}) for name in ("complete", "contraction", *SCALAR("continuous"))),

@@ -4,6 +4,7 @@ import copy
 import io
 import re
 import runpy
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -110,10 +111,63 @@ def test_losses_gradients_and_generations_stay_as_they_are(family):
         assert torch.equal(fast.generate(**prompt, **kept), plain.generate(**prompt, **kept))
 
 
-def test_packed_sequences_are_refused_and_not_mixed(models):
+@pytest.mark.parametrize("family", ["Mamba", "Mamba2", "Bamba"])
+@pytest.mark.parametrize("given", ["seq_idx", "cu_seq_lens_q"])
+def test_packed_sequences_are_kept_apart_with_their_gradients(family, given):
+    model = build(family)
+    holdfast.accelerate(model)
+    mixer = next(m for m in model.modules() if type(m).__name__.startswith("Accelerated")).double()
+    x = torch.randn(1, 40, 16, dtype=torch.float64, requires_grad=True)
+    bounds = [0, 3, 20, 21, 40]
+    index = torch.repeat_interleave(torch.arange(4), torch.tensor(bounds).diff())[None].int()
+    named = {"seq_idx": index} if given == "seq_idx" else {"cu_seq_lens_q": torch.tensor(bounds, dtype=torch.int32)}
+    together = mixer(x, **named)
+    apart = torch.cat([mixer(x[:, a:b]) for a, b in pairwise(bounds)], 1)
+    # Mamba computes A and D in float32
+    torch.testing.assert_close(together, apart, rtol=1e-6, atol=1e-7)
+    one, other = (torch.autograd.grad((y * y).sum(), x)[0] for y in (together, apart))
+    torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-7)
+
+
+def test_packed_sequences_that_do_not_fit_are_refused(models):
     _, fast, _ = models
-    with pytest.raises(ArgumentError, match="does not keep packed sequences apart, got seq_idx"):
-        fast.backbone.layers[0].mixer(torch.zeros(1, 5, 16), seq_idx=torch.zeros(1, 5, dtype=torch.int32))
+    mixer = fast.backbone.layers[0].mixer
+    with pytest.raises(ArgumentError, match=r"seq_idx: expected one number for each of \(1, 5\) steps"):
+        mixer(torch.zeros(1, 5, 16), seq_idx=torch.zeros(1, 4, dtype=torch.int32))
+    with pytest.raises(ArgumentError, match="expected bounds from 0 to 5 of one row"):
+        mixer(torch.zeros(1, 5, 16), cu_seq_lens_q=torch.tensor([0, 4]))
+
+
+@pytest.mark.parametrize("family", ["Mamba", "Mamba2", "FalconMamba"])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_on_either_side_and_beams_stay_as_they_are(family, side):
+    plain = build(family).eval()
+    fast = copy.deepcopy(plain)
+    holdfast.accelerate(fast)
+    mask = torch.ones(2, 30, dtype=torch.long)
+    mask[1, :12] = 0
+    mask = mask if side == "left" else mask.flip(1)
+    given = {"input_ids": tokens(), "attention_mask": mask}
+    with torch.no_grad():
+        torch.testing.assert_close(fast(**given).logits, plain(**given).logits, **CLOSE)
+    if side == "left":
+        kept = {"max_new_tokens": 5, "num_beams": 3, "do_sample": False}
+        assert torch.equal(fast.generate(**given, **kept), plain.generate(**given, **kept))
+
+
+@pytest.mark.parametrize("family", ["Mamba", "Mamba2"])
+def test_states_in_a_cache_carry_gradients_from_call_to_call(family):
+    """Truth: one call over all steps. transformers' own step overwrites a state that its backward needs."""
+    model = build(family)
+    whole = torch.randn(2, 21, 16, generator=torch.Generator().manual_seed(2)).requires_grad_()
+    expected = model(inputs_embeds=whole, use_cache=False).logits[:, -1]
+    holdfast.accelerate(model)
+    first = model(inputs_embeds=whole[:, :20], use_cache=True)
+    second = model(inputs_embeds=whole[:, 20:], cache_params=first.cache_params, use_cache=True).logits[:, -1]
+    torch.testing.assert_close(second, expected, **CLOSE)
+    (grad,), (truth,) = (torch.autograd.grad(y.square().sum(), whole) for y in (second, expected))
+    assert bool((truth[:, :15].abs() > 0).any())
+    torch.testing.assert_close(grad, truth, rtol=1e-4, atol=1e-5)
 
 
 def test_a_sequence_in_two_calls_with_a_cache_stays_as_it_is(models):
@@ -162,15 +216,22 @@ def test_a_version_whose_mixer_calls_other_functions_is_refused(original, monkey
     from transformers.models.mamba import modeling_mamba
 
     class MambaMixer(modeling_mamba.MambaMixer):
-        def forward(self, hidden_states):
+        def forward(self, hidden_states, **_):
             return hidden_states
 
     model = copy.deepcopy(original)
     for layer in model.backbone.layers:
         layer.mixer.__class__ = MambaMixer
     monkeypatch.setattr(modeling_mamba, "MambaMixer", MambaMixer)
-    with pytest.raises(BackendError, match=r"like those of transformers 5.22, got .* does not call causal_conv1d_fn"):
+    with pytest.raises(
+        BackendError, match=r"like those of transformers 5.22 .*, got .* does not call causal_conv1d_fn"
+    ):
         holdfast.accelerate(model)
+    from holdfast.diagnosis._reading import read_model
+
+    # a measurement goes on without, and says so
+    notes = " ".join(read_model(model, None, 0).notes)
+    assert "not on our kernels" in notes and "does not call causal_conv1d_fn" in notes
 
 
 def test_the_example_prints_equal_losses_and_both_times(monkeypatch, capsys):
@@ -183,3 +244,15 @@ def test_the_example_prints_equal_losses_and_both_times(monkeypatch, capsys):
     assert len(losses) == 2
     assert all(abs(float(a) - float(b)) < 1e-4 for a, b in losses)  # float32, printed to five digits
     assert "times faster" in printed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["Mamba", "Mamba2"])
+def test_an_accelerated_model_is_exported_as_it_is(family):
+    model = build(family).eval()
+    expected = model(tokens(1, 12), use_cache=False).logits
+    holdfast.accelerate(model)
+    program = torch.export.export(model, (), {"input_ids": tokens(1, 12), "use_cache": False})
+    found = program.module()(input_ids=tokens(1, 12), use_cache=False).logits
+    torch.testing.assert_close(found, expected, **CLOSE)
+    assert not any("holdfast" in str(node.target) for node in program.graph.nodes)  # a runtime needs nothing of ours

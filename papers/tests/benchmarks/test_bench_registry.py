@@ -48,6 +48,10 @@ GOALS = {
     "sequential MNIST: the loop against the bare step with s5-pytorch's layer": 3.5,
     "sequential MNIST: the loop against the bare step with an FFT S4D layer": 2.8,
     "recall over 131,072 steps: the whole loop over the bare step": 1.05,
+    "training step of MinGRU against torch.nn.GRU": 9,
+    "training step of transformers' RecurrentGemma after accelerate against the layer as it was": 20,
+    "training step of transformers' RWKV after accelerate against the layer as it was": 20,
+    "training step of transformers' gated delta rule after accelerate against the layer as it was": 3,
 } | {
     f"batches of {name} against the training step that takes them": 20
     for name in ("functional", "recall", "recall-long", "multi-recall", "lotka-volterra", "images", "text")
@@ -92,7 +96,7 @@ def test_without_peers_nothing_but_torch_is_needed():
     assert groups == {"scan", "s4d", "lru", "rnn", "selective", "stack-lru", "stack-s4d", "probes"} | {
         "perturbation-linear", "perturbation-tanh", "perturbation-rnn", "monitor-lru", "monitor-linear",
         *(f"data-{name}" for name in data.SETS),
-        "training-images", "training-recall", "packed", "selective-heads", "mamba", "mamba-forward",
+        "training-images", "training-recall", "packed", "selective-heads", "mamba", "mamba-forward", "recurrent-mingru",
         "gated-lstm", "gated-gru", "gated-lstm-stream", "gated-gru-stream",
         *(f"busy-{name}" for name in ("scan", "s4d", "lru", "rnn", "selective", "lstm")),
     }  # fmt: skip

@@ -18,7 +18,7 @@ from holdfast.memory._curve import NotCausalError, NotRepeatableError
 from holdfast.memory._options import widest
 from holdfast.memory._subject import INPUT_ERRORS, Subject
 from holdfast.memory.preserve import undisturbed
-from holdfast.nn._acceleration import accelerate_quietly, mixers_of
+from holdfast.nn._acceleration import ALREADY, accelerate_quietly, mixers_of
 from holdfast.nn._call_arguments import first_known_size
 
 SWAPS, FEW = 12, 4  # tokens that the one at rest is exchanged for, and those of a large model
@@ -127,8 +127,10 @@ def _taking(model: nn.Module, input_size: int | None, seed: int) -> Reading:
             "it has an encoder and a decoder, which read two sequences; give one of them: model.get_encoder()"
         )
     if (tokens := huggingface.token_table(model)) is not None:
-        on_our_kernels(model)
-        return _by_tokens(huggingface.FromEmbeddings(model), tokens, seed, "model.")
+        left = accelerate_quietly(model).left if mixers_of(model) else ()
+        reading = _by_tokens(huggingface.FromEmbeddings(model), tokens, seed, "model.")
+        reason = next((text for _, text in left if text != ALREADY), None)
+        return reading if reason is None else reading.note(f"not on our kernels, and slower so: {reason}")
     if isinstance(model, nn.RNNBase) and not model.batch_first:
         turned = BatchFirst(model)
         words = f"{model.input_size} real inputs"

@@ -4,7 +4,7 @@
 it says about itself, `system.py` the systems that it can be; a file for each layer follows. They share
 `_recurrent_weight.py` (a recurrent weight, dense or diagonal), `_activations.py`, `_discretize.py`, `_kept_coefficients.py`
 (coefficients kept between the steps of a stream) and `_precision.py` (half precision); both Mambas share
-`_mamba_base.py`. Weights start in
+`_mamba_base.py`, layers whose gates read the input alone `_input_gated.py`. Weights start in
 `_initial_weights.py`. `_export_loop.py` is what exporters see of a layer, `_onnx_copy.py` makes a copy for ONNX,
 `_pretrained.py` writes models into folders with a `_model_card.py` and `_loading.py` builds them around the weights of one.
 `_from_weights.py` builds layers from given weights, `_views/` finds the recurrences of any model.
@@ -25,9 +25,12 @@ from holdfast.nn._linear_rnn import LinearRNN
 from holdfast.nn._lru import LRU
 from holdfast.nn._mamba import Mamba
 from holdfast.nn._mamba2 import Mamba2
+from holdfast.nn._min_gru import MinGRU
+from holdfast.nn._min_lstm import MinLSTM
 from holdfast.nn._models import SequenceClassifier, SequenceModel
 from holdfast.nn._onnx_copy import exportable
 from holdfast.nn._recurrent_weight import RecurrentWeight
+from holdfast.nn._rg_lru import RGLRU
 from holdfast.nn._s4d import S4D
 from holdfast.nn._selective_ssm import SelectiveSSM
 from holdfast.nn._views import recurrences
@@ -37,13 +40,27 @@ from holdfast.nn._views.view import RecurrenceView
 # every recurrent layer by its name; a further one is found by its file
 LAYERS: dict[str, type[AbstractRecurrent]] = {
     layer.__name__: layer
-    for layer in (DiagonalSSM, LinearRNN, LRU, S4D, SelectiveSSM, Mamba, Mamba2, ContinuousRNN, ContinuousGRU)
+    for layer in (
+        DiagonalSSM,
+        LinearRNN,
+        LRU,
+        S4D,
+        SelectiveSSM,
+        Mamba,
+        Mamba2,
+        MinGRU,
+        MinLSTM,
+        RGLRU,
+        ContinuousRNN,
+        ContinuousGRU,
+    )
 }
 LAYERS |= {layer.__name__: layer for layer in members_of(__name__, AbstractRecurrent)}
 
 __all__ = [
     "LAYERS",
     "LRU",
+    "RGLRU",
     "S4D",
     "AbstractRecurrent",
     "Acceleration",
@@ -57,6 +74,8 @@ __all__ = [
     "LinearRNN",
     "Mamba",
     "Mamba2",
+    "MinGRU",
+    "MinLSTM",
     "NaiveBlock",
     "RecurrenceView",
     "RecurrentStack",

@@ -15,6 +15,7 @@ from holdfast.kernels._common import library
 from holdfast.nn._torch_recurrent import ACCELERATED, max_state, torch_class
 
 TESTED_VERSION = "5.22"  # the version of transformers that the tests run with
+FIRST_VERSION = "5.15"  # the first one whose mixers call the functions that are replaced
 ALREADY = "it is accelerated already"
 CLASS_PREFIX = "Accelerated"  # of the class of a changed mixer
 # each mixer, and the part of transformers.models that it comes from
@@ -29,6 +30,13 @@ FAMILIES = {
     "FalconH1Mixer": "falcon_h1",
     "GraniteMoeHybridMambaLayer": "granitemoehybrid",
     "NemotronHMamba2Mixer": "nemotron_h",
+    "RecurrentGemmaRglru": "recurrent_gemma",
+    "RwkvSelfAttention": "rwkv",
+    "Qwen3NextGatedDeltaNet": "qwen3_next",
+    "Qwen3_5GatedDeltaNet": "qwen3_5",
+    "Qwen3_5MoeGatedDeltaNet": "qwen3_5_moe",
+    "Qwen4ExpTextGatedDeltaNet": "qwen4_exp",
+    "OlmoHybridGatedDeltaNet": "olmo_hybrid",
 }
 
 
@@ -68,15 +76,18 @@ def accelerate(model: nn.Module) -> Acceleration:
     Of transformers, the mixers of Mamba, FalconMamba, Jamba and Zamba, and of the Mamba-2 family (Mamba2, Zamba2, Bamba,
     FalconH1, GraniteMoeHybrid, NemotronH) keep their own code; the functions that it calls are ours for this model alone:
     `holdfast.kernels.causal_conv`, `holdfast.kernels.selective` and, for heads with one rate each, `selective_heads`,
-    whose time and memory are linear in the length, and shorter ways through a step of one token. On a machine without the
-    C++ kernels, and on other devices, their torch versions run.
+    whose time and memory are linear in the length, and shorter ways through a step of one token. Packed sequences
+    (`seq_idx`, `cu_seq_lens_q`) are kept apart. So for RecurrentGemma and RWKV-4, whose loops over time become
+    `holdfast.kernels.scan`, and for the gated delta rule of Qwen3-Next, Qwen3.5, Qwen4 and OlmoHybrid, which runs in blocks
+    with a gradient of its own. On a machine without the C++ kernels, and on other devices, their torch versions run.
 
     Args:
         model: a model with torch's recurrent modules or one of these mixers in it, such as MambaForCausalLM.
 
     Returns what was replaced and what was left, with the reason, and how to undo it: `accelerate(model).restore()`.
     Where nothing could be replaced it warns.
-    Tested with transformers 5.22; a version whose mixers call other functions is refused.
+    Tested with transformers 5.22; a version whose mixers call other functions (before 5.15) is refused, and `diagnose` runs
+    it as it is and says so.
     """
     cells, mixers = torch_modules_of(model), mixers_of(model)
     if not cells and not mixers:
@@ -85,6 +96,9 @@ def accelerate(model: nn.Module) -> Acceleration:
             f"of it ({', '.join(FAMILIES)}), got {type(model).__name__} without; own blocks can be built with "
             "holdfast.nn.Mamba"
         )
+    for module in mixers.values():
+        if (reason := _other_version(module)) is not None:
+            raise BackendError(f"accelerate: {reason}; pip install 'transformers=={TESTED_VERSION}.*'")
     done = accelerate_quietly(model) if mixers else Acceleration(())
     if cells:
         done = _joined(done, _change(cells, _reason_to_leave_torch, torch_class))
@@ -115,7 +129,7 @@ def _change(
 
 
 def accelerate_quietly(model: nn.Module) -> Acceleration:
-    """`accelerate` for a measurement, which goes on where nothing is replaced."""
+    """`accelerate` for a measurement, which goes on where nothing is replaced, with another version of transformers too."""
     if importlib.util.find_spec("transformers") is None:
         raise BackendError("accelerate: transformers is not installed; pip install 'holdfast[hf]'")
     known = mixers_of(model)
@@ -154,24 +168,36 @@ def _reason_to_leave(module: Any) -> str | None:
     if any(base.__name__ == CLASS_PREFIX + kind for base in type(module).__mro__):
         return ALREADY
     plain = mixers.own_mixer(kind)
+    if (reason := _other_version(module)) is not None:
+        return reason
     if hasattr(module, "parametrizations"):
         return "its weights are parametrized; call accelerate first and stabilize after it"
     # a heir may compute something else between the calls that are replaced
     if type(module) is not plain:
         return f"it is another {kind} than transformers'"
-    activation = getattr(module, "activation", None)
+    activation = getattr(module, "activation", "silu")  # one without has no convolution
     if activation not in ("silu", "swish"):
         return f"its activation is {activation}, and the kernel has silu"
-    # another version of transformers: to leave the mixer as it is would look like a slow success
-    absent = mixers.missing_functions(plain)
-    if absent:
-        import transformers
-
-        raise BackendError(
-            f"accelerate: expected mixers like those of transformers {TESTED_VERSION}, got {transformers.__version__}, whose "
-            f"{kind} does not call {', '.join(absent)}; pip install 'transformers=={TESTED_VERSION}.*'"
-        )
     return None
+
+
+def _other_version(module: nn.Module) -> str | None:
+    """Why the installed transformers' class of this kind cannot be changed; None where it can be."""
+    from holdfast.nn import _mixer_classes as mixers
+
+    kind = str(kind_of(module))
+    if any(base.__name__ == CLASS_PREFIX + kind for base in type(module).__mro__):
+        return None
+    plain = mixers.own_mixer(kind)
+    absent = [] if plain is None else mixers.missing_functions(plain)
+    if not absent:
+        return None
+    import transformers
+
+    return (
+        f"expected mixers like those of transformers {TESTED_VERSION} ({FIRST_VERSION} or newer), got "
+        f"{transformers.__version__}, whose {kind} does not call {', '.join(absent)}"
+    )
 
 
 def _reason_to_leave_torch(module: Any) -> str | None:

@@ -31,6 +31,8 @@ class Described(nn.Module, ABC):
     boundary_name: ClassVar[str | None] = "w"
     # whether the step size of the recurrence depends on the input
     selective: ClassVar[bool] = False
+    # whether a gate that is learned decides how fast it forgets, so that `stabilize` leaves it as it is
+    gated: ClassVar[bool] = False
     # where step sizes come from, as names: a bias that shifts them, and the weight by which inputs move them
     step_names: ClassVar[tuple[str | None, str | None]] = (None, None)
     # whether forward runs a kernel of its own, which torch.func.vmap cannot vectorise

@@ -43,8 +43,8 @@ class RecurrentStack(nn.Module):
         batch_first: whether inputs and outputs are (batch, time, features) and not (time, batch, features).
         dropout: probability that a number between two layers is set to 0 in training.
         bidirectional: also read the sequence from its end, with weights of its own; outputs of both follow one another.
-        layer: "diagonal", "lru", "s4d", "selective", "mamba", "mamba2", "linear", "rnn" or "gru", or a function from the
-            number of inputs and of outputs to a layer.
+        layer: "diagonal", "lru", "s4d", "selective", "mamba", "mamba2", "mingru", "minlstm", "rglru", "linear", "rnn"
+            or "gru", or a function from the number of inputs and of outputs to a layer.
         state_size: states of each layer, as it counts them; None is `hidden_size`.
         device: of the weights; None is the default one.
         dtype: of the weights; None is the default one.

@@ -1,34 +1,46 @@
-"""transformers' Mamba mixers with our kernels in them, made when asked for; imported only by `holdfast.accelerate`.
+"""transformers' recurrent modules with our kernels in them, made when asked for; imported only by `holdfast.accelerate`.
 
-A mixer's own forward is kept to the letter: only the functions that it calls by name are others. A module becomes an
+A module's own forward is kept to the letter: only the functions that it calls by name are others. A module becomes an
 accelerated one by its class alone, so that copies, `torch.save` and `save_pretrained` see nothing new.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 from types import CellType, FunctionType
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from holdfast.nn._acceleration import CLASS_PREFIX, FAMILIES
-from holdfast.nn._mixer_functions import FUNCTIONS
+from holdfast.nn._mixer_functions import FUNCTIONS, METHODS
+from holdfast.nn._packed_calls import BOUNDS, UNPACKED, packed_call
 
 _CLASSES: dict[str, type[Any]] = {}
 
 
-def own_mixer(kind: str) -> type[Any]:
-    """transformers' class of this name."""
+def own_mixer(kind: str) -> type[Any] | None:
+    """transformers' class of this name; None where the installed version has none."""
     family = FAMILIES[kind]
-    return getattr(importlib.import_module(f"transformers.models.{family}.modeling_{family}"), kind)
+    try:
+        return getattr(importlib.import_module(f"transformers.models.{family}.modeling_{family}"), kind, None)
+    except ImportError:
+        return None
 
 
 def missing_functions(mixer: type[Any]) -> list[str]:
     """Functions of the scan and the convolution that the mixer's forward does not call by the names known here."""
     called = inspect.unwrap(mixer.forward).__code__.co_names
-    scans = [name for name in ("mamba_selective_scan", "mamba2_chunk_scan") if name in called]
+    if mixer.__name__ in METHODS:
+        return [name for name in METHODS[mixer.__name__] if name not in called]
+    if FAMILIES[mixer.__name__] == "rwkv":
+        return [name for name in ("rwkv_linear_attention",) if name not in called]
+    scans = ("mamba_selective_scan", "mamba2_chunk_scan", "torch_chunk_gated_delta_rule")
     needed = ["causal_conv1d_fn", "causal_conv1d_update"]
-    return [name for name in needed if name not in called] + ([] if scans else ["mamba_selective_scan"])
+    return [name for name in needed if name not in called] + ([] if {*scans} & {*called} else [*scans[:1]])
 
 
 def __getattr__(name: str) -> type[Any]:
@@ -38,9 +50,28 @@ def __getattr__(name: str) -> type[Any]:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name not in _CLASSES:
         plain = own_mixer(kind)
-        body = {"forward": _rebound(plain.forward), "__module__": __name__, "__doc__": f"{kind} on our kernels."}
-        _CLASSES[name] = type(name, (plain,), body)
+        if plain is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}: transformers has no {kind}")
+        forward = _chosen(plain.forward, _rebound(plain.forward), packed=kind not in UNPACKED)
+        body = {"forward": forward, "__module__": __name__, "__doc__": f"{kind} on our kernels."}
+        _CLASSES[name] = type(name, (plain,), body | METHODS.get(kind, {}))
     return _CLASSES[name]
+
+
+def _chosen(own: Any, fast: Any, packed: bool) -> Any:
+    """A module's own forward for exporters, which know its operators, else the fast one, told where packed sequences begin."""
+
+    @functools.wraps(fast)
+    def forward(self: Any, *given: Any, **named: Any) -> Any:
+        if torch.compiler.is_exporting() or torch.jit.is_tracing():
+            return own(self, *given, **named)
+        if not packed or not any(named.get(name) is not None for name in ("seq_idx", *BOUNDS)):
+            return fast(self, *given, **named)
+        x: Tensor = given[0] if given else named["hidden_states"]
+        with packed_call(x, named):
+            return fast(self, *given, **named)
+
+    return forward
 
 
 def _rebound(function: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Our kernels under the names and with the arguments of the functions that transformers' Mamba mixers call.
+"""Our kernels under the names and with the arguments of the functions that transformers' recurrent modules call.
 
 Sequences are (batch, channels, time) there and (batch, time, channels) here. States in a cache are written in place.
 """
@@ -11,9 +11,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from holdfast.errors import ArgumentError
-from holdfast.kernels import causal_conv, selective
+from holdfast.kernels import causal_conv, scan, selective
+from holdfast.kernels._common.segments import Cuts, in_pieces
 from holdfast.kernels.selective import selective_heads
+from holdfast.nn._delta_rule import delta_rule, delta_step, inverse_norm
+from holdfast.nn._packed_calls import present_resets
+from holdfast.nn._wkv import wkv
 
 SILU_NAMES = ("silu", "swish")
 
@@ -22,8 +25,8 @@ def causal_conv1d_fn(
     hidden_states: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str | None = None, **kwargs: Any
 ) -> Tensor:
     """The causal convolution of (batch, channels, time); activation silu or None."""
-    _refuse_packed(kwargs)
-    return causal_conv(hidden_states.mT, weight, bias, silu=activation in SILU_NAMES)[0].mT
+    resets = present_resets(hidden_states.shape[-1])
+    return causal_conv(hidden_states.mT, weight, bias, silu=activation in SILU_NAMES, resets=resets)[0].mT
 
 
 def causal_conv1d_update(
@@ -44,10 +47,10 @@ def mamba_selective_scan(
     z: Tensor | None = None, delta_bias: Tensor | None = None, delta_softplus: bool = False,
     return_last_state: bool = False, **kwargs: Any,
 ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
-    """Mamba's scan of (batch, channels, time), from zero."""
+    """Mamba's scan of (batch, channels, time), from `initial_states` (batch, channels, states) or from zero."""
     y, last = selective(
         hidden_states.mT, dt.mT, A, B.mT, C.mT, D, z=None if z is None else z.mT, dt_bias=delta_bias,
-        dt_softplus=delta_softplus,
+        dt_softplus=delta_softplus, h0=kwargs.get("initial_states"), resets=present_resets(hidden_states.shape[-1]),
     )  # fmt: skip
     return (y.mT, last) if return_last_state else y.mT
 
@@ -71,10 +74,19 @@ def mamba2_chunk_scan(
     dt_limit: tuple[float, float] = (0.0, float("inf")), return_final_states: bool = False, **kwargs: Any,
 ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
     """Mamba-2's scan of (batch, time, heads, width); the size of a block is our own."""
-    _refuse_packed(kwargs)
-    y, last = selective_heads(
-        hidden_states, dt, A, B, C, D, dt_bias=dt_bias, dt_softplus=dt_softplus, dt_limit=dt_limit, h0=initial_states
-    )
+
+    def run(
+        u: Tensor, dt: Tensor, B: Tensor, C: Tensor, h0: Tensor | None, lengths: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        how: Any = {"dt_bias": dt_bias, "dt_softplus": dt_softplus, "dt_limit": dt_limit}
+        return selective_heads(u, dt, A, B, C, D, **how, h0=h0, lengths=lengths)
+
+    resets = present_resets(hidden_states.shape[1])
+    if resets is None:
+        y, last = run(hidden_states, dt, B, C, initial_states, None)
+    else:
+        sequences = {"u": hidden_states, "dt": dt, "B": B, "C": C}
+        y, last = in_pieces("selective_heads", run, sequences, initial_states, Cuts(None, resets, None, False))
     y = y.contiguous()  # mixers take views of it
     return (y, last) if return_final_states else y
 
@@ -95,12 +107,92 @@ def mamba2_selective_state_update(
     return _read(h, C, D, hidden_states, z)
 
 
+def torch_chunk_gated_delta_rule(
+    query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, chunk_size: int = 64,
+    initial_state: Tensor | None = None, output_final_state: bool = False, use_qk_l2norm_in_kernel: bool = False,
+    **kwargs: Any,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """The gated delta rule of (batch, time, heads, width); the size of a block is our own."""
+    bounds = kwargs.get("cu_seqlens")
+    resets = present_resets(query.shape[1]) if bounds is None else None
+    sequences, state = _delta_arguments(
+        query, key, value, g, beta, initial_state, 0 if bounds is None else len(bounds) - 1
+    )
+
+    def run(*rest: Any) -> tuple[Tensor, Tensor]:
+        *parts, start, lengths = rest
+        if lengths is not None:  # steps with beta = 0 and g = 0 leave the state as it is
+            inside = torch.arange(query.shape[1], device=query.device)[: parts[0].shape[1]] < lengths.unsqueeze(-1)
+            parts = [torch.where(inside.view(*inside.shape, *(1,) * (x.ndim - 2)), x, 0) for x in parts]
+        scale = query.shape[-1] ** -0.5
+        q, k, v, g, beta = parts
+        return delta_rule(q, k, v, g, beta, start, scale=scale, normalize=use_qk_l2norm_in_kernel)
+
+    if bounds is None and resets is None:
+        y, last = run(*sequences, state, None)
+    else:
+        named = dict(zip(("query", "key", "value", "g", "beta"), sequences, strict=True))
+        y, last = in_pieces("gated delta rule", run, named, state, Cuts(None, resets, bounds, False))
+    return y.to(query.dtype), last if output_final_state else None
+
+
+def torch_recurrent_gated_delta_rule(
+    query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, initial_state: Tensor | None = None,
+    output_final_state: bool = False, use_qk_l2norm_in_kernel: bool = False, **kwargs: Any,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """The same for one step; for several by blocks."""
+    if query.shape[1] != 1 or kwargs.get("cu_seqlens") is not None:
+        return torch_chunk_gated_delta_rule(
+            query, key, value, g, beta, initial_state=initial_state, output_final_state=output_final_state,
+            use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel, **kwargs,
+        )  # fmt: skip
+    (q, k, v, g, beta), state = _delta_arguments(query, key, value, g, beta, initial_state)
+    if use_qk_l2norm_in_kernel:
+        q, k = (x * inverse_norm(x) for x in (q, k))
+    q, k, v, g, beta = (x.squeeze(1) for x in (q * q.shape[-1] ** -0.5, k, v, g, beta))
+    y, last = delta_step(q, k, v, g, beta, state)
+    return y.unsqueeze(1).to(query.dtype), last if output_final_state else None
+
+
+def _delta_arguments(
+    query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, state: Tensor | None, sequences: int = 0
+) -> tuple[list[Tensor], Tensor]:
+    """In float32 or better, and a state of zeros where there is none: for each row, or for each of packed sequences."""
+    dtype = torch.promote_types(query.dtype, torch.float32)
+    q, k, v, g, beta = (x.to(dtype) for x in (query, key, value, g, beta))
+    if state is None:
+        state = v.new_zeros(sequences or v.shape[0], v.shape[2], k.shape[-1], v.shape[-1])
+    return [q, k, v, g, beta], state.to(dtype)
+
+
+def rwkv_linear_attention(
+    time_decay: Tensor, time_first: Tensor, key: Tensor, value: Tensor, state: Any = None, return_state: bool = False
+) -> tuple[Tensor, Any]:
+    """RWKV-4's attention of (batch, time, channels); `state` is the triple (numerator, denominator, maximum)."""
+    y, last = wkv(torch.exp(time_decay), time_first, key, value, None if state is None else tuple(state))
+    return y.to(key.dtype), list(last) if return_state or state is not None else state
+
+
+def rnn_scan(
+    self: Any, hidden_states: Tensor, recurrent_gate: Tensor, reset: Tensor, recurrent_states: Tensor | None,
+    acc_dtype: torch.dtype = torch.float32,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """`_rnn_scan` of RecurrentGemma's unit: h+ = a h + x, forgotten where a document begins."""
+    if torch.compiler.is_exporting() or torch.jit.is_tracing():
+        return super(type(self), self)._rnn_scan(hidden_states, recurrent_gate, reset, recurrent_states, acc_dtype)
+    dtype = torch.promote_types(acc_dtype, hidden_states.dtype)
+    a = torch.where(reset, recurrent_gate.new_zeros(()), recurrent_gate).to(dtype)
+    start = None if recurrent_states is None else recurrent_states.to(device=a.device, dtype=dtype)
+    h, last = scan(a, hidden_states.to(dtype), start)
+    return h.to(hidden_states.dtype), last
+
+
 def _moved(state: Tensor, factor: Tensor, gained: Tensor, weights: Tensor) -> Tensor:
     """state o factor + gained o weights, written into `state`; in one pass less where nothing is to be differentiated."""
     # autograd needs the state as it was
     if not torch.is_grad_enabled() and factor.dtype is state.dtype:
         return state.mul_(factor).addcmul_(gained, weights)
-    h = torch.addcmul(factor * state, gained, weights)
+    h = torch.addcmul(factor * state.clone(), gained, weights)  # backward reads the state as it was before the copy
     state.copy_(h)
     return h
 
@@ -112,15 +204,6 @@ def _read(h: Tensor, C: Tensor, D: Tensor | None, u: Tensor, z: Tensor | None) -
     return (y if z is None else y * functional.silu(z)).to(u.dtype)
 
 
-def _refuse_packed(kwargs: dict[str, Any]) -> None:
-    given = [name for name in ("cu_seqlens", "seq_idx") if kwargs.get(name) is not None]
-    if given:
-        raise ArgumentError(
-            f"an accelerated mixer does not keep packed sequences apart, got {given[0]}; pad them, or build the model "
-            "of holdfast.nn.Mamba, which takes cu_seqlens"
-        )
-
-
 def nothing(*_: Any, **__: Any) -> None:
     """In the place of a fused function: the mixer then goes on step by step, through the functions above."""
 
@@ -129,6 +212,10 @@ FUNCTIONS = {
     function.__name__: function
     for function in (
         causal_conv1d_fn, causal_conv1d_update, mamba_selective_scan, mamba_selective_state_update, mamba2_chunk_scan,
-        mamba2_selective_state_update,
+        mamba2_selective_state_update, torch_chunk_gated_delta_rule, torch_recurrent_gated_delta_rule,
+        rwkv_linear_attention,
     )
 } | {"mamba_inner_fn": nothing, "mamba2_split_conv1d_scan_combined": nothing}  # fmt: skip
+
+# methods of ours in the place of a module's own, where what it calls is a method and no function
+METHODS = {"RecurrentGemmaRglru": {"_rnn_scan": rnn_scan}}

@@ -28,7 +28,8 @@ class SequenceModel(AbstractStack, Pretrained):
         width: features inside the blocks.
         out_features: number of outputs; None is `features`.
         depth: number of blocks.
-        layer: "diagonal", "lru", "s4d", "selective", "mamba", "mamba2", "linear", "rnn" or "gru", or a function from the
+        layer: "diagonal", "lru", "s4d", "selective", "mamba", "mamba2", "mingru", "minlstm", "rglru", "linear", "rnn"
+            or "gru", or a function from the
             width to a layer.
         state_size: state size of a layer that is given by name.
         block: "gated": x + dropout(gated MLP(layer(norm(x)))); "naive": tanh(layer(x)), the stack of the ssm paper.

@@ -18,6 +18,9 @@ from holdfast.nn._linear_rnn import LinearRNN
 from holdfast.nn._lru import LRU
 from holdfast.nn._mamba import Mamba
 from holdfast.nn._mamba2 import Mamba2
+from holdfast.nn._min_gru import MinGRU
+from holdfast.nn._min_lstm import MinLSTM
+from holdfast.nn._rg_lru import RGLRU
 from holdfast.nn._s4d import S4D
 from holdfast.nn._selective_ssm import SelectiveSSM
 
@@ -28,6 +31,9 @@ LAYERS: dict[str, type[AbstractRecurrent]] = {
     "selective": SelectiveSSM,
     "mamba": Mamba,
     "mamba2": Mamba2,
+    "mingru": MinGRU,
+    "minlstm": MinLSTM,
+    "rglru": RGLRU,
     "linear": LinearRNN,
     "rnn": ContinuousRNN,
     "gru": ContinuousGRU,

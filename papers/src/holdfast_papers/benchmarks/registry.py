@@ -17,6 +17,7 @@ from holdfast_papers.benchmarks.cases import (
     monitor,
     packed,
     perturbation,
+    recurrent,
     rnn,
     s4d,
     scan,
@@ -26,7 +27,7 @@ from holdfast_papers.benchmarks.cases import (
 )
 
 KERNELS = (scan, s4d, lru, rnn, selective)
-OTHERS = (gated, mamba, packed, stack, memory, perturbation, monitor, data, training, busy)
+OTHERS = (gated, mamba, recurrent, packed, stack, memory, perturbation, monitor, data, training, busy)
 MODULES = (*KERNELS, *OTHERS)
 GROWTH, MEMORY = "growth", "memory"
 

@@ -24,6 +24,11 @@ def watching(watcher: Watcher) -> Iterator[None]:
         _WATCHERS.remove(watcher)
 
 
+def watched() -> bool:
+    """Whether anybody watches."""
+    return bool(_WATCHERS)
+
+
 def tell(dt: Tensor, A: Tensor, dt_bias: Tensor | None, softplus: bool) -> None:
     """Tells those who watch; nothing otherwise."""
     if not _WATCHERS:

@@ -33,6 +33,8 @@ class LayerView(RecurrenceView):
         self.kind, self.time, self.euler = type(layer).__name__, layer.time, layer.euler_step
         self.selective, self.remarks = layer.selective, layer.remarks
         self.steps = StepSource(*layer.step_names)
+        if layer.gated:
+            self.left_alone = gated_words(self.weights[0].path, self.kind, "call view.set_time_constants")
 
     @property
     def crosses(self) -> bool:  # type: ignore[override]

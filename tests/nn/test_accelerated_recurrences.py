@@ -1,0 +1,191 @@
+"""RecurrentGemma, RWKV and the gated delta rule of transformers on our kernels: the same answers, and back again."""
+
+import copy
+
+import pytest
+import torch
+
+import holdfast
+from holdfast.nn._delta_rule import delta_rule, delta_rule_reference
+from holdfast.nn._wkv import wkv
+
+transformers = pytest.importorskip("transformers")
+# float32 through a few layers, summed in another order; the delta rule solves a system a block
+CLOSE = {"rtol": 2e-4, "atol": 1e-5}
+SMALL = {"hidden_size": 16, "vocab_size": 20, "pad_token_id": 0, "eos_token_id": 19, "bos_token_id": 1}
+DELTA = {
+    "num_hidden_layers": 2, "intermediate_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8,
+    "linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 4,
+    "layer_types": ["linear_attention", "full_attention"], "moe_intermediate_size": 8, "num_experts": 2,
+    "num_experts_per_tok": 1, "shared_expert_intermediate_size": 8,
+}  # fmt: skip
+FAMILIES = {
+    "RecurrentGemma": (
+        {"num_hidden_layers": 3, "num_attention_heads": 2, "lru_width": 16, "intermediate_size": 24, "head_dim": 8}
+        | {"block_types": ["recurrent", "recurrent", "attention"]},
+        ("model.layers.0.temporal_block.rg_lru", "model.layers.1.temporal_block.rg_lru"),
+    ),
+    "Rwkv": (
+        {"num_hidden_layers": 2, "context_length": 64},
+        ("rwkv.blocks.0.attention", "rwkv.blocks.1.attention"),
+    ),
+    "Qwen3Next": (DELTA, ("model.layers.0.linear_attn",)),
+    "Qwen3_5": (DELTA, ("model.layers.0.linear_attn",)),
+    "OlmoHybrid": (DELTA, ("model.layers.0.linear_attn",)),
+}
+
+
+def build(family):
+    torch.manual_seed(0)
+    options = FAMILIES[family][0]
+    kind = "Qwen3_5Text" if family == "Qwen3_5" else family
+    config = getattr(transformers, f"{kind}Config")(**{**SMALL, **options})
+    model = getattr(transformers, f"{family}ForCausalLM")(config)
+    with torch.no_grad():  # their own start leaves gates and decays where nothing depends on them
+        for weight in model.parameters():
+            weight.add_(0.1 * torch.randn_like(weight))
+    return model
+
+
+def tokens(batch=2, time=70):
+    return torch.randint(2, 19, (batch, time), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_losses_gradients_and_generations_stay_as_they_are(family):
+    plain = build(family)
+    fast = copy.deepcopy(plain)
+    done = holdfast.accelerate(fast)
+    assert done.replaced == FAMILIES[family][1]
+    assert done.left == ()
+    results = []
+    for model in (plain, fast):
+        model.train()
+        out = model(tokens(), labels=tokens(), use_cache=False)
+        grads = torch.autograd.grad(out.loss, list(model.parameters()), allow_unused=True, materialize_grads=True)
+        results.append([out.logits, out.loss, *grads])
+        model.eval()
+    for x, y in zip(*results, strict=True):
+        torch.testing.assert_close(x, y, **CLOSE)
+    kept = {"max_new_tokens": 8, "do_sample": False}
+    for prompt in (tokens(), tokens(1, 2)):
+        assert torch.equal(fast.generate(prompt, **kept), plain.generate(prompt, **kept))
+    done.restore()
+    assert [type(m) for m in fast.modules()] == [type(m) for m in plain.modules()]
+
+
+@pytest.mark.parametrize("family", ["RecurrentGemma", "Rwkv", "OlmoHybrid"])
+def test_double_precision_is_near_their_float32_states(family):
+    plain = build(family).double()
+    fast = copy.deepcopy(plain)
+    holdfast.accelerate(fast)
+    x, y = (model(tokens(), use_cache=False).logits for model in (plain, fast))
+    torch.testing.assert_close(x, y, rtol=1e-4, atol=1e-5)  # theirs carries float32 states
+
+
+@pytest.mark.parametrize("family", ["RecurrentGemma", "Rwkv"])
+def test_a_sequence_in_two_calls_goes_on_where_the_first_ended(family):
+    plain = build(family).eval()
+    fast = copy.deepcopy(plain)
+    holdfast.accelerate(fast)
+    results = []
+    for model in (plain, fast):
+        with torch.no_grad():
+            if family == "Rwkv":
+                first = model(tokens(2, 40), use_cache=True)
+                results.append(model(tokens(2, 30), state=first.state, use_cache=True).logits)
+            else:
+                results.append(model.generate(tokens(2, 40), max_new_tokens=20, do_sample=False))
+    torch.testing.assert_close(*results, **CLOSE)
+
+
+def wkv_loop(w, u, k, v, state):
+    """The definition, with exponentials as they are."""
+    n, d, outputs = *state, []
+    for k_t, v_t in zip(k.unbind(1), v.unbind(1), strict=True):
+        now = torch.exp(u + k_t)
+        outputs.append((n + now * v_t) / (d + now))
+        n, d = torch.exp(-w) * n + torch.exp(k_t) * v_t, torch.exp(-w) * d + torch.exp(k_t)
+    return torch.stack(outputs, 1)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 63, 65])
+def test_wkv_and_its_gradients_are_the_definition(steps):
+    torch.manual_seed(0)
+    k, v = (torch.randn(2, steps, 3, dtype=torch.float64) for _ in range(2))
+    w, u = torch.rand(3, dtype=torch.float64), torch.randn(3, dtype=torch.float64)
+    n, d = torch.randn(2, 3, dtype=torch.float64), torch.rand(2, 3, dtype=torch.float64)
+    sources = [x.requires_grad_() for x in (w, u, k, v, n, d)]
+    weights = torch.randn(2, steps, 3, dtype=torch.float64)
+    ours, _ = wkv(w, u, k, v, (n, d, torch.zeros_like(n)))
+    theirs = wkv_loop(w, u, k, v, (n, d))
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+    for one, other in zip(
+        torch.autograd.grad((ours * weights).sum(), sources),
+        torch.autograd.grad((theirs * weights).sum(), sources, materialize_grads=True),
+        strict=True,
+    ):  # fmt: skip
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)  # sums over all steps
+
+
+def test_wkv_overflows_nowhere():
+    """Keys of 1,000 apart: the output is the value of the largest key that has not decayed."""
+    k = torch.tensor([-900.0, 0.0, 1000.0, 0.0, 1200.0])[None, :, None]
+    v = torch.arange(1.0, 6.0)[None, :, None]
+    y, (n, d, m) = wkv(torch.tensor([0.1]), torch.zeros(1), k, v, None)
+    torch.testing.assert_close(y.flatten(), torch.tensor([1.0, 2, 3, 3, 5]))
+    assert float(n / d) == 5 and float(m) == 1200
+    k = torch.zeros(1, 40_000, 2)
+    y, _ = wkv(torch.tensor([1e-6, 1e9]), torch.zeros(2), k, torch.ones_like(k), None)
+    torch.testing.assert_close(y, torch.ones_like(y))  # a mean of ones
+
+
+def delta_arguments(steps, dtype=torch.float64):
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, steps, 3, width, dtype=dtype) for width in (5, 5, 4))
+    g, beta = -3 * torch.rand(2, steps, 3, dtype=dtype), torch.rand(2, steps, 3, dtype=dtype)
+    return [x.requires_grad_() for x in (q, k, v, g, beta, torch.randn(2, 3, 5, 4, dtype=dtype))]
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 63, 65, 130])
+def test_the_delta_rule_and_its_gradients_are_the_loop(steps):
+    given = delta_arguments(steps)
+    results = []
+    for function in (delta_rule, delta_rule_reference):
+        y, last = function(*given, scale=0.7, normalize=True)
+        loss = (y * y).sum() + (last**3).sum()
+        results.append([y, last, *torch.autograd.grad(loss, given, allow_unused=True, materialize_grads=True)])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-11)  # float64, blocks of 64 steps
+
+
+def test_the_delta_rule_is_differentiated_twice():
+    given = [x.detach()[:1, :, :1].clone().requires_grad_() for x in delta_arguments(3)[:5]]
+    state = torch.randn(1, 1, 5, 4, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda *x: delta_rule(*x, normalize=True), (*given, state))
+    assert torch.autograd.gradgradcheck(lambda *x: delta_rule(*x, normalize=True), (*given, state))
+
+
+def test_equal_keys_that_are_overwritten_do_not_lose_digits():
+    """beta = 1 and one key for all: every step replaces the value, so that the output is the present one."""
+    k = torch.zeros(1, 200, 1, 8)
+    k[..., 0] = 1
+    v = torch.randn(1, 200, 1, 4)
+    y, _ = delta_rule(k, k, v, torch.zeros(1, 200, 1), torch.ones(1, 200, 1), torch.zeros(1, 1, 8, 4))
+    torch.testing.assert_close(y, v, rtol=1e-5, atol=1e-5)  # powers of the system would reach 1e17
+
+
+def test_packed_sequences_of_a_delta_rule_are_kept_apart():
+    fast = build("Qwen3Next")
+    holdfast.accelerate(fast)
+    mixer = fast.model.layers[0].linear_attn
+    from holdfast.nn._mixer_functions import torch_chunk_gated_delta_rule as run
+
+    q, k, v, g, beta, _ = (x.detach() for x in delta_arguments(90))
+    bounds = torch.tensor([0, 20, 21, 90])
+    y, last = run(q[:1], k[:1], v[:1], g[:1], beta[:1], cu_seqlens=bounds, output_final_state=True)
+    for i, (a, b) in enumerate([(0, 20), (20, 21), (21, 90)]):
+        alone, end = run(*(x[:1, a:b] for x in (q, k, v, g, beta)), output_final_state=True)
+        torch.testing.assert_close(y[:, a:b], alone, rtol=1e-10, atol=1e-11)
+        torch.testing.assert_close(last[i : i + 1], end, rtol=1e-10, atol=1e-11)
+    assert type(mixer).__name__ == "AcceleratedQwen3NextGatedDeltaNet"
