@@ -428,6 +428,7 @@ OTHER_WALKS = {
     "stability/perturbation/_error.py": "which modules vmap can vectorise",
     "stability/perturbation/_impulse.py": "a linear system of holdfast's own layers",
     "stability/_checkpoints.py": "parametrized weights, and what has save_pretrained",
+    "stability/_plans.py": "whether a weight belongs to a module of torch, which reads it several times a pass",
     "training/_checkpoint.py": "buffers of every module, those outside of the state dict too",
     "training/_fabric.py": "shares blocks out over processes",
     "training/_folder.py": "class and settings of every module, so that another model is not resumed",

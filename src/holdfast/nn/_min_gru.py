@@ -12,7 +12,15 @@ from torch.nn import functional
 from holdfast._arguments import checked
 from holdfast.errors import unknown_name
 from holdfast.nn._activations import ACTIVATIONS
-from holdfast.nn._initial_weights import as_eigenvalues, free_weight, own_values, starting_values, uniform
+from holdfast.nn._initial_weights import (
+    Device,
+    as_eigenvalues,
+    free_weight,
+    own_values,
+    placeable,
+    starting_values,
+    uniform,
+)
 from holdfast.nn._input_gated import AbstractInputGated, default_rates, factor_and_share
 from holdfast.parameterizations import AbstractParameterization
 
@@ -44,6 +52,7 @@ class MinGRU(AbstractInputGated):
     gated = True
 
     @checked
+    @placeable
     def __init__(
         self,
         features: int,
@@ -54,6 +63,8 @@ class MinGRU(AbstractInputGated):
         eigenvalues: Float[Tensor, " state"] | None = None,
         out_features: int | None = None,
         bidirectional: bool = False,
+        device: Device | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         choices: dict[str, Any] = dict(
             parameterization=parameterization, activation=activation, eigenvalues=eigenvalues, out_features=out_features

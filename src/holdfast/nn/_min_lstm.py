@@ -13,7 +13,7 @@ from holdfast._arguments import checked
 from holdfast.errors import unknown_name
 from holdfast.nn._activations import ACTIVATIONS
 from holdfast.nn._discretize import step_margins
-from holdfast.nn._initial_weights import as_eigenvalues, placed, starting_values, uniform
+from holdfast.nn._initial_weights import Device, as_eigenvalues, placeable, placed, starting_values, uniform
 from holdfast.nn._input_gated import AbstractInputGated, default_rates, factor_and_share
 from holdfast.nn._min_gru import CANDIDATE_ACTIVATIONS
 from holdfast.nn._pace import paced
@@ -47,6 +47,7 @@ class MinLSTM(AbstractInputGated):
     gated = True
 
     @checked
+    @placeable
     def __init__(
         self,
         features: int,
@@ -56,6 +57,8 @@ class MinLSTM(AbstractInputGated):
         eigenvalues: Float[Tensor, " state"] | None = None,
         out_features: int | None = None,
         bidirectional: bool = False,
+        device: Device | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         choices: dict[str, Any] = dict(activation=activation, eigenvalues=eigenvalues, out_features=out_features)
         super().__init__(features, state_size, bidirectional=bidirectional, **choices)

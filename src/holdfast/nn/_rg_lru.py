@@ -11,7 +11,16 @@ from torch.nn import functional
 
 from holdfast._arguments import checked, positive
 from holdfast.errors import ArgumentError
-from holdfast.nn._initial_weights import as_eigenvalues, free_weight, mixed, own_values, starting_values, uniform
+from holdfast.nn._initial_weights import (
+    Device,
+    as_eigenvalues,
+    free_weight,
+    mixed,
+    own_values,
+    placeable,
+    starting_values,
+    uniform,
+)
 from holdfast.nn._input_gated import AbstractInputGated
 from holdfast.nn._lru import ring
 from holdfast.nn._precision import widened
@@ -50,6 +59,7 @@ class RGLRU(AbstractInputGated):
     step_names = ("recurrent_gate_bias", "recurrent_gate_weight")
 
     @checked
+    @placeable
     def __init__(
         self,
         features: int,
@@ -60,6 +70,8 @@ class RGLRU(AbstractInputGated):
         eigenvalues: Float[Tensor, " state"] | None = None,
         out_features: int | None = None,
         bidirectional: bool = False,
+        device: Device | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         choices: dict[str, Any] = dict(
             heads=heads, parameterization=parameterization, eigenvalues=eigenvalues, out_features=out_features
