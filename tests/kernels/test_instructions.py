@@ -6,8 +6,8 @@ import shutil
 import count_instructions
 import pytest
 
-# counts repeat to the instruction but for memcpy, whose way depends on where the system puts memory: below 0.1%. What
-# another patch of the compiler changes is below 1%; a lost optimisation costs more
+# two runs here gave the same counts to the instruction; the room is for another patch of the compiler and for memcpy, whose
+# way depends on where the system puts memory
 TOLERANCE = 0.01
 UPDATE = "python tests/kernels/count_instructions.py"
 
