@@ -7,6 +7,7 @@ import torch
 from small_training import new_model, new_task
 
 import holdfast
+from holdfast.data import ArrayTask
 from holdfast.errors import ArgumentError
 from holdfast.training import TrainingConfig, fit
 from holdfast.training._descent import share
@@ -44,6 +45,18 @@ def test_memory_in_the_config_is_what_is_asked_for(auto, tmp_path):
     assert "5e+03" in run.notes[0]
 
 
+def test_memory_by_the_data_is_the_delay_of_a_delayed_copy(auto, tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(64, 60, 1, generator=generator)
+    task = ArrayTask((x, x.roll(12, 1)), kind="regress")
+    model = holdfast.nn.SequenceModel(1, 8, depth=1, state_size=4, layer="s4d", out_features=1)
+    run = fit(model, task, {**auto, "memory": "data"}, folder=tmp_path / "run")
+    assert "the data need the last 12 steps" in run.notes[0]
+    noise = ArrayTask((x, torch.randn(64, 60, 1, generator=generator)), kind="regress")
+    run = fit(model, noise, {**auto, "memory": "data"}, folder=tmp_path / "noise")
+    assert "the length of the task, since its data do not tell" in run.notes[0]
+
+
 def test_a_killed_run_continues_to_the_same_weights_with_the_rate_that_it_began_with(auto, tmp_path, monkeypatch):
     whole = new_model()
     fit(whole, new_task(), auto, folder=tmp_path / "whole")
@@ -77,7 +90,7 @@ def test_a_killed_run_continues_to_the_same_weights_with_the_rate_that_it_began_
     ("change", "text"),
     [
         ({"recurrent_lr": 1e-3, "memory": 10.0}, "memory goes with recurrent_lr = 'auto'"),
-        ({"recurrent_lr": "auto", "memory": 0.5}, "at least 1 step"),
+        ({"recurrent_lr": "auto", "memory": 0.5}, "or at least 1 step"),
         ({"recurrent_lr": "fast"}, "recurrent_lr"),
     ],
 )

@@ -26,7 +26,8 @@ class TrainingConfig:
         lr: learning rate of the weights that are not recurrent (AdamW).
         recurrent_lr: learning rate of the recurrent weights, which have no weight decay; None is `lr`. "auto" is the rate
             with which this run can learn the memory that it needs (`holdfast.recurrent_rate`), for each recurrence its own.
-        memory: with "auto", steps that the model is to remember; None is the length of the task's sequences.
+        memory: with "auto", steps that the model is to remember; None is the length of the task's sequences, "data" what
+            `holdfast.study_task` finds in some of them, or their length where it is undecided.
         weight_decay: of the weights that are not recurrent.
         betas: the two decay rates of AdamW's averages.
         warmup: steps over which the learning rates rise to their full value.
@@ -60,7 +61,7 @@ class TrainingConfig:
 
     lr: float = 1e-3
     recurrent_lr: float | Literal["auto"] | None = None
-    memory: int | float | None = None
+    memory: int | float | Literal["data"] | None = None
     weight_decay: float = 0.01
     betas: Sequence[float] = (0.9, 0.999)
     warmup: int = 0
@@ -113,9 +114,11 @@ class TrainingConfig:
             value = getattr(self, name)
             if value is not None and value != "auto" and not 0 <= value < math.inf:
                 raise ArgumentError(f"{name} must be a finite number >= 0, got {value!r}")
-        if self.memory is not None and (self.recurrent_lr != "auto" or not 1 <= self.memory < math.inf):
+        known = self.memory is None or self.memory == "data" or 1 <= self.memory < math.inf
+        if not known or (self.memory is not None and self.recurrent_lr != "auto"):
             raise ArgumentError(
-                f"memory goes with recurrent_lr = 'auto' and is at least 1 step, got {self.memory=}, {self.recurrent_lr=}"
+                "memory goes with recurrent_lr = 'auto' and is 'data' or at least 1 step, got "
+                f"{self.memory=}, {self.recurrent_lr=}"
             )
         for name in ("clip", "diverged_above"):
             value = getattr(self, name)

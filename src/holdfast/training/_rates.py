@@ -6,14 +6,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import nn
 
 from holdfast.data._base import AbstractTask
+from holdfast.decay import study_task
+from holdfast.errors import ArgumentError
 from holdfast.stability import RecurrentRate, recurrent_rate
 from holdfast.training._config import TrainingConfig
 from holdfast.training._descent import Order, share
 
 RATES = "recurrent_rates"  # key in run.json
+STUDIED_SEQUENCES = 512  # of the training split: enough for a kernel of some hundred steps
 
 
 def resolved_rate(
@@ -34,7 +38,28 @@ def resolved_rate(
     steps = config.total_steps(Order(task.size("train"), config.batch, config.seed).steps_per_epoch)
     c = config
     shares = [share(k, steps, warmup=c.warmup, schedule=c.schedule, floor=c.final_lr) for k in range(steps)]
-    return recurrent_rate(model, steps=steps, memory=config.memory or task.length, schedule=shares)
+    if config.memory != "data":
+        return recurrent_rate(model, steps=steps, memory=config.memory or task.length, schedule=shares)
+    memory, reason = _memory_in(task)
+    rate = recurrent_rate(model, steps=steps, memory=memory, schedule=shares)
+    parts = tuple(replace(part, reason=f"{reason}; {part.reason}") for part in rate.parts)
+    return replace(rate, reason=f"{reason}; {rate.reason}", parts=parts)
+
+
+def _memory_in(task: AbstractTask) -> tuple[float, str]:
+    """The steps back that targets of the training split depend on, and where that number comes from."""
+    count = min(task.size("train") or STUDIED_SEQUENCES, STUDIED_SEQUENCES)
+    batch = task.batch("train", torch.arange(count))
+    targets = batch.targets
+    if batch.mask is not None and not targets.is_floating_point():
+        targets = targets.masked_fill(~batch.mask, -1)  # steps that do not count are not asked for
+    try:
+        study = study_task(batch.inputs, targets, lengths=batch.lengths)
+    except ArgumentError as error:
+        return float(task.length), f"the length of the task, since its data cannot be studied ({error})"
+    if study.status == "undecided":
+        return float(task.length), f"the length of the task, since its data do not tell ({study.reason})"
+    return max(float(study.steps), 1.0), f"the data need the last {study.steps} steps"
 
 
 def kept(rate: float | RecurrentRate | None) -> dict[str, Any]:
