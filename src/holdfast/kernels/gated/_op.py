@@ -110,6 +110,10 @@ def lstm(
         backend: "native" (C++ on a CPU), "triton" (on a GPU), "reference" or "chunked" (the plain loop), or "auto".
     """
     given = _checked("lstm", x, weights, h0, c0, lengths)
+    if _half(x, backend):
+        wide = _widened(x, h0, c0, *weights)
+        ends = lstm(wide[0], tuple(wide[3:]), *wide[1:3], lengths=lengths, reverse=reverse)  # type: ignore[arg-type]
+        return ends[0].to(x.dtype), ends[1].to(x.dtype), ends[2].to(x.dtype)
     if _on_gpu("lstm", x, given.w_hh, backend, *weights, h0, c0):
         bias = given.b_ih if given.b_hh is None or given.b_ih is None else given.b_ih + given.b_hh
         drive = functional.linear(x, given.w_ih, bias)
@@ -142,6 +146,10 @@ def gru(
         backend: "native" (C++ on a CPU), "triton" (on a GPU), "reference" or "chunked" (the plain loop), or "auto".
     """
     given = _checked("gru", x, weights, h0, None, lengths)
+    if _half(x, backend):
+        wide = _widened(x, h0, *weights)
+        ends = gru(wide[0], tuple(wide[2:]), wide[1], lengths=lengths, reverse=reverse)  # type: ignore[arg-type]
+        return ends[0].to(x.dtype), ends[1].to(x.dtype)
     if _on_gpu("gru", x, given.w_hh, backend, *weights, h0):
         units, outer, inner = given.w_hh.shape[1], given.b_ih, x.new_zeros(given.w_hh.shape[1])
         if given.b_ih is not None and given.b_hh is not None:
@@ -173,6 +181,15 @@ def run_gated(
     h0, c0 = (*start, None, None)[:2]
     tensors = GatedTensors(x, weights.w_ih, weights.w_hh, bias, h0, c0, lengths)
     return _apply(tensors, GatedSettings(function == "gru", reverse))
+
+
+def _half(x: Tensor, backend: Backend) -> bool:
+    """Whether states are kept in float32 for inputs of half precision, whose rounding a loop would add up."""
+    return backend == "auto" and x.dtype in (torch.float16, torch.bfloat16)
+
+
+def _widened(x: Tensor, *others: Tensor | None) -> list[Tensor]:
+    return [x.float(), *(None if t is None else t.float() for t in others)]  # type: ignore[list-item]
 
 
 def _on_gpu(function: str, x: Tensor, w: Tensor, backend: Backend, *others: Tensor | None) -> bool:
