@@ -112,7 +112,7 @@ def lstm(
     given = _checked("lstm", x, weights, h0, c0, lengths)
     if _half(x, backend):
         wide = _widened(x, h0, c0, *weights)
-        ends = lstm(wide[0], tuple(wide[3:]), *wide[1:3], lengths=lengths, reverse=reverse)  # type: ignore[arg-type]
+        ends = lstm(wide[0], tuple(wide[3:]), *wide[1:3], lengths=lengths, reverse=reverse)
         return ends[0].to(x.dtype), ends[1].to(x.dtype), ends[2].to(x.dtype)
     if _on_gpu("lstm", x, given.w_hh, backend, *weights, h0, c0):
         bias = given.b_ih if given.b_hh is None or given.b_ih is None else given.b_ih + given.b_hh
@@ -148,7 +148,7 @@ def gru(
     given = _checked("gru", x, weights, h0, None, lengths)
     if _half(x, backend):
         wide = _widened(x, h0, *weights)
-        ends = gru(wide[0], tuple(wide[2:]), wide[1], lengths=lengths, reverse=reverse)  # type: ignore[arg-type]
+        ends = gru(wide[0], tuple(wide[2:]), wide[1], lengths=lengths, reverse=reverse)
         return ends[0].to(x.dtype), ends[1].to(x.dtype)
     if _on_gpu("gru", x, given.w_hh, backend, *weights, h0):
         units, outer, inner = given.w_hh.shape[1], given.b_ih, x.new_zeros(given.w_hh.shape[1])
