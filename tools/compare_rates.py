@@ -50,7 +50,7 @@ def folder_of(root: Path, start: str, rate: float | str, seed: int) -> Path:
 
 
 def finished(folder: Path) -> TrainingRun | None:
-    """The run in a folder where it came to its end."""
+    """The run in a folder if it has ended."""
     run = TrainingRun.load(folder) if (folder / "run.json").exists() else None
     return None if run is None or run.status == "running" else run
 

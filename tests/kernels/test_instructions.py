@@ -22,7 +22,7 @@ def test_no_kernel_takes_more_instructions_than_stored():
     if stored["compiler"] != count_instructions.compiler(library):
         pytest.skip(f"counts are of {stored['compiler']}, the library is of {count_instructions.compiler(library)}")
     counts = count_instructions.count(library)
-    assert counts.keys() == stored["counts"].keys(), f"kernels came or went; {UPDATE}"
+    assert counts.keys() == stored["counts"].keys(), f"kernels were added or removed; {UPDATE}"
     more = {
         name: (now, stored["counts"][name])
         for name, now in counts.items()

@@ -264,7 +264,7 @@ class AbstractRecurrent(Keeping, Described):
         """Makes numbers of what is computed from free weights by operators that ONNX lacks; for `exportable`."""
 
     def _ready_state(self, x: Tensor, state: Tensor | None, sequences: int | None = None) -> Tensor:
-        """The state before the first step: the one that came, checked, or zeros."""
+        """The state before the first step: the given one, checked, or zeros."""
         if state is None:
             return self.initial_state(x.shape[0], dtype=state_dtype(x.dtype), device=x.device)
         directions = (2,) if self.backward_layer is not None else ()

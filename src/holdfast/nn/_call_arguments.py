@@ -80,7 +80,7 @@ def as_step_size(name: str, x: Tensor, dt: StepSize | None, time: Time) -> Tenso
 
 
 def as_lengths(lengths: Lengths | None, like: Tensor) -> Tensor | None:
-    """Lengths in int64, where they came as whole numbers of any kind; anything else is left to the checks."""
+    """Lengths in int64, where they were given as whole numbers of any kind; anything else is left to the checks."""
     if isinstance(lengths, Tensor):
         return lengths.long() if lengths.dtype in (torch.int32, torch.int16, torch.int8, torch.uint8) else lengths
     if isinstance(lengths, np.ndarray) and lengths.dtype.kind in "iu":

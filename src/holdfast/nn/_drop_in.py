@@ -32,7 +32,7 @@ class RecurrentStack(nn.Module):
 
     `nn.LSTM(8, 64, num_layers=2, batch_first=True)` becomes `RecurrentStack(8, 64, num_layers=2, batch_first=True)`, and
     `output, state = module(x, state)` stays. Only the state is another: a tuple with one tensor for each layer and
-    direction, in torch's order (layer 0 forward, layer 0 backward, layer 1 forward, ...), to be given back as it came.
+    direction, in torch's order (layer 0 forward, layer 0 backward, layer 1 forward, ...), to be passed back unchanged.
     Where code reads the last hidden vector h_n[-1], it is `output[:, -1]` here.
 
     Args:
@@ -186,7 +186,7 @@ class RecurrentStack(nn.Module):
         if given.sorted_indices is not None:
             states = tuple(s if s is None else s.index_select(0, given.sorted_indices) for s in states)
         y, after = self._through(x, states, lengths.to(x.device))
-        # packed as it came: rows are sorted already, and the caller's indices stay valid
+        # packed as the input: rows are sorted already, and the caller's indices stay valid
         data = pack_padded_sequence(y, lengths, batch_first=True).data
         if given.unsorted_indices is not None:
             after = tuple(state.index_select(0, given.unsorted_indices) for state in after)

@@ -72,7 +72,7 @@ def _defaults(device: Device | None, dtype: torch.dtype | None) -> Iterator[None
 
 
 def _round(module: object, dtype: torch.dtype, given: set[nn.Module]) -> None:
-    """Rounds all weights to half precision but those of modules that came as arguments."""
+    """Rounds all weights to half precision but those of modules that were passed as arguments."""
     assert isinstance(module, nn.Module)
     for own in module.modules():
         if own not in given:
