@@ -128,7 +128,7 @@ def sparse(id: str, where: str, r_min: float, claim: Callable[[dict[int, float]]
                 "length": 4096, "functions": 32, "r_min": r_min, "modes": [16, 32, 64, 128, 256, 512],
                 "seeds": 5, "inputs": 16, "points": 400,
             },
-            standard={"points": 60, "seeds": 20},  # the error jumps at some N, and five draws leave its size open
+            standard={"points": 60, "seeds": 80},  # the error jumps at some N, and twenty draws leave its size open
             quick={"modes": [32, 64, 128, 256], "seeds": 2, "points": 20},
         ),
         units=lambda config: split(
