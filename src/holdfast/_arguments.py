@@ -1,7 +1,7 @@
 """Arguments checked by their annotations: `@checked` on a public function names the argument that is wrong.
 
 Numbers, lists and numpy arrays are taken where tensors are meant, names of dtypes where dtypes are; a misspelt choice
-meets the known ones. It costs a few microseconds a call: not for the steps of a stream.
+meets the known ones. It costs a few microseconds per call: not for the steps of a stream.
 """
 
 from __future__ import annotations

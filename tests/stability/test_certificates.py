@@ -320,7 +320,7 @@ def test_foreign_weights_are_known_by_their_structure_or_stated_by_the_caller():
     assert "is your word" in named.notes[0]
     assert named.spectral_radius == pytest.approx(0.5)
     assert certify(model, "mixing.weight", time="continuous").status == "unstable"
-    # the same numbers as a table of eigenvalues, one row a feature
+    # the same numbers as a table of eigenvalues, one row per feature
     table = certify(model, "mixing.weight", time="discrete", structure="diagonal")
     assert len(table.eigenvalues) == 9
     assert table.spectral_radius == pytest.approx(0.5)

@@ -145,7 +145,7 @@ def _meaning(parts: tuple[Certificate, ...]) -> list[str]:
 
 
 def _edges(parts: tuple[Certificate, ...]) -> Table:
-    """One row a recurrence: its distance to the boundary per step, dt included, and per unit of time beside it."""
+    """One row per recurrence: its distance to the boundary per step, dt included, and per unit of time beside it."""
     table = Table(box=None, pad_edge=False)
     table.add_column("recurrence", overflow="fold")
     for head in ("verdict", "scope"):

@@ -79,7 +79,7 @@ class AbstractTask(ABC):
 
     Args:
         name: short name, as in `load_task`.
-        kind: "classify" (one class a sequence), "regress" (real values at each step), "predict" (a token at each step).
+        kind: "classify" (one class per sequence), "regress" (real values at each step), "predict" (a token at each step).
         inputs: what the model is given at each step.
         outputs: what it is asked for: classes, tokens, or real features.
         length: steps of a sequence, of the longest one where they differ.

@@ -42,7 +42,7 @@ SETS: dict[str, tuple[str, ...]] = {
 }
 SILENCE_SECONDS = 20.0  # without a byte after which a mirror counts as away
 START_SECONDS = 60.0  # before the slowest pace is asked for
-MIN_BYTES_PER_SECOND = 10_000  # a telephone line brought 7,000; at 1 a second the smallest set takes days
+MIN_BYTES_PER_SECOND = 10_000  # a telephone line brought 7,000; at 1 per second the smallest set takes days
 CHUNK_BYTES = 1 << 16
 # URLError and timeouts are OSErrors; an address that a mirror sends us on to may be none at all: ValueError
 NETWORK = (OSError, http.client.HTTPException, ValueError)
@@ -107,7 +107,7 @@ def _receive(answer: http.client.HTTPResponse, part: Path, have: int, most: int)
         )
         # read1: read would wait for a whole chunk, however slowly its bytes arrive
         while received := answer.read1(CHUNK_BYTES):
-            # checked at each piece and against a total time: a mirror that drips a byte a second never times out by silence
+            # checked at each piece and against a total time: a mirror that drips a byte per second never times out by silence
             have += len(received)
             if time.monotonic() - began > limit and have != total:
                 raise OSError(

@@ -253,7 +253,7 @@ def survival(report: Diagnosis) -> list[str]:
     if one.on_data:
         bits = "more than 16" if one.bits is None else f"{one.bits}"
         said.append(
-            f"{bits} bits a recurrent weight keep outputs on your data within {MOVED:.0%} (rounded to the nearest)"
+            f"{bits} bits per recurrent weight keep outputs on your data within {MOVED:.0%} (rounded to the nearest)"
         )
     if one.rounded > MOVED and not one.half:
         said.append(f"rounded to bfloat16 they would move outputs by {one.rounded:.0%}: keep them in float32")

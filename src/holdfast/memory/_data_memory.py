@@ -30,9 +30,9 @@ class DataMemory(Record):
             sequence, row p is a sequence, and entry k the change of its answer where the input k steps before the end is
             exchanged.
         floors: size of rounding errors in each row of `sizes`.
-        places: row and time of each exchanged input; of one answer a sequence, row and last time.
+        places: row and time of each exchanged input; of one answer per sequence, row and last time.
         states: the same as `sizes` for the hidden states of torch's recurrent modules inside; None where there are none.
-        one_answer: whether the model gives one answer a sequence.
+        one_answer: whether the model gives one answer per sequence.
         causal: whether no output before the exchanged input moved.
         notes: what has to be said beside the numbers.
     """

@@ -13,7 +13,7 @@ from holdfast.memory._checks import MIN_SETTLING_STEPS, settle
 from holdfast.memory._subject import Subject
 
 Finding = tuple[str, str, dict[str, float], dict[str, np.ndarray]]
-RANDOM_INPUTS = 8  # random inputs a test
+RANDOM_INPUTS = 8  # random inputs per test
 
 
 class Functional:

@@ -2,7 +2,7 @@
 
 With s the step, h_t = h + s z o (c - h) of h = h_{t-1}, where [z | r] = sigmoid(v_zr + U_zr h), c = tanh(v_c + U_c (r o h))
 and v is the input's part. Backward has all states, so that gates and candidates come back by two products over all of
-time; only the adjoint goes step by step, and it keeps nothing. Autograd of the loop keeps some twenty arrays a step.
+time; only the adjoint goes step by step, and it keeps nothing. Autograd of the loop keeps some twenty arrays per step.
 """
 
 from __future__ import annotations

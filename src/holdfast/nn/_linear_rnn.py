@@ -185,7 +185,7 @@ class LinearRNN(AbstractRecurrent):
 
 
 def _apply(matrix: Tensor, vectors: Tensor) -> Tensor:
-    """One matrix for all rows, or one a row."""
+    """One matrix for all rows, or one per row."""
     if matrix.ndim == 2:
         return functional.linear(vectors, matrix)
     return (matrix @ vectors.unsqueeze(-1)).squeeze(-1)

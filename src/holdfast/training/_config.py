@@ -39,7 +39,7 @@ class TrainingConfig:
         steps: number of optimizer steps.
         epochs: number of passes over the training split, instead of `steps`.
         seed: of the order of examples and of dropout.
-        evaluate_every: steps between two evaluations on "valid"; None is once an epoch, or ten times a run where
+        evaluate_every: steps between two evaluations on "valid"; None is once per epoch, or ten times per run where
             examples are generated without end.
         evaluate_batches: most batches of one evaluation; None is the whole split, 16 of one without end.
         best: which validation metric decides about the best weights and early stopping.

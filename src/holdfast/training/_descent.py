@@ -52,7 +52,7 @@ class Order:
 
     Args:
         size: number of examples; None where they are generated without end.
-        batch: examples a step; what is left over at the end of an epoch is dropped.
+        batch: examples per step; what is left over at the end of an epoch is dropped.
         seed: of the permutations.
     """
 

@@ -1,4 +1,4 @@
-"""The log of a run: one JSON object a line, appended; and the arrays that are read back from it."""
+"""The log of a run: one JSON object per line, appended; and the arrays that are read back from it."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Loop:
         self.task, self.config = descent.task, descent.config
         self.state = State()
         self.log: Log | None = None
-        # when progress was last told, and seconds a step as a running mean: only for people, so not in a checkpoint
+        # when progress was last told, and seconds per step as a running mean: only for people, so not in a checkpoint
         self._told, self._pace = 0.0, 0.0
         self._saved: int | None = None
         self._valid: tuple[int, dict[str, float]] = (-1, {})

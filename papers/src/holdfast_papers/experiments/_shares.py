@@ -51,7 +51,7 @@ def share(true: Sequence[bool] | np.ndarray) -> Share:
     """The share of those that are true, with the interval of Clopper and Pearson.
 
     Args:
-        true: one answer a run.
+        true: one answer per run.
     """
     from scipy.stats import beta
 

@@ -335,7 +335,7 @@ def sign(censored: str) -> str:
 def panel(
     title: str, curves: Mapping[int, PerturbationCurve], limits: tuple[float, float], legend: bool = True
 ) -> Panel:
-    """E_m(beta) against beta, a line a width."""
+    """E_m(beta) against beta, a line per width."""
     lines = [
         # what is above the panel is drawn as infinite: a triangle at its upper edge
         Line(

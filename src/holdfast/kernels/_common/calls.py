@@ -28,7 +28,7 @@ Expected = tuple[Tensor | None, tuple[int, ...]]
 
 # letters of the struct module, which pads as the C compiler does
 _LETTERS = {"int64_t": "q", "int32_t": "i", "double": "d", "*": "P"}
-_CPU = torch.device("cpu")  # made once: from a string it costs 0.5 us a call
+_CPU = torch.device("cpu")  # made once: from a string it costs 0.5 us per call
 
 
 def verify(function: str, like: Tensor, *expected: Expected, dtypes: Sequence[torch.dtype] = checks.REAL) -> None:

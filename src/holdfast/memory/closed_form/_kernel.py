@@ -155,7 +155,7 @@ def dense(
         parts = [torch.linalg.matrix_exp(part.view(-1, 1, 1) * w) for part in t.split(max(1, (1 << 22) // w.numel()))]
         rho = out @ torch.cat(parts) @ u
     else:
-        # state by state: C W^k U by powers of W would cost n^3 a step
+        # state by state: C W^k U by powers of W would cost n^3 per step
         powers, state = [], u
         for _ in range(int(t.max()) + 1):
             powers.append(out @ state)

@@ -57,7 +57,7 @@ class GradientHistory(Record):
         return text + (f", smallest margin {margins.min():.3g}" if len(margins) else "")
 
     def figure(self) -> Figure:
-        """|gradient| over |weight| along the steps, one line a weight; beside it the margins, where they are known."""
+        """|gradient| over |weight| along the steps, one line per weight; beside it the margins, where they are known."""
         panels = [self._panel("Gradient over weight", "|gradient| / |weight|", self.norm_ratio, log=True)]
         if not np.isnan(self.margin).all():
             panels.append(self._panel("Distance to the stability boundary", "margin", self.margin, log=False))

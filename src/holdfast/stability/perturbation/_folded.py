@@ -107,7 +107,7 @@ class Network(nn.Module):
 
 
 class FoldedRNN(AbstractEvaluator):
-    """h+ = h + dt sigma(W h + U x + b) of all draws together: one batched product a step."""
+    """h+ = h + dt sigma(W h + U x + b) of all draws together: one batched product per step."""
 
     how = "folded"
 
@@ -125,7 +125,7 @@ class FoldedRNN(AbstractEvaluator):
     def _errors(self, stacked: Stacked) -> Float[Tensor, " draws"]:
         x = self.data.inputs
         W, U, b, C = stack_systems(self.network, stacked, x.dtype)
-        # the inputs of all steps at once: what is left for the loop is one product a step
+        # the inputs of all steps at once: what is left for the loop is one product per step
         drive = torch.einsum("bti,pni->ptbn", x, U) + b[:, None, None]
         h = torch.zeros_like(drive[:, 0])
         states = []

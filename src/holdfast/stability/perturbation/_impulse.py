@@ -102,7 +102,7 @@ def _powers(base: Tensor, count: int) -> Tensor:
 def _dense(
     W: Float[Tensor, "draws groups n n"], B: Tensor, C: Tensor, steps: int
 ) -> Float[Tensor, "draws groups time outputs inputs"]:
-    """C W^k B, one product a step."""
+    """C W^k B, one product per step."""
     state, outputs = B, []
     for _ in range(steps):
         outputs.append(C @ state)

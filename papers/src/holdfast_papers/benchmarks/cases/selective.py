@@ -19,7 +19,7 @@ SHAPES: tuple[Shape, ...] = ((1, 512, 1536, 16), (8, 1024, 512, 16), (1, 16384, 
 QUICK = SHAPES[:1]
 # heads of Mamba-2's 130M model: batch, time, heads, width of a head, states
 HEADS: tuple[Shape, ...] = ((1, 512, 24, 64, 128), (1, 2048, 24, 64, 64))
-# block by block in float64: the loop's graph would take 20 numbers a state and step
+# block by block in float64: the loop's graph would take 20 numbers per state and step
 TRUTH = truth_by(lambda *leaves: selective(*leaves, dt_softplus=True, backend="chunked")[0])
 LOOP_STEPS = 512  # transformers' loop takes T^2; beyond this it is not waited for
 

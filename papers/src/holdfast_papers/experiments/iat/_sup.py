@@ -42,7 +42,7 @@ Error = Callable[[float], float]
 
 
 def horizon(config: Config) -> int:
-    """Steps that a student is measured on: 25 a unit and at least as many as it was trained on."""
+    """Steps that a student is measured on: 25 per unit and at least as many as it was trained on."""
     return max(config["per_unit"] * config["m"], config["least_steps"])
 
 

@@ -58,7 +58,7 @@ def falls(levels: Sequence[Sequence[float]], *more: Sequence[Sequence[float]]) -
     """Whether errors fall from each level to the next, draw by draw; steps from rounding to rounding say nothing.
 
     Args:
-        levels: the errors of each level, one a draw.
+        levels: the errors of each level, one per draw.
         more: other rows of levels, judged with the first.
     """
     pairs = [pair for row in (levels, *more) for pair in itertools.pairwise(np.maximum(row, NEGLIGIBLE))]

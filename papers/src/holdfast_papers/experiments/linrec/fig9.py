@@ -301,7 +301,7 @@ def _name(unit: Unit) -> str:
 
 
 def cost(config: Config) -> float:
-    """Seconds of a unit: 9 us a weight and 1,000 points, and the states."""
+    """Seconds of a unit: 9 us per weight and 1,000 points, and the states."""
     weights = config["width"] * (config["width"] + 2 * config["modes"])
     return (
         1

@@ -42,7 +42,7 @@ BALLS = {
 
 
 def units(config: Config) -> list[Config]:
-    """One a model, set of weights and width for sequences; one a model, set and width for the functional norm."""
+    """One a model, set of weights and width for sequences; one per model, set and width for the functional norm."""
     shared = {name: config[name] for name in ("smallest", "doublings", "per_doubling", "length", "signs")}
     sequences = {**shared, "draws": config["sampled_draws"], "part": "sequences"}
     return [

@@ -95,7 +95,7 @@ def chance(vocabulary: int) -> float:
 
 
 def _blind(vocabulary: int) -> float:
-    """The loss of a model that knows keys from values and recalls nothing, in nats a token."""
+    """The loss of a model that knows keys from values and recalls nothing, in nats per token."""
     plain = vocabulary - 2
     return (math.log(plain // 2) + math.log(plain - plain // 2)) / 2
 
