@@ -11,7 +11,7 @@
 
 namespace holdfast {
 
-// Outputs of this size come fresh from the kernel at every call (malloc maps them anew above 32 MB at the latest).
+// Outputs of this size come fresh from the kernel at every call (malloc maps them again above 32 MB at the latest).
 constexpr int64_t fresh_bytes = int64_t{32} << 20;
 
 // Asks for 2 MB pages under a large fresh output: first touch of 4 KB pages gives 8 GB/s, of 2 MB pages 24 GB/s.

@@ -69,7 +69,7 @@ def checked_fields(kind: type[R]) -> type[R]:
 
 
 def annotations_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """What each argument of a function or class is annotated with; Any where that cannot be told."""
+    """What each argument of a function or class is annotated with; Any where that cannot be determined."""
     made = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
     return {name: _annotation(p, made) for name, p in inspect.signature(function).parameters.items()}
 

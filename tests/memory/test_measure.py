@@ -357,7 +357,7 @@ def test_a_model_that_does_not_settle_says_so():
     curve = memory_function(Clock(), horizon=20, probe=Probe(max_burn_in=100))
     assert curve.status == "unsettled"
     assert "after 100 steps" in curve.notes[0]
-    # the zero-input response is subtracted all the same
+    # the zero-input response is subtracted anyway
     assert curve.jump == pytest.approx(1.0, abs=1e-5)
 
 

@@ -425,7 +425,7 @@ OTHER_WALKS = {
     "memory/_data_runner.py": "hidden states of torch's modules, and the table of tokens",
     "memory/preserve.py": "puts mode and buffers of every module back",
     "memory/_subject.py": "layout of torch's modules: batch or time first",
-    "stability/perturbation/_error.py": "which modules vmap can vectorise",
+    "stability/perturbation/_error.py": "which modules vmap can vectorize",
     "stability/perturbation/_impulse.py": "a linear system of holdfast's own layers",
     "stability/_checkpoints.py": "parametrized weights, and what has save_pretrained",
     "stability/_plans.py": "whether a weight belongs to a module of torch, which reads it several times per pass",

@@ -205,7 +205,7 @@ def test_gradients_that_break_or_jump_are_warned_about_once():
     ratio = 1e2 * model.w.numel() ** 0.5 / usual
     with pytest.warns(DivergenceWarning, match=f"{ratio:.1e}"[:2] + ".* times its recent median") as caught:
         monitor.record()
-    monitor.record()  # told once; a second warning would be an error
+    monitor.record()  # reported once; a second warning would be an error
     assert len(caught) == 1
     model.w.grad = torch.full_like(model.w, math.nan)
     with pytest.warns(DivergenceWarning, match="not finite"):

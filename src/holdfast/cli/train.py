@@ -121,7 +121,7 @@ def _train(recipe: Recipe, folder: Path, resume: bool, as_json: bool) -> None:
     except KeyboardInterrupt:
         # the line to type, with the options that this run had
         again = [*sys.argv[1:], *([] if resume else ["--resume"])]
-        _note(f"stopped; go on with: {shlex.join(['holdfast', *again])}")
+        _note(f"stopped; continue with: {shlex.join(['holdfast', *again])}")
         raise typer.Exit(INTERRUPTED) from None
     # every process of a cluster runs this command, and one of them speaks
     if not _is_first_process():

@@ -39,7 +39,7 @@ class Reading:
         notes: how the model is read where that is not as it was given.
         prefix: what the paths of its weights begin with inside the adapters.
         tokens: what each token is as an input, (tokens, input_size); None for a model of real inputs.
-        streams: whether it goes on from a state that it returns, so that it is brought to rest once.
+        streams: whether it continues from a state that it returns, so that it is brought to rest once.
     """
 
     model: nn.Module

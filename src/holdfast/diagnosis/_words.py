@@ -371,7 +371,7 @@ def in_detail(report: Diagnosis) -> list[str]:
         said += [f"largest stable rates of each group alone: {alone}"] if alone else []
     if report.seconds:
         said.append("CPU time: " + ", ".join(f"{part} {seconds:.1f} s" for part, seconds in report.seconds.items()))
-    said += [f"tried in vain: {' '.join(line.split())}" for line in report.dropped]
+    said += [f"tried without effect: {' '.join(line.split())}" for line in report.dropped]
     said += [f"not tried: {' '.join(call.split())}" for call in report.untried]
     return said
 

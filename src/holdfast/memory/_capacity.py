@@ -33,7 +33,7 @@ class MemoryCapacity(Record):
         outputs: numbers in an output of the model; the total is at most about this.
         length: steps that were run.
         tested: of these, the last ones that MC_k was measured on. Of a forgotten input about 1 / tested is left by chance.
-        ridge: regularisation of the readout.
+        ridge: regularization of the readout.
     """
 
     delays: Float64[np.ndarray, " delays"]

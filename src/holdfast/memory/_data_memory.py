@@ -16,7 +16,7 @@ from holdfast.figures import Axis, Figure, Layer, Line, Panel, Rule
 from holdfast.memory._curve import MemoryCurve
 
 LEFT_SHARE = 0.01  # of the largest change: below that an input counts as forgotten
-BAND = (0.1, 0.9)  # quantiles over places that are told beside the median
+BAND = (0.1, 0.9)  # quantiles over places that are reported beside the median
 SHOWN_SHARE = 1e-4  # at the foot of the figure
 
 

@@ -49,7 +49,7 @@ def memory_on_data(
     steps before the end is exchanged instead, for many k.
 
     `memory_function` asks what is left of the input that lasts longest, around rest on zeros; this asks what is left of
-    inputs as they come, where the data take the state. For a nonlinear model the two may differ by any factor. The model,
+    the inputs themselves, where the data take the state. For a nonlinear model the two may differ by any factor. The model,
     its modes and the random states are left as they were.
 
     Args:
@@ -219,7 +219,7 @@ def _result(plan: _Plan, measured: _Measured, each_step: bool, chosen: int | Non
         notes.append(f"{len(sizes)} places instead of {PLACES}, since the model is large")
     if measured.leak:
         notes.append(
-            "outputs before an exchanged input move too: the model reads both ways, and what lies ahead is told"
+            "outputs before an exchanged input move too: the model reads both ways, and what lies ahead is reported"
         )
     still = int((~(sizes.max(1) > floors)).sum())
     if still:

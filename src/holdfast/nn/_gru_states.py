@@ -141,7 +141,7 @@ def _gradients(
         if call.lengths is not None:
             running = (t < call.lengths).unsqueeze(-1)
             of_c, of_gates, slope = (torch.where(running, x, 0) for x in (of_c, of_gates, slope))
-            # past a row's end the gradient goes on unchanged to its last step
+            # past a row's end the gradient continues unchanged to its last step
             moved = torch.where(running, moved, carry)
         deltas[:, t, : 2 * n], deltas[:, t, 2 * n :], slopes[:, t] = of_gates, of_c, slope
         carry = moved

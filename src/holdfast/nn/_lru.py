@@ -119,7 +119,7 @@ class LRU(AbstractRecurrent):
 
     @torch.no_grad()
     def set_eigenvalues_(self, lam: Complex[Tensor, " state"] | Float[Tensor, " state"]) -> None:
-        """Moves the free weights so that the eigenvalues are `lam`, (state_size,); the input normalisation follows."""
+        """Moves the free weights so that the eigenvalues are `lam`, (state_size,); the input normalization follows."""
         given = as_eigenvalues(lam, (self.state_size,), real=False, layer="LRU")
         self.w.copy_(self.parameterization.inverse(given.abs().to(self.w)))
         self.phase.copy_(given.angle())

@@ -162,7 +162,7 @@ def read_run(folder: Path) -> dict[str, Any] | None:
 
 
 def check_same(folder: Path, saved: Mapping[str, Any], identity: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuses to go on with other settings, other data or another model, and says what differs."""
+    """Refuses to continue with other settings, other data or another model, and says what differs."""
     differences = [
         f"{_LABELS[part]}{key} was {_short(there, key)}, is {_short(here, key)}"
         for part, here in identity.items()

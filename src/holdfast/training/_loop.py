@@ -61,7 +61,7 @@ class Loop:
     Args:
         descent: its steps, with the processes, the model, the data and the settings.
         folder: where checkpoints and log go.
-        progress: is told how far it is.
+        progress: receives how far it is.
         notes: lines that begin the log.
     """
 
@@ -181,7 +181,7 @@ class Loop:
         return ""
 
     def _roll_back(self, batches: list[Batch]) -> None:
-        """Goes on with the next batch from the weights of a snapshot; a NaN in the data is an error all the same."""
+        """Goes on with the next batch from the weights of a snapshot; a NaN in the data is still an error."""
         assert self.guard is not None
         for batch in batches:
             blame_data(self.task, batch, self.state.step)

@@ -1,4 +1,4 @@
-"""One page of a run's log, drawn anew while it trains: loss, margins, time constants, reach, gradient over weight, alarms."""
+"""One page of a run's log, redrawn while it trains: loss, margins, time constants, reach, gradient over weight, alarms."""
 
 from __future__ import annotations
 

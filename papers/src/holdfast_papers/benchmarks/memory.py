@@ -28,7 +28,7 @@ class Peak:
 
 
 def measure(kernel: OwnKernel) -> Peak:
-    """Runs one training step in a fresh process and reads the high-water mark of its memory."""
+    """Runs one training step in a new process and reads the high-water mark of its memory."""
     common = (kernel.name, kernel.memory_shape)
     stated = kernel.stated_bytes(kernel.memory_shape)
     if not (PROC / "clear_refs").exists():

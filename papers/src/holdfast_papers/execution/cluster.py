@@ -58,7 +58,7 @@ class RayExecutor:
         self._running[self._work.remote(task.message(), units, safe_path())] = task
 
     def wait(self, seconds: float) -> list[Event]:
-        """Saves what came back."""
+        """Saves what was returned."""
         if self._refused:
             refused, self._refused = self._refused, []
             return refused

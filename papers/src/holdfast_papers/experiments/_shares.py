@@ -90,7 +90,7 @@ class Slope:
 
 
 def exponent(x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray) -> Slope:
-    """The slope of log y in log x; of two points its interval is without end.
+    """The slope of log y in log x; of two points its interval is infinite.
 
     Args:
         x: sizes, above 0.

@@ -45,7 +45,7 @@ def source_of(path: Path, content: bytes) -> str:
 
 
 def make_importable(folder: Path) -> None:
-    """Lets files in `folder` be imported from now on; those loaded before, from there or from another, are read anew."""
+    """Lets files in `folder` be imported from now on; those loaded before, from there or from another, are read again."""
     kinds = (_Fresh, _Folder)
     ours = [name for name, module in sys.modules.items() if isinstance(getattr(module, "__loader__", None), kinds)]
     for name in ours:

@@ -1,4 +1,4 @@
-"""Decoder: a state back to its inputs, by one factorisation and then one product for each batch."""
+"""Decoder: a state back to its inputs, by one factorization and then one product for each batch."""
 
 from __future__ import annotations
 

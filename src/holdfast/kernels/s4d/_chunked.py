@@ -126,7 +126,7 @@ def s4d_chunked(
     batch, time, _ = u.shape
     wide = torch.float64 if has_double(u.device) else u.dtype
     if lengths is not None:
-        lengths = lengths.clamp(0, time)  # on a GPU nobody has looked at them
+        lengths = lengths.clamp(0, time)  # on a GPU they were not checked
     if form.reverse:
         u = _turned(u, lengths)
     lam, c = lam_re.to(wide), c_re.to(wide)

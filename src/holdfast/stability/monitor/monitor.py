@@ -182,7 +182,7 @@ class GradientMonitor:
         return tuple(self.alarms[told:])
 
     def forgive(self) -> None:
-        """Warns again of what it has warned of: training goes on from another place."""
+        """Warns again of what it has warned of: training continues from another place."""
         self._warned.clear()
 
     def _keep(self, number: int, values: Mapping[Series, float], dense: bool | None) -> None:

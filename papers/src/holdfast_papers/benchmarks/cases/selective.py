@@ -81,7 +81,7 @@ def _case(shape: Shape) -> Case:
     limit = Contender("exponentials alone", "roofline", rooflines.exponentials, truth=rooflines.exponentials_truth)
     matches = [Match(limit, "selective scan over one exp and one multiply-add a state and step", 3.5, "at most")]
     parallel = Contender("mambapy pscan", "peer", mamba.selective_pscan, ("mambapy",), memory=12 * whole)
-    matches.append(Match(parallel, "selective scan against mamba.py's, discretisation included", 6.0))
+    matches.append(Match(parallel, "selective scan against mamba.py's, discretization included", 6.0))
     if time <= LOOP_STEPS:
         loop = Contender("transformers", "peer", mamba.transformers_loop, ("transformers",), memory=20 * whole)
         matches.append(Match(loop, "selective scan against transformers' loop, T = 512", 100.0))

@@ -66,5 +66,5 @@ def falls(levels: Sequence[Sequence[float]], *more: Sequence[Sequence[float]]) -
 
 
 def _tells(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether two levels can differ: not where both are rounding in every draw, or both without end."""
+    """Whether two levels can differ: not where both are rounding in every draw, or both infinite."""
     return not ((a <= NEGLIGIBLE) & (b <= NEGLIGIBLE)).all() and not (np.isinf(a) & np.isinf(b)).all()

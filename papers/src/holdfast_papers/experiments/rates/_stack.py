@@ -1,6 +1,6 @@
 """Copies of a small stack that reads a sequence and answers at its last step.
 
-An encoder of one hidden layer, then blocks x + C gelu(h), h the states of a DiagonalSSM of real modes that reads the normalised
+An encoder of one hidden layer, then blocks x + C gelu(h), h the states of a DiagonalSSM of real modes that reads the normalized
 x, and a linear read-out of the last step: as `holdfast.nn.RecurrentStack` with DiagonalSSM, with the copies as one more axis.
 """
 

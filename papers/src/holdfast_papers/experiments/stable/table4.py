@@ -210,7 +210,7 @@ EXPERIMENT = Experiment(
     id="stable-table4",
     where="Table 4",
     title="Associative recall by parameterization",
-    summary="Language models of two Hyena-type blocks are trained to answer which value came after a key, with the recurrent "
+    summary="Language models of two Hyena-type blocks are trained to answer which value followed a key, with the recurrent "
     "weights under five parameterizations from the same eigenvalues.",
     presets=presets(
         {
