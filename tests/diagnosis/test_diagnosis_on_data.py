@@ -33,7 +33,7 @@ def of_steps(steps, last=100):
 
 
 def at_rest(steps, last=256):
-    """The memory of one input at rest; None where it is not told at the end."""
+    """The memory of one input at rest; None where it is not stated at the end."""
     curve = holdfast.MemoryCurve(time=np.arange(last + 1.0), values=np.exp(-0.02 * np.arange(last + 1.0)))
     return Forgetting("impulse", "ahead", curve, holdfast.fit_decay(curve), Reach(steps, steps is not None), 1.0)
 

@@ -31,7 +31,7 @@ RATES = {
 
 
 class Regression(nn.Module):
-    """A recurrent module of torch with a read-out."""
+    """A recurrent module of torch with a readout."""
 
     def __init__(self, core):
         super().__init__()

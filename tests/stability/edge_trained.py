@@ -146,7 +146,7 @@ def near(a, b, error):
 
 
 def main(names):
-    print(f"{'exponents per step':26s} on zeros: told, by hand; on data: told, by hand")
+    print(f"{'exponents per step':26s} on zeros: reported, by hand; on data: reported, by hand")
     good = []
     for name, make in (PACKAGES | {name: partial(ours, name) for name in trained_models.MODELS}).items():
         if names and name not in names:

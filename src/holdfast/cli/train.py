@@ -58,7 +58,7 @@ def command(
         ),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run in the folder; begin it where there is none.")
+        bool, typer.Option("--resume", help="Continue the run in the folder; begin it where there is none.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Build everything, say what it takes, train nothing.")

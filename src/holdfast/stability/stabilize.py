@@ -66,7 +66,7 @@ def stabilize(
       each step, and its state is bounded by its inputs;
     - a layer that steps by Euler's rule (dense W) comes to rest on a constant input, at steps up to its dt.
 
-    The other weights of the model are not bounded: a read-out may still grow without bound. Gates of LSTM and GRU are
+    The other weights of the model are not bounded: a readout may still grow without bound. Gates of LSTM and GRU are
     left alone, see `notes` of the result.
 
     All or nothing: where one weight is refused (not stable, computed from other weights, on the meta device, sharded,

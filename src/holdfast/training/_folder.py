@@ -187,7 +187,7 @@ def guarded(folder: Path, kept: str = "") -> Iterator[None]:
         raise
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
-        todo = "Free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "Mend this"
+        todo = "Free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "Fix this"
         raise RunFolderError(
             f"cannot write to {folder}: {reason}. {todo} and continue with resume. {kept}".rstrip()
         ) from error

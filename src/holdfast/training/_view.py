@@ -32,7 +32,7 @@ class RunView:
 
     Args:
         title: name of its folder.
-        steps: optimizer steps of the whole run; None where it was not told.
+        steps: optimizer steps of the whole run; None where it was not recorded.
         history: its numbers as arrays.
         reach: steps and values for each recurrence.
         alarms: step and text of each warning, the first one first.

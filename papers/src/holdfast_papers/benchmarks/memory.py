@@ -63,7 +63,7 @@ def _status(field: str) -> int:
 
 
 def print_peak(name: str) -> None:
-    """What the fresh process does: prints {"peak": bytes} of the kernel called `name`."""
+    """What the new process does: prints {"peak": bytes} of the kernel called `name`."""
     known = {kernel.name: kernel for kernel in remembered()}
     if name not in known:
         raise unknown_name("kernel", name, known)

@@ -1,6 +1,6 @@
 """Files beside an experiment of the user's own that it imports: found, counted as its code, and loaded as they are now.
 
-Neighbours come after everything that is installed, so that a file called like a module of Python's stands in nobody's
+Neighbours come after everything that is installed, so that a file called like a module of Python's stands in no one's
 way. They are compiled from their text each time: Python's cache may be stale for an edit within a second.
 """
 

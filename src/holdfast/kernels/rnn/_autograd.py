@@ -137,7 +137,7 @@ class _Rnn(torch.autograd.Function):
 
 
 class _RnnTransformed(torch.autograd.Function):
-    """The same for torch.func's transforms, which need the context apart; that form costs 40 us more a step."""
+    """The same for torch.func's transforms, which need the context apart; that form costs 40 us more per step."""
 
     @staticmethod
     def forward(*args: Any) -> tuple[Tensor, Tensor, Tensor]:

@@ -75,7 +75,7 @@ class Restless:
 
     Args:
         kind: "rests" where it only settles late, "oscillating", "chaotic", "growing" without bound, or
-            "unsettled" where that is not told.
+            "unsettled" where that is not known.
         exponent: of small deviations along the way.
         period: steps of one turn of an oscillation; None where it has none.
         largest: largest entry of the state on the way.

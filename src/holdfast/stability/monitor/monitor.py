@@ -226,7 +226,7 @@ class GradientMonitor:
         return plain, rows
 
     def restore(self, plain: Mapping[str, Any], rows: np.ndarray) -> None:
-        """Goes on from what `state` gave.
+        """Continues from what `state` gave.
 
         Args:
             plain: its plain values.

@@ -219,7 +219,7 @@ EXPERIMENT = Experiment(
             "cells": ["lstm", "gru"], "units": 32, "delays": [20, 100, 400], "steps": [300, 1000, 3000],
             "rates": [0.001, 0.003, 0.01], "seeds": 3, "batch": 32, "test": 128, "measured": 32,
         },
-        # the same products of steps and rate, so the same reach, from a fifth of the steps: 400 steps back take 0.15 s a step
+        # the same products of steps and rate, so the same reach, from a fifth of the steps: 400 steps back take 0.15 s per step
         standard={"steps": [60, 200, 600], "rates": [0.005, 0.015, 0.05], "batch": 16, "test": 64, "measured": 16},
         quick={
             "delays": [5], "steps": [20], "rates": [0.01, 0.1], "seeds": 1, "batch": 4, "test": 8, "measured": 4, "units": 8,

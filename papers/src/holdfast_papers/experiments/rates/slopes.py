@@ -83,7 +83,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     notes = [
         f"{config['states']} real modes started with rates from 1/(4 tau) to 0.8, windows of 4 tau inputs, batch "
         f"{config['batch']}, "
-        f"{config['steps']} steps with a warm-up of a tenth and a cosine to 0; read-outs at {config['lr']:g} (AdamW) "
+        f"{config['steps']} steps with a warm-up of a tenth and a cosine to 0; readouts at {config['lr']:g} (AdamW) "
         f"and {config['sgd_lr']:g} (SGD), input "
         "weights stay as they "
         "are; SGD without clipping. Rates are powers of sqrt 2; the largest is the upper end of the longest row that trains.",
