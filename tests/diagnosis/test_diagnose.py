@@ -304,7 +304,7 @@ def test_a_task_that_is_not_linear_is_said_to_be_so():
     silent = study_task(x[:, 8:], apart)
     assert not silent.tells
     said = str(Diagnosis("m", "a model", task=silent))
-    assert "the data do not tell" in said
+    assert "the data do not show how far back" in said
     assert "needs" not in said
 
 

@@ -206,7 +206,7 @@ def another_layer(model: nn.Module) -> tuple[str, str] | None:
     lines = [_assigned(path, _stack_call(rnn)) for path, rnn in modules.items()]
     if not lines:
         return None
-    return "\n".join(lines), "a new layer, trained from its start: the weights of the one in its place are lost"
+    return "\n".join(lines), "replaces the layer by an untrained one: its weights are lost"
 
 
 def _stack_call(rnn: Any) -> str:
