@@ -80,7 +80,7 @@ docs: $(VENV)/.docs  ## build the documentation into build/site, with the page o
 look: $(STAMP)  ## open the built site in Chromium, light and dark, desktop and phone, and say what is wrong with it
 	$(BIN)/python tools/check_site.py build/site --browser --shots build/shots
 
-notebooks: $(STAMP)  ## write notebooks/ anew from the examples that they are made of
+notebooks: $(STAMP)  ## rewrite notebooks/ from the examples that they are made of
 	$(BIN)/python tools/write_notebooks.py
 
 # in place, as everything else: a copy of the package would hide the clone's own

@@ -4,7 +4,7 @@ An LSTM learns to add
 
 The adding problem: numbers in a sequence, two of them marked; what is their sum? Steps until the loss is below 0.01.
 
-A fresh LSTM halves its state each step. Arms: "torch" trains it so; "auto" gives its biases the learning rate of
+An untrained LSTM halves its state each step. Arms: "torch" trains it so; "auto" gives its biases the learning rate of
 `holdfast.recurrent_rate`; "start" studies 1,500 examples and starts the gates from what they show. An arm is faster
 (slower) than torch where the 95% t interval of the ratio of steps lies below (above) 1; not solved counts as the last step.
 """

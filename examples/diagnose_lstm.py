@@ -54,12 +54,12 @@ model = Keeper()
 print(f"trained: {train(model):.0%} of the values come back")
 
 # %%
-# Why? The diagnosis is told the task by examples of it.
+# Why? The diagnosis reads the task from examples.
 report = holdfast.diagnose(model, data=batch(torch.Generator().manual_seed(2), rows=300))
 print(report)
 
 # %%
-# It remembers fewer steps than the task needs, and the first advice is about that. Typed into a fresh model:
+# It remembers fewer steps than the task needs, and the first advice is about that. Typed into an untrained model:
 advice = report.advice[0]
 print(advice.trouble, advice.number, advice.call, advice.effect, sep="\n")
 torch.manual_seed(0)
@@ -69,7 +69,7 @@ print(f"trained again: {train(model):.0%} of the values come back")
 
 # %%
 # What the line did to the start of training: steps until 1% of an input is left.
-for name, call in (("as it comes", ""), ("after the line", advice.call)):
+for name, call in (("untrained", ""), ("after the line", advice.call)):
     torch.manual_seed(0)
     model = Keeper()
     exec(call)

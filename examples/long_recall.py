@@ -19,7 +19,7 @@ STARTS = {"fast modes, 0.5 to 0.9": (0.5, 0.9), "slow modes, 0.99 to 0.9999": (0
 
 
 class Keeper(nn.Module):
-    """An LRU that reads value and noise, and a read-out of its last output."""
+    """An LRU that reads value and noise, and a readout of its last output."""
 
     def __init__(self, ring):
         super().__init__()

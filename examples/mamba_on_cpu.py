@@ -50,7 +50,7 @@ def main() -> None:
     after, quick = train(fast, batches)
     for i, (a, b) in enumerate(zip(before, after, strict=True)):
         print(f"step {i}: loss {a:.5f} as it was, {b:.5f} accelerated")
-    print(f"CPU seconds a step: {slow:.3f} as it was, {quick:.3f} accelerated, {slow / quick:.1f} times faster")
+    print(f"CPU seconds per step: {slow:.3f} as it was, {quick:.3f} accelerated, {slow / quick:.1f} times faster")
 
 
 if __name__ == "__main__":

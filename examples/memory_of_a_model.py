@@ -6,7 +6,7 @@ One call measures a model, one names the law by which its memory fades.
 
 An untrained LSTM and GRU forget within tens of steps, at a rate that one exponential describes. S4D remembers so long
 that a thousand steps do not show its law: the fit says "undecided", and its eigenvalues say what comes after. A power
-law, built as a convolution, is told apart from all of them; an integrator never forgets.
+law, built as a convolution, is distinguished from all of them; an integrator never forgets.
 ("Inverse Approximation Theory", Def. 3.1; "State-space Models with Layer-wise Nonlinearity", Fig. 5 and 6.)
 """
 

@@ -2,7 +2,7 @@
 An experiment of your own
 =========================
 
-What does the bias of its update gate do to the memory of a fresh GRU? One file says what is computed and claimed:
+What does the bias of its update gate do to the memory of an untrained GRU? One file says what is computed and claimed:
 `holdfast reproduce examples/own_experiment.py` runs it on all cores, goes on after a kill, and writes a page.
 """
 
@@ -38,7 +38,7 @@ def conclude(config, units):
         steps = np.median([unit.arrays["steps"] for unit in own], axis=0)
         gains.append(steps[-1] / steps[0])
         lines.append(Line(f"width {width}", own[0].arrays["biases"], steps, colour=slot))
-    statement = f"A bias of {config['biases'][-1]} makes a fresh GRU remember five times longer, at every width"
+    statement = f"A bias of {config['biases'][-1]} makes an untrained GRU remember five times longer, at every width"
     least, why = float(np.min(gains)), "the memory does not grow that much, or the horizon is too short to tell"
     claim = Claim.decide(
         "bias", statement, None if np.isnan(least) else least >= 5, {"gain, least": least}, otherwise=why

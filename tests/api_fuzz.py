@@ -46,7 +46,7 @@ FOREIGN_DEVICE_SHARE = 0.05  # of the calls that run with another default device
 
 
 class Marked(torch.Tensor):
-    """A tensor with memory, of a class that nobody knows."""
+    """A tensor with memory, of an unknown class."""
 
 
 LAYERS = ("LRU", "S4D", "DiagonalSSM", "LinearRNN", "ContinuousRNN", "ContinuousGRU", "SelectiveSSM")

@@ -58,7 +58,7 @@ def test_a_package_maps_files_that_it_has_and_a_large_one_all_of_them(folder):
     named = set(re.findall(r"`(\w+\.py)`", text))
     there = {p.name for p in folder.glob("*.py")} - {"__init__.py"}
     assert named <= {p.name for p in folder.rglob("*.py")}, named
-    # a family (one file a layer, law, command, experiment, benchmark) is a list already
+    # a family (one file per layer, law, command, experiment, benchmark) is a list already
     if len(there) > 6 and folder.name not in FAMILIES:
         assert there <= named, there - named
 

@@ -27,7 +27,7 @@ SMALLER_BLOCKS = {
 SLOW_PAGES = {
     "diagnose.md": "a whole diagnosis",
     "frameworks.md": "imports transformers and trains",
-    "layers.md": "torch.export and ONNX",
+    "deploy.md": "torch.export and ONNX",
     "stability.md": "searches for the worst rounding",
     "training.md": "trains",
 }
@@ -66,7 +66,8 @@ def test_each_smaller_block_stands_on_a_page():
 
 # the same for commands: what runs in their place (None: nothing), and why
 SMALLER = {
-    "pip install holdfast": (None, "changes the environment; tools/try_distributions.py does it in an empty one"),
+    'pip install ".[train,hf]"': (None, "changes the environment; tools/try_distributions.py does it in an empty one"),
+    "pip install ./papers": (None, "changes the environment"),
     "pip install 'holdfast-papers[peers]'": (None, "changes the environment"),
     "pip install 'holdfast-papers[cluster]'": (None, "changes the environment"),
     "make reproduce": (None, "installs; its commands are those of reproduce.md"),

@@ -1,4 +1,4 @@
-"""Several results drawn into the same axes can be told apart."""
+"""Several results drawn into the same axes can be distinguished."""
 
 import numpy as np
 import pytest

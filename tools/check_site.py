@@ -79,7 +79,7 @@ def missing_names(site: Path) -> list[str]:
         file = site / "api" / f"{package.__name__}.html"
         page = file.read_text(errors="replace") if file.is_file() else ""
         text = html.unescape(re.sub(r"<[^>]+>", "", page))
-        # an entry has its full name as anchor; what another page has is told with its full name
+        # an entry has its full name as anchor; what another page has is reported with its full name
         faults += [
             f"api/{file.name}: {name} is not there"
             for name in (f"{package.__name__}.{short}" for short in package.__all__)

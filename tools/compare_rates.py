@@ -2,10 +2,10 @@
 
 `python tools/compare_rates.py FOLDER` trains examples/configs/smnist.toml (two epochs, width 32 in place of 64, which
 halves the time) with three seeds for each of two starts and two rates, and prints the accuracies on the test images with
-the paired difference. Runs are kept in the folder; the same command goes on where it was stopped. `--print` trains nothing.
+the paired difference. Runs are kept in the folder; the same command continues where it was stopped. `--print` trains nothing.
 
 Starts: "hippo" is what S4D begins with, time constants of 20 to 2,000 steps; "short" moves every mode to a rate between
-0.1 and 1 a step, log-uniform, frequencies kept. Criterion, fixed before the first run, for each start on its own: with d
+0.1 and 1 per step, log-uniform, frequencies kept. Criterion, fixed before the first run, for each start on its own: with d
 the accuracy by "auto" less that at 1e-3, paired by seed, "auto" is better if the 95% t interval of d lies above 0, worse if
 below, equal if it lies within 0.1 points of 0, and undecided otherwise.
 """

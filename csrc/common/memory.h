@@ -1,4 +1,4 @@
-// What the kernels ask of the memory system: large pages for fresh outputs, stores that pass the caches by.
+// What the kernels ask of the memory system: large pages for new outputs, stores that pass the caches by.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@
 
 namespace holdfast {
 
-// Outputs of this size come fresh from the kernel at every call (malloc maps them anew above 32 MB at the latest).
+// Outputs of this size are newly mapped at every call (malloc maps them again above 32 MB at the latest).
 constexpr int64_t fresh_bytes = int64_t{32} << 20;
 
-// Asks for 2 MB pages under a large fresh output: first touch of 4 KB pages gives 8 GB/s, of 2 MB pages 24 GB/s.
+// Asks for 2 MB pages under a large new output: first touch of 4 KB pages gives 8 GB/s, of 2 MB pages 24 GB/s.
 // Advice only: where the system does not know it, nothing changes.
 inline void advise_large(void *data, int64_t bytes) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)

@@ -13,7 +13,7 @@
 #define HOLDFAST_VECTOR_BYTES 16
 #endif
 
-// Before a loop over registers: whole, at any level of optimisation.
+// Before a loop over registers: whole, at any level of optimization.
 #if defined(__clang__)
 #define HOLDFAST_UNROLL _Pragma("unroll")
 #else
@@ -42,7 +42,7 @@ using Vector = typename VectorOf<T>::type;
 template <typename T>
 constexpr int64_t lanes = HOLDFAST_VECTOR_BYTES / static_cast<int64_t>(sizeof(T));
 
-// Unaligned load and store: one instruction each after optimisation.
+// Unaligned load and store: one instruction each after optimization.
 template <typename T>
 inline Vector<T> load(const T *p) {
   Vector<T> v;

@@ -10,7 +10,7 @@ namespace holdfast::lru {
 
 using namespace holdfast::scan;
 
-// Steps of a tile: a multiple of the products' block of rows. With 128 numbers a step a tile of states is 48 KB.
+// Steps of a tile: a multiple of the products' block of rows. With 128 numbers per step a tile of states is 48 KB.
 constexpr int64_t kTileSteps = 96;
 
 template <typename T>

@@ -42,7 +42,7 @@ struct Plan {
     const int64_t work = call.batch * call.time * vectors * (call.diagonal ? 16 : 16 + call.state);
     threads = static_cast<int>(std::clamp<int64_t>(std::min(call.batch, work / 8192), 1, std::max(call.threads, 1)));
     const int64_t rows = std::max<int64_t>((call.batch + threads - 1) / threads, 1);
-    // enough vectors a step to hide the latency of the activation, few enough rows to stay in the first-level cache
+    // enough vectors per step to hide the latency of the activation, few enough rows to stay in the first-level cache
     const int64_t largest = std::clamp<int64_t>(32 / std::max<int64_t>(vectors, 1), 8, 32);
     const int64_t groups = (rows + largest - 1) / largest;
     group = (rows + groups - 1) / groups;

@@ -20,7 +20,7 @@ struct Staging {
     read_row(data + group * shape.time * shape.features, shape.length(group), stage);
   }
 
-  // Zero after the end of a row. `past_cache`: nobody will read the result soon.
+  // Zero after the end of a row. `past_cache`: the result is not read soon.
   void write(const T *stage, T *data, bool past_cache) const {
     if (layout.fold > 1) return write_folded(stage, data);
     T *row = data + group * shape.time * shape.features;

@@ -72,7 +72,7 @@ constexpr int64_t kTile = 128;
 // Larger outputs than this do not stay in the caches, and are written past them.
 constexpr int64_t kCached = int64_t{8} << 20;
 
-// Copies of tiles for the blocks first .. first + blocks of a group: one vector a step, blocks kTile vectors apart.
+// Copies of tiles for the blocks first .. first + blocks of a group: one vector per step, blocks kTile vectors apart.
 template <typename T>
 struct Tiles {
   static constexpr int64_t kSize = kTile * lanes<T>;

@@ -1,5 +1,5 @@
-// Discretisation of the S4D modes and its derivative, in double whatever the tensors hold: rounding Abar to
-// float32 turns a mode's phase by up to 6e-8 a step, which is 8e-3 after 131072 steps.
+// Discretization of the S4D modes and its derivative, in double whatever the tensors hold: rounding Abar to
+// float32 turns a mode's phase by up to 6e-8 per step, which is 8e-3 after 131072 steps.
 #pragma once
 
 #include <cstring>

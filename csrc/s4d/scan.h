@@ -9,7 +9,7 @@
 namespace holdfast::s4d {
 
 // Sequences from here on carry their float32 states from tile to tile in double, by what each tile alone leaves and
-// by a^128: step by step, the rounding of a slow mode is of one sign and grows by 6e-8 a step.
+// by a^128: step by step, the rounding of a slow mode is of one sign and grows by 6e-8 per step.
 constexpr int64_t kLong = 512;
 
 // Blocks of features whose tiles are copied together: many, unless threads would get uneven shares.

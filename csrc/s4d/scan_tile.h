@@ -6,7 +6,7 @@
 
 namespace holdfast::s4d {
 
-// Modes whose states and coefficients fit the registers: 6 vectors a mode forward, 10 backward.
+// Modes whose states and coefficients fit the registers: 6 vectors per mode forward, 10 backward.
 constexpr int kForwardModes = HOLDFAST_VECTOR_BYTES == 64 ? 4 : 2;
 constexpr int kBackwardModes = 2;
 

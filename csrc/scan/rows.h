@@ -18,7 +18,7 @@ struct Array {
 };
 
 struct Shape {
-  int64_t rows, steps, numbers;  // numbers a step: two for a complex channel
+  int64_t rows, steps, numbers;  // numbers per step: two for a complex channel
   const int64_t *lengths;        // steps of each row, or null: all of them
   bool reverse;
 
@@ -55,7 +55,7 @@ constexpr int64_t block_grain = 16;       // numbers: a cache line of float32, s
 constexpr int64_t block_limit = 2048;     // numbers: states of a block stay in the first cache (16 KB)
 constexpr int64_t thread_work = 1 << 15;  // numbers that are worth a thread: some 5 us
 constexpr int64_t segment_least = 64;     // steps: below, the summary of a segment costs more than it saves
-constexpr int64_t state_limit = 2 * (block_limit + block_grain + width);  // planar: two vectors a unit
+constexpr int64_t state_limit = 2 * (block_limit + block_grain + width);  // planar: two vectors per unit
 
 template <typename U>
 inline U *offset(U *data, int64_t count) {

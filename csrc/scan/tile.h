@@ -1,5 +1,5 @@
 // The recurrence itself over one row: h_k = a_k h_{k-1} + b_k and its adjoint. Direction is only the sign of the time
-// strides. Everything that runs once a step is compiled once, in tile.cpp; what is around it asks for a Kind.
+// strides. Everything that runs once per step is compiled once, in tile.cpp; what is around it asks for a Kind.
 #pragma once
 
 #include "scan/lanes.h"

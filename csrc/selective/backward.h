@@ -1,4 +1,4 @@
-// The selective scan backward: tiles in the order against the run. The states within a tile are computed anew from the
+// The selective scan backward: tiles in the order against the run. The states within a tile are recomputed from the
 // one that was kept before it, four at a time, while their tile is in the first cache.
 #pragma once
 

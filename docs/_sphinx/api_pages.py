@@ -50,7 +50,7 @@ def page(package: ModuleType, pages: set[str], seen: dict[int, str], sentences: 
 
 
 def write(app: Sphinx) -> None:
-    """Writes all pages into `api/`, those that changed anew."""
+    """Writes all pages into `api/`; rewrites those that changed."""
     folder = Path(app.srcdir) / "api"
     folder.mkdir(exist_ok=True)
     packages = sorted(modules_with_public_names(), key=lambda package: package.__name__)

@@ -188,7 +188,7 @@ def table(rows: list[Row]) -> str:
 
 
 def figure(rows: list[Row], path: Path) -> None:
-    """Steps until 1% is left, at rest and on data, one line a model."""
+    """Steps until 1% is left, at rest and on data, one line per model."""
     from matplotlib.figure import Figure
 
     canvas = Figure(figsize=(7.2, 0.5 * len(rows) + 1.4), layout="constrained")

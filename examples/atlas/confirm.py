@@ -101,7 +101,7 @@ def _growth(specimen: Specimen, u: Tensor, first: int) -> float:
 
 
 def _distance(pairs: list[tuple[Tensor, ...]]) -> Tensor:
-    """Of two states, one number a row."""
+    """Of two states, one number per row."""
     return torch.stack([(b - a).pow(2).sum((0, 2)) for a, b in pairs]).sum(0).sqrt()
 
 

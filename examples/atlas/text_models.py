@@ -67,7 +67,7 @@ def g2p() -> Specimen:
 class Characters(nn.Module):
     """Probabilities of the next character; characters come as rows of its table.
 
-    The package starts anew for each character, on the last 40; here the state goes on, and attention reads the last 40
+    The package starts again for each character, on the last 40; here the state goes on, and attention reads the last 40
     steps. Both are the same for the first 40.
     """
 

@@ -167,7 +167,7 @@ def test_provenance_names_versions_machine_and_seed(result):
 
 
 def reseal(folder, change):
-    """Alters result.json and seals it again, as somebody who knows the format can."""
+    """Alters result.json and seals it again, as a person who knows the format can."""
     body = unseal(folder / "result.json")
     change(body)
     (folder / "result.json").write_bytes(seal(body))

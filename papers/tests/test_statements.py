@@ -170,7 +170,7 @@ def test_bounded_states_bound_the_inputs_of_slow_modes():
 
 
 def test_without_bounded_states_a_decaying_memory_hides_a_growing_mode():
-    """StableSSM, Lemma B.6 needs eq. 4: a saturated tanh at the read-out forgets while the state grows."""
+    """StableSSM, Lemma B.6 needs eq. 4: a saturated tanh at the readout forgets while the state grows."""
     grows = torch.tensor([0.1], dtype=torch.float64)
     layer = DiagonalSSM(1, 1, parameterization="direct", eigenvalues=grows, bias=False, activation="tanh").double()
     with torch.no_grad():
@@ -271,7 +271,7 @@ def test_gradients_of_a_deep_network_stay_below_their_scale_in_every_layer(f):
         for t in range(len(v)):
             h = g(w) * h + v[t]
             states.append(h)
-        # the read-out's own copy of the states: its gradient does not run back through the recurrence
+        # the readout's own copy of the states: its gradient does not run back through the recurrence
         seen = torch.stack(states) + torch.zeros(300, 3, dtype=torch.float64).requires_grad_()
         seen.retain_grad()
         kept.append((v.detach().abs().amax(0), seen))

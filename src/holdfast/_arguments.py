@@ -1,7 +1,7 @@
 """Arguments checked by their annotations: `@checked` on a public function names the argument that is wrong.
 
 Numbers, lists and numpy arrays are taken where tensors are meant, names of dtypes where dtypes are; a misspelt choice
-meets the known ones. It costs a few microseconds a call: not for the steps of a stream.
+meets the known ones. It costs a few microseconds per call: not for the steps of a stream.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def checked_fields(kind: type[R]) -> type[R]:
 
 
 def annotations_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """What each argument of a function or class is annotated with; Any where that cannot be told."""
+    """What each argument of a function or class is annotated with; Any where that cannot be determined."""
     made = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
     return {name: _annotation(p, made) for name, p in inspect.signature(function).parameters.items()}
 

@@ -60,7 +60,7 @@ def plain(value: Any, *, exact: bool = True) -> Any:
 
 
 def restored(value: Any) -> Any:
-    """What `plain` was given, of what JSON gives back: mappings, lists and numbers, infinity and NaN among them.
+    """What `plain` was given, of what JSON returns: mappings, lists and numbers, infinity and NaN among them.
 
     Args:
         value: what it gave with `exact`.

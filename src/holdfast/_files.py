@@ -29,7 +29,7 @@ def write_atomically(path: Path, content: bytes) -> None:
         path: where it goes.
         content: its bytes.
     """
-    # not tempfile: its files can be read by nobody but their owner
+    # not tempfile: its files are readable by their owner only
     name = path.parent / f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
     try:
         with open(name, "xb") as file:

@@ -1,4 +1,4 @@
-"""Where a result came from: code, versions, machine, seed, time."""
+"""The source of a result: code, versions, machine, seed, time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, Self
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a result came from: code, versions, machine, seed, time.
+    """The source of a result: code, versions, machine, seed, time.
 
     Args:
         version: of holdfast.

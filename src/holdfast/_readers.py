@@ -1,4 +1,4 @@
-"""How one kind of argument is recognised or converted, and what it is called in an error."""
+"""How one kind of argument is recognized or converted, and what it is called in an error."""
 
 from __future__ import annotations
 

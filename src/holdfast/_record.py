@@ -49,7 +49,7 @@ class Record:
         return fields
 
     def plot(self, ax: Any = None) -> Any:
-        """Draws it by matplotlib and gives back the axes.
+        """Draws it by matplotlib and returns the axes.
 
         Args:
             ax: axes to draw into, as many as `figure()` has panels; None makes new ones with pyplot.

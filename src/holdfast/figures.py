@@ -150,7 +150,7 @@ class Panel:
 class Figure:
     """Panels with a caption. `name` is short and unique within its experiment: file names are made from it.
 
-    The caption says what is seen to somebody who cannot see it: it is the figure's text alternative too.
+    The caption says what is seen for a reader who cannot see it: it is the figure's text alternative too.
     """
 
     name: str

@@ -77,7 +77,7 @@ def read(folder, file):
 
 def test_a_broken_download_goes_on_where_it_stopped(server, file, folder):
     server.most = 100_000
-    with pytest.raises(MissingDataError, match=r"100,000 of 153,600 bytes arrived; the next try goes on from there"):
+    with pytest.raises(MissingDataError, match=r"100,000 of 153,600 bytes arrived; the next try continues from there"):
         read(folder, file)
     assert [p.name for p in folder.iterdir()] == [".some.txt.part"]
     assert read(folder, file) == CONTENT
@@ -88,7 +88,7 @@ def test_a_broken_download_goes_on_where_it_stopped(server, file, folder):
 def test_a_beginning_of_another_file_is_thrown_away(server, file, folder):
     folder.mkdir()
     (folder / ".some.txt.part").write_bytes(b"something else")
-    assert read(folder, file) == CONTENT  # the checksum failed, and the file came from its start
+    assert read(folder, file) == CONTENT  # the checksum failed, and the file was read from its start
     assert server.asked == ["bytes=14-", None]
 
 

@@ -131,7 +131,7 @@ def test_lotka_volterra_takes_the_euler_steps_of_the_paper():
     for step in range(300):
         push = u[:, step, 0]
         z1, z2 = z1 + dt * z1 * (1 - 0.6 * z2), z2 + dt * (-z2 * (1 - 0.3 * z1) + push)
-        # inputs came rounded to float32, and the system forgets that slowly
+        # inputs are rounded to float32, and the system forgets that slowly
         assert torch.allclose(batch.targets[:, step].double(), torch.stack((z1, z2), 1), rtol=1e-6)
     waves = torch.fft.rfft(u[..., 0])  # the inputs have one period in the window and nothing else
     assert float(waves[:, [0, *range(2, 151)]].abs().max()) < 1e-5 * float(waves.abs().max())

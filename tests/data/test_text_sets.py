@@ -53,7 +53,7 @@ def test_a_text_that_cannot_be_used_is_refused_with_what_to_do(write, tmp_path):
     with pytest.raises(DamagedResultError, match="No such file"):
         load_task("text", file=str(tmp_path / "nowhere.txt"))
     os.mkfifo(tmp_path / "pipe")
-    for odd in (str(tmp_path / "pipe"), str(tmp_path)):  # a pipe that nobody writes into is not waited for
+    for odd in (str(tmp_path / "pipe"), str(tmp_path)):  # a pipe without a writer is not waited for
         with pytest.raises((ArgumentError, DamagedResultError), match=r"regular file|cannot be read"):
             load_task("text", file=odd)
 

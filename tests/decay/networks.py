@@ -31,7 +31,7 @@ SETTLED = 20_000  # steps after which Newton's method looks for the state of res
 LEVEL, STEADY, FOLDS = 0.01, 0.12, 3.0  # what fit_decay asks: a level, a steady rate, e-folds
 SECTION = "## Real networks\n"
 WORDS = """
-Made by `python tests/decay/networks.py`: RNN, GRU and LSTM of 24 units with a linear read-out, on the adding problem and
+Made by `python tests/decay/networks.py`: RNN, GRU and LSTM of 24 units with a linear readout, on the adding problem and
 on the copy task, before and after 600 steps of Adam, by the three probes over 2,000 steps. The truth does not use the
 curve: on a constant input a network comes to rest at some state, found by following it and by Newton's method, and the
 largest eigenvalue of one step there is the rate for t -> inf; of all inputs that were a maximiser, the slowest decides.

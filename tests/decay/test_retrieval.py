@@ -1,4 +1,4 @@
-"""An effect that comes back after a pause is told as a retrieval; whatever rings, fluctuates or decays is not."""
+"""An effect that comes back after a pause is reported as a retrieval; whatever rings, fluctuates or decays is not."""
 
 import numpy as np
 import pytest

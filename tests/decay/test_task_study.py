@@ -110,7 +110,7 @@ def test_tokens_and_labels_are_columns_of_their_own():
     last = study_task(tokens, tokens[:, -6])
     assert last.steps == 5
     many = torch.randint(0, 200, (60, 40), generator=torch.Generator().manual_seed(0))
-    assert any("most frequent are told apart" in note for note in study_task(many, many.roll(1, 1)).notes)
+    assert any("most frequent are distinguished" in note for note in study_task(many, many.roll(1, 1)).notes)
 
 
 def test_one_long_row_is_judged_on_the_end_of_its_time():
@@ -201,7 +201,7 @@ def test_gates_follow_the_time_constants_of_the_task(name, study):
         assert old.max() < 5
         lam = view.eigenvalues().abs()
         measured = -1 / torch.log(lam[lam > 0])
-        # the state moves its own gates where it rests: within a factor of 2 for the slowest of a fresh model
+        # the state moves its own gates where it rests: within a factor of 2 for the slowest of an untrained model
         assert 40 < float(measured.max()) < 160
     gates = {f"bias_hh{view.weights[0].name.removeprefix('weight_hh')}" for view in views}
     for key, value in model.state_dict().items():

@@ -4,7 +4,7 @@
 `diagnose(model, data=...)` sees half of the sequences; each printed call is then run on a copy, as a user would paste it, and
 the loss on the other half is printed before it, directly after it, and after as many steps of Adam as the trial made, beside
 a copy that was trained on without it. Worse is a change of weights that raises the loss at once (a layer in the place of
-another, which begins anew, is judged after training alone), or one that ends above the copy without it. silero-vad,
+another, which begins again, is judged after training alone), or one that ends above the copy without it. silero-vad,
 Resemblyzer and g2p_en, which carry no targets, are given their own answers as targets, and their inputs with noise.
 """
 
@@ -86,7 +86,7 @@ def follow(name, model, x, y):
     half = len(x) // 2
     report = holdfast.diagnose(model, data=(x[:half], y[:half]), horizon=1024, name=name)
     print(
-        f"{name}: loss {value(model, x, y):.4g}; {'counts as trained' if report.trained else 'counts as fresh'}",
+        f"{name}: loss {value(model, x, y):.4g}; {'counts as trained' if report.trained else 'counts as untrained'}",
         flush=True,
     )
     worse = 0
@@ -104,7 +104,7 @@ def follow(name, model, x, y):
             flush=True,
         )
     if not report.advice:
-        print(f"   no advice ({len(report.dropped)} tried in vain, {len(report.untried)} not tried)", flush=True)
+        print(f"   no advice ({len(report.dropped)} tried without effect, {len(report.untried)} not tried)", flush=True)
     return worse
 
 

@@ -12,7 +12,7 @@ def unstable(size=6):
 
 
 class Stateful(nn.Module):
-    """Goes on from where the last call ended."""
+    """Continues from where the last call ended."""
 
     def __init__(self):
         super().__init__()

@@ -185,7 +185,7 @@ def test_a_longer_memory_of_a_wide_lstm_leaves_it_stable(seed):
     exec(call, {"model": model, "torch": torch})
     # a bias of 3.05 would do for one unit by itself; 64 that feed each other then keep a deviation for ever
     assert holdfast.certify(model, starts=4).margin > 0.02  # 28 steps to 1/e are looked for: 0.035
-    assert 70 <= reached(model) <= 250  # of 100 asked for: the read-out and the other gates have their part in it
+    assert 70 <= reached(model) <= 250  # of 100 asked for: the readout and the other gates have their part in it
 
 
 def test_rounding_is_told_where_it_moves_outputs_and_advised_against_where_it_is_done():
@@ -304,7 +304,7 @@ def test_a_task_that_is_not_linear_is_said_to_be_so():
     silent = study_task(x[:, 8:], apart)
     assert not silent.tells
     said = str(Diagnosis("m", "a model", task=silent))
-    assert "the data do not tell" in said
+    assert "the data do not show how far back" in said
     assert "needs" not in said
 
 

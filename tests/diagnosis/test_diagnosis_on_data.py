@@ -33,7 +33,7 @@ def of_steps(steps, last=100):
 
 
 def at_rest(steps, last=256):
-    """The memory of one input at rest; None where it is not told at the end."""
+    """The memory of one input at rest; None where it is not stated at the end."""
     curve = holdfast.MemoryCurve(time=np.arange(last + 1.0), values=np.exp(-0.02 * np.arange(last + 1.0)))
     return Forgetting("impulse", "ahead", curve, holdfast.fit_decay(curve), Reach(steps, steps is not None), 1.0)
 
@@ -45,7 +45,7 @@ def at_rest(steps, last=256):
         (10.0, 31, "3.1 times as long as at rest"),
         (10.0, 500, "more than 10 times as long as at rest"),
         (94.0, 31, "3 times as long at rest"),
-        (math.inf, 31, "without end at rest"),
+        (math.inf, 31, "forever at rest"),
         (math.inf, 500, None),
         (None, 32, "more than 8 times as long at rest"),
         (None, 90, None),
@@ -128,8 +128,8 @@ def test_a_trained_model_is_known_by_entries_beyond_the_bounds_of_a_fresh_one():
     model = nn.GRU(1, 16, batch_first=True)
     assert signs_of_training(model, None) is None
     with torch.no_grad():
-        model.weight_hh_l0[0, 0] = 0.4  # fresh ones lie within 1 / sqrt(16)
-    assert "a fresh one none above 0.25" in signs_of_training(model, None)
+        model.weight_hh_l0[0, 0] = 0.4  # untrained ones lie within 1 / sqrt(16)
+    assert "an untrained one none above 0.25" in signs_of_training(model, None)
 
 
 def test_of_a_trained_model_without_data_nothing_is_claimed_of_training_and_nothing_is_changed():

@@ -120,7 +120,7 @@ def test_diagnose_says_it_and_tries_the_optimizer_before_it_tells():
     assert "500 optimizer steps at 0.002 training" in " ".join(text.split())
     calls = [one.call for one in report.advice if 'recurrent_lr="auto"' in one.call]
     dropped = [line for line in report.dropped if 'recurrent_lr="auto"' in line]
-    assert len(calls) + len(dropped) == 1  # tried, and told only where it helped
+    assert len(calls) + len(dropped) == 1  # tried, and reported only where it helped
     assert report.reaching.helped["rate"] == bool(calls)
     assert ("without gain" in text) == (False in report.reaching.helped.values())
     assert json.loads(json.dumps(report.to_dict()))["reach"]["needs"] == 200

@@ -23,7 +23,7 @@ from holdfast.errors import ArgumentError
 
 
 class Last(nn.Module):
-    """One answer a sequence."""
+    """One answer per sequence."""
 
     def __init__(self, outputs, tokens=0):
         super().__init__()
@@ -35,7 +35,7 @@ class Last(nn.Module):
 
 
 class Each(Last):
-    """One answer a step."""
+    """One answer per step."""
 
     def forward(self, x):
         return self.out(self.rnn(self.table(x))[0])
@@ -55,7 +55,7 @@ FORMS = {
     "one number": (lambda: Last(1), normal(20, 30, 1), normal(20), "mean squared error"),
     "labels of sequences": (lambda: Last(3), normal(20, 30, 1), integers(3, 20), "cross entropy"),
     "each step": (lambda: Each(2), normal(20, 30, 1), normal(20, 30, 2), "mean squared error"),
-    "one number a step": (lambda: Each(1), normal(20, 30), normal(20, 30), "mean squared error"),
+    "one number per step": (lambda: Each(1), normal(20, 30), normal(20, 30), "mean squared error"),
     "last of each step": (lambda: Each(2), normal(20, 30, 1), normal(20, 2), "mean squared error"),
     "one long series": (lambda: Each(1), normal(1, 700, 1), normal(1, 700, 1), "mean squared error"),
     "tokens, labels of steps": (lambda: Each(9, 9), integers(9, 20, 30), integers(9, 20, 30), "cross entropy"),
@@ -161,7 +161,7 @@ def test_another_layer_runs_in_the_place_of_torchs():
         torch.manual_seed(0)
         model = make()
         call, effect = another_layer(model)
-        assert "weights of the one in its place are lost" in effect
+        assert "its weights are lost" in effect
         x = torch.zeros(3, 7, 3 if "headed" in call or hasattr(model, "head") else getattr(model, "input_size", 1))
         before, after = model(x), execute(call, model)["model"](x)
         before, after = (out[0] if isinstance(out, tuple) else out for out in (before, after))

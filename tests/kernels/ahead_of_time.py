@@ -84,7 +84,7 @@ def scan_case(backward: bool, parts: int, varying: bool, target: str) -> Use:
 
 
 def selective_case(kernel_name: str, element: str, target: str, shape: tuple[int, int, int] | None = None) -> Use:
-    """Mamba's scan with 16 states a channel, in the layout that `_triton.py` launches."""
+    """Mamba's scan with 16 states per channel, in the layout that `_triton.py` launches."""
     kernel = getattr(selective, f"selective_{kernel_name}_kernel")
     warp = 64 if target.startswith("gfx") else 32
     width, steps, warps = shape or selective_launches.layout(kernel_name != "forward", 16, warp)

@@ -1,6 +1,6 @@
 """Counts the instructions of every kernel at one small shape, by callgrind: repeatable on a noisy machine.
 
-`python tests/kernels/count_instructions.py` writes the counts of the installed library anew into `instructions.json`; needs
+`python tests/kernels/count_instructions.py` writes the counts of the installed library into `instructions.json`; needs
 valgrind and the variant v3 (`HOLDFAST_VARIANTS=all make install`), since valgrind does not know AVX-512.
 
 A training step of each kernel is recorded in a process with torch, the arguments of its C functions with their contents;

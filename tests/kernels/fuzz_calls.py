@@ -365,7 +365,7 @@ def expected(error, name, arguments):
 
 
 def call(name, rng, counts, cuts=0.4):
-    """One call, in a share `cuts` of the cases with resets or packed sequences; counts what came of it."""
+    """One call, in a share `cuts` of the cases with resets or packed sequences; counts the outcomes."""
     function, reference, arguments, options = KERNELS[name](rng)
     if name in PLACES and chance(rng, cuts):
         arguments, options = with_cuts(name, arguments, options, rng)

@@ -106,7 +106,7 @@ def apart(name, reference):
 
 
 def pieces(marks, begin, end, reverse):
-    """First step, end, and whether the piece goes on from the initial state; in the order of the run."""
+    """First step, end, and whether the piece continues from the initial state; in the order of the run."""
     cuts = [t + reverse for t in range(begin, end) if marks[t]]
     bounds = sorted({begin, end, *cuts})
     found = [(a, b, (b if reverse else a) not in cuts and (b == end if reverse else a == begin))

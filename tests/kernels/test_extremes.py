@@ -1,4 +1,4 @@
-"""Discretisation where numbers end: steps from e^-120 to e^120, eigenvalues near 0 and huge, in both precisions."""
+"""Discretization where numbers end: steps from e^-120 to e^120, eigenvalues near 0 and huge, in both precisions."""
 
 import itertools
 import math

@@ -234,7 +234,7 @@ def test_half_precision_keeps_its_state_in_float32(backend, dtype):
     exact, exact_last = scan_reference(a.double(), b.double())
     torch.testing.assert_close(last.double(), exact_last, rtol=1e-5, atol=1e-5)  # float32 over 40 steps
     torch.testing.assert_close(h, exact.to(dtype), rtol=1e-2, atol=1e-3)  # one rounding to 8 bits
-    again, _ = scan(a, b, last, backend=backend)  # the state goes back in as it came
+    again, _ = scan(a, b, last, backend=backend)  # the state goes back in unchanged
     again.sum().backward()
     assert b.grad.dtype == dtype
 

@@ -249,7 +249,7 @@ def test_random_cuts_give_a_right_result_or_an_error_of_ours(name):
 
 @pytest.mark.slow
 def test_resets_run_beside_a_compiled_graph():
-    """How many pieces there are is read from the data, so no graph holds them; other marks compile nothing anew."""
+    """How many pieces there are is read from the data, so no graph holds them; other marks recompile nothing."""
     x = normal(BATCH, TIME, FEATURES)
     marks = torch.zeros(BATCH, TIME, dtype=torch.bool)
     graphs, seen = [], []

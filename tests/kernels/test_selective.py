@@ -227,7 +227,7 @@ def test_the_torch_version_keeps_a_state_a_block_and_no_discretised_sequence():
     saved = []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x.numel()) or x, lambda x: x):
         selective(**{name: x.requires_grad_() for name, x in arguments.items()}, dt_softplus=True, backend="chunked")
-    assert max(saved) <= 640 * 4  # a sequence of inputs; discretised it would be 8 times that
+    assert max(saved) <= 640 * 4  # a sequence of inputs; discretized it would be 8 times that
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

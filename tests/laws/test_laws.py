@@ -93,7 +93,7 @@ def test_numbers_arrays_and_tensors_give_the_same_values_in_kind(law):
     assert isinstance(tensor, torch.Tensor)
     assert np.array_equal(values, tensor.numpy())
     assert isinstance(law(float(t[3])), float)
-    # a vectorised exponential may differ in the last bit from a scalar one
+    # a vectorized exponential may differ in the last bit from a scalar one
     assert law(float(t[3])) == pytest.approx(values[3], rel=1e-15)
     assert law(torch.from_numpy(t).float()).dtype == torch.float32
 
@@ -135,7 +135,7 @@ def test_wrong_constants_are_refused(build, message):
 
 
 def test_negative_times_are_refused():
-    with pytest.raises(RangeError, match=r"t >= 0; the smallest that came is -1\.0"):
+    with pytest.raises(RangeError, match=r"t >= 0; got a smallest of -1\.0"):
         laws.PowerLaw(1.5)(np.array([0.0, -1.0]))
 
 

@@ -63,7 +63,7 @@ def test_a_linear_network_with_distinct_modes_has_as_many_as_it_has_units():
     with torch.no_grad():  # small inputs: tanh is linear up to 1e-4
         rnn.weight_hh_l0.copy_(torch.diag(torch.tensor([0.1, 0.4, 0.7, -0.6])))
         rnn.weight_ih_l0.fill_(0.01)
-    before = lambda x: nn.functional.pad(rnn(x)[0], (0, 0, 1, 0))[:, :-1]  # noqa: E731 - the state before u(t) came
+    before = lambda x: nn.functional.pad(rnn(x)[0], (0, 0, 1, 0))[:, :-1]  # noqa: E731 - the state before u(t)
     found = holdfast.memory.memory_capacity(
         before, longest=40, series=50_000, run=Run(dtype=torch.float64), readout=Readout(1e-18)
     )

@@ -194,7 +194,7 @@ def test_a_slow_layer_settles_on_its_own_state():
     model = holdfast_nn.SequenceModel(1, 8, depth=2, layer="s4d", state_size=8)
     curve = memory_function(model, horizon=50)
     assert curve.status == "ok"
-    assert curve.burn_in > 4096  # rates of 0.0005 to 0.05 a step, and float32 ends after 13 e-folds
+    assert curve.burn_in > 4096  # rates of 0.0005 to 0.05 per step, and float32 ends after 13 e-folds
 
 
 def test_a_given_burn_in_is_checked_too():
@@ -339,7 +339,7 @@ def test_a_leak_that_only_a_long_run_shows_is_caught():
 
 
 def test_wrong_output_shapes_are_named():
-    with pytest.raises(ModelError, match="one answer a sequence"):
+    with pytest.raises(ModelError, match="one answer per sequence"):
         memory_function(lambda x: x.mean(1), horizon=10)
     with pytest.raises(ModelError, match="as long as the input"):
         memory_function(lambda x: x[:, ::2], horizon=10)
@@ -357,7 +357,7 @@ def test_a_model_that_does_not_settle_says_so():
     curve = memory_function(Clock(), horizon=20, probe=Probe(max_burn_in=100))
     assert curve.status == "unsettled"
     assert "after 100 steps" in curve.notes[0]
-    # the zero-input response is subtracted all the same
+    # the zero-input response is subtracted anyway
     assert curve.jump == pytest.approx(1.0, abs=1e-5)
 
 

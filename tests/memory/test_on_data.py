@@ -22,7 +22,7 @@ def linear(inputs=2, size=5):
 
 
 class Tokens(nn.Module):
-    """One answer at each step, or one a sequence, of a module that reads time first."""
+    """One answer at each step, or one per sequence, of a module that reads time first."""
 
     def __init__(self, *, pooled=False):
         super().__init__()

@@ -28,7 +28,7 @@ COMPILED = [
 @pytest.mark.usefixtures("user_mistakes")  # what checks annotations while testing cannot be traced
 @pytest.mark.parametrize("name", COMPILED)
 def test_compiled_layer_has_no_graph_break_and_equal_outputs_and_gradients(name):
-    torch.compiler.reset()  # all layers share one forward, which is compiled anew for each: torch allows eight
+    torch.compiler.reset()  # all layers share one forward, which is compiled again for each: torch allows eight
     layer, x = build(name).float(), sequence().float()
     compiled = torch.compile(copy.deepcopy(layer), fullgraph=True, backend="aot_eager")
     expected, last = layer(x)

@@ -358,7 +358,7 @@ class TestMistakes:
             S4D(2, 3)
         with pytest.raises(UnknownNameError, match=r"unknown initialization 'line'. Did you mean 'lin'"):
             S4D(2, 4, initialization="line")
-        with pytest.raises(ArgumentError, match="nothing to discretise"):
+        with pytest.raises(ArgumentError, match="nothing to discretize"):
             DiagonalSSM(2, 4, time="discrete", dt=0.1)
         with pytest.raises(RangeError, match=r"2 of 2 eigenvalues lie outside: 0\.5, 1"):
             DiagonalSSM(2, 2, eigenvalues=torch.tensor([0.5, 1.0]))

@@ -74,7 +74,7 @@ def test_language_model_streams_and_carries_padded_states():
         outputs.append(out)
     torch.testing.assert_close(torch.stack(outputs, 1), scores, **TIGHT)
     torch.testing.assert_close(state, last, **TIGHT)
-    # rows of different lengths, continued: each row goes on where it ended
+    # rows of different lengths, continued: each row continues where it ended
     lengths = torch.tensor([4, 1, 0])
     _, middle = net(tokens, lengths=lengths)
     rest = torch.stack([tokens[row, length : length + 3] for row, length in enumerate(lengths.tolist())])

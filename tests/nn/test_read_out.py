@@ -1,4 +1,4 @@
-"""Read-outs in units of their modes' rates: a change by beta moves a response by at most beta in L1, whatever the rates."""
+"""Readouts in units of their modes' rates: a change by beta moves a response by at most beta in L1, whatever the rates."""
 
 import math
 

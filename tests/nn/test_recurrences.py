@@ -420,15 +420,15 @@ SOURCE = Path(holdfast.__file__).parent
 # what walks a user's modules outside of nn/ for something else than recurrences
 OTHER_WALKS = {
     "decay/_task_start.py": "weights and parameterizations below a recurrence's own module, to put them back",
-    "diagnosis/_adapters.py": "hooks that show which module keeps one answer a sequence",
+    "diagnosis/_adapters.py": "hooks that show which module keeps one answer per sequence",
     "diagnosis/_reading.py": "finds the embedding, and the size of the inputs",
     "memory/_data_runner.py": "hidden states of torch's modules, and the table of tokens",
     "memory/preserve.py": "puts mode and buffers of every module back",
     "memory/_subject.py": "layout of torch's modules: batch or time first",
-    "stability/perturbation/_error.py": "which modules vmap can vectorise",
+    "stability/perturbation/_error.py": "which modules vmap can vectorize",
     "stability/perturbation/_impulse.py": "a linear system of holdfast's own layers",
     "stability/_checkpoints.py": "parametrized weights, and what has save_pretrained",
-    "stability/_plans.py": "whether a weight belongs to a module of torch, which reads it several times a pass",
+    "stability/_plans.py": "whether a weight belongs to a module of torch, which reads it several times per pass",
     "training/_checkpoint.py": "buffers of every module, those outside of the state dict too",
     "training/_fabric.py": "shares blocks out over processes",
     "training/_folder.py": "class and settings of every module, so that another model is not resumed",

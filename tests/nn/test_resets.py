@@ -47,7 +47,7 @@ def close(got, expected):
 
 
 def rows_apart(layer, x, state, dt=None):
-    """Each row cut at its marks by hand; the first piece goes on from the row's state."""
+    """Each row cut at its marks by hand; the first piece continues from the row's state."""
     rows, lasts = [], []
     for i in range(BATCH):
         bounds = [0, *(t for t in FIRST[i] if t), int(LENGTHS[i])]

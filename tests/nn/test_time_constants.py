@@ -1,4 +1,4 @@
-"""Time constants of modes: set through every parameterization and discretisation, and measured again."""
+"""Time constants of modes: set through every parameterization and discretization, and measured again."""
 
 import copy
 

@@ -26,7 +26,7 @@ def rotated(n, size, spread, seed):
 def test_the_search_finds_the_only_scaling_that_there_is(n, measure):
     for seed in range(3):
         _, least = find_scaling(rotated(n, 0.97, 4.0, seed), measure)
-        # the smooth bound that is minimised lies up to 1% above
+        # the smooth bound that is minimized lies up to 1% above
         assert least < 0.97 * 1.01
 
 

@@ -31,7 +31,7 @@ RATES = {
 
 
 class Regression(nn.Module):
-    """A recurrent module of torch with a read-out."""
+    """A recurrent module of torch with a readout."""
 
     def __init__(self, core):
         super().__init__()
@@ -117,7 +117,7 @@ def doubling(losses):
 
 
 def main(seeds=range(5)):
-    """A row for each model and optimizer: warned in time, steps before the loss doubles, warned in vain."""
+    """A row for each model and optimizer: warned in time, steps before the loss doubles, warned falsely."""
     for kind, optimizer in RATES:
         leads, vain = [], 0
         for seed in seeds:
@@ -129,7 +129,7 @@ def main(seeds=range(5)):
         timely = sum(lead > 0 for lead in leads)
         middle = leads[len(leads) // 2]
         print(f"{kind:6} {optimizer:5} in time {timely}/{len(leads)}, steps before {leads[0]} / {middle} / {leads[-1]}, "
-              f"in vain {vain}/{len(leads)}", flush=True)  # fmt: skip
+              f"false alarms {vain}/{len(leads)}", flush=True)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # ruff: noqa: T201
-"""EDGE against perturb and see: `python tests/stability/edge_table.py` prints a row for each of twenty fresh models.
+"""EDGE against perturb and see: `python tests/stability/edge_table.py` prints a row for each of twenty untrained models.
 
 By hand: after 100 steps the states of all recurrent modules are moved by a little in float64, and the slope of the logarithm
 of what is left of that in the states is the exponent (of models that read both ways, in the outputs), on zero input and

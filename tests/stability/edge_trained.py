@@ -4,7 +4,7 @@
 From packages, as examples/atlas reads them (which says what to install, and leaves out what is missing), and models trained
 here in seconds on real data (trained_models.py, HOLDFAST_DATA). A row is right where each number is within 10% of the one
 found by hand, or within two errors that holdfast tells beside it; where a recurrence does not rest, where no rest was
-decided, or where sequences are too short to follow, the words say so, and the exponent on zeros that was told is compared.
+decided, or where sequences are too short to follow, the words say so, and the exponent on zeros that was reported is compared.
 """
 
 import copy
@@ -114,7 +114,7 @@ def told(specimen):
     rests = [math.log1p(-part.margin) for part in parts if part.margin < 1]
     words, rest = [], max(rests, default=math.nan)
     for part in parts:
-        if part.restless is not None:  # what zeros do is told beside the equilibrium, or instead of it
+        if part.restless is not None:  # what zeros do is reported beside the equilibrium, or instead of it
             words.append(part.restless.words())
             followed = part.restless.exponent
             rest = rest if followed is None else max(followed.exponent, *(r for r in rests if r < 0), -math.inf)
@@ -146,7 +146,7 @@ def near(a, b, error):
 
 
 def main(names):
-    print(f"{'exponents per step':26s} on zeros: told, by hand; on data: told, by hand")
+    print(f"{'exponents per step':26s} on zeros: reported, by hand; on data: reported, by hand")
     good = []
     for name, make in (PACKAGES | {name: partial(ours, name) for name in trained_models.MODELS}).items():
         if names and name not in names:

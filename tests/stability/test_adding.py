@@ -1,4 +1,4 @@
-"""Training of the adding problem with a stabilised ReLU network: no rate makes it diverge, and it learns."""
+"""Training of the adding problem with a stabilized ReLU network: no rate makes it diverge, and it learns."""
 
 import pytest
 import torch

@@ -79,7 +79,7 @@ def test_upper_layers_and_both_directions_have_an_exponent_each():
     model = nn.LSTM(2, 6, num_layers=2, bidirectional=True, batch_first=True)
     parts = certify(model, inputs=torch.randn(2, 200, 2)).parts
     assert len(parts) == 4
-    for part in parts:  # fresh gates hardly move: along noise they forget as at rest
+    for part in parts:  # untrained gates hardly move: along noise they forget as at rest
         assert part.along.time_constant == pytest.approx(part.time_constant, rel=0.1)
 
 

@@ -67,5 +67,5 @@ def test_mistakes_are_named(user_mistakes):
     mode = ExponentialSum(rates=np.array([0.3]), coefficients=np.array([2.0]))
     with pytest.raises(ArgumentError, match="centre"):
         kernel_error_bound(mode, RADII, centre=-1.0)
-    with pytest.raises(ShapeError, match="one coefficient a weight"):
+    with pytest.raises(ShapeError, match="one coefficient per weight"):
         gradient_bound(torch.ones(2).double(), torch.ones(1).double(), parameterization="exp")

@@ -172,7 +172,7 @@ def test_memory_bound_of_stablessm_holds_on_random_diagonal_models(models, neare
 
 
 def test_memory_bound_is_an_equality_for_one_mode_without_bias():
-    """y = c h, U = c = 1, lam = -1: the mean of e^{-s} over the first step against 2 e^{-t}, normalised by x + 1."""
+    """y = c h, U = c = 1, lam = -1: the mean of e^{-s} over the first step against 2 e^{-t}, normalized by x + 1."""
     layer = DiagonalSSM(1, 1, activation="identity", bias=False, eigenvalues=torch.tensor([-1.0])).double()
     with torch.no_grad():
         layer.U.fill_(1.0)
@@ -320,7 +320,7 @@ def test_foreign_weights_are_known_by_their_structure_or_stated_by_the_caller():
     assert "is your word" in named.notes[0]
     assert named.spectral_radius == pytest.approx(0.5)
     assert certify(model, "mixing.weight", time="continuous").status == "unstable"
-    # the same numbers as a table of eigenvalues, one row a feature
+    # the same numbers as a table of eigenvalues, one row per feature
     table = certify(model, "mixing.weight", time="discrete", structure="diagonal")
     assert len(table.eigenvalues) == 9
     assert table.spectral_radius == pytest.approx(0.5)

@@ -1,4 +1,4 @@
-"""How early the monitor speaks on runs that diverge, and how often in vain on runs that do not."""
+"""How early the monitor speaks on runs that diverge, and how many false alarms on runs that do not."""
 
 import pytest
 from diverging import doubling, run

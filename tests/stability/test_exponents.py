@@ -130,7 +130,7 @@ def test_what_has_no_state_or_too_few_steps_is_refused():
         holdfast.stability.lyapunov_spectrum(
             nn.GRU(1, 2, batch_first=True), torch.zeros(1, 40, 1), state=torch.zeros(3), discard=0
         )
-    with pytest.raises(HoldfastError, match="does not go on from a state"):
+    with pytest.raises(HoldfastError, match="does not continue from a state"):
         holdfast.stability.lyapunov_spectrum(nn.Linear(1, 1), torch.zeros(1, 200, 1))
     with pytest.raises(ArgumentError, match="inputs need at least 16 steps"):
         holdfast.stability.lyapunov_spectrum(nn.GRU(1, 2, batch_first=True), torch.zeros(1, 20, 1), discard=10)
@@ -219,7 +219,7 @@ def test_exponents_of_random_linear_systems_lie_within_their_errors(kind, dtype)
 
 
 class TestModelsThatKeepTheirStates:
-    """The exponents of all recurrences together, where `model(x, state)` does not go on from a state."""
+    """The exponents of all recurrences together, where `model(x, state)` does not continue from a state."""
 
     def test_a_stack_behind_a_head_has_those_of_the_stack_itself(self):
         torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""Checkpoints of stabilised models in training runs of other frameworks, resumed in a new process."""
+"""Checkpoints of stabilized models in training runs of other frameworks, resumed in a new process."""
 
 import json
 import os

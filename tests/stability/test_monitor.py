@@ -179,7 +179,7 @@ def test_a_recurrence_on_its_way_out_is_warned_about_before_it_is_out():
     assert len(caught) == 1
     step = int(str(caught[0].message).split("step ")[1].split(":")[0])
     left = (1 - path[step]) / 0.01
-    assert 15 <= left <= 20  # told 20 steps ahead, at a constant pace
+    assert 15 <= left <= 20  # reported 20 steps ahead, at a constant pace
     with pytest.warns(DivergenceWarning, match="at or past the boundary"):
         drive(model, model.w, [1.01], monitor)
 
@@ -205,7 +205,7 @@ def test_gradients_that_break_or_jump_are_warned_about_once():
     ratio = 1e2 * model.w.numel() ** 0.5 / usual
     with pytest.warns(DivergenceWarning, match=f"{ratio:.1e}"[:2] + ".* times its recent median") as caught:
         monitor.record()
-    monitor.record()  # told once; a second warning would be an error
+    monitor.record()  # reported once; a second warning would be an error
     assert len(caught) == 1
     model.w.grad = torch.full_like(model.w, math.nan)
     with pytest.warns(DivergenceWarning, match="not finite"):

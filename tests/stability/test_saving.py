@@ -1,4 +1,4 @@
-"""Saving what was stabilised: names and constants in the state dict, safetensors, copies, save_pretrained."""
+"""Saving what was stabilized: names and constants in the state dict, safetensors, copies, save_pretrained."""
 
 import copy
 import io

@@ -217,7 +217,7 @@ def test_a_second_call_says_what_is_stabilized_already():
     model = nn.ModuleList([LRU(2, 4), nn.RNN(2, 4)])
     done = holdfast.stabilize(model)
     before = everything(model)
-    with pytest.raises(ArgumentError, match=r"already stabilised: 1\.weight_hh_l0\. Call undo\(\)"):
+    with pytest.raises(ArgumentError, match=r"already stabilized: 1\.weight_hh_l0\. Call undo\(\)"):
         holdfast.stabilize(model, "exp")
     assert_unchanged(before, everything(model))
     done.undo()

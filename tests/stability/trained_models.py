@@ -1,4 +1,4 @@
-"""Models trained in seconds on real data (HOLDFAST_DATA), for tables that want trained models which no package carries.
+"""Models trained in seconds on real data (HOLDFAST_DATA), for tables that need trained models which no package carries.
 
 Each comes with inputs and targets of its task, as `diagnose(data=)` takes them.
 """
@@ -67,7 +67,7 @@ def words(length=64, known=500):
 
 
 def images(count=4000):
-    """MNIST by rows of pixels, several images one behind the other, and the digit to be told at each row."""
+    """MNIST by rows of pixels, several images one behind the other, and the digit to be reported at each row."""
     (folder,) = {path.parent for path in data("mnist").rglob("train-images*")}
     with gzip.open(next(folder.glob("train-images*"))) as file:
         pixels = np.frombuffer(file.read(16 + count * 784), np.uint8, count * 784, 16).reshape(count, 28, 28)

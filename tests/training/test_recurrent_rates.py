@@ -1,4 +1,4 @@
-"""recurrent_lr = "auto" in a run: resolved once, told with its reason, and kept bit for bit when a run goes on."""
+"""recurrent_lr = "auto" in a run: resolved once, reported with its reason, and kept bit for bit when a run goes on."""
 
 import json
 
@@ -71,7 +71,7 @@ def test_a_killed_run_continues_to_the_same_weights_with_the_rate_that_it_began_
         patch.setattr(Loop, "advance", dies)
         with pytest.raises(Killed):
             fit(new_model(), new_task(), auto, folder=tmp_path / "cut")
-    # other weights than it began with: a rate that was resolved anew would be another
+    # other weights than it began with: a rate that was resolved again would be another
     other = new_model(seed=5)
     with torch.no_grad():
         for view in holdfast.recurrences(other):

@@ -74,7 +74,7 @@ def test_a_config_file_becomes_a_run(holdfast):
 def test_a_dry_run_builds_everything_and_writes_nothing(holdfast, tmp_path):
     code, out, _ = holdfast("small.toml", "--dry-run")
     assert code == 0
-    assert re.search(r"parameters +\d.*recurrent\nmemory .*\ntokens +96 a step\ntime ", out)
+    assert re.search(r"parameters +\d.*recurrent\nmemory .*\ntokens +96 per step\ntime ", out)
     code, out, _ = holdfast("small.toml", "--dry-run", "--json")
     assert json.loads(out)["tokens"] == 96
     assert [p.name for p in tmp_path.iterdir()] == ["small.toml"]

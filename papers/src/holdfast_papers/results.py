@@ -1,4 +1,4 @@
-"""What an experiment leaves behind: numbers, claims and where they came from, saved so that damage is noticed.
+"""What an experiment leaves behind: numbers, claims and the source, saved so that damage is noticed.
 
 A saved result is a folder: `result.json` (config, claims, provenance, figures as specs, and a checksum of every
 file), one `.npz` of arrays, one `.jsonl` log where anything was logged. Every file is written under a temporary name,
@@ -106,7 +106,7 @@ class Result:
         config: its settings, plain values.
         arrays: what was computed, by name.
         claims: statements of the paper with their status.
-        provenance: where the result came from.
+        provenance: the source.
         log: lines that the work wrote, plain values.
         page: figures, tables and notes for the report.
     """

@@ -22,7 +22,7 @@ GOALS = {
     "RNN against torch.nn.RNN, m <= 64": 6,
     "RNN against torch.nn.RNN, m = 256": 2,
     "selective scan over one exp and one multiply-add a state and step": 3.5,
-    "selective scan against mamba.py's, discretisation included": 6,
+    "selective scan against mamba.py's, discretization included": 6,
     "selective scan against transformers' loop, T = 512": 100,
     "training step of a transformers Mamba layer after accelerate over its matrix products": 1.5,
     "training step of a transformers Mamba layer after accelerate against the layer as it was": 25,

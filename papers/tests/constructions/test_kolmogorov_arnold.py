@@ -115,7 +115,7 @@ def test_sizes_that_cannot_work_are_refused(user_mistakes):
     ):
         with pytest.raises(ArgumentError):
             kolmogorov_arnold(product, length, **options)
-    with pytest.raises(ArgumentError, match="one finite number a point"):
+    with pytest.raises(ArgumentError, match="one finite number per point"):
         kolmogorov_arnold(lambda x: x, 2)
-    with pytest.raises(ArgumentError, match="one finite number a point"):
+    with pytest.raises(ArgumentError, match="one finite number per point"):
         kolmogorov_arnold(lambda x: x[:, 0] * np.nan, 2)

@@ -51,7 +51,7 @@ def conclude(config, units):
         Claim.decide("finite", "Every sum is finite", bool(np.isfinite(totals).all()), {"sums": float(totals.size)},
                      paper={"sums": 3.0}, otherwise="some are not", essential=True),
         Claim.decide("zero", f"The mean is zero {HTML}", False, {"mean": float(mean.mean())}, otherwise=HTML),
-        Claim.decide("open", "Nobody knows", None, {"worst": np.inf}, otherwise="more units would tell"),
+        Claim.decide("open", "Unknown", None, {"worst": np.inf}, otherwise="more units would tell"),
     ]  # fmt: skip
     return Conclusion(
         claims,

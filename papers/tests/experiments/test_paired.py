@@ -83,7 +83,7 @@ def test_every_step_has_to_fall_by_its_own_interval():
     assert level.numbers["weakest step, after / before"] == pytest.approx(1.0, abs=0.01)
     assert "1 are left open" in level.why
     assert steps([]).holds is None
-    # a condition number without end that becomes finite in every draw falls
+    # an infinite condition number that becomes finite in every draw falls
     assert steps([([math.inf] * 4, low)]).holds is True
 
 

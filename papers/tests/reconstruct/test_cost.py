@@ -1,4 +1,4 @@
-"""Many images from a state each: one factorisation, two products a part, and no copy of all states at once."""
+"""Many images from a state each: one factorization, two products a part, and no copy of all states at once."""
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode

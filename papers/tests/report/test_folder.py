@@ -187,7 +187,7 @@ def test_a_conclusion_that_cannot_be_shown_is_named_and_the_others_are_shown(sto
     assert (tmp_path / "page" / "data" / "stable-fig2.js").exists()
     again = []
     write_page(store, tmp_path / "page", notice=again.append)
-    assert again == damage, "told every time"
+    assert again == damage, "reported every time"
 
 
 def test_damage_that_was_mended_leaves_the_page(store, toy, tmp_path):

@@ -157,7 +157,7 @@ def test_a_papers_table_is_shown_as_printed_and_a_long_explanation_by_its_first_
     assert all(isinstance(cell, str) for table in PRINTED.values() for row in table.rows for cell in row), "unrounded"
     assert sentences("Short. All of it.") == ("Short. All of it.", "")
     assert sentences("First. Then" + 400 * "x") == ("First.", "Then" + 400 * "x")
-    assert sentences(400 * "x" + ". Then.") == ("", 400 * "x" + ". Then."), "a heap of numbers"
+    assert sentences(400 * "x" + ". Then.") == ("", 400 * "x" + ". Then."), "only numbers"
 
 
 def test_the_captions_of_our_results_are_whole_sentences():

@@ -17,7 +17,7 @@ SCALE = 4  # values of one quantity from which on they are colours of a scale
 
 
 def slots(colours: list[int | None], start: int = 0) -> list[int]:
-    """A slot for each layer: its own, or the next from `start` on that nobody in the panel has."""
+    """A slot for each layer: its own, or the next from `start` on that is free in the panel."""
     taken = {c for c in colours if c is not None}
     free = (k for k in range(start, start + 10_000) if k not in taken)
     return [c if c is not None else next(free) for c in colours]

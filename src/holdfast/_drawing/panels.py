@@ -137,7 +137,7 @@ def _panel(place: Any, panel: Panel, colours: Colours, *, every: bool) -> None:
 
 
 def _numbered(label: str, named: Sequence[str]) -> str:
-    """The label with a number, so that two results in the same axes can be told apart."""
+    """The label with a number, so that two results in the same axes can be distinguished."""
     return next(name for k in range(2, len(named) + 3) if (name := f"{label} ({k})") not in named)
 
 
@@ -233,7 +233,7 @@ def _heatmap(place: Any, layer: Heatmap) -> None:
 
 
 def draw(figure: Figure, stem: Path) -> list[Path]:
-    """Writes `stem`.png (200 dots an inch) and `stem`.svg, and gives back their paths."""
+    """Writes `stem`.png (200 dots per inch) and `stem`.svg, and returns their paths."""
     paths = [stem.with_suffix(ending) for ending in (".png", ".svg")]
     with drawn(figure) as canvas:
         for path in paths:

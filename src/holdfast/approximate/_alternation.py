@@ -125,7 +125,7 @@ def _stepped(problem: AlternationProblem, at: Alternation, gaps: Row) -> Alterna
         factors = lu_factor(_jacobian(at).astype(np.float64))
     step = lu_solve(factors, gaps.astype(np.float64))
     size, k = float(np.abs(step).max()), at.order
-    # at most 0.7 in log rates and log weights: a factor of 2, within which the linearisation means something
+    # at most 0.7 in log rates and log weights: a factor of 2, within which the linearization means something
     share = min(1.0, 0.7 / size) if np.isfinite(size) else 0.0
     while share > 1e-4:
         moved = replace(

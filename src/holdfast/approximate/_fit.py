@@ -74,7 +74,7 @@ def fit_exponential_sum(
     known = _NORMS.get(method, ("l1",))
     if norm is not None and norm not in known:
         raise ArgumentError(f"norm is {' or '.join(map(repr, known))} for method {method!r}; got {norm!r}")
-    # read before rho: a wrong option is told before a function is evaluated
+    # read before rho: a wrong option is reported before a function is evaluated
     given = None if rates is None else _checked_rates(rates, method, order)
     wanted = order or (16 if given is None else len(given))
     target = as_target(rho, horizon=horizon, time=time, dt=None if method == "matrix_pencil" and callable(rho) else dt)

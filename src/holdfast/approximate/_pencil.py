@@ -38,7 +38,7 @@ def fit_matrix_pencil(target: Target, order: int, dt: float | None) -> Exponenti
         notes += (f"{len(modes) - len(decaying)} modes that do not decay were left out",)
     if len(decaying) == 0:
         raise ArgumentError("no decaying mode was found in the samples: they do not look like a decaying kernel")
-    # the principal logarithm: a frequency above pi / step cannot be told from one below
+    # the principal logarithm: a frequency above pi / step cannot be distinguished from one below
     rates = -np.log(decaying) / step
     coefficients = mode_weights(decaying, time / step, values[:, None])[:, 0]
     # exact zeros only: eigenvalues of a real matrix are real or come in exact pairs

@@ -27,7 +27,7 @@ class FitProblem:
     rest: float = 0.0
 
     def modes(self, rates: np.ndarray) -> np.ndarray:
-        """exp(-rates t), one column a mode."""
+        """exp(-rates t), one column per mode."""
         return np.exp(-np.multiply.outer(self.time, rates))
 
     def l1(self, gaps: np.ndarray) -> float:

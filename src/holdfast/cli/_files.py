@@ -34,7 +34,7 @@ def read_kernel(path: Path, dt: float | None) -> tuple[np.ndarray, np.ndarray]:
 
 def _read_npy(path: Path) -> np.ndarray:
     try:
-        # mapped, so that a header which promises more than the file holds is refused and not believed
+        # mapped, so that a header which promises more than the file holds is refused, not trusted
         table = np.load(path, allow_pickle=False, mmap_mode="r")
     except (ValueError, OSError, EOFError) as error:
         raise ArgumentError(f"{path} is not a readable NPY file of numbers: {error}") from error
@@ -58,7 +58,7 @@ def read_csv(path: Path) -> np.ndarray:
         raise ArgumentError(f"{path} is neither text (CSV) nor named .npy") from error
     except OSError as error:
         raise ArgumentError(f"cannot read {path}: {error.strerror}") from error
-    # not numpy.loadtxt, which wants one delimiter, named beforehand
+    # not numpy.loadtxt, which expects one delimiter, named beforehand
     rows: list[list[float]] = []
     for number, line in enumerate(text.splitlines(), start=1):
         fields = line.replace(";", " ").replace(",", " ").split()

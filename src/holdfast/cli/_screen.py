@@ -72,7 +72,7 @@ def say(console: Console, text: str, indent: int = 2) -> None:
 
 
 def answer(as_json: bool, result: Any, tell: Callable[[], None], *, bad: bool) -> None:
-    """A command's last lines: the result as JSON, or told in words; the exit code is 1 where the answer is `bad`."""
+    """A command's last lines: the result as JSON, or words; the exit code is 1 where the answer is `bad`."""
     if as_json:
         # None for what is not finite: JSON has no word for it, and other readers refuse Python's own
         typer.echo(json.dumps(plain_values(result, exact=False), indent=1, allow_nan=False))

@@ -119,7 +119,7 @@ def report(name: str, parts: tuple[Certificate, ...], details: bool = False) -> 
     for part in parts:
         for line in [*remarks(part), *(theory(part) if details else [])]:
             told.setdefault(line, []).append(part.path or "(model)")
-    for line, paths in told.items():  # what several recurrences share is told once
+    for line, paths in told.items():  # what several recurrences share is reported once
         many = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         say(console, f"{paths[0]}{many}: {line}")
     worst = min(parts, key=lambda part: part.margin if np.isfinite(part.margin) else -np.inf)
@@ -145,7 +145,7 @@ def _meaning(parts: tuple[Certificate, ...]) -> list[str]:
 
 
 def _edges(parts: tuple[Certificate, ...]) -> Table:
-    """One row a recurrence: its distance to the boundary per step, dt included, and per unit of time beside it."""
+    """One row per recurrence: its distance to the boundary per step, dt included, and per unit of time beside it."""
     table = Table(box=None, pad_edge=False)
     table.add_column("recurrence", overflow="fold")
     for head in ("verdict", "scope"):

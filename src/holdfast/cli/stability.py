@@ -150,7 +150,7 @@ def report(name: str, study: StabilityStudy) -> None:
 
 
 def _table(curves: Mapping[int, PerturbationCurve]) -> Table:
-    """Errors by radius, a column a width."""
+    """Errors by radius, a column per width."""
     table = Table(box=None, pad_edge=False)
     table.add_column("radius", justify="right", no_wrap=True)
     for width in curves:

@@ -58,7 +58,7 @@ def command(
         ),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run in the folder; begin it where there is none.")
+        bool, typer.Option("--resume", help="Continue the run in the folder; begin it where there is none.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Build everything, say what it takes, train nothing.")
@@ -121,7 +121,7 @@ def _train(recipe: Recipe, folder: Path, resume: bool, as_json: bool) -> None:
     except KeyboardInterrupt:
         # the line to type, with the options that this run had
         again = [*sys.argv[1:], *([] if resume else ["--resume"])]
-        _note(f"stopped; go on with: {shlex.join(['holdfast', *again])}")
+        _note(f"stopped; continue with: {shlex.join(['holdfast', *again])}")
         raise typer.Exit(INTERRUPTED) from None
     # every process of a cluster runs this command, and one of them speaks
     if not _is_first_process():

@@ -1,4 +1,4 @@
-"""`holdfast watch`: a page of a run that is drawn anew while it trains."""
+"""`holdfast watch`: a page of a run that is redrawn while it trains."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class ArrayTask(AbstractTask):
             return Batch(inputs, targets.long(), lengths)
         if targets.shape[1] == inputs.shape[1]:
             return Batch(inputs, targets.float(), lengths)
-        # one value a sequence counts at its last step only; expand, as the other steps' copies are never read
+        # one value per sequence counts at its last step only; expand, as the other steps' copies are never read
         steps = torch.arange(inputs.shape[1])
         last = torch.full_like(indices, inputs.shape[1]) if lengths is None else lengths
         return Batch(inputs, targets.float().expand(-1, len(steps), -1), lengths, steps == last[:, None] - 1)

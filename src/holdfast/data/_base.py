@@ -75,11 +75,11 @@ class AbstractTask(ABC):
     """A data set with what is asked of it.
 
     A batch is a function of (split, indices) alone: the same indices give the same numbers in any process, at any time
-    and in any order. A loop that keeps its position among the indices can therefore go on exactly where it stopped.
+    and in any order. A loop that keeps its position among the indices can therefore continue exactly where it stopped.
 
     Args:
         name: short name, as in `load_task`.
-        kind: "classify" (one class a sequence), "regress" (real values at each step), "predict" (a token at each step).
+        kind: "classify" (one class per sequence), "regress" (real values at each step), "predict" (a token at each step).
         inputs: what the model is given at each step.
         outputs: what it is asked for: classes, tokens, or real features.
         length: steps of a sequence, of the longest one where they differ.
@@ -108,7 +108,7 @@ class AbstractTask(ABC):
         return tuple(self._sizes)
 
     def size(self, split: Split) -> int | None:
-        """Number of samples of `split`; None where they are made without end."""
+        """Number of samples of `split`; None if samples are generated endlessly."""
         if split not in self._sizes:
             raise unknown_name(f"split of {self.name}", split, self._sizes)
         return self._sizes[split]

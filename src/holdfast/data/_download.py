@@ -42,7 +42,7 @@ SETS: dict[str, tuple[str, ...]] = {
 }
 SILENCE_SECONDS = 20.0  # without a byte after which a mirror counts as away
 START_SECONDS = 60.0  # before the slowest pace is asked for
-MIN_BYTES_PER_SECOND = 10_000  # a telephone line brought 7,000; at 1 a second the smallest set takes days
+MIN_BYTES_PER_SECOND = 10_000  # a telephone line brought 7,000; at 1 per second the smallest set takes days
 CHUNK_BYTES = 1 << 16
 # URLError and timeouts are OSErrors; an address that a mirror sends us on to may be none at all: ValueError
 NETWORK = (OSError, http.client.HTTPException, ValueError)
@@ -107,12 +107,12 @@ def _receive(answer: http.client.HTTPResponse, part: Path, have: int, most: int)
         )
         # read1: read would wait for a whole chunk, however slowly its bytes arrive
         while received := answer.read1(CHUNK_BYTES):
-            # checked at each piece and against a total time: a mirror that drips a byte a second never times out by silence
+            # checked at each piece and against a total time: a mirror that drips a byte per second never times out by silence
             have += len(received)
             if time.monotonic() - began > limit and have != total:
                 raise OSError(
                     f"{have:,} bytes arrived within the limit of {limit:,.0f} seconds for up to {most:,}; "
-                    "the next try goes on from there"
+                    "the next try continues from there"
                 )
             if have > most:
                 part.unlink()
@@ -124,7 +124,7 @@ def _receive(answer: http.client.HTTPResponse, part: Path, have: int, most: int)
                 raise CannotWriteError(f"{part.parent} cannot be written ({error.strerror})") from error
             progress.update(bar, advance=len(received))
     if total is not None and have != total:
-        raise OSError(f"{have:,} of {total:,} bytes arrived; the next try goes on from there")
+        raise OSError(f"{have:,} of {total:,} bytes arrived; the next try continues from there")
 
 
 def _open(part: Path, have: int) -> io.FileIO:
@@ -213,7 +213,7 @@ def obtain(
     """Downloads the file `path` from the first mirror whose file passes; `check` says what is wrong with one, or nothing.
 
     One process at a time: another waits and finds the file. What is wrong is removed; what is only unfinished stays as a
-    hidden file beside it, and the next call goes on from there.
+    hidden file beside it, and the next call continues from there.
     """
     part = path.parent / f".{path.name}.part"
     try:
@@ -261,7 +261,7 @@ def missing(folder: Path, names: Sequence[str], source: str, why: str) -> Missin
         folder: where they should be.
         names: all files of the set.
         source: an address that offers them.
-        why: the reason, in words that go on from the names.
+        why: the reason, in words that continue from the names.
     """
     absent = [name for name in names if not (folder / name).exists()]
     return MissingDataError(

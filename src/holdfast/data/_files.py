@@ -28,7 +28,7 @@ _CHUNK_BYTES = 1 << 20
 def read_text(path: Path) -> tuple[bytes, str]:
     """The content of a text file and its SHA-256; refuses what is empty, or no regular file."""
     try:
-        # without O_NONBLOCK a named pipe would hold the process until somebody writes into it
+        # without O_NONBLOCK a named pipe would hold the process until it has a writer
         with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ArgumentError(f"{path} is not a regular file; name another")

@@ -31,7 +31,7 @@ class FunctionalTask(AbstractTask):
         dt: time between two steps.
         weights: "sampled" or "held".
         features: inputs at each step, each with a functional of its own.
-        train: number of training samples; None: without end.
+        train: number of training samples; None: generated endlessly.
         valid: number of validation samples; 0: no such split.
         test: number of test samples; 0: no such split.
         seed: of the noise.

@@ -55,7 +55,7 @@ class ImageTask(AbstractTask):
     Args:
         images: the set.
         order: "pixel" (row after row, the colours as features), "permuted" (pixels in one random order for all images), or
-            "row" (one row a step).
+            "row" (one row per step).
         scale: "unit" gives pixels in [0, 1], "standard" with the set's mean 0 and deviation 1 for each colour.
         valid: training images held out for validation, always the same ones; 0: none.
         permutation_seed: of the order of pixels, for "permuted" only; None is 0.

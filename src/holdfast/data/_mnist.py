@@ -57,12 +57,12 @@ FILES: dict[Split, tuple[DataFile, DataFile]] = {
 
 @dataclass(frozen=True, eq=False)
 class LabelledImages:
-    """Grey images as bytes, a class for each, and where they came from.
+    """Grey images as bytes, a class for each, and the source.
 
     Args:
         images: (count, height, width), 0 to 255.
         labels: the class of each image (count,).
-        source: where they came from, in words.
+        source: the source, in words.
     """
 
     images: UInt8[Tensor, "count height width"]

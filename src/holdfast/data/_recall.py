@@ -1,4 +1,4 @@
-"""Associative recall: which value came after this key? Asked once at the end, or many times along a sequence."""
+"""Associative recall: which value followed this key? Asked once at the end, or many times along a sequence."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RecallTask(AbstractTask):
     Args:
         length: tokens of the pairs; a sequence has 2 more.
         vocabulary: number of tokens with the two special ones.
-        train: number of training samples; None: without end.
+        train: number of training samples; None: generated endlessly.
         valid: number of validation samples; 0: no such split.
         test: number of test samples; 0: no such split.
         seed: of the sequences.
@@ -105,7 +105,7 @@ class MultiRecallTask(AbstractTask):
         pairs: keys in a sequence.
         power: 1 spreads the queries evenly; near 0 they come soon after the pairs.
         random_tokens: whether steps between the queries have random tokens.
-        train: number of training samples; None: without end.
+        train: number of training samples; None: generated endlessly.
         valid: number of validation samples; 0: no such split.
         test: number of test samples; 0: no such split.
         seed: of the sequences.

@@ -63,7 +63,7 @@ class SeriesTask(AbstractTask):
                 f"{file}: the split {short[0]!r} has {len(parts[short[0]])} rows, fewer than window + horizon = "
                 f"{window + horizon}; choose a smaller window or a larger share"
             )
-        # of training alone: the later splits are the future, which nobody knows
+        # of training alone: the later splits are the future, which is unknown
         self.mean, self.deviation = parts["train"].mean(0), parts["train"].std(0, correction=0)
         self.deviation[self.deviation == 0] = 1.0  # a constant column becomes zeros
         self._file, self.window, self.horizon = Path(file).name, window, horizon

@@ -26,7 +26,7 @@ class TeacherTask(AbstractTask):
         features: inputs at each step.
         length: steps of a sequence.
         scale: standard deviation of the inputs.
-        train: number of training samples; None: without end.
+        train: number of training samples; None: generated endlessly.
         valid: number of validation samples; 0: no such split.
         test: number of test samples; 0: no such split.
         seed: of the noise.
@@ -46,7 +46,7 @@ class TeacherTask(AbstractTask):
         seed: int = 0,
     ) -> None:
         positive(features=features, length=length, train=train)
-        # a copy: targets must not move while somebody trains the teacher
+        # a copy: targets must not move while the teacher is trained
         self._teacher = copy.deepcopy(teacher).cpu().eval().requires_grad_(False)
         self.seed, self.scale = seed, scale
         outputs = self._try_out(features, length)

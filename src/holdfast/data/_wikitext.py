@@ -102,7 +102,7 @@ def _number(path: Path, most: int | None) -> tuple[Tensor, dict[bytes, int]]:
     ids: defaultdict[bytes, int] = defaultdict()
     ids.default_factory = ids.__len__
     ids[UNKNOWN]
-    # a defaultdict numbers new words in C: 3 million words a second, half a minute for WikiText-103
+    # a defaultdict numbers new words in C: 3 million words per second, half a minute for WikiText-103
     tokens = np.concatenate([np.fromiter(map(ids.__getitem__, words), np.int32, len(words)) for words in _words(path)])
     if most is None or most >= len(ids):
         return torch.from_numpy(tokens), dict(ids)

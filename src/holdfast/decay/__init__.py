@@ -1,4 +1,4 @@
-"""The decay law of a memory curve, and what is told of a model or a kernel once it is known.
+"""The decay law of a memory curve, and what is reported of a model or a kernel once it is known.
 
 `_fit_decay.py` holds the public function and `_result.py` what it gives. It asks `_choice.py` for one law after another,
 which looks at the curve through `_signal.py` (envelope, and what is rounding) and `_shape.py` (local fits, what repeats

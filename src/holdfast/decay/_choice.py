@@ -249,7 +249,7 @@ def exponential(s: Setting, fits: list[ShapeFit]) -> Decision | None:
     """A rate that stays within MAX_RATE_CHANGE over at least MIN_FOLDS e-folds and the second half of the window.
 
     With 2.5 standard errors it may reach 1/15 a fold, 0.2 to 0.33: then power laws of exponent 15 and less are excluded
-    all the same, and e^{-sqrt t}, whose log rate falls by 0.35 whenever the time doubles.
+    anyway, and e^{-sqrt t}, whose log rate falls by 0.35 whenever the time doubles.
     """
     if s.points is None:
         return None
@@ -291,7 +291,7 @@ def polynomial(s: Setting, fits: list[ShapeFit]) -> Decision | None:
         if not s.points.rough and fit.misfit > 2 and fit.scatter > MAX_SCATTER:
             continue
         worse = imitation_misfit(part.t, part.log_v, part.error, 3) / scale
-        # a power law that misses the noise itself needs three exponentials to be much worse before it is believed
+        # a power law that misses the noise itself needs three exponentials to be much worse before it is trusted
         if worse < (4 if fit.misfit <= 2 else 100):
             return None
         # (1 + kappa r s)^(-1/kappa) is a power of t + offset, whose origin need not be the start of the window

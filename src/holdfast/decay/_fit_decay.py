@@ -148,7 +148,7 @@ def _undecided(s: Setting, fits: list[ShapeFit]) -> dict[str, Any]:
         last = choice.loose_fits(s.points, fits)[-1]
         if fits[0].folds < choice.MIN_FOLDS:
             folds = math.floor(100 * fits[0].folds) / 100  # 2.97 is not 3, and must not be written so
-            text = f"it falls by {folds:g} e-folds only; an exponential needs {choice.MIN_FOLDS:g} to be told"
+            text = f"it falls by {folds:g} e-folds only; an exponential needs {choice.MIN_FOLDS:g} to be reported"
         elif (power := choice.power_like(fits)) is not None:
             text = (
                 f"a power law of exponent {1 / power.kappa:.3g} fits while the time grows {math.exp(power.z):.3g}-fold; "

@@ -151,7 +151,7 @@ def _choose(sums: dict[int, ExponentialSum], useful: int, allowed: float) -> int
 
 
 def _useful_order(sums: dict[int, ExponentialSum], time: np.ndarray, values: np.ndarray) -> int:
-    """The order with the smallest information criterion: past it, two more numbers a mode only follow the noise.
+    """The order with the smallest information criterion: past it, two more numbers per mode only follow the noise.
 
     BIC with errors of Laplace's law, 2 N log(mean |error|) + 2 m log N for N samples and 2 m numbers.
     """

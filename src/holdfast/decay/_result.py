@@ -200,7 +200,7 @@ class Reach:
     """How far a memory reaches: from `time` on less than 1% of it is left.
 
     Args:
-        time: inf where it does not fade, None where it cannot be told.
+        time: inf where it does not fade, None where it cannot be determined.
         measured: whether the curve was followed that far; otherwise its law was extended.
         words: what to say instead where there is no time.
     """

@@ -208,7 +208,7 @@ def imitation_misfit(t: Array, log_v: Array, error: Array, modes: int) -> float:
 
     finest = float(np.diff(s).min())
     best = np.inf
-    # rates spread from once over the window to once a sample; two starts, since the rates have local minima
+    # rates spread from once over the window to once per sample; two starts, since the rates have local minima
     for slow in (0.3, 2.0):
         start = np.log(np.geomspace(slow, max(1 / finest, 4 * slow), modes))
         solution = least_squares(residual, start, method="trf", x_scale=1.0, max_nfev=60)

@@ -224,7 +224,7 @@ def rough_points(t: Values, values: Values) -> FitPoints | None:
         return None
     spacing = (peaks[-1] - peaks[0]) / (len(peaks) - 1)
     n = len(values)
-    # several oscillations a block make its maximum steady, and twelve blocks are enough for a fit: first come
+    # several oscillations per block make its maximum steady, and twelve blocks are enough for a fit: first come
     for count in (4, 3, 2, 1):
         width = int(np.ceil(max(count * spacing, n / 60)))
         blocks = n // width

@@ -141,7 +141,7 @@ def _columns(values: np.ndarray, where: np.ndarray, what: str, notes: list[str])
     if not len(kinds):
         raise ArgumentError(f"there are no {what}: every one is below 0 or past the end of its sequence")
     if len(kinds) > MAX_KINDS:
-        notes.append(f"of {len(kinds)} {what} the {MAX_KINDS - 1} most frequent are told apart")
+        notes.append(f"of {len(kinds)} {what} the {MAX_KINDS - 1} most frequent are distinguished")
         kinds = np.sort(kinds[np.argsort(-counts, kind="stable")[: MAX_KINDS - 1]])
     place = np.searchsorted(kinds, values).clip(max=len(kinds) - 1)
     rare = kinds[place] != values

@@ -103,7 +103,7 @@ def _gram(A: np.ndarray) -> np.ndarray:
 
 
 def _choose_length(rows: Rows) -> tuple[Rows, float, np.ndarray]:
-    """The rows with as many lags as they can bear, the ridge, and its answers on what is held out.
+    """The rows with as many lags as they can support, the ridge, and its answers on what is held out.
 
     All lags, unless half, a quarter, ... of them explain clearly more: few answers do not determine many weights.
     """

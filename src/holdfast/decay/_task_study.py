@@ -24,7 +24,7 @@ from holdfast.figures import Axis, Figure, Layer, Line, Panel, Rule
 from holdfast.memory import MemoryCurve
 from holdfast.nn import LAYERS, AbstractRecurrent
 
-LITTLE, NOTHING = 0.3, 0.05  # shares explained below which products are tried, and below which no steps are told
+LITTLE, NOTHING = 0.3, 0.05  # shares explained below which products are tried, and below which no steps are reported
 MIN_ANSWERS, MIN_BLOCKS = 16, 4  # below which nothing can be held out
 ORDERS = (1, 2, 3, 4, 6, 8, 12)  # numbers of modes that are tried
 MIN_FITTED, MAX_FITTED = 8, 64  # lags that modes are fitted to
@@ -107,7 +107,7 @@ class TaskStudy(Record):
     def slowest(self) -> float | None:
         """The slowest rate among the modes, per step; None where none are near enough.
 
-        One that changes a mode by less than `eps` over all lags is not told from 0: then the rate that does.
+        One that changes a mode by less than `eps` over all lags is not distinguishable from 0: then the rate that does.
         """
         if self.modes is None or not self.reached:
             return None

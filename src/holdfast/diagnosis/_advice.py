@@ -1,4 +1,4 @@
-"""Which call helps against what was measured: each is tried on a copy first, and told only where it helped."""
+"""Which call helps against what was measured: each is tried on a copy first, and reported only where it helped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.diagnosis._remedies import LOG100, longer_memory
 from holdfast.diagnosis._trial import FAILURES, Trial, Trials, execute
 from holdfast.diagnosis._weights import lasting_of
 
-NOMINAL_STEPS = 100  # that a short memory is made for where nobody asked
+NOMINAL_STEPS = 100  # that a short memory is made for by default
 MAX_AIMS = 8  # calls for a longer memory that are tried until one reaches what was asked for
 MIN_GAIN = 1.1  # times the memory: less is not longer
 MAX_SECONDS = 40.0  # of CPU time for all of it, after which nothing more is begun
@@ -48,7 +48,7 @@ class Advice:
 
 
 def advise(evidence: Evidence, trials: Trials) -> tuple[list[Advice], list[str], list[str]]:
-    """What helped, the largest gain first, what was tried in vain, and what there was no time for.
+    """What helped, the largest gain first, what was tried without effect, and what there was no time for.
 
     Args:
         evidence: what was measured.

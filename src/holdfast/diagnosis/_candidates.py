@@ -21,9 +21,9 @@ from holdfast.nn import recurrences
 from holdfast.stability import Certificate, stabilize
 
 # what a call is for, by which it is judged: a longer memory, a smaller loss, a stable recurrence, or no harm
-# "replacement": a lower loss by a part that is learned anew, so that the loss before training says nothing of it
+# "replacement": a lower loss by a part that is learned again, so that the loss before training says nothing of it
 Purpose = Literal["memory", "loss", "replacement", "stability", "caution"]
-SHORT_MEMORY_STEPS = 30  # a memory below that is told how to be made longer even where nobody asked for more
+SHORT_MEMORY_STEPS = 30  # a memory below that is reported how to be made longer even by default
 MAX_STEPS_TO_EDGE = 100  # of Adam at full speed to the boundary that are worth a warning
 EXPLODING_GROWTH = 3.0  # of the gradient from a sequence to one twice as long
 BFLOAT16_ROUNDING = 0.004  # half of the last digit, relative
@@ -40,7 +40,7 @@ class Candidate:
     effect: str
     purpose: Purpose
     stage: Stage = "change"
-    # of Adam in the trial; None is that of the unchanged copy, which a layer that starts anew has no use for
+    # of Adam in the trial; None is that of the unchanged copy, which a layer that starts again has no use for
     rate: float | None = None
 
 
@@ -63,7 +63,7 @@ class Evidence:
 
     @property
     def short(self) -> bool:
-        """Whether it remembers less than was asked for, or little where nobody asked."""
+        """Whether it remembers less than was asked for, or little by default."""
         have = ahead_of(self.memory)
         return have is not None and have < (SHORT_MEMORY_STEPS if self.needs is None else self.needs)
 

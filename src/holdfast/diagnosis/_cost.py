@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from holdfast.memory.preserve import undisturbed
 
-LENGTHS = (16, 32)  # steps of the two runs whose difference is counted: what is done once a run drops out
+LENGTHS = (16, 32)  # steps of the two runs whose difference is counted: what is done once per run drops out
 COMPLEX = 4  # multiply-adds of a product of two complex numbers
 
 

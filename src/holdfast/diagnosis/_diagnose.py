@@ -64,10 +64,10 @@ def diagnose(
     How far it remembers (`memory_function`, until 1% is left), how near its worst recurrence is to the edge (`certify`),
     how large a change of its recurrent weights it survives (`perturbation_error`), what training does to it at its start,
     and with data the memory that the task needs. With `inputs` (or `data`) memory, edge and survival are also measured along
-    them, by exchanging one input for another: at rest and on data are told side by side, since a nonlinear model may keep
+    them, by exchanging one input for another: at rest and on data are reported side by side, since a nonlinear model may keep
     an input for quite another time where it works. Every call under ADVICE was run on a copy, and that copy trained beside
     an unchanged one; what did not help is dropped. A copy of the model is looked at; the model stays as it is. What cannot
-    be looked at is said, and the rest is done all the same.
+    be looked at is said, and the rest still runs.
 
     Args:
         model: any sequence model: a module or a function, batch first; torch's RNN, GRU and LSTM in any layout, models of
@@ -168,7 +168,7 @@ class _Examination:
         if samples is None and trained is None:
             samples = stand_in_samples(reading, needs, wanted.seed)
         learning = None if samples is None else self.look("training", self._learning, reading, samples)
-        # of a trained model nobody asked: it starts from gates alone, and the screen tells what memory they have together
+        # not asked of a trained model: it starts from gates alone, and the screen tells what memory they have together
         asked = trained is None or wanted.plan.given or needs is not None
         reaching = self.look("reach", look_at_reach, self.model, wanted.plan, needs) if asked else None
         given = samples is not None and samples.given

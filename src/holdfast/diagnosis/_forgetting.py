@@ -36,7 +36,7 @@ MIN_DIRECTIONS = 2
 PROBE_WORK = 4e10  # weights times steps times inputs of one probe, from which on fewer directions are tried
 REST_STEPS, MAX_REST_STEPS = 1024, 65536  # steps that a large model is given to come to rest, and a small one
 REST_WORK = 2e10  # weights times steps of it
-RERUN_WORK = 2.5e9  # the same of a model without a state to go on from: every probe runs these steps again
+RERUN_WORK = 2.5e9  # the same of a model without a state to continue from: every probe runs these steps again
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ class Forgetting:
 
     @property
     def steps(self) -> float | None:
-        """Steps until 1% is left; inf where it does not fade, None where it cannot be told."""
+        """Steps until 1% is left; inf where it does not fade, None where it cannot be determined."""
         return self.reach.time
 
     @property
@@ -100,7 +100,7 @@ def measure_memory(reading: Reading, horizon: int, seed: int) -> tuple[list[Forg
 
 
 def impulse_memory(reading: Reading, horizon: int, seed: int) -> float | None:
-    """Steps until 1% of one input is left; inf where it does not fade, None where it cannot be told.
+    """Steps until 1% of one input is left; inf where it does not fade, None where it cannot be determined.
 
     Args:
         reading: the model.

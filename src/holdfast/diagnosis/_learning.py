@@ -29,13 +29,13 @@ STABLE_MEANS = (
 )
 MET_SHARE = 1e-3  # of the error of an answer that ignores the inputs: a model below that meets its targets
 MAX_SECONDS = 40.0  # of CPU time, after which no further rate is tried
-MAX_PEAK = 1.15  # times the largest entry of a fresh weight that is drawn between bounds
+MAX_PEAK = 1.15  # times the largest entry of a new weight that is drawn between bounds
 EVEN_PEAK = 2.0  # largest entry over root mean square, below which a weight was drawn between bounds
 KINDS = ("recurrent", "other")
 LEARNED_SHARE = 0.9  # of the error of an answer that ignores the inputs: a model below that has learned something
 MIN_EVEN_NUMBERS = 64  # of a weight whose largest entry is compared
 MIN_NUMBERS = 16  # of a weight whose size is compared
-MIN_LOG_RATIO = 0.1  # of the size of a weight over that of a fresh one, beyond what so few numbers may differ by
+MIN_LOG_RATIO = 0.1  # of the size of a weight over that of an untrained one, beyond what so few numbers may differ by
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class _Runs:
         return RATES[max(ends)], min(ends.values())
 
     def pair(self, safe: float | None, safe_of: dict[str, float | None], best: float) -> tuple[float, float] | None:
-        """Rates with which the others may go at least 3 times faster than all together, run before they are told."""
+        """Rates with which the others may go at least 3 times faster than all together, run before they are reported."""
         own, other = (safe_of.get(name) for name in KINDS)
         if safe is None or own is None or other is None or other <= safe or self.over:
             return None
@@ -207,10 +207,10 @@ def _norm(tensors: list[Tensor]) -> float:
 
 
 def signs_of_training(model: nn.Module, samples: Samples | None) -> str | None:
-    """Why a model counts as trained; None where it looks fresh. In doubt it counts as trained.
+    """Why a model counts as trained; None where it looks untrained. In doubt it counts as trained.
 
     By its error on data, which is below that of an answer that ignores the inputs; or by its weights, whose sizes are not
-    those that its modules start from, or whose largest entries lie beyond the bounds that fresh ones are drawn between.
+    those that its modules start from, or whose largest entries lie beyond the bounds that untrained ones are drawn between.
 
     Args:
         model: the user's model.
@@ -223,7 +223,7 @@ def signs_of_training(model: nn.Module, samples: Samples | None) -> str | None:
     try:
         fresh = dict(_fresh(model).named_parameters())
     except (HoldfastError, *INPUT_ERRORS):
-        return "it cannot be built anew to compare its weights"
+        return "it cannot be rebuilt to compare its weights"
     for name, weight in model.named_parameters():
         start = fresh[name]
         if weight.numel() < MIN_NUMBERS or torch.equal(weight, start):  # equal: nothing resets it
@@ -235,15 +235,15 @@ def signs_of_training(model: nn.Module, samples: Samples | None) -> str | None:
 
 
 def _moved(name: str, weight: Tensor, start: Tensor) -> str | None:
-    """Why the sizes of these entries are not those of a fresh weight: their mean, or entries beyond its bounds."""
+    """Why the sizes of these entries are not those of a new weight: their mean, or entries beyond its bounds."""
     sizes = [float(w.square().mean().sqrt()) for w in (weight, start)]
     peaks = [float(w.max()) for w in (weight, start)]
     if min(sizes) > 0 and abs(math.log(sizes[0] / sizes[1])) > MIN_LOG_RATIO + 3 / math.sqrt(weight.numel()):
-        return f"{name} has {sizes[0] / sizes[1]:.2g} times the size of a fresh one"
+        return f"{name} has {sizes[0] / sizes[1]:.2g} times the size of an untrained one"
     even = 0 < peaks[1] < EVEN_PEAK * sizes[1]
     # of n entries between bounds the largest is within 1/n of them: few numbers are no sign
     if even and weight.numel() >= MIN_EVEN_NUMBERS and peaks[0] > MAX_PEAK * peaks[1]:
-        return f"{name} has entries of {peaks[0]:.2g}, and a fresh one none above {peaks[1]:.2g}"
+        return f"{name} has entries of {peaks[0]:.2g}, and an untrained one none above {peaks[1]:.2g}"
     return None
 
 

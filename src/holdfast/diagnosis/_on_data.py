@@ -103,7 +103,7 @@ def difference(memory: Sequence[Forgetting], found: DataMemory | None) -> str | 
     if not endless and here >= MIN_DIFFERENCE * max(there, 1.0):
         times = f"{'more than ' if longer else ''}{here / max(there, 1.0):.2g} times as long at rest"
         return (
-            f"It would keep an input {'without end at rest' if math.isinf(here) else times}: on your data the inputs that "
+            f"It would keep an input {'forever at rest' if math.isinf(here) else times}: on your data the inputs that "
             "follow overwrite it. For inputs like yours trust the figure on data; the one at rest is what silence would leave."
         )
     return None

@@ -14,7 +14,7 @@ from holdfast.errors import ArgumentError
 from holdfast.nn import RecurrenceView, recurrences
 from holdfast.stability import RecurrentRate, reach, recurrent_rate
 
-USUAL_LR, USUAL_STEPS = 1e-3, 1000  # where nobody says how the model will be trained
+USUAL_LR, USUAL_STEPS = 1e-3, 1000  # if not stated how the model will be trained
 LOG100 = math.log(100.0)  # time constants until 1% is left
 AUTO = 'recurrent_lr="auto"'  # by which the call for the rate is known among those that were tried
 
@@ -26,7 +26,7 @@ class TrainingPlan:
     Args:
         lr: learning rate of Adam, with a cosine schedule.
         steps: optimizer steps.
-        given: whether somebody said so; else both are usual values.
+        given: whether they were given; else both are usual values.
     """
 
     lr: float = USUAL_LR
@@ -43,7 +43,7 @@ class Reaching:
         path: the recurrence.
         now: steps until 1% of its slowest state is left.
         reached: those after training; inf where it can cross the stability boundary.
-        needs: steps that the task needs; None where nobody knows.
+        needs: steps that the task needs; None if unknown.
         rate: the recurrent learning rate with which it can learn them; None where it need not, or none is known.
         bias: of a gate, the bias with which it starts with them; None where no gate decides.
         helped: for "rate" and "bias", whether it helped a copy of the model; none of what was not tried.

@@ -39,7 +39,7 @@ class Reading:
         notes: how the model is read where that is not as it was given.
         prefix: what the paths of its weights begin with inside the adapters.
         tokens: what each token is as an input, (tokens, input_size); None for a model of real inputs.
-        streams: whether it goes on from a state that it returns, so that it is brought to rest once.
+        streams: whether it continues from a state that it returns, so that it is brought to rest once.
     """
 
     model: nn.Module
@@ -187,19 +187,19 @@ def _is_large(model: nn.Module) -> bool:
 
 
 def _giving(reading: Reading) -> Reading:
-    """One output a step: of a model that gives one answer a sequence, what comes before it is pooled."""
+    """One output per step: of a model that gives one answer per sequence, what comes before it is pooled."""
     shapes = [tuple(_output(reading, steps).shape) for steps in (SHORT, SHORT - 3)]
     if shapes[0] != shapes[1]:
         return reading
     inner, path = BeforePooling.find(reading.model, reading.input_size, SHORT)
     if inner is None:
         raise ModelError(
-            f"the model gives one answer a sequence, {shapes[0][1:]}, and no module inside it gives one output a step; give "
+            f"the model gives one answer per sequence, {shapes[0][1:]}, and no module inside it gives one output per step; give "
             "the model without its pooling"
         )
     read = replace(reading, model=inner, prefix=f"inner.{reading.prefix}")
     return read.note(
-        f"it gives one answer a sequence: measured is what comes before the pooling ({path or 'its input'})"
+        f"it gives one answer per sequence: measured is what comes before the pooling ({path or 'its input'})"
     )
 
 

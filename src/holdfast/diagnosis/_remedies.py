@@ -23,7 +23,7 @@ from holdfast.stability.certificates._certificate import time_constant
 
 LOG100 = math.log(100.0)
 REPLACEABLE_KINDS = ("torch.nn.LSTM", "torch.nn.GRU", "torch.nn.RNN")
-MAX_STATE_SIZE = 512  # numbers of a state up to which a bias is tried before it is told: a try takes its eigenvalues
+MAX_STATE_SIZE = 512  # numbers of a state up to which a bias is tried before it is reported: a try takes its eigenvalues
 HALVINGS = 7  # of the range in which it is looked for: 0.04 of a bias
 NEARLY, CLOSE = 1.3, 1.5  # times longer than asked for: what is looked for, and what is left as it is
 
@@ -206,7 +206,7 @@ def another_layer(model: nn.Module) -> tuple[str, str] | None:
     lines = [_assigned(path, _stack_call(rnn)) for path, rnn in modules.items()]
     if not lines:
         return None
-    return "\n".join(lines), "a new layer, trained from its start: the weights of the one in its place are lost"
+    return "\n".join(lines), "replaces the layer by an untrained one: its weights are lost"
 
 
 def _stack_call(rnn: Any) -> str:

@@ -16,13 +16,13 @@ from holdfast.errors import ArgumentError
 from holdfast.memory._subject import INPUT_ERRORS, first_output
 
 Unit = Literal["mean squared error", "cross entropy"]
-HELD_OUT = 0.25  # share of the sequences on which errors are told
+HELD_OUT = 0.25  # share of the sequences on which errors are reported
 MAX_HELD_ROWS = 256
 MAX_PIECE_STEPS = 512  # longer sequences with a target at each step are cut
 MIN_ROWS = 4  # fewer sequences are cut, so that some can be held out
 PIECES = 16  # of each of them
 STAND_IN_ROWS, MIN_STAND_IN_ROWS = 64, 8
-STAND_IN_STEPS = 20.0  # over which the stand-in averages its inputs, where nobody said how far the task reaches
+STAND_IN_STEPS = 20.0  # over which the stand-in averages its inputs, if not stated how far the task reaches
 BATCH_ROWS, MIN_BATCH_ROWS = 16, 2
 MIN_STEPS = 32  # of a stand-in sequence of a large model
 STEP_WORK = 5e8  # weights times steps of one gradient, from which on there are fewer and shorter sequences
@@ -61,7 +61,7 @@ class Samples:
 
     @property
     def held_out(self) -> tuple[Tensor, Tensor]:
-        """Those that errors are told of."""
+        """The sequences that errors are reported on."""
         return self.inputs[-self.held :], self.targets[-self.held :]
 
     def random_batch(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -108,7 +108,7 @@ class Samples:
 
     @torch.no_grad()
     def error_beside_kernel(self, model: nn.Module, lags: int) -> float:
-        """The error on the last quarter of the sequences, as that of a kernel of `lags` steps is told.
+        """The error on the last quarter of the sequences, as that of a kernel of `lags` steps is reported.
 
         Args:
             model: what is run.

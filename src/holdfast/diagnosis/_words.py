@@ -100,9 +100,9 @@ def _reach(one: Forgetting) -> str:
     if one.curve.status == "not finite":
         return f"{what}: the outputs are not finite"
     if one.steps is None:
-        return f"more than {one.curve.time[-1]:.0f} steps for {what}: {one.left:.2g} of it is left there"
+        return f"more than {one.curve.time[-1]:.0f} steps for {what}: {one.left:.2g} of it is left at the end"
     if math.isinf(one.steps):
-        return f"no end for {what}: it does not fade ({one.fit.explanation})"
+        return f"{what} does not fade ({one.fit.explanation})"
     if (back := one.fit.largest_return) is not None:
         return f"{_returned(back, one.steps)} of {what}"
     by = "" if one.reach.measured else f", by its law beyond the {one.curve.time[-1]:.0f} steps measured"
@@ -111,7 +111,7 @@ def _reach(one: Forgetting) -> str:
 
 def _returned(back: Return, steps: float) -> str:
     return (
-        f"retrieval, no decay: the effect returns after {back.delay:.0f} steps at {back.size:.0%} of its first peak; "
+        f"retrieval, no decay: the effect returns after {back.delay:.0f} steps with {back.size:.0%} of its first peak; "
         f"{steps:.0f} steps until {REMAINING_SHARE:.0%} is left"
     )
 
@@ -124,15 +124,15 @@ def task(report: Diagnosis) -> list[str]:
     kind = "a kernel of them and their products" if one.products else "a linear kernel of them"
     if not one.tells:
         more = "" if report.needs is None else f"; needs {report.needs} steps, as asked"
-        return [f"how far back it reaches the data do not tell: {one.reason}{more}"]
+        return [f"the data do not show how far back the task reaches: {one.reason}{more}"]
     low, high = one.steps_interval
     said = [
         f"needs the last {one.steps} steps (95%: {low} to {high}): {kind} explains {one.explained:.0%} of the targets"
     ]
     if one.steps >= one.lags and not one.complete:
-        said[0] += f"; it was given {one.lags}, so the task may need more"
+        said[0] += f"; only {one.lags} were tried, so the task may need more"
     if one.explained < LITTLE:
-        said.append("that is little: the task is not linear in its inputs, and may need more steps")
+        said.append("that is little: the task is nonlinear in its inputs and may need more steps")
     return said + _law_of_task(one) + _errors(one)
 
 
@@ -148,7 +148,7 @@ def _law_of_task(one: TaskStudy) -> list[str]:
 def _errors(one: TaskStudy) -> list[str]:
     if one.model_error is None or not math.isfinite(one.error):
         return []
-    worse = ": the kernel is better, so the model has not learned what is linear in the task"
+    worse = ": the kernel is better, so the model has not learned the linear part of the task"
     return [
         f"{one.unit} on held-out sequences: {one.model_error:.3g} for the model as it is, {one.error:.3g} for the kernel"
         f"{worse if one.error < one.model_error else ''}"
@@ -163,7 +163,7 @@ def edge(report: Diagnosis) -> list[str]:
     worst = one.worst
     name = worst.path or "its recurrence"
     beside = "at rest, " if one.fastest_growing is not None else ""
-    said = [f"{beside}{name}{'' if len(one.parts) == 1 else ', the nearest to it'}: {_lasting(worst)}"]
+    said = [f"{beside}{name}{'' if len(one.parts) == 1 else ', the nearest to instability'}: {_lasting(worst)}"]
     said += [
         f"{part.path or 'it'}: {part.restless.words()}" for part in one.parts[:MAX_NAMED] if part.restless is not None
     ]
@@ -182,7 +182,7 @@ def _beside_law(report: Diagnosis) -> list[str]:
     if reach is not None and slowest * LOG100 > UNREAD_RATIO * reach:
         return [
             f"that is longer than the memory of {number(reach)} step{'' if reach == 1 else 's'} above: outputs read little of "
-            "this slowest part, and training has to raise what reads it"
+            "this slowest part, and training has to raise its readout"
         ]
     rate = next((m.fit.rate for m in report.memory if m.kind == "impulse" and m.way == "ahead"), None)
     if rate is None or rate <= 0 or slowest <= 0 or abs(slowest * rate - 1) <= LAW_TOLERANCE:
@@ -225,11 +225,11 @@ def _along(run: LongRun) -> str:
 def _lasting(part: Certificate) -> str:
     steps = part.time_constant
     if math.isnan(steps):
-        return f"{part.status}, no state of rest was found"
+        return f"{part.status}, no equilibrium was found"
     if steps < 0:
-        return f"past it, a deviation grows by e every {number(-steps)} steps (margin {part.margin:.3g} per step)"
+        return f"unstable, a deviation grows by e every {number(-steps)} steps (margin {part.margin:.3g} per step)"
     if math.isinf(steps):
-        return "on it, a deviation stays for ever (margin 0)"
+        return "on the stability boundary, a deviation never fades (margin 0)"
     kind = "small deviation" if part.scope == "local" else "deviation"
     return f"a {kind} falls to 1/e in {number(steps)} steps (margin {part.margin:.3g} per step)"
 
@@ -242,7 +242,7 @@ def survival(report: Diagnosis) -> list[str]:
     on = " on your data" if one.on_data else ""
     measure = "of the logarithms that store its rates" if one.random.logarithmic else "relative to the weights"
     said = [
-        f"outputs{on} move by less than {MOVED:.0%} under changes of all recurrent weights at once, by size {measure}"
+        f"outputs{on} change by less than {MOVED:.0%} if all recurrent weights change at once, by size {measure}"
         f": {_tolerated(one.random)} for random changes; "
         + (
             "the worst change was not searched for, since the model is large"
@@ -253,10 +253,10 @@ def survival(report: Diagnosis) -> list[str]:
     if one.on_data:
         bits = "more than 16" if one.bits is None else f"{one.bits}"
         said.append(
-            f"{bits} bits a recurrent weight keep outputs on your data within {MOVED:.0%} (rounded to the nearest)"
+            f"{bits} bits per recurrent weight keep outputs on your data within {MOVED:.0%} (round to nearest)"
         )
     if one.rounded > MOVED and not one.half:
-        said.append(f"rounded to bfloat16 they would move outputs by {one.rounded:.0%}: keep them in float32")
+        said.append(f"rounding them to bfloat16 would change outputs by {one.rounded:.0%}: keep them in float32")
     return said
 
 
@@ -271,14 +271,14 @@ def training(report: Diagnosis) -> list[str]:
     """What training does to it."""
     one = report.learning
     if one is None:
-        blind = "not looked at: the model is trained, and on a stand-in for its task a learning rate says nothing; give data="
+        blind = "not measured: the model is trained, and a stand-in says nothing about its learning rate; pass data="
         return [blind] if report.trained else []
     if one.met is not None:
         return [
-            f"it meets its targets already: held-out loss {one.met[0]:.3g}, {one.met[1]:.3g} without looking at the inputs"
+            f"it meets its targets already: held-out loss {one.met[0]:.3g} ({one.met[1]:.3g} if the inputs are ignored)"
         ]
     if not one.norm > 0:
-        return ["the gradient is 0: nothing is left to learn, or no weight that is trained reaches the outputs"]
+        return ["the gradient is 0: the loss is at its minimum, or no trainable weight reaches the outputs"]
     ratios = ", ".join(f"{number(value)} {name}" for name, value in one.ratio.items())
     rate = (
         "below 1e-4" if one.safe is None else f"{one.safe:.2g}{' or more' if one.safe == max(RATES) or one.cut else ''}"
@@ -299,13 +299,13 @@ def _times(growth: float) -> str:
 def advice(report: Diagnosis) -> list[str]:
     """What to do, numbered, with what it did to a copy."""
     if not report.advice:
-        fixed = "nothing was tried, since it is trained and there are no data" if report.trained else "nothing to fix"
-        tried = "nothing that was tried helped" if report.dropped else fixed
+        fixed = "nothing was tried: the model is trained and no data were given" if report.trained else "nothing to fix"
+        tried = "nothing tried helped" if report.dropped else fixed
         if report.trained and report.learning is not None and not report.dropped:
             tried = "nothing to fix"
         if report.untried:
             helped = "none of those tried helped, and " if report.dropped else ""
-            tried = f"{helped}{_count(report.untried)} not tried, since the model is large"
+            tried = f"{helped}{_count(report.untried)} not tried: the model is large"
         return [tried] if report.memory or report.edge else []
     said = []
     first = report.advice[0].trial
@@ -371,7 +371,7 @@ def in_detail(report: Diagnosis) -> list[str]:
         said += [f"largest stable rates of each group alone: {alone}"] if alone else []
     if report.seconds:
         said.append("CPU time: " + ", ".join(f"{part} {seconds:.1f} s" for part, seconds in report.seconds.items()))
-    said += [f"tried in vain: {' '.join(line.split())}" for line in report.dropped]
+    said += [f"tried without effect: {' '.join(line.split())}" for line in report.dropped]
     said += [f"not tried: {' '.join(call.split())}" for call in report.untried]
     return said
 

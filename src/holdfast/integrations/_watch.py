@@ -95,7 +95,7 @@ class TrainingWatch:
             self._losses.append(float(loss))
         told, rolled_back = len(self.monitor.alarms), len(self.guard.rollbacks)
         with warnings.catch_warnings():
-            # told once by this loop, with what was done about it
+            # reported once by this loop, with what was done about it
             warnings.simplefilter("ignore", DivergenceWarning)
             taken = self.guard.check(loss, step=number, gradient_norm=gradient_norm)
         for alarm in self.monitor.alarms[told:]:
@@ -111,7 +111,7 @@ class TrainingWatch:
         return taken
 
     def rescale(self, schedulers: Iterable[Any], before: float) -> None:
-        """Passes on to schedules, which set rates anew at every step, what a rollback did to the rates.
+        """Passes on to schedules, which set rates at every step, what a rollback did to the rates.
 
         Args:
             schedulers: of the optimizer.

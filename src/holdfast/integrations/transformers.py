@@ -62,7 +62,7 @@ def _group_later(trainer: Any, recurrent_lr: float | Literal["auto"], memory: in
     @functools.wraps(make_schedule)
     def grouped(num_training_steps: int, *given: Any, **named: Any) -> Any:
         optimizer = getattr(trainer.optimizer, "optimizer", trainer.optimizer)  # accelerate wraps it
-        if not optimizer.state:  # a second `train()` goes on with the same one
+        if not optimizer.state:  # a second `train()` continues with the same one
             steps = num_training_steps if recurrent_lr == "auto" else None
             regroup(optimizer, trainer.model, recurrent_lr=recurrent_lr, steps=steps, memory=memory)
         return make_schedule(num_training_steps, *given, **named)
@@ -74,7 +74,7 @@ class HoldfastCallback(TrainerCallback):
     """What `attach` adds to a Trainer; alone, in `Trainer(callbacks=[...])`, it acts and writes its folder, and logs nothing.
 
     The loss is that of the model's output in training; gradient norms are taken before the Trainer clips them. After a
-    resumed start the medians that alarms compare with are learned anew.
+    resumed start the medians that alarms compare with are learned again.
 
     Args:
         on_divergence: "warn", "stop" or "rollback", as `holdfast.stability.DivergenceGuard` has them.

@@ -33,7 +33,7 @@ class MemoryCapacity(Record):
         outputs: numbers in an output of the model; the total is at most about this.
         length: steps that were run.
         tested: of these, the last ones that MC_k was measured on. Of a forgotten input about 1 / tested is left by chance.
-        ridge: regularisation of the readout.
+        ridge: regularization of the readout.
     """
 
     delays: Float64[np.ndarray, " delays"]
@@ -103,7 +103,7 @@ def memory_capacity(
     Args:
         model: as `memory_function` takes it; torch's RNN, GRU and LSTM give their state as outputs.
         longest: largest delay k, in steps.
-        series: the inputs u(t), one number a step, or how many are drawn, uniform in [-0.8, 0.8].
+        series: the inputs u(t), one number per step, or how many are drawn, uniform in [-0.8, 0.8].
         readout: the regression and its test; None is `Readout()`.
         input_size: number of input features; all of them are given u(t).
         double: measure a float64 copy of an nn.Module.
@@ -143,7 +143,7 @@ def _series(series: Tensor | int, generator: torch.Generator) -> Tensor:
     if isinstance(series, int):
         return (2 * torch.rand(series, generator=generator, dtype=torch.float64) - 1) * INPUT_BOUND
     if series.ndim != 1 or not bool(torch.isfinite(series).all()):
-        raise ShapeError(f"series must be finite numbers, one a step, got shape {tuple(series.shape)}")
+        raise ShapeError(f"series must be finite numbers, one per step, got shape {tuple(series.shape)}")
     return series.detach().double().cpu()
 
 

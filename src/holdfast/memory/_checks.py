@@ -71,13 +71,13 @@ def _learn_shape(subject: Subject) -> None:
         subject.outputs, subject.flat = 1, True
     elif long == short:
         raise ModelError(
-            f"the output has shape {long} for inputs of {CHECK_STEPS} and of {CHECK_STEPS - 3} steps: one answer a sequence, "
-            "not one a step. Give the model without its pooling, or use repeated_input_memory."
+            f"the output has shape {long} for inputs of {CHECK_STEPS} and of {CHECK_STEPS - 3} steps: one answer per sequence, "
+            "not one per step. Give the model without its pooling, or use repeated_input_memory."
         )
     else:
         raise ModelError(
             f"expected outputs (batch, time, outputs) as long as the input; inputs of 2 rows and {CHECK_STEPS} and "
-            f"{CHECK_STEPS - 3} steps gave {long} and {short}. Wrap the model in a function that returns one output a step."
+            f"{CHECK_STEPS - 3} steps gave {long} and {short}. Wrap the model in a function that returns one output per step."
         )
 
 
@@ -176,7 +176,7 @@ def settle(subject: Subject, x: Float[Tensor, "rows inputs"], longest: int, *, k
 
     Settled: over the last quarter of the run no output moves by more than SETTLED_SHARE of its whole movement, or by more
     than rounding. The steps returned end a quarter after the first moment from which that holds; with `keep_state` they
-    are the whole run if the model has a state, which is returned with them: nobody has to run them again.
+    are the whole run if the model has a state, which is returned with them: they need not be run again.
     """
     keeps = keep_state and subject.row_axes is not None
     constant = x.to(subject.device, subject.dtype).unsqueeze(1)
@@ -224,6 +224,6 @@ def _prolong(subject: Subject, constant: Tensor, y: Tensor, state: Any, longest:
     steps = y.shape[1]
     if subject.row_axes is None:
         return subject.advance(constant.expand(-1, min(4 * steps, longest), -1).contiguous())
-    # from the state each step is run once; without one the run begins anew, so that it grows faster
+    # from the state each step is run once; without one the run begins again, so that it grows faster
     more, state = subject.advance(constant.expand(-1, min(steps, longest - steps), -1).contiguous(), state)
     return torch.cat([y, more], 1), state

@@ -16,7 +16,7 @@ from holdfast.figures import Axis, Figure, Layer, Line, Panel, Rule
 from holdfast.memory._curve import MemoryCurve
 
 LEFT_SHARE = 0.01  # of the largest change: below that an input counts as forgotten
-BAND = (0.1, 0.9)  # quantiles over places that are told beside the median
+BAND = (0.1, 0.9)  # quantiles over places that are reported beside the median
 SHOWN_SHARE = 1e-4  # at the foot of the figure
 
 
@@ -30,9 +30,9 @@ class DataMemory(Record):
             sequence, row p is a sequence, and entry k the change of its answer where the input k steps before the end is
             exchanged.
         floors: size of rounding errors in each row of `sizes`.
-        places: row and time of each exchanged input; of one answer a sequence, row and last time.
+        places: row and time of each exchanged input; of one answer per sequence, row and last time.
         states: the same as `sizes` for the hidden states of torch's recurrent modules inside; None where there are none.
-        one_answer: whether the model gives one answer a sequence.
+        one_answer: whether the model gives one answer per sequence.
         causal: whether no output before the exchanged input moved.
         notes: what has to be said beside the numbers.
     """

@@ -80,7 +80,7 @@ class Runner:
         return x.to(self.device).long()
 
     def row_lengths(self, x: Tensor, lengths: Tensor | None) -> Tensor:
-        """One number a row, the whole length where none are given."""
+        """One number per row, the whole length where none are given."""
         if lengths is None:
             return torch.full((len(x),), x.shape[1])
         lengths = lengths.cpu().long()
@@ -112,7 +112,7 @@ class Runner:
         if y.ndim > 1 and y.shape[1] == steps and short.shape[1] == shorter:
             return True
         raise ModelError(
-            f"expected one output a step, or one answer a sequence; inputs of {steps} and {shorter} steps gave outputs "
+            f"expected one output per step, or one answer per sequence; inputs of {steps} and {shorter} steps gave outputs "
             f"{tuple(y.shape)} and {tuple(short.shape)}. Wrap the model in a function that gives one of these."
         )
 

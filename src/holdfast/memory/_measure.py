@@ -125,7 +125,7 @@ def memory_function(
             parts, bound, remarks = _find_sup(subject, plan, search, first, best)
             notes += remarks
         _refuse_leak(subject, plan, first, parts)
-    # the floor is already that of float32; the user is told why a float64 copy did not lower it
+    # the floor is already that of float32; a note says why a float64 copy did not lower it
     if subject.eps > torch.finfo(subject.dtype).eps:
         notes += (ROUNDS_INSIDE,)
     curve = _curve(plan, best, parts, settling, notes)

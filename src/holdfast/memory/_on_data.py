@@ -45,16 +45,16 @@ def memory_on_data(
 
     At each of several places (a row and a time) the input is exchanged for another input of the same data, of another row
     where there are several. The size of the change is the largest over the outputs, at each step from there on. For a
-    linear model and an exchange by d it is |C A^k B d| after k steps. Of a model with one answer a sequence the input k
+    linear model and an exchange by d it is |C A^k B d| after k steps. Of a model with one answer per sequence the input k
     steps before the end is exchanged instead, for many k.
 
     `memory_function` asks what is left of the input that lasts longest, around rest on zeros; this asks what is left of
-    inputs as they come, where the data take the state. For a nonlinear model the two may differ by any factor. The model,
+    the inputs themselves, where the data take the state. For a nonlinear model the two may differ by any factor. The model,
     its modes and the random states are left as they were.
 
     Args:
         model: called on the inputs as they are: a module or a function; of what it returns the first tensor counts, (batch,
-            time, outputs) or (batch, time), or one answer a sequence, (batch, ...).
+            time, outputs) or (batch, time), or one answer per sequence, (batch, ...).
         inputs: data as the model takes them: numbers (rows, time, features) or tokens (rows, time); with
             `run=Run(layout="time_first")` time comes first.
         lengths: of the rows, where they are padded: nothing behind them is exchanged or looked at. A model whose
@@ -108,8 +108,8 @@ class _Plan:
         rows: row of each run.
         times: time of its exchanged input.
         values: what is put there.
-        lags: steps behind it that are looked at; of one answer a sequence the distance from the end is in `times`.
-        group: of one answer a sequence, number of runs that make a row of the result; 0 otherwise.
+        lags: steps behind it that are looked at; of one answer per sequence the distance from the end is in `times`.
+        group: of one answer per sequence, number of runs that make a row of the result; 0 otherwise.
     """
 
     rows: list[int]
@@ -219,7 +219,7 @@ def _result(plan: _Plan, measured: _Measured, each_step: bool, chosen: int | Non
         notes.append(f"{len(sizes)} places instead of {PLACES}, since the model is large")
     if measured.leak:
         notes.append(
-            "outputs before an exchanged input move too: the model reads both ways, and what lies ahead is told"
+            "outputs before an exchanged input move too: the model reads both ways, and what lies ahead is reported"
         )
     still = int((~(sizes.max(1) > floors)).sum())
     if still:

@@ -44,7 +44,7 @@ class Probe:
         dt: time of one step. It scales the times of the curve and the difference d/dt, not the model.
         burn_in: steps before the probe (of x itself for the reversed probe, of zeros for the others). None: until the
             output stands still.
-        max_burn_in: most steps to wait for that. None: 4096, or up to 65536 for a model that goes on from a state.
+        max_burn_in: most steps to wait for that. None: 4096, or up to 65536 for a model that continues from a state.
         form: for the reversed probe only. "stream" runs x until the output stands still and then zeros, in one pass.
             "window" is the paper's own form: horizon + 2 inputs that end at the same moment, O(horizon^2) steps. "auto"
             is "stream", or "window" where the output does not settle and the horizon is at most 256.

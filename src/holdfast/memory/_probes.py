@@ -55,7 +55,7 @@ class ProbePlan:
     def divisor(self, x: Float[Tensor, "rows inputs"]) -> Float[Tensor, " rows"]:
         """|x|_inf or |x|_inf + 1, times dt.
 
-        A one-step impulse in a discretised continuous-time model has area x dt, so dividing by dt gives rho there too.
+        A one-step impulse in a discretized continuous-time model has area x dt, so dividing by dt gives rho there too.
         """
         size = x.abs().amax(-1).double()
         return (size + 1 if self.probe.normalization == "x+1" else size) * self.probe.dt

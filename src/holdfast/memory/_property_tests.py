@@ -13,7 +13,7 @@ from holdfast.memory._checks import MIN_SETTLING_STEPS, settle
 from holdfast.memory._subject import Subject
 
 Finding = tuple[str, str, dict[str, float], dict[str, np.ndarray]]
-RANDOM_INPUTS = 8  # random inputs a test
+RANDOM_INPUTS = 8  # random inputs per test
 
 
 class Functional:
@@ -73,7 +73,7 @@ def _numpy(**tensors: Tensor) -> dict[str, np.ndarray]:
 def linear(H: Functional) -> Finding:
     """H(a x + b x') = a H(x) + b H(x')."""
     x, other = H.normal(), H.normal()
-    # no powers of two, whose products are exact, and signs that differ, which relu does not bear
+    # no powers of two, whose products are exact, and signs that differ, which relu does not tolerate
     a, b = 1.7, -0.6
     together, first, second = H(a * x + b * other), H(x), H(other)
     error = (together - a * first - b * second).abs().amax((1, 2))
@@ -255,7 +255,7 @@ def _receding(H: Functional, numbers: dict[str, float]) -> Finding:
     worst = int(left[1].argmax())
     quarter, half, end = (float(left[share][worst]) for share in (4, 2, 1))
     numbers |= {"left_at_quarter": quarter, "left_at_half": half, "left_at_end": end}
-    # where rounding is larger than 1% of the response, what is left cannot be told from it
+    # where rounding is larger than 1% of the response, what is left cannot be distinguished from it
     rounding = min(H.tolerance() / float(peak[worst]), 0.01)
     if end <= max(1e-3, rounding):
         return "yes", f"of an input that ended {past} steps ago {end:.2g} is left", numbers, {}

@@ -1,4 +1,4 @@
-"""Subject: one face for every model that can be measured, and whether it goes on from a state."""
+"""Subject: one face for every model that can be measured, and whether it continues from a state."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Subject:
         self.eps = torch.finfo(self.dtype).eps  # relative rounding; `prepare` raises it where the model rounds inside
         self.outputs = 0
         self.flat = False
-        self.row_axes: Any = None  # where rows stand in the state, if the model goes on from one; see `learn_state`
+        self.row_axes: Any = None  # where rows stand in the state, if the model continues from one; see `learn_state`
         refuse_time_first(self.model, self.time_first)
 
     def zeros(self, rows: int, steps: int) -> Float[Tensor, "rows steps inputs"]:
@@ -202,7 +202,7 @@ class _NoStateError(Exception):
 def learn_state(
     subject: Subject, x: Float[Tensor, "rows steps inputs"], y: Float[Tensor, "rows steps outputs"]
 ) -> None:
-    """Sets `subject.row_axes` if `model(rest, state)` goes on from `_, state = model(first)` to the outputs y of x.
+    """Sets `subject.row_axes` if `model(rest, state)` continues from `_, state = model(first)` to the outputs y of x.
 
     holdfast's layers and stacks do, and torch's RNN, GRU and LSTM. Tried with the state of one row given to two, as the
     probes will; whatever fails means that the model has no such state.

@@ -160,7 +160,7 @@ class FromEmbeddings(nn.Module):
 
 
 class TokenScore(nn.Module):
-    """Scores lists of token ids or texts, as `repeated_input_memory` wants it.
+    """Scores lists of token ids or texts, as `repeated_input_memory` expects it.
 
     Inputs are right-padded with an attention mask, so that a causal model's last real position does not see the
     padding.

@@ -117,7 +117,7 @@ def _joined(one: Acceleration, other: Acceleration) -> Acceleration:
 def _change(
     modules: dict[str, nn.Module], reason: Callable[[Any], str | None], new_class: Callable[[nn.Module], type]
 ) -> Acceleration:
-    """Gives modules their new classes, all or none where a reason cannot be told."""
+    """Gives modules their new classes, all or none where a reason cannot be determined."""
     # all reasons before the first change: one that raises leaves the model as it was
     reasons = {name: reason(module) for name, module in modules.items()}
     changed = {name: module for name, module in modules.items() if reasons[name] is None}
@@ -129,7 +129,7 @@ def _change(
 
 
 def accelerate_quietly(model: nn.Module) -> Acceleration:
-    """`accelerate` for a measurement, which goes on where nothing is replaced, with another version of transformers too."""
+    """`accelerate` for a measurement, which continues where nothing is replaced, with another version of transformers too."""
     if importlib.util.find_spec("transformers") is None:
         raise BackendError("accelerate: transformers is not installed; pip install 'holdfast[hf]'")
     known = mixers_of(model)

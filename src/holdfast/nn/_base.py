@@ -257,11 +257,11 @@ class AbstractRecurrent(Keeping, Described):
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def stepper(self) -> Stepper:
-        """`step` as a module of its own, to be exported: its coefficients are constants, discretised already."""
+        """`step` as a module of its own, to be exported: its coefficients are constants, discretized already."""
         return Stepper(self, self._weight().new_zeros(1, self.features))
 
     def _settle_(self) -> None:
-        """Makes numbers of what is computed from free weights by operators that ONNX lacks; for `exportable`."""
+        """Materializes what is computed from free weights by operators that ONNX lacks; for `exportable`."""
 
     def _ready_state(self, x: Tensor, state: Tensor | None, sequences: int | None = None) -> Tensor:
         """The state before the first step: the given one, checked, or zeros."""

@@ -1,4 +1,4 @@
-"""Blocks that a recurrent layer is stacked in: normalised and gated, Hyena-type, or nothing but tanh."""
+"""Blocks that a recurrent layer is stacked in: normalized and gated, Hyena-type, or nothing but tanh."""
 
 from __future__ import annotations
 

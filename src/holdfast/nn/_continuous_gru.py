@@ -89,7 +89,7 @@ class ContinuousGRU(AbstractRecurrent):
     def motion_at_rest(self) -> tuple[Motion, Motion]:
         """dh/dt = z o (candidate - h) on zero input, and candidate - h: a closed gate z is no equilibrium."""
         n = self.state_size
-        # float64: Newton's method goes on until rounding stops it
+        # float64: Newton's method continues until rounding stops it
         U = self.U.detach().cpu().double()
         b = U.new_zeros(3 * n) if self.b is None else self.b.detach().cpu().double()
 

@@ -35,7 +35,7 @@ class Described(nn.Module, ABC):
     gated: ClassVar[bool] = False
     # where step sizes come from, as names: a bias that shifts them, and the weight by which inputs move them
     step_names: ClassVar[tuple[str | None, str | None]] = (None, None)
-    # whether forward runs a kernel of its own, which torch.func.vmap cannot vectorise
+    # whether forward runs a kernel of its own, which torch.func.vmap cannot vectorize
     fused: ClassVar[bool] = True
     time: Time
 

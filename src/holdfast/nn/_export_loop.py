@@ -59,7 +59,7 @@ def by_steps(
 
 
 def _forget_shapes() -> None:
-    """Lets the loop be traced anew: torch keeps the graph of an earlier export, with the sizes that were fixed in it."""
+    """Lets the loop be traced again: torch keeps the graph of an earlier export, with the sizes that were fixed in it."""
     if not torch.compiler.is_dynamo_compiling():
         torch._dynamo.reset_code_caches()
 

@@ -1,4 +1,4 @@
-"""Layers built from given weights: no random number is drawn, and nothing is left to an initialisation.
+"""Layers built from given weights: no random number is drawn, and nothing is left to an initialization.
 
 Whoever constructs a recurrence says what it computes (modes, matrices), and gets the layer that does.
 """

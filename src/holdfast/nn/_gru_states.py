@@ -2,7 +2,7 @@
 
 With s the step, h_t = h + s z o (c - h) of h = h_{t-1}, where [z | r] = sigmoid(v_zr + U_zr h), c = tanh(v_c + U_c (r o h))
 and v is the input's part. Backward has all states, so that gates and candidates come back by two products over all of
-time; only the adjoint goes step by step, and it keeps nothing. Autograd of the loop keeps some twenty arrays a step.
+time; only the adjoint goes step by step, and it keeps nothing. Autograd of the loop keeps some twenty arrays per step.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _gradients(
         if call.lengths is not None:
             running = (t < call.lengths).unsqueeze(-1)
             of_c, of_gates, slope = (torch.where(running, x, 0) for x in (of_c, of_gates, slope))
-            # past a row's end the gradient goes on unchanged to its last step
+            # past a row's end the gradient continues unchanged to its last step
             moved = torch.where(running, moved, carry)
         deltas[:, t, : 2 * n], deltas[:, t, 2 * n :], slopes[:, t] = of_gates, of_c, slope
         carry = moved

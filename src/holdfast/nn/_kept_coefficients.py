@@ -95,7 +95,7 @@ class Keeping(nn.Module):
     def _keep(self, key: Hashable, sources: tuple[Tensor, ...], make: Callable[[], Kept]) -> Kept:
         """`make()`, kept between calls while gradients are off and nothing that it is made of has changed.
 
-        Streaming spends most of its time on discretisation otherwise. `sources` are the layer's weights that `make`
+        Streaming spends most of its time on discretization otherwise. `sources` are the layer's weights that `make`
         reads; settings, and the constants of a parameterization, are watched without being named.
         """
         kept = self.__dict__.get("_kept")

@@ -77,7 +77,7 @@ class LinearRNN(AbstractRecurrent):
         if discretization not in ("zoh", "euler"):
             raise unknown_name("discretization", discretization, ("zoh", "euler"))
         if time == "discrete" and (dt != 1.0 or discretization != "zoh"):
-            raise ArgumentError("in discrete time there is nothing to discretise; leave dt and discretization out")
+            raise ArgumentError("in discrete time there is nothing to discretize; leave dt and discretization out")
         if not dt > 0:
             raise ArgumentError(f"dt must be above 0, got {dt!r}")
         self.time = time
@@ -185,7 +185,7 @@ class LinearRNN(AbstractRecurrent):
 
 
 def _apply(matrix: Tensor, vectors: Tensor) -> Tensor:
-    """One matrix for all rows, or one a row."""
+    """One matrix for all rows, or one per row."""
     if matrix.ndim == 2:
         return functional.linear(vectors, matrix)
     return (matrix @ vectors.unsqueeze(-1)).squeeze(-1)

@@ -36,7 +36,7 @@ def built_around(weights: Iterable[Tensor]) -> Iterator[None]:
     token = _BUDGET.set(_Budget(len(sizes), sum(sizes)))
     hook = register_module_parameter_registration_hook(_spend)
     try:
-        # on the meta device: weights come from the file, and a start of their own would be drawn in vain
+        # on the meta device: weights come from the file, and a start of their own would be drawn and discarded
         with torch.device("meta"):
             yield
     finally:

@@ -51,7 +51,7 @@ class LRU(AbstractRecurrent):
         readout: "plain" has C itself as a weight; "scaled" holds g of C_i = g_i (1 - |lam_i|) / sqrt(state_size), so that
             a change of g by beta changes the response to each state's input by at most beta in L1. The gamma of `normalize`
             is its cousin in l2: sqrt(1 - |lam|^2) makes the squares of a mode's response sum to 1, 1 - |lam| its absolute
-            values. gamma is learned and stays where it started; the scale of a read-out follows lam.
+            values. gamma is learned and stays where it started; the scale of a readout follows lam.
         out_features: number of outputs; None is `features`. For another number D is a matrix (out_features, features).
         bidirectional: also read the sequence from its end, with weights of its own, and add the outputs.
 
@@ -100,7 +100,7 @@ class LRU(AbstractRecurrent):
         self.B = nn.Parameter(torch.randn(2 * state_size, features) / math.sqrt(2 * features))
         check_read_out(self, readout)
         self.readout: ReadOut = readout
-        # a scaled read-out has 1 / sqrt(state_size) in its scale
+        # a scaled readout has 1 / sqrt(state_size) in its scale
         size = state_size if readout == "plain" else 1
         self.C = nn.Parameter(torch.randn(self.out_features, 2 * state_size) / math.sqrt(size))
         square = self.out_features == features
@@ -119,7 +119,7 @@ class LRU(AbstractRecurrent):
 
     @torch.no_grad()
     def set_eigenvalues_(self, lam: Complex[Tensor, " state"] | Float[Tensor, " state"]) -> None:
-        """Moves the free weights so that the eigenvalues are `lam`, (state_size,); the input normalisation follows."""
+        """Moves the free weights so that the eigenvalues are `lam`, (state_size,); the input normalization follows."""
         given = as_eigenvalues(lam, (self.state_size,), real=False, layer="LRU")
         self.w.copy_(self.parameterization.inverse(given.abs().to(self.w)))
         self.phase.copy_(given.angle())

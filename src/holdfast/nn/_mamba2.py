@@ -55,7 +55,7 @@ class Mamba2(AbstractMamba):
         bidirectional: also read the sequence from its end, with weights of its own, and add the outputs.
 
     `dt` of forward and step multiplies Delta. Memory of a training step: sequences of the inner size, for each head a
-    matrix of 64 numbers a step, and a state every 64 steps.
+    matrix of 64 numbers per step, and a state every 64 steps.
     """
 
     mixer_class = "Mamba2Mixer"

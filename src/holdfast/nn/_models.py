@@ -106,7 +106,7 @@ class SequenceModel(AbstractStack, Pretrained):
         self, x: Tensor, state: tuple[Any, ...] | None = None, *, lengths: Lengths | None = None, dt: Any = None,
         resets: Tensor | None = None, cu_seqlens: Tensor | None = None, return_state: bool = True,
     ) -> tuple[Tensor, tuple[Any, ...] | None]:  # fmt: skip
-        """The normalised hidden sequence (batch, time, width) before the decoder, and the states at the end.
+        """The normalized hidden sequence (batch, time, width) before the decoder, and the states at the end.
 
         Args:
             x: inputs (batch, time, features).

@@ -33,7 +33,7 @@ def packed_call(x: Tensor, named: dict[str, Any]) -> Iterator[None]:
 
 
 def present_resets(steps: int) -> Bool[Tensor, "batch time"] | None:
-    """True at the first step of each sequence; of a call that goes on from a cache, with its inputs in front, None."""
+    """True at the first step of each sequence; of a call that continues from a cache, with its inputs in front, None."""
     resets = _RESETS.get()
     return resets if resets is None or resets.shape[1] == steps else None
 

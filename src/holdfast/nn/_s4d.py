@@ -44,7 +44,7 @@ Initialization = Literal["lin", "inv", "legs", "real"]
 
 
 class S4D(AbstractRecurrent):
-    """dh/dt = lam h + u, y = 2 Re[C h] + D u for each feature, discretised with the feature's own step exp(log_dt).
+    """dh/dt = lam h + u, y = 2 Re[C h] + D u for each feature, discretized with the feature's own step exp(log_dt).
 
     lam = f(w) + i frequency; modes come in conjugate pairs, so that state_size real numbers are state_size/2 complex
     modes (Gu et al., "On the parameterization and initialization of diagonal state space models"). State: (batch,

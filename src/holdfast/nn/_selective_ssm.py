@@ -37,7 +37,7 @@ from holdfast.parameterizations import AbstractParameterization
 class SelectiveSSM(AbstractRecurrent):
     """h+ = exp(Delta A) h + Delta B u, y = C h + D u; Delta, B, C depend on u, A = f(w) is real (as in Mamba).
 
-    B and C are linear in u, Delta = softplus(W_dt u + bias). A is discretised exactly and B by Euler's rule, as Mamba
+    B and C are linear in u, Delta = softplus(W_dt u + bias). A is discretized exactly and B by Euler's rule, as Mamba
     does. State: (batch, features, state_size).
 
     Args:

@@ -31,7 +31,7 @@ def tiled_mlp(mlp: nn.Sequential, x: Tensor) -> Tensor:
 
 
 def _plain(x: Tensor) -> bool:
-    """Whether torch's reverse mode alone looks on, on a CPU and in full precision."""
+    """Whether torch's reverse mode alone is tracking, on a CPU and in full precision."""
     if (
         not torch.is_grad_enabled()
         or type(x) is not Tensor

@@ -1,7 +1,7 @@
 """What a recurrent layer says about itself, so that whoever measures it need not know its class.
 
 `LinearSystem` is one step of a layer whose state moves linearly, `StateSpaceModel` the model of StableSSM before it is
-discretised, `RateNetwork` the weights of a nonlinear recurrent network, `Motion` how a state moves on zero input.
+discretized, `RateNetwork` the weights of a nonlinear recurrent network, `Motion` how a state moves on zero input.
 `AbstractRecurrent` gives each, or None, in the dtype of the weights and differentiable.
 """
 

@@ -110,7 +110,7 @@ def get_matrix(
         time: "continuous" or "discrete".
         parameterization: of the eigenvalues of the normal form.
         constants: of that parameterization; or `dt` for the contraction form in continuous time, the Euler step that it
-            has to bear.
+            has to tolerate.
     """
     if form in ("complete", "contraction") and parameterization != "exp":
         raise ArgumentError(f"the {form} form has no scalar parameterization; leave it out, or use form='normal'")

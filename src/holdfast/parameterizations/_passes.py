@@ -32,7 +32,7 @@ def once_in_a_pass(form: nn.Module, free: tuple[Tensor, ...], make: Callable[...
 
 
 def compute_once(module: nn.Module) -> Callable[[], None]:
-    """Lets a module compute its matrices once in each of its forward passes; gives back what ends this."""
+    """Lets a module compute its matrices once in each of its forward passes; returns what ends this."""
     if _begin in module._forward_pre_hooks.values():
         return lambda: None
     handles = (module.register_forward_pre_hook(_begin), module.register_forward_hook(_end, always_call=True))

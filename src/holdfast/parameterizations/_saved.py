@@ -105,7 +105,7 @@ def held_by(form: Form, value: Tensor, path: str) -> tuple[Form, tuple[Tensor, .
     except HoldfastError as error:
         raise RangeError(
             f"{path} of the state dict has no place in the {form.key} form of this model: {error} Load it into a model "
-            "that is not stabilised, and stabilize(model, allow_change=True) that one"
+            "that is not stabilized, and stabilize(model, allow_change=True) that one"
         ) from error
     weights = free if isinstance(free, tuple) else (free,)
     apart, eps = relative_distance(fitted(*weights), value), torch.finfo(value.dtype).eps

@@ -68,8 +68,8 @@ class BitBudget(Record):
             Line("as rounded", self.bits, self.rounded, markers=True),
             Rule("allowed", y=self.level),
         ]
-        panel = Panel("Bits of the recurrent weights", Axis("bits a weight"), Axis("error", log=True), layers)
-        return Figure("bits", f"Error against bits a weight: {self.summary()}.", [panel])
+        panel = Panel("Bits of the recurrent weights", Axis("bits per weight"), Axis("error", log=True), layers)
+        return Figure("bits", f"Error against bits per weight: {self.summary()}.", [panel])
 
 
 @checked

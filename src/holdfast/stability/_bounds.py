@@ -66,7 +66,7 @@ def gradient_bound(
         time: "continuous" or "discrete".
     """
     if coefficients.shape != weights.shape:
-        raise ShapeError(f"expected one coefficient a weight; {tuple(coefficients.shape)=}, {tuple(weights.shape)=}")
+        raise ShapeError(f"expected one coefficient per weight; {tuple(coefficients.shape)=}, {tuple(weights.shape)=}")
     return coefficients.abs() * get(parameterization, time=time).gradient_scale(weights)
 
 

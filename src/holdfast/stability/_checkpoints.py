@@ -51,7 +51,7 @@ def is_stabilized(module: nn.Module, name: str) -> bool:
 
 
 def follow_checkpoints(module: nn.Module) -> Callable[[], None]:
-    """Hooks a module whose weights are parametrized; gives back what takes the hooks away. Once for each module."""
+    """Hooks a module whose weights are parametrized; returns what takes the hooks away. Once for each module."""
     if any(getattr(hook, "hook", None) is _translate for hook in module._load_state_dict_pre_hooks.values()):
         return lambda: None
     handles = (
@@ -68,7 +68,7 @@ def follow_checkpoints(module: nn.Module) -> Callable[[], None]:
 
 def _mark(module: nn.Module, state: dict[str, Tensor], prefix: str, metadata: object) -> None:
     for name in _names(module):
-        # an empty tensor under the plain name: a model that is not stabilised refuses its size, also with strict=False
+        # an empty tensor under the plain name: a model that is not stabilized refuses its size, also with strict=False
         state[prefix + name] = torch.empty(0)
 
 
@@ -131,10 +131,10 @@ def _write(stack: Any, value: Tensor, state: dict[str, Tensor], behind: str, pat
 def plain_state_dict(model: nn.Module, state: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
     """`state` (that of the model by default) with plain weights in place of parametrized ones, under their own names.
 
-    What a model that was never stabilised loads. Other parametrizations than those of `stabilize` are made plain too.
+    What a model that was never stabilized loads. Other parametrizations than those of `stabilize` are made plain too.
 
     Args:
-        model: the stabilised model.
+        model: the stabilized model.
         state: a state dict of it.
     """
     plain = dict(model.state_dict() if state is None else state)
@@ -171,7 +171,7 @@ class PlainSave:
 
 
 def save_plainly(model: nn.Module) -> list[nn.Module]:
-    """Sets `PlainSave` on every part of `model` that knows save_pretrained; gives back those parts."""
+    """Sets `PlainSave` on every part of `model` that knows save_pretrained; returns those parts."""
     parts = [m for m in model.modules() if callable(getattr(type(m), "save_pretrained", None))]
     for part in parts:
         part.save_pretrained = PlainSave(part)  # type: ignore[assignment]

@@ -158,7 +158,7 @@ def design_parameterization(
             with a = L/2.
         time: "continuous" or "discrete".
         form: "even": G is taken at |w|, and u grows with |w| from b at w = 0. "decreasing": u = int_w^inf G, plus 1 in
-            discrete time, for a criterion that fades to the right; e^-w gives back exp, and the discrete softplus.
+            discrete time, for a criterion that fades to the right; e^-w gives exp, and the discrete softplus.
         L: slope of "L|w|"; 2 by default.
         b: u at w = 0 of the even form: 0.5 by default, in discrete time 1, and at least 1 there so that f stays in [0,
             1).

@@ -107,7 +107,7 @@ class Movement:
             return _steps_of_factor(float(_spectrum(self._matrices[0]).detach().abs().max()))
         steps = time_constant(self.view)
         if self.view.gate is not None and not math.isfinite(steps):
-            return _gate_alone(self.view)  # nothing rests, but the gate forgets all the same
+            return _gate_alone(self.view)  # nothing rests, but the gate still forgets
         return steps
 
     def _along_path(self, shift: float) -> float:

@@ -155,7 +155,7 @@ def _plan_recurrences(path: str, parts: list[RecurrentWeight], dt: float | None,
 
     def switch(form: AbstractParameterization | AbstractMatrixParameterization, W: Tensor | None) -> None:
         part.switch_(form, W)
-        # tied recurrences go on sharing one form and one set of free weights
+        # tied recurrences continue sharing one form and one set of free weights
         for each in parts[1:]:
             each.parameterization, each.free = part.parameterization, part.free
 

@@ -117,7 +117,7 @@ def recurrent_rate(
     and `memory`, S the sum of the schedule's shares: 20 times the shortest way, but no step that changes the slowest rate by
     more than 0.4 of itself. Plain gradient descent moves a weight by eta |gradient| in place of eta. Where the start already
     remembers long enough, or nearly, the rate is that for a time constant 28% longer, a quarter of an e-fold: other modes and
-    frequencies have to be learned all the same. A model with several recurrences has the smallest of their rates, and each
+    frequencies have to be learned anyway. A model with several recurrences has the smallest of their rates, and each
     of them in `parts`.
 
     Of torch's LSTM and GRU it is the rate of the biases, two of which add into the gate that keeps the state; of Mamba that

@@ -147,7 +147,7 @@ def lyapunov_spectrum(
         prepare(subject, torch.Generator().manual_seed(0))
         if subject.row_axes is None:
             raise ModelError(
-                "the model does not go on from a state: expected model(x, state) to return (outputs, state), as "
+                "the model does not continue from a state: expected model(x, state) to return (outputs, state), as "
                 "torch.nn.GRU does, with the rows of the batch along one axis of every tensor of the state"
             )
         x = x.to(subject.device, subject.dtype)
@@ -187,7 +187,7 @@ def _check(x: Tensor, discard: int, count: int | None, dt: float) -> None:
 
 
 def _has_state(model: nn.Module, x: Tensor, layout: Layout) -> bool:
-    """Whether the model goes on from a state that it gives; a model that cannot be asked is taken to."""
+    """Whether the model continues from a state that it gives; a model that cannot be asked is taken to."""
     with undisturbed(model), torch.no_grad():
         subject = Subject(model, x.shape[-1], layout=layout)
         try:

@@ -66,12 +66,12 @@ def stabilize(
       each step, and its state is bounded by its inputs;
     - a layer that steps by Euler's rule (dense W) comes to rest on a constant input, at steps up to its dt.
 
-    The other weights of the model are not bounded: a read-out may still grow without end. Gates of LSTM and GRU are
+    The other weights of the model are not bounded: a readout may still grow without bound. Gates of LSTM and GRU are
     left alone, see `notes` of the result.
 
     All or nothing: where one weight is refused (not stable, computed from other weights, on the meta device, sharded,
-    shared with something else, stabilised already) none is changed. Recurrences that share a weight go on sharing it, and
-    what is frozen stays frozen. State dicts with plain names load into the stabilised model, `save_pretrained` of a
+    shared with something else, stabilized already) none is changed. Recurrences that share a weight continue sharing it, and
+    what is frozen stays frozen. State dicts with plain names load into the stabilized model, `save_pretrained` of a
     transformers model writes plain weights, and `holdfast.stability.plain_state_dict` gives them.
 
     Args:
@@ -174,7 +174,7 @@ def check_weights(weights: Iterable[MemoryWeight]) -> None:
             _check_numbers(weight.path, tensor)
     if done:
         raise ArgumentError(
-            f"already stabilised: {listed(done)}. Call undo() of that result to stabilize anew, or name other weights: "
+            f"already stabilized: {listed(done)}. Call undo() of that result to stabilize again, or name other weights: "
             "names=[...]. Nothing was changed"
         )
 

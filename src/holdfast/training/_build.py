@@ -55,7 +55,7 @@ def build_model(
         factory: the user's own, called with `inputs`, `outputs` and the table's other keys.
     """
     options = {key: value for key, value in given.items() if key not in ("kind", "factory")}
-    # the weights follow from the run's seed alone, and the caller's random numbers go on undisturbed
+    # the weights follow from the run's seed alone, and the caller's random numbers continue undisturbed
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if factory is not None:

@@ -39,9 +39,9 @@ class TrainingConfig:
         steps: number of optimizer steps.
         epochs: number of passes over the training split, instead of `steps`.
         seed: of the order of examples and of dropout.
-        evaluate_every: steps between two evaluations on "valid"; None is once an epoch, or ten times a run where
-            examples are generated without end.
-        evaluate_batches: most batches of one evaluation; None is the whole split, 16 of one without end.
+        evaluate_every: steps between two evaluations on "valid"; None is once per epoch, or ten times per run where
+            examples are generated endlessly.
+        evaluate_batches: most batches of one evaluation; None is the whole split, 16 batches of an endless one.
         best: which validation metric decides about the best weights and early stopping.
         patience: evaluations without a better one after which training stops; None never stops early.
         checkpoint_every: steps between two checkpoints; there is one after each evaluation too.
@@ -151,6 +151,6 @@ class TrainingConfig:
         if self.steps is not None:
             return self.steps
         if per_epoch is None:
-            raise ArgumentError("the task generates examples without end and has no epochs; give steps instead")
+            raise ArgumentError("the task generates examples endlessly and has no epochs; give steps instead")
         assert self.epochs is not None
         return self.epochs * per_epoch

@@ -1,6 +1,6 @@
 """One step of training: which examples, their gradient, and the move of the weights by the rates of that step.
 
-All of it is a function of the seed and the number of the step: nothing is remembered, so that a run can go on anywhere.
+All of it is a function of the seed and the number of the step: nothing is remembered, so that a run can continue anywhere.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Order:
     """Batches of one split for training: a new permutation in every epoch, or ever new numbers where it is endless.
 
     Args:
-        size: number of examples; None where they are generated without end.
-        batch: examples a step; what is left over at the end of an epoch is dropped.
+        size: number of examples; None if they are generated endlessly.
+        batch: examples per step; what is left over at the end of an epoch is dropped.
         seed: of the permutations.
     """
 

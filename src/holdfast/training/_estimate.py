@@ -1,4 +1,4 @@
-"""What a run will take before it is begun: parameters, memory, tokens a step, time."""
+"""What a run will take before it is begun: parameters, memory, tokens per step, time."""
 
 from __future__ import annotations
 

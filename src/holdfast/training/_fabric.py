@@ -75,7 +75,7 @@ def seed_all(seed: int) -> None:
     np.random.seed(seed % 2**32)
     if torch.accelerator.is_available():
         torch.manual_seed(seed)
-    else:  # torch.manual_seed formats three stacks for devices that are not there: a millisecond a step
+    else:  # torch.manual_seed formats three stacks for devices that are not there: a millisecond per step
         torch.default_generator.manual_seed(seed)
 
 

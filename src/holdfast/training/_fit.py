@@ -38,7 +38,7 @@ def fit(
     progress: Progress | None = None,
     fabric: Any = None,
 ) -> TrainingRun:
-    """Trains a model on a task and keeps everything in a folder; a run that was killed goes on where it was.
+    """Trains a model on a task and keeps everything in a folder; a run that was killed continues where it was.
 
     AdamW on groups of weights (`holdfast.parameter_groups`). The order of examples, dropout and the learning rates
     follow from the seed and the number of the step, so that a continued run computes what an uninterrupted one does, bit
@@ -50,7 +50,7 @@ def fit(
         task: the data, from `holdfast.data.load_task` or `holdfast.data.ArrayTask`.
         config: the settings, a TrainingConfig or a dict of them.
         folder: where log and checkpoints go; new, empty, or with `resume` that of the same run.
-        resume: go on with the run in the folder; where there is none, begin one.
+        resume: continue with the run in the folder; where there is none, begin one.
         loss: `loss(outputs, batch)`, the mean over a batch, instead of the task's own.
         loggers: loggers of Lightning Fabric that get every line of the log.
         progress: called with a text, the step and the number of steps.
@@ -77,7 +77,7 @@ def fit_recipe(
         model: what it builds.
         task: what it loads.
         folder: where log and checkpoints go.
-        resume: go on with the run in the folder; where there is none, begin one.
+        resume: continue with the run in the folder; where there is none, begin one.
         progress: called with a text, the step and the number of steps.
     """
     job = _Job(model, task, recipe.config, folder, tables=recipe.tables)

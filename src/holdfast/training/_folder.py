@@ -162,7 +162,7 @@ def read_run(folder: Path) -> dict[str, Any] | None:
 
 
 def check_same(folder: Path, saved: Mapping[str, Any], identity: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuses to go on with other settings, other data or another model, and says what differs."""
+    """Refuses to continue with other settings, other data or another model, and says what differs."""
     differences = [
         f"{_LABELS[part]}{key} was {_short(there, key)}, is {_short(here, key)}"
         for part, here in identity.items()
@@ -187,7 +187,7 @@ def guarded(folder: Path, kept: str = "") -> Iterator[None]:
         raise
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
-        todo = "Free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "Mend this"
+        todo = "Free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "Fix this"
         raise RunFolderError(
             f"cannot write to {folder}: {reason}. {todo} and continue with resume. {kept}".rstrip()
         ) from error

@@ -1,4 +1,4 @@
-"""The log of a run: one JSON object a line, appended; and the arrays that are read back from it."""
+"""The log of a run: one JSON object per line, appended; and the arrays that are read back from it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Log:
 
     Args:
         path: the file.
-        mark: what `settle` gave at the checkpoint that a run goes on from: lines written later are cut off.
+        mark: what `settle` gave at the checkpoint that a run continues from: lines written later are cut off.
     """
 
     def __init__(self, path: Path, mark: Mapping[str, Any]) -> None:
@@ -88,7 +88,7 @@ class Log:
 
 
 def continued_log(path: Path, step: int) -> Log:
-    """A log that goes on at `step`: of an earlier part of the run, lines of this step and later ones are dropped.
+    """A log that continues at `step`: of an earlier part of the run, lines of this step and later ones are dropped.
 
     Args:
         path: the file; it need not exist.

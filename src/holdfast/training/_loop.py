@@ -61,7 +61,7 @@ class Loop:
     Args:
         descent: its steps, with the processes, the model, the data and the settings.
         folder: where checkpoints and log go.
-        progress: is told how far it is.
+        progress: receives how far it is.
         notes: lines that begin the log.
     """
 
@@ -71,7 +71,7 @@ class Loop:
         self.task, self.config = descent.task, descent.config
         self.state = State()
         self.log: Log | None = None
-        # when progress was last told, and seconds a step as a running mean: only for people, so not in a checkpoint
+        # when progress was last reported, and seconds per step as a running mean: only for people, so not in a checkpoint
         self._told, self._pace = 0.0, 0.0
         self._saved: int | None = None
         self._valid: tuple[int, dict[str, float]] = (-1, {})
@@ -181,7 +181,7 @@ class Loop:
         return ""
 
     def _roll_back(self, batches: list[Batch]) -> None:
-        """Goes on with the next batch from the weights of a snapshot; a NaN in the data is an error all the same."""
+        """Continues with the next batch from the weights of a snapshot; a NaN in the data is still an error."""
         assert self.guard is not None
         for batch in batches:
             blame_data(self.task, batch, self.state.step)

@@ -16,7 +16,7 @@ from holdfast.data._base import AbstractTask, Batch, Split
 from holdfast.errors import ArgumentError, ShapeError
 
 Loss = Callable[[Any, Batch], Tensor]
-ENDLESS_BATCHES = 16  # batches of a split that is generated without end
+ENDLESS_BATCHES = 16  # batches of a split that is generated endlessly
 
 
 @dataclass(frozen=True)

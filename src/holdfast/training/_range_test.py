@@ -43,7 +43,7 @@ class _Shadow:
 
 
 class DirectShadow:
-    """Eigenvalues lam = f(w) moved by Adam as if they were weights, with dLoss/dlam = (dLoss/dw) / f'(w).
+    """Eigenvalues lam = f(w) moved with Adam as if they were weights, with dLoss/dlam = (dLoss/dw) / f'(w).
 
     The gradients are those that the model meets on its own, stable way: this says when direct weights would first leave
     the stable region, not how they would go on.
@@ -68,7 +68,7 @@ class DirectShadow:
             if shadow.weight.grad is None:
                 continue
             slope = shadow.form.derivative(shadow.weight).double()
-            # f' is 0 where a parameterization is flat: there no step of lam can be told from that of w
+            # f' is 0 where a parameterization is flat: there no step of lam can be distinguished from that of w
             gradient = (shadow.weight.grad.double() / slope).nan_to_num(0.0, 0.0, 0.0)
             shadow.first.lerp_(gradient, 1 - BETAS[0])
             shadow.second.lerp_(gradient.square(), 1 - BETAS[1])
@@ -99,7 +99,7 @@ class RangeCurve:
         smoothed: its running mean.
         ratio: |dLoss/dw|_2 / |w|_2 of the group at that step.
         suggestion: a tenth of the rate at which the smoothed loss was smallest; None where no rate lowered it.
-        ended: the rate at which the loss was not finite or four times its smallest value; None where the ramp came to
+        ended: the rate at which the loss was not finite or four times its smallest value; None where the ramp reached
             its end.
     """
 
@@ -118,7 +118,7 @@ class RangeTest:
     Args:
         curves: a RangeCurve for "recurrent" and for "other"; a model without recurrent weights has the second alone.
         direct_step: the step of the recurrent ramp at which the eigenvalues would have left the stable region if they
-            had been the weights themselves ("direct"), moved by Adam along the gradients that were met; None where they
+            had been the weights themselves ("direct"), moved with Adam along the gradients that were met; None where they
             would not, or where no layer says how its weights become eigenvalues.
         direct_rate: the learning rate of that step.
     """
@@ -129,7 +129,7 @@ class RangeTest:
 
     @property
     def suggestion(self) -> dict[str, float]:
-        """`lr` and `recurrent_lr` for a config, those that could be told."""
+        """`lr` and `recurrent_lr` for a config, those that could be reported."""
         names = {"other": "lr", "recurrent": "recurrent_lr"}
         suggestions = {names[group]: curve.suggestion for group, curve in self.curves.items()}
         return {name: rate for name, rate in suggestions.items() if rate is not None}
@@ -185,7 +185,7 @@ def range_test(
 ) -> RangeTest:
     """Raises the learning rate of one group of weights from `low` to `high`, then of the other, and suggests a pair.
 
-    A ramp is one short training by Adam, its rate growing by the same factor at every step; it ends where the loss is
+    A ramp is one short training with Adam, its rate growing by the same factor at every step; it ends where the loss is
     not finite or four times its smallest value. The model is left as it was.
 
     Args:

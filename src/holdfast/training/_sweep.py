@@ -224,7 +224,7 @@ def _train_here(folder: Path, labels: Sequence[str], progress: Progress) -> dict
             waiting.append(label)
         except HoldfastError as error:
             failures[label] = str(error)
-        except Exception as error:  # of the user's model or data: the other runs are trained all the same
+        except Exception as error:  # of the user's model or data: the other runs are still trained
             failures[label] = f"{type(error).__name__}: {error}"
     return failures
 

@@ -1,4 +1,4 @@
-"""One page of a run's log, drawn anew while it trains: loss, margins, time constants, reach, gradient over weight, alarms."""
+"""One page of a run's log, redrawn while it trains: loss, margins, time constants, reach, gradient over weight, alarms."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RunView:
 
     Args:
         title: name of its folder.
-        steps: optimizer steps of the whole run; None where it was not told.
+        steps: optimizer steps of the whole run; None where it was not recorded.
         history: its numbers as arrays.
         reach: steps and values for each recurrence.
         alarms: step and text of each warning, the first one first.

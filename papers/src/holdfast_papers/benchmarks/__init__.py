@@ -1,7 +1,7 @@
 """Benchmarks of the kernels: nothing is timed before its outputs and gradients were checked in float64.
 
 `run(select(), budget, announce)` measures; `holdfast bench` is the same from the command line. A new row is a `Match`
-in one of `cases/`, a new kernel a file there and its name in `MODULES` of `registry.py`.
+in one of `cases/`, a new kernel is a file there and its name in `MODULES` of `registry.py`.
 
 `case.py` says what a row is, `peers/` whom we compare with, `steps.py` how a function becomes a training step.
 `check.py` compares with the truth, `timing.py` times, `growth.py` and `memory.py` measure how time and memory grow,

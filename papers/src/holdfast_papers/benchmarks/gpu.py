@@ -1,7 +1,7 @@
 """The kernels on a GPU: checked against float64, then timed against the card's bandwidth, torch's path and other libraries.
 
-Nobody has run this on a card here: each peer is called as its documentation says, and one whose result differs from ours,
-or that raises, is told as such and not timed.
+It has not been run on a card here: each peer is called as its documentation says, and one whose result differs from ours,
+or that raises, is reported as such and not timed.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class Peak:
 
 
 def measure(kernel: OwnKernel) -> Peak:
-    """Runs one training step in a fresh process and reads the high-water mark of its memory."""
+    """Runs one training step in a new process and reads the high-water mark of its memory."""
     common = (kernel.name, kernel.memory_shape)
     stated = kernel.stated_bytes(kernel.memory_shape)
     if not (PROC / "clear_refs").exists():
@@ -63,7 +63,7 @@ def _status(field: str) -> int:
 
 
 def print_peak(name: str) -> None:
-    """What the fresh process does: prints {"peak": bytes} of the kernel called `name`."""
+    """What the new process does: prints {"peak": bytes} of the kernel called `name`."""
     known = {kernel.name: kernel for kernel in remembered()}
     if name not in known:
         raise unknown_name("kernel", name, known)

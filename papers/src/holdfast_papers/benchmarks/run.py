@@ -159,7 +159,7 @@ def load_of_others() -> float | None:
 
 
 def lack_of_memory(needed: int, available: int | None = None) -> str:
-    """Says how much memory is missing; empty where there is enough or nobody knows."""
+    """Says how much memory is missing; empty where there is enough or the amount is unknown."""
     free = _available_memory() if available is None else available
     if free is None or needed <= free:
         return ""

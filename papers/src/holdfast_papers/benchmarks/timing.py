@@ -45,7 +45,7 @@ class Quartiles:
 
 @dataclass(frozen=True)
 class Duel:
-    """Seconds a step of ours and of the other, round by round."""
+    """Seconds per step of ours and of the other, round by round."""
 
     ours: tuple[float, ...]
     other: tuple[float, ...]

@@ -91,7 +91,7 @@ class PlainLines:
             self._say(f"{task.label}: {done:.0%} {text}".rstrip())
 
     def finished(self, task: Task, seconds: float) -> None:
-        """A line a task."""
+        """A line per task."""
         self._estimate.end(task)
         self._say(f"done  {task.label} ({duration(seconds)})")
 

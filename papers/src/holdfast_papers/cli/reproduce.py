@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 STORE = Path("results")
 StoreOption = Annotated[Path, typer.Option(metavar="FOLDER", parser=folder, help="Where results are kept.")]
-MAX_FAILURES_SHOWN = 5  # failures told again at the end
+MAX_FAILURES_SHOWN = 5  # failures reported again at the end
 
 
 def command(

@@ -44,7 +44,7 @@ def elementwise(
     until the measured sup error is within the tolerance. Any continuous f is reached (Thm B.1); the paper gives no rate: for
     smooth f the error falls very fast down to about 1e-8, at a kink like 1 / width at equal distances and much faster with
     crowded ones. U2 is
-    held by the first layer as its read-out and the second layer adds the constant, which saves a width x width
+    held by the first layer as its readout and the second layer adds the constant, which saves a width x width
     identity.
 
     Args:

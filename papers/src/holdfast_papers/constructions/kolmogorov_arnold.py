@@ -89,11 +89,11 @@ def _checked(f: Callable[[Any], Any], length: int) -> Callable[[Points], np.ndar
             values = np.asarray(f(x), dtype=np.float64)
         except TypeError as error:
             raise ArgumentError(
-                f"f must map a numpy array (points, {length}) to one number a point: {error}"
+                f"f must map a numpy array (points, {length}) to one number per point: {error}"
             ) from error
         if values.shape != (len(x),) or not np.isfinite(values).all():
             raise ArgumentError(
-                f"f must map (points, {length}) to one finite number a point; {x.shape} became {values.shape}"
+                f"f must map (points, {length}) to one finite number per point; {x.shape} became {values.shape}"
             )
         return values
 

@@ -24,7 +24,7 @@ _NAMES: dict[type[nn.Module], str] = {
 def mlp_as_ssm(mlp: nn.Sequential, *, parameterization: str | AbstractParameterization = "direct") -> Chain:
     """The same function of every position as `mlp`, as one state-space layer for each of its linear layers.
 
-    h1 = W1 x + b1, h2 = W2 sigma(h1) + b2, ... with recurrent weights 0; W2 is the first layer's read-out, and so on (a
+    h1 = W1 x + b1, h2 = W2 sigma(h1) + b2, ... with recurrent weights 0; W2 is the first layer's readout, and so on (a
     layer is h+ = Lam h + U x + b, y = C sigma(h)). Equal to rounding: the sums are the same, in the same dtype
     (StableSSM, App. E, Fig. 7).
 

@@ -241,7 +241,7 @@ def _last_output(network: nn.Module, x: Tensor, lags: np.ndarray, length: int) -
 
 
 def _exact(series: Series, x: Tensor, lags: np.ndarray) -> Tensor:
-    """The series for inputs that are x at `lags` and 0 elsewhere, one a row."""
+    """The series for inputs that are x at `lags` and 0 elsewhere, one per row."""
     total = torch.full((len(x),), series.constant, dtype=torch.float64)
     if series.first is not None:
         total = total + x @ torch.from_numpy(series.first[lags])

@@ -42,7 +42,7 @@ class RayExecutor:
         except (ConnectionError, RuntimeError) as error:
             raise BackendError(f"cannot reach a Ray cluster at {address!r}: {error}") from error
         self.slots = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
-        # one thread a task, like local processes; a lost process is the scheduler's to retry
+        # one thread per task, like local processes; a lost process is the scheduler's to retry
         self._work = ray.remote(num_cpus=1, max_retries=0, max_calls=0)(_work)
         self._running: dict[Any, Task] = {}
         self._refused: list[Event] = []
@@ -58,7 +58,7 @@ class RayExecutor:
         self._running[self._work.remote(task.message(), units, safe_path())] = task
 
     def wait(self, seconds: float) -> list[Event]:
-        """Saves what came back."""
+        """Saves what was returned."""
         if self._refused:
             refused, self._refused = self._refused, []
             return refused

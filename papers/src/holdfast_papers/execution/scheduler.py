@@ -1,4 +1,4 @@
-"""Brings every job to its conclusion: longest units first, each under its lock, what fails told as it happens."""
+"""Brings every job to its conclusion: longest units first, each under its lock, failures reported as they happen."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ATTEMPTS = 2  # a unit whose process died is tried once more
 
 
 class Listener(Protocol):
-    """Is told what happens during a run, to show it."""
+    """Receives the events of a run, to show it."""
 
     def planned(self, jobs: Sequence[Job]) -> None:
         """Work begins on these jobs."""
@@ -80,7 +80,7 @@ class Scheduler:
     Args:
         store: where results are kept.
         executor: performs the tasks, on this machine or a cluster.
-        listener: is told what happens.
+        listener: receives the events of the run.
         jobs: what is to be done, from `plan`.
         failures: tasks that were given up so far.
     """

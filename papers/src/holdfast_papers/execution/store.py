@@ -99,7 +99,7 @@ class Store:
             return None, f"{folder} cannot be read: {os.strerror(error.errno or 0)}"
 
     def lock(self, folder: Path) -> FileLock | None:
-        """The folder's lock, held until it is released or the process ends; None where somebody else holds it."""
+        """The folder's lock, held until it is released or the process ends; None if another process holds it."""
         lock = FileLock(self.root / ".locks" / f"{self._name(folder)}.lock")
         with self.guarded():
             try:
@@ -173,4 +173,4 @@ def _reason(error: OSError) -> str:
         return f"{text}. Free some space and run the same command again: what was finished is kept."
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return f"{text}. Make the folder writable, or choose another with --store."
-    return f"{text}. What was finished is kept; run the same command again when this is mended."
+    return f"{text}. What was finished is kept; run the same command again when this is fixed."

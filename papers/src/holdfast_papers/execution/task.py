@@ -51,7 +51,7 @@ class Task:
 
 
 def perform(task: Task, report: Callable[[float, str], None], scratch: Path | None, units: Sequence[Result]) -> Result:
-    """Does the work and gives back its result; `units` are the results that a conclusion is drawn from."""
+    """Does the work and returns its result; `units` are the results that a conclusion is drawn from."""
     experiment = load(task.origin)
     if experiment.source != task.source:
         raise ArgumentError(

@@ -1,4 +1,4 @@
-"""Randomly initialised recurrent networks of one input and one output, as the memory experiments measure them."""
+"""Randomly initialized recurrent networks of one input and one output, as the memory experiments measure them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TORCH: dict[str, Any] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 
 
 class Recurrent(nn.Module):
-    """torch's own recurrent network with a linear readout; goes on from a state."""
+    """torch's own recurrent network with a linear readout; continues from a state."""
 
     def __init__(self, kind: str, width: int, depth: int) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Recurrent(nn.Module):
 
 
 def random_network(kind: str, width: int, depth: int, seed: int) -> nn.Module:
-    """A float64 network of that kind with the default initialisation of its library, drawn from `seed`.
+    """A float64 network of that kind with the default initialization of its library, drawn from `seed`.
 
     "ssm" is a stack of real diagonal SSMs with tanh between layers and nothing else ("State-space Models ...", Sec. 4);
     "s4" a stack of gated S4D blocks.

@@ -16,7 +16,7 @@ import numpy as np
 
 CONFIDENCE = 0.95
 SEEDS = 3  # fewer decide nothing
-Arms = Mapping[str, Sequence[float]]  # one value a seed, in the same order of seeds
+Arms = Mapping[str, Sequence[float]]  # one value per seed, in the same order of seeds
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def paired(a: Sequence[float], b: Sequence[float], *, factor: bool = False) -> D
     the largest finite difference of its sign, which is too small, or decides alone if every seed is so.
 
     Args:
-        a: one value a seed.
+        a: one value per seed.
         b: those of the other arm, in the same order.
         factor: compare by ratio: values are above 0.
     """
@@ -140,7 +140,7 @@ def smaller(arms: Arms, first: str, rivals: Sequence[str], *, by: float = 0.0, f
     """Whether `first` is smaller than each rival, by more than `by`.
 
     Args:
-        arms: values by arm, one a seed.
+        arms: values by arm, one per seed.
         first: the arm that has to be smaller.
         rivals: the arms that it is compared with.
         by: how much smaller, a difference; with `factor` the log of a ratio.
@@ -155,7 +155,7 @@ def larger(arms: Arms, first: str, rivals: Sequence[str], *, by: float = 0.0) ->
     """Whether `first` is larger than each rival, by more than `by`.
 
     Args:
-        arms: values by arm, one a seed.
+        arms: values by arm, one per seed.
         first: the arm that has to be larger.
         rivals: the arms that it is compared with.
         by: how much larger.
@@ -169,7 +169,7 @@ def equal(arms: Arms, margin: float, *, factor: bool = False) -> Decision:
     """Whether all arms are equal within a margin: the interval of every pair lies inside it.
 
     Args:
-        arms: values by arm, one a seed.
+        arms: values by arm, one per seed.
         margin: a difference; with `factor` the log of a ratio.
         factor: whether ratios are compared.
     """
@@ -180,7 +180,7 @@ def equal(arms: Arms, margin: float, *, factor: bool = False) -> Decision:
 
 
 def steps(pairs: Sequence[tuple[Sequence[float], Sequence[float]]], *, factor: bool = False) -> Decision:
-    """Whether values fall at every step: each pair holds the values before and after one, one a draw.
+    """Whether values fall at every step: each pair holds the values before and after one, one per draw.
 
     One step that rises by its interval is enough against it, and one that the interval leaves open leaves it open. The
     numbers count steps of each kind and name the effect of the weakest, whose interval reaches highest.

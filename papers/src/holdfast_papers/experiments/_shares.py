@@ -51,7 +51,7 @@ def share(true: Sequence[bool] | np.ndarray) -> Share:
     """The share of those that are true, with the interval of Clopper and Pearson.
 
     Args:
-        true: one answer a run.
+        true: one answer per run.
     """
     from scipy.stats import beta
 
@@ -90,7 +90,7 @@ class Slope:
 
 
 def exponent(x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray) -> Slope:
-    """The slope of log y in log x; of two points its interval is without end.
+    """The slope of log y in log x; of two points its interval is infinite.
 
     Args:
         x: sizes, above 0.

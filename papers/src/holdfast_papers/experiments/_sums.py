@@ -48,10 +48,10 @@ Key = tuple[Any, ...]  # values of the settings that a family shares
 Family = Mapping[int, PerturbationCurve]
 Families = Mapping[Key, Family]
 Verdicts = Mapping[Key, StabilityVerdict]
-Scope = Literal["recurrent weights", "all weights", "read-out", "all weights, scaled read-out"]
-SCALED: Scope = "all weights, scaled read-out"  # gamma of c_i = gamma_i |f(w_i)| / sqrt(m) moves in place of c
+Scope = Literal["recurrent weights", "all weights", "readout", "all weights, scaled readout"]
+SCALED: Scope = "all weights, scaled readout"  # gamma of c_i = gamma_i |f(w_i)| / sqrt(m) moves in place of c
 MAX_GROWTH = 2.0  # of |gamma|_2 from the narrowest to the widest model, for coefficients that stay bounded
-SCOPES: dict[str, list[str]] = {"recurrent weights": ["w"], "all weights": ["w", "c"], "read-out": ["c"]}
+SCOPES: dict[str, list[str]] = {"recurrent weights": ["w"], "all weights": ["w", "c"], "readout": ["c"]}
 KERNEL_SCOPES: dict[str, KernelScope] = {"recurrent weights": "recurrent", "all weights": "all", SCALED: "all"}
 FASTEST = 4.0  # of the geometric rates
 SLOWEST = {
@@ -103,7 +103,7 @@ def exact_units(
     """A unit of the exact norm for each target, parameterization, scope and width.
 
     (t+1)^-1.1 is approximated in this norm from m = 16 on, by rates over ten decades, and has widths of its own. Direct
-    weights, and a read-out, break near the slowest rate, so that their radii are in units of it.
+    weights, and a readout, break near the slowest rate, so that their radii are in units of it.
     """
     units = []
     for target, f, scope in itertools.product(targets, parameterizations, scopes):
@@ -118,7 +118,7 @@ def exact_units(
 
 
 def exact_cost(config: Config) -> float:
-    """Seconds of a unit of the exact norm, roughly: a read-out that moves too is searched by ascent."""
+    """Seconds of a unit of the exact norm, roughly: a readout that moves too is searched by ascent."""
     return (0.3 if config["scope"] == "recurrent weights" else 1.0) * float(config["m"])
 
 
@@ -200,11 +200,11 @@ def verdicts(found: Families) -> dict[Key, StabilityVerdict]:
 
 
 def bounded_claim(name: str, units: Iterable[Unit]) -> Claim:
-    """The claim that scaled read-outs need no growing weights; plain ones amplify a change by |1/r|_2 beside it.
+    """The claim that scaled readouts need no growing weights; plain ones amplify a change by |1/r|_2 beside it.
 
     Args:
         name: of the claim.
-        units: those of the exact norm with scaled read-outs.
+        units: those of the exact norm with scaled readouts.
     """
     norms, plain = {}, {}
     for unit in units:
@@ -219,7 +219,7 @@ def bounded_claim(name: str, units: Iterable[Unit]) -> Claim:
     measured |= {f"|1/r|_2, {key}": value for key, value in plain.items()}
     return Claim.decide(
         name,
-        f"The weights gamma of scaled read-outs stay bounded: |gamma|_2 grows at most {MAX_GROWTH:g} times from the narrowest "
+        f"The weights gamma of scaled readouts stay bounded: |gamma|_2 grows at most {MAX_GROWTH:g} times from the narrowest "
         "to the widest model",
         max(growth.values()) <= MAX_GROWTH if growth else None,
         measured,
@@ -335,7 +335,7 @@ def sign(censored: str) -> str:
 def panel(
     title: str, curves: Mapping[int, PerturbationCurve], limits: tuple[float, float], legend: bool = True
 ) -> Panel:
-    """E_m(beta) against beta, a line a width."""
+    """E_m(beta) against beta, a line per width."""
     lines = [
         # what is above the panel is drawn as infinite: a triangle at its upper edge
         Line(

@@ -1,4 +1,4 @@
-"""Training inside a unit: in its scratch folder, so that a killed unit goes on where it was."""
+"""Training inside a unit: in its scratch folder, so that a killed unit continues where it was."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What an experiment is: independent units of work, and what is concluded from them.
 
     config   = experiment.presets["quick"]            flat mapping of plain values
-    configs  = experiment.units(config)               one config a unit; each is run on its own, anywhere, in any order
+    configs  = experiment.units(config)               one config per unit; each is run on its own, anywhere, in any order
     arrays   = experiment.run(config_of_unit, work)   pure: equal configs give equal arrays, on one thread
     answer   = experiment.conclude(config, units)     claims, figures, tables, notes from the units' arrays
 

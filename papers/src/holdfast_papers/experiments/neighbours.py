@@ -1,6 +1,6 @@
 """Files beside an experiment of the user's own that it imports: found, counted as its code, and loaded as they are now.
 
-Neighbours come after everything that is installed, so that a file called like a module of Python's stands in nobody's
+Neighbours come after everything that is installed, so that a file called like a module of Python's stands in no one's
 way. They are compiled from their text each time: Python's cache may be stale for an edit within a second.
 """
 
@@ -45,7 +45,7 @@ def source_of(path: Path, content: bytes) -> str:
 
 
 def make_importable(folder: Path) -> None:
-    """Lets files in `folder` be imported from now on; those loaded before, from there or from another, are read anew."""
+    """Lets files in `folder` be imported from now on; those loaded before, from there or from another, are read again."""
     kinds = (_Fresh, _Folder)
     ours = [name for name, module in sys.modules.items() if isinstance(getattr(module, "__loader__", None), kinds)]
     for name in ours:

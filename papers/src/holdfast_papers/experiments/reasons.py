@@ -48,7 +48,7 @@ def trained(configs: Iterable[Config], target: Callable[[Tensor], Tensor] | None
     """Students by width after training.
 
     Args:
-        configs: of units with a student, one a width.
+        configs: of units with a student, one per width.
         target: what they learn of white noise; None is the functional of (t+1)^-1.5.
     """
     return {c["m"]: _students.learn(c, _students.lesson(c, target), Work())[0] for c in configs}

@@ -1,4 +1,4 @@
-"""Runs units and conclusions in this process and gives back results. Does not save; see execution.store."""
+"""Runs units and conclusions in this process and returns results. Does not save; see execution.store."""
 
 from __future__ import annotations
 

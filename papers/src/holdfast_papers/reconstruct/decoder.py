@@ -1,4 +1,4 @@
-"""Decoder: a state back to its inputs, by one factorisation and then one product for each batch."""
+"""Decoder: a state back to its inputs, by one factorization and then one product for each batch."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Decoder:
 def make_decoder(
     encoding: Complex[Tensor, "state unknowns"], *, form: Form, cut: float | None, ridge: float
 ) -> Decoder:
-    """The (regularised) pseudo-inverse of an encoding matrix.
+    """The (regularized) pseudo-inverse of an encoding matrix.
 
     Args:
         encoding: maps unknowns to states (state, unknowns).

@@ -76,7 +76,7 @@ def decoder(
     cut: float | None = None,
     ridge: float = 0.0,
 ) -> Decoder:
-    """Factorises once the map from inputs (or coefficients of a basis) to the state; the result decodes many states.
+    """Factorizes once the map from inputs (or coefficients of a basis) to the state; the result decodes many states.
 
     Args:
         eigenvalues: of the recurrence (modes,).
@@ -108,7 +108,7 @@ def inputs(
 ) -> Reconstruction:
     """All inputs from the last state: u_{1:k} = V_k^+ x_k (linrec, eq. 5), k = `length`.
 
-    One factorisation for each block and one product, whatever the batch. `timestamp` gives k where it is not known.
+    One factorization for each block and one product, whatever the batch. `timestamp` gives k where it is not known.
 
     Args:
         states: the states (*batch, modes), or (*batch, M R) in the block form.

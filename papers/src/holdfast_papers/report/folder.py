@@ -30,7 +30,7 @@ _MARKS = (b'<meta name="fingerprint"', b"<title>holdfast: results</title>")
 
 @contextlib.contextmanager
 def locked(out: Path) -> Iterator[None]:
-    """The folder for this process alone; refused where it is somebody else's, before anything is written into it."""
+    """The folder for this process alone; refused if it belongs to another process, before anything is written into it."""
     check_folder(out)
     out.mkdir(parents=True, exist_ok=True)
     with FileLock(out / _LOCK):

@@ -49,7 +49,7 @@ MAX_ROWS_SHOWN, MAX_TABLES_SHOWN = (
 def write_page(
     store: Path, out: Path, *, preset: str | None = None, notice: Callable[[str], None] = lambda text: None
 ) -> Path:
-    """Writes the page of all conclusions in a store into a folder; gives back the path of index.html.
+    """Writes the page of all conclusions in a store into a folder; returns the path of index.html.
 
     Args:
         store: folder that results are kept in.
@@ -70,7 +70,7 @@ def write_page(
 def write_figures(
     store: Path, out: Path, *, preset: str | None = None, notice: Callable[[str], None] = lambda text: None
 ) -> list[Path]:
-    """PNG and SVG of every figure, as `<experiment>-<figure>.png`; gives back their paths.
+    """PNG and SVG of every figure, as `<experiment>-<figure>.png`; returns their paths.
 
     Args:
         store: folder that results are kept in.

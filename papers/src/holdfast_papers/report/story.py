@@ -1,4 +1,4 @@
-"""What each paper, and each part beyond them, says: about ten lines and one figure for somebody who has not read it."""
+"""What each paper, and each part beyond them, says: about ten lines and one figure for a reader who has not read it."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ STORIES = {
             "modes as steps, or as the inputs have degrees of freedom: the inputs are the solution of a linear system with a "
             "Vandermonde matrix. How well it can be solved depends on where the eigenvalues lie.",
             "The figure has digits read pixel by pixel and rebuilt from the last state. Eigenvalues from the whole disk "
-            "give back only the latest rows; on a thin ring next to the unit circle the whole image comes back. A real "
+            "return only the latest rows; on a thin ring next to the unit circle the whole image comes back. A real "
             "system solved for the same inputs is sharper still.",
         ),
         "linrec-fig2",

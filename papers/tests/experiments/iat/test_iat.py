@@ -26,7 +26,7 @@ def test_some_tanh_networks_never_forget_and_the_corners_are_saddles(conclude):
     found = {claim.name: claim for claim in result.claims}
     assert found["random"].status == found["two-dimensional"].status == found["periodic"].status == "met"
     assert found["attractors"].status == "not met" and "saddles" in found["attractors"].explanation
-    # linearised by hand at (1, 1): -2 v_i (W v)_i = -4 and 14
+    # linearized by hand at (1, 1): -2 v_i (W v)_i = -4 and 14
     assert found["attractors"].numbers["eigenvalue 2 at (1, 1)"] == pytest.approx(14.0, abs=1e-12)
     orbit = next(la for la in result.page.figures[1].panels[0].layers if la.label == "periodic orbit")
     assert np.abs(orbit.x).max() < 1 and np.abs(orbit.y).max() < 1

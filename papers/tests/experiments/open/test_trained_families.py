@@ -18,7 +18,7 @@ def test_padded_copies_are_the_leaky_networks_alone(activation):
         h = torch.full((2, m), float(about.of(torch.tensor(about.rest))))
         for t in range(7):
             h = h + 0.1 * (-h + about.of(h @ W[:m, :m].T + x[:, t] @ U[:m].T + b[:m, 0]))
-            # float32: a few roundings a step
+            # float32: a few roundings per step
             torch.testing.assert_close(found[k, :, t], h @ R[:m] + weights["r"][k], rtol=1e-4, atol=1e-5)
 
 

@@ -44,7 +44,7 @@ def differentiable_gradients(
 
     Args:
         outputs: of a version in torch operations.
-        gradients: that reached them; None for an output that nobody used.
+        gradients: that reached them; None for an unused output.
         inputs: of that version.
         needed: a flag for each of `inputs`; more may follow.
     """

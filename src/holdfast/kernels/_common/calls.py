@@ -28,7 +28,7 @@ Expected = tuple[Tensor | None, tuple[int, ...]]
 
 # letters of the struct module, which pads as the C compiler does
 _LETTERS = {"int64_t": "q", "int32_t": "i", "double": "d", "*": "P"}
-_CPU = torch.device("cpu")  # made once: from a string it costs 0.5 us a call
+_CPU = torch.device("cpu")  # made once: from a string it costs 0.5 us per call
 
 
 def verify(function: str, like: Tensor, *expected: Expected, dtypes: Sequence[torch.dtype] = checks.REAL) -> None:
@@ -133,7 +133,7 @@ def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
             f"no memory for {math.prod(shape) * dtype.itemsize} bytes, a {dtype} tensor of shape {tuple(shape)}; "
             "use a smaller batch or a shorter sequence"
         ) from error
-    # malloc maps a tensor above 32 MB anew at every call, and first touch of 4 KB pages is then the slowest part of it:
+    # malloc maps a tensor above 32 MB again at every call, and first touch of 4 KB pages is then the slowest part of it:
     # 8 GB/s, against 24 GB/s with 2 MB pages and 30 GB/s of warm memory
     if result.nbytes >= library.number("fresh_bytes"):
         _advise()(result.data_ptr(), result.nbytes)

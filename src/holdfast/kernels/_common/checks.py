@@ -1,4 +1,4 @@
-"""Checks of arguments that the kernels share: each error says what was expected, what came and what to do.
+"""Checks of arguments that the kernels share: each error says what was expected, what it got and what to do.
 
 Every check takes the name of the public function first (`"scan"`), then the name of the argument (`"b"`).
 Checks of shapes, dtypes and devices read no data and so are safe under `torch.compile`; those that read

@@ -67,7 +67,7 @@ preferred._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 @functools.cache
 def programs(device: torch.device) -> int:
-    """How many programs of 128 threads a launch on `device` aims at."""
+    """How many programs of 128 threads per launch on `device` aims at."""
     if device.type != "cuda":
         return _USUAL_PROGRAMS
     return _PROGRAMS_PER_PROCESSOR * int(torch.cuda.get_device_properties(device).multi_processor_count)

@@ -42,7 +42,7 @@ class _Pieces(NamedTuple):
     first: Tensor  # (pieces,)
     lengths: Tensor
     owner: Tensor  # the sequence that it belongs to
-    opening: Tensor  # whether it goes on from that sequence's initial state
+    opening: Tensor  # whether it continues from that sequence's initial state
     closing: Tensor  # (sequences,)
 
 

@@ -64,7 +64,7 @@ def causal_conv(
     cu_seqlens: Int[Tensor, " bounds"] | None = None,
     backend: Backend = "auto",
 ) -> tuple[Float[Tensor, "batch time channels"], Float[Tensor, "sequences channels memory"]]:
-    """The short causal convolution of each channel with its own taps, and the inputs that the next call goes on from.
+    """The short causal convolution of each channel with its own taps, and the inputs that the next call continues from.
 
     y_t = bias + sum over k of weight_k x_{t - K + 1 + k}, k from 0 to K - 1, then silu where asked for: the convolution
     before the selective scan in Mamba (Gu and Dao, 2023, figure 3).

@@ -43,7 +43,7 @@ def causal_conv_reference(
     time, memory = x.shape[1], weight.shape[1] - 1
     before = x.new_zeros(x.shape[0], x.shape[2], memory) if state is None else state
     inputs = torch.cat((before.transpose(1, 2), x), 1)
-    # a few shifted products: torch's conv1d wants channels before time
+    # a few shifted products: torch's conv1d expects channels before time
     y = x * weight[:, memory]
     for k in range(memory):
         y = y + inputs[:, k : k + time] * weight[:, k]

@@ -27,7 +27,7 @@ def gate_forward(y: Tensor, x: Tensor, weight: Tensor, bias: Tensor, keep: bool)
     present("gate", y, x, weight, bias)
     _verify(y, weight, bias, (x, y.shape))
     out = empty(y.shape, y.dtype)
-    # 2 width numbers a token, so that backward has no product of forward to repeat
+    # 2 width numbers per token, so that backward has no product of forward to repeat
     z = empty((*y.shape[:-1], weight.shape[0]) if keep else (0,), y.dtype)
     width = y.shape[-1]
     call(

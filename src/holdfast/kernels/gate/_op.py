@@ -31,7 +31,7 @@ class _Gate(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
         y, _, weight, bias = inputs
         ctx.mark_non_differentiable(output[1])
-        ctx.set_materialize_grads(False)  # zeros for the second output would be 2 width numbers a token
+        ctx.set_materialize_grads(False)  # zeros for the second output would be 2 width numbers per token
         ctx.save_for_backward(y, weight, bias, output[1])
 
     @staticmethod
@@ -74,7 +74,7 @@ def gate(
     widths that are multiples of 16 up to 256, where gelu(y), the gate and the gradients stay in the cache; by Triton in one
     launch on a GPU; in torch's operators elsewhere, under autocast and in forward mode (torch.func.jvp) too.
 
-    Memory of a training step: the arguments, the result, their gradients, and 2 width numbers a token kept for
+    Memory of a training step: the arguments, the result, their gradients, and 2 width numbers per token kept for
     backward.
 
     Args:

@@ -1,7 +1,7 @@
 """LSTM and GRU in C++: rows of the batch over threads, products and gates of a step fused, no barrier in time.
 
 csrc/gated/plan.h has the layout. A training step keeps x, h, four blocks of gates and of an LSTM the cells: 5 (LSTM: 6)
-numbers a token and unit, and x. Backward, weight gradients are summed over some steps at once while these are in the cache.
+numbers per token and unit, and x. Backward, weight gradients are summed over some steps at once while these are in the cache.
 """
 
 from __future__ import annotations

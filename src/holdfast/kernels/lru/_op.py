@@ -19,7 +19,7 @@ from holdfast.kernels.lru._reference import LRUCall, lru_reference
 
 
 class _LRU(torch.autograd.Function):
-    """Saves the states beside its arguments: computing them anew would take a product and a scan."""
+    """Saves the states beside its arguments: recomputing them would take a product and a scan."""
 
     @staticmethod
     def forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -30,7 +30,7 @@ class _LRU(torch.autograd.Function):
         ctx.mark_non_differentiable(output[1])
         ctx.save_for_backward(*inputs[:8], output[1])
         ctx.reverse = inputs[8]
-        # None for an output that nobody used: zeros of y's size would be filled, and multiplied through
+        # None for an unused output: zeros of y's size would be filled, and multiplied through
         ctx.set_materialize_grads(False)
 
     @staticmethod
@@ -129,7 +129,7 @@ def lru(
 
     h_t = lam h_{t-1} + B u_t, y_t = Re(C h_t) + d u_t; in reverse h_t = lam h_{t+1} + B u_t. Orvieto et al.,
     "Resurrecting recurrent neural networks for long sequences" (2023), eq. 3-4, without its parameterization: lam are
-    the eigenvalues themselves, and b holds any normalisation of the input.
+    the eigenvalues themselves, and b holds any normalization of the input.
 
     Complex numbers are planar: all real parts and then all imaginary ones, 2N numbers in a row for N states. Where
     lam_im is None the recurrence is real and 2N becomes N.

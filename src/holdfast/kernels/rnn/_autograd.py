@@ -119,7 +119,7 @@ def _differentiate(ctx: Any, grad_h: Tensor | None, grad_last: Tensor | None, *_
         return (None,) * 9
     wanted = ctx.needs_input_grad[:6]
     args = (*ctx.saved_tensors, grad_h, grad_last, *ctx.settings, wanted)
-    # the function, not the op, wherever somebody may differentiate or map the result: grad mode is on only there
+    # the function, not the op, wherever the caller may differentiate or map the result: grad mode is on only there
     gradients = _RnnGradient.apply(*args) if autograd.again() else torch.ops.holdfast.rnn_backward(*args)
     return *(g if want else None for g, want in zip(gradients, wanted, strict=True)), None, None, None
 
@@ -137,7 +137,7 @@ class _Rnn(torch.autograd.Function):
 
 
 class _RnnTransformed(torch.autograd.Function):
-    """The same for torch.func's transforms, which want the context apart; that form costs 40 us more a step."""
+    """The same for torch.func's transforms, which need the context apart; that form costs 40 us more per step."""
 
     @staticmethod
     def forward(*args: Any) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""The RNN in torch operations, for any device: one product for all inputs, a loop over time, one product a weight.
+"""The RNN in torch operations, for any device: one product for all inputs, a loop over time, one product per weight.
 
 A nonlinear recurrence has no parallel form, so the loop over time stays, also for a diagonal W with the linear
 activation (that case is `holdfast.kernels.scan`). What does not depend on the previous state is taken out of it.

@@ -3,11 +3,11 @@
 A group of up to 32 rows advances together, so that one pass over W, which stays in the cache, serves them all; U x + b is
 formed a few steps ahead by the same products. Backward, the adjoint runs with W^T and the weight gradients are summed a
 block of steps at once, while the gradients of that block are in the cache. A batch smaller than the threads leaves the
-others idle: one row is one matrix-vector product a step, too little to share.
+others idle: one row is one matrix-vector product per step, too little to share.
 
 A training step keeps x, h, their gradients, and for Euler steps y = sigma(...), the size of h; the workspace holds W and U
-once and, in the backward pass, their gradients once a thread. y is kept because (h_t - h_{t-1}) / dt has lost the digits of
-y that h_t is larger than dt, and a new W h_{t-1} + U x_t costs (state + features) / 16 cycles a number where reading y
+once and, in the backward pass, their gradients once per thread. y is kept because (h_t - h_{t-1}) / dt has lost the digits of
+y that h_t is larger than dt, and a new W h_{t-1} + U x_t costs (state + features) / 16 cycles per number where reading y
 costs 1.
 """
 

@@ -35,7 +35,7 @@ def algorithm_for(batch: int, time: int, modes: int, pairs: bool, state: bool) -
     """The faster native algorithm for these sizes.
 
     Nanoseconds for each number of u in a training step, two cores with AVX-512, fitted to 12 shapes: the scan pays for
-    every mode at every step, the transforms for each mode once a feature, and once a row where the state is wanted.
+    every mode at every step, the transforms for each mode once per feature, and once per row where the state is wanted.
     """
     # a real mode is one multiply-add where a complex one is four, but loads and stores stay
     weight = modes if pairs else 0.35 * modes

@@ -16,7 +16,7 @@ from holdfast.kernels.s4d._tables import Tables, planar, tables_chunked, tables_
 from holdfast.kernels.scan import scan
 from holdfast.kernels.scan._gpu import scan_gpu
 
-# products inside a block cost BLOCK_STEPS / 2 a number, those with states 4 modes, whatever BLOCK_STEPS is: equal at 8
+# products inside a block cost BLOCK_STEPS / 2 per number, those with states 4 modes, whatever BLOCK_STEPS is: equal at 8
 # modes; shorter blocks mean a longer loop over time
 BLOCK_STEPS = 64
 
@@ -126,7 +126,7 @@ def s4d_chunked(
     batch, time, _ = u.shape
     wide = torch.float64 if has_double(u.device) else u.dtype
     if lengths is not None:
-        lengths = lengths.clamp(0, time)  # on a GPU nobody has looked at them
+        lengths = lengths.clamp(0, time)  # on a GPU they were not checked
     if form.reverse:
         u = _turned(u, lengths)
     lam, c = lam_re.to(wide), c_re.to(wide)

@@ -128,7 +128,7 @@ def s4d(
     """A diagonal state-space layer (S4D) over time: the outputs and the final state.
 
     Each feature has its own modes and step:
-    dh/dt = lam h + u, discretised with the feature's dt into h_t = a h_{t-1} + b u_t, and y_t = 2 Re(c h_t) + d u_t
+    dh/dt = lam h + u, discretized with the feature's dt into h_t = a h_{t-1} + b u_t, and y_t = 2 Re(c h_t) + d u_t
     with complex modes, which stand for conjugate pairs, or y_t = c h_t + d u_t with real ones. "zoh": a = exp(dt lam),
     b = (a - 1) / lam; "bilinear": a = (1 + dt lam / 2) / (1 - dt lam / 2), b = dt / (1 - dt lam / 2). Gu et al., "On
     the parameterization and initialization of diagonal state space models" (2022), section 3.1.

@@ -1,4 +1,4 @@
-"""S4D as a plain loop over time, in the dtype of the input, and the discretisation that the torch versions share."""
+"""S4D as a plain loop over time, in the dtype of the input, and the discretization that the torch versions share."""
 
 from __future__ import annotations
 

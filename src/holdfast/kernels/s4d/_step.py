@@ -21,8 +21,8 @@ def s4d_step(u: Tensor, state: Tensor, factor: Tensor, gain: Tensor, c: Tensor, 
         u: inputs (batch, features).
         state: h before the step (batch, features, modes), with a last dimension of 2 (real and imaginary part) where
             the factors are complex.
-        factor: discretised eigenvalues (features, modes), or with a batch dimension before.
-        gain: discretised input weights, shaped like `factor`.
+        factor: discretized eigenvalues (features, modes), or with a batch dimension before.
+        gain: discretized input weights, shaped like `factor`.
         c: output weights (features, modes), complex ones as pairs (features, modes, 2).
         d: direct path (features,).
 
@@ -53,8 +53,8 @@ def step_of_pairs(
     Args:
         u: inputs (batch, features).
         state: h before the step as pairs (batch, features, modes, 2).
-        factor: discretised eigenvalues as pairs (features, modes, 2), or with a batch dimension before.
-        gain: discretised input weights, shaped like `factor`.
+        factor: discretized eigenvalues as pairs (features, modes, 2), or with a batch dimension before.
+        gain: discretized input weights, shaped like `factor`.
         c: output weights (features, modes, 2).
         d: direct path (features,).
     """

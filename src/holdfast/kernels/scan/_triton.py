@@ -50,7 +50,7 @@ def plan(rows: int, time: int, channels: int, parts: int, programs: int) -> Plan
         time: steps.
         channels: channels, complex ones counted once.
         parts: 2 for complex numbers, 1 for real ones.
-        programs: how many programs the device wants.
+        programs: how many programs the device needs.
     """
     width = min(_CHANNELS, gpu.power_of_two(channels))
     wanted = min(ceil_div(programs, rows * ceil_div(channels, width)), ceil_div(time, _MIN_SEGMENT_STEPS))

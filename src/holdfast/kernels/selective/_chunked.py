@@ -1,6 +1,6 @@
 """The selective scan in torch operations on any device, block of steps by block of steps.
 
-Only one block of the discretised (batch, time, channels, state) tensors exists at a time: autograd keeps the state before
+Only one block of the discretized (batch, time, channels, state) tensors exists at a time: autograd keeps the state before
 each block and computes the rest again in backward.
 """
 

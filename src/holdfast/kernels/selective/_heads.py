@@ -33,7 +33,7 @@ def selective_heads(
     h0: Float[Tensor, "batch heads width state"] | None = None,
     lengths: Int64[Tensor, " batch"] | None = None,
 ) -> tuple[Float[Tensor, "batch time heads width"], Float[Tensor, "batch heads width state"]]:
-    """The selective scan with one rate a head: the outputs and the final state.
+    """The selective scan with one rate per head: the outputs and the final state.
 
     h_t = exp(dt_t A) h_{t-1} + dt_t u_t B_t^T and y_t = h_t C_t + D u_t for the matrix h of each head. Dao and Gu,
     "Transformers are SSMs" (2024), section 6: inside a block of 64 steps y is a product with a masked matrix, and only

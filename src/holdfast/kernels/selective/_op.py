@@ -102,7 +102,7 @@ def _check_steps(dt: Tensor, dt_bias: Tensor | None) -> None:
     """Refuses negative step sizes: they run time backwards, where a decaying state grows."""
     if not checks.at_hand(dt) or dt.numel() == 0:
         return
-    # one number read back; with softplus, the usual case, nobody comes here
+    # one number read back; with softplus, the usual case, this is not reached
     smallest = float((dt if dt_bias is None else dt + dt_bias).detach().min())
     if smallest < 0:
         raise ArgumentError(

@@ -51,7 +51,7 @@ def segments(rows: int, time: int, blocks: int, programs: int) -> tuple[int, int
         rows: rows of the batch.
         time: steps.
         blocks: blocks of channels.
-        programs: how many programs the device wants.
+        programs: how many programs the device needs.
     """
     wanted = max(1, min(ceil_div(programs, rows * blocks), ceil_div(time, _MIN_SEGMENT_STEPS), _MAX_SEGMENTS))
     steps = ceil_div(ceil_div(time, wanted), KEEP) * KEEP

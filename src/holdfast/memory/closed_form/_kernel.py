@@ -155,7 +155,7 @@ def dense(
         parts = [torch.linalg.matrix_exp(part.view(-1, 1, 1) * w) for part in t.split(max(1, (1 << 22) // w.numel()))]
         rho = out @ torch.cat(parts) @ u
     else:
-        # state by state: C W^k U by powers of W would cost n^3 a step
+        # state by state: C W^k U by powers of W would cost n^3 per step
         powers, state = [], u
         for _ in range(int(t.max()) + 1):
             powers.append(out @ state)
@@ -234,7 +234,7 @@ def s4d(
     """Kernel of an S4D layer: rho_k = 2 Re sum_n C_hn Bbar_hn Abar_hn^k for feature h.
 
     Each feature has its own modes and step. Of complex modes only one of each conjugate pair is given, hence the 2;
-    real modes count once. Features do not mix, so rho is diagonal over them. Abar and Bbar are the discretised modes
+    real modes count once. Features do not mix, so rho is diagonal over them. Abar and Bbar are the discretized modes
     (Gu et al., "On the parameterization and initialization of diagonal state space models", section 3.1).
 
     Args:
@@ -282,7 +282,7 @@ def lru(
         B: input weights (modes, inputs), or (modes,) for one input.
         C: output weights (outputs, modes), or (modes,) for one output.
         times: where rho is wanted, in whole steps.
-        gamma: normalisation of the input (modes,); None is 1.
+        gamma: normalization of the input (modes,); None is 1.
         D: direct path, (outputs,) where it acts feature by feature, or (outputs, inputs).
     """
     b, modes = _columns(B), len(_vector("lam", lam))

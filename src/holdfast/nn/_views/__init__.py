@@ -1,7 +1,7 @@
 """`recurrences(model)`: the one walk over a model's modules that looks for recurrences, and their views.
 
 `view.py` is what a view says, `rest.py` how a state moves: the one solver of where it rests, and its steps on data; `reads.py`
-what recurrences read there, `families/` which modules are recurrences. `step_function.py` views what nobody has seen before by
+what recurrences read there, `families/` which modules are recurrences. `step_function.py` views unknown recurrences by
 its Jacobian, `stated.py` a weight that its user calls recurrent.
 """
 

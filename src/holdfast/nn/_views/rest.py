@@ -26,7 +26,7 @@ PATIENT_STEPS = 20_000  # that the start at 0 is followed for while it still com
 NEWTON_STEPS = 60
 FAR = 1e9  # size of a state that has left every bound
 MAX_RESIDUAL = 1e-9  # largest |g| at an equilibrium
-SETTLED_RESIDUAL = 1e-6  # largest |g| of a state that came to rest by itself, before Newton's method
+SETTLED_RESIDUAL = 1e-6  # largest |g| of a state that settles by itself, before Newton's method
 SAME_STATE_DISTANCE = 1e-5  # states nearer than this are one equilibrium
 JACOBIAN_NUMBERS = 4e7  # in all Jacobians held at a time
 
@@ -42,7 +42,7 @@ class StepMap:
         size: numbers in the state.
         time: the kind of time.
         dt: the step by which a state is followed in continuous time.
-        vectorised: whether torch.func takes its Jacobians; a fused kernel has no batching rule.
+        vectorized: whether torch.func takes its Jacobians; a fused kernel has no batching rule.
     """
 
     motion: Motion
@@ -141,7 +141,7 @@ def runs_away(step: StepMap) -> bool:
 
 
 def _rests(step: StepMap, last: Tensor, point: Tensor) -> bool:
-    """Whether a state came to rest by itself, and Newton's method found the equilibrium there."""
+    """Whether a state settles by itself, and Newton's method found the equilibrium there."""
     settled = bool(torch.isfinite(last).all()) and _size(step.residual(last)) < SETTLED_RESIDUAL
     return settled and _size(step.residual(point)) < MAX_RESIDUAL
 

@@ -1,4 +1,4 @@
-"""A recurrence that nobody has seen before, by the Jacobian of its step: described by its user, or model(x, state)."""
+"""An unknown recurrence, by the Jacobian of its step: described by its user, or model(x, state)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from holdfast.nn._views.rest import Driven, StepMap
 from holdfast.nn._views.view import MemoryWeight, NonlinearView
 
 RANDOM_STATES = 3  # random states at which a weight may show that the Jacobian depends on it
-PROBED_STEPS = 2  # after which a model has to go on from its state
-# what modules raise on arguments that they do not take, and torch.func on operators that it does not vectorise
+PROBED_STEPS = 2  # after which a model has to continue from its state
+# what modules raise on arguments that they do not take, and torch.func on operators that it does not vectorize
 MODEL_ERRORS = (RuntimeError, ValueError, TypeError, IndexError, AssertionError, AttributeError, KeyError)
 Step = Callable[[Any, Any], Any]
 
@@ -193,7 +193,7 @@ def stateful_view(model: nn.Module) -> JacobianView | None:
     if size is None or weight is None or weight.is_meta or len(inspect.signature(model.forward).parameters) < 2:
         return None
     try:
-        # only a run shows that a second argument is a state: it has to go on where the first half ended
+        # only a run shows that a second argument is a state: it has to continue where the first half ended
         with torch.no_grad(), _evaluating(model), torch.random.fork_rng(devices=[]):
             state = _carried_state(model, torch.randn(1, 2 * PROBED_STEPS, size, device="cpu").to(weight))
     except MODEL_ERRORS:
@@ -218,7 +218,7 @@ def _carried_state(model: nn.Module, x: Tensor) -> Any:
         return None
     if [part.shape for part in parts] != [part.shape for part in later]:
         return None  # it grows from step to step: a cache and not a state
-    # a state is one that the outputs go on from, and not the same without; 1e-4 is a hundred roundings of float32
+    # a state is one that the outputs continue from, and not the same without; 1e-4 is a hundred roundings of float32
     goes_on = float((continued - whole).abs().max()) <= 1e-4 * scale < float((alone - whole).abs().max())
     return tree_unflatten([torch.zeros_like(part) for part in parts], nest) if goes_on else None
 

@@ -109,7 +109,7 @@ class RecurrenceView(ABC):
 
     kind: str
     time: Time = "discrete"
-    # whether the state moves by a nonlinear step, so that it is linearised where it rests
+    # whether the state moves by a nonlinear step, so that it is linearized where it rests
     nonlinear: bool = False
     # whether the step is h+ = sigma(W h + drive), W the first weight and sigma tanh or ReLU of each unit
     elementwise: bool = False
@@ -279,7 +279,7 @@ class RecurrenceView(ABC):
 
 
 class NonlinearView(RecurrenceView):
-    """A recurrence that is linearised where it rests."""
+    """A recurrence that is linearized where it rests."""
 
     nonlinear = True
 

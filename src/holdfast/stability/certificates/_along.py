@@ -74,8 +74,8 @@ class Restless:
     """What a recurrence does on zero input where no stable state of rest was reached.
 
     Args:
-        kind: "rests" where it only came to rest late, "oscillating", "chaotic", "growing" without bound, or
-            "unsettled" where that is not told.
+        kind: "rests" where it only settles late, "oscillating", "chaotic", "growing" without bound, or
+            "unsettled" where that is not known.
         exponent: of small deviations along the way.
         period: steps of one turn of an oscillation; None where it has none.
         largest: largest entry of the state on the way.
@@ -184,7 +184,7 @@ def _followed(
         state, up, down = after.split([rows, TANGENTS * rows, TANGENTS * rows])
         change = ((up - down) / (2 * NUDGE)).reshape(v.shape)
         size = change.norm(dim=-1, keepdim=True)
-        # a deviation that is gone within a step begins anew as what is left of it by rounding
+        # a deviation that is gone within a step begins again as what is left of it by rounding
         v = torch.where(size > SMALLEST_FACTOR, change / size.clamp(min=SMALLEST_FACTOR), v)
         logs.append(size.squeeze(-1).clamp(min=SMALLEST_FACTOR).log())
         if len(logs) >= MIN_STEPS and time.process_time() - begun > MAX_SECONDS:

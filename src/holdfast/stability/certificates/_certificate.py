@@ -55,7 +55,7 @@ class Certificate(Record):
         kind: what it is, in words.
         time: "continuous" or "discrete".
         status: "stable", "marginal" (on the boundary up to rounding), "unstable", or "undecided" where no state of rest was
-            found at which a nonlinear recurrence could be linearised.
+            found at which a nonlinear recurrence could be linearized.
         eigenvalues: of the recurrence; of a nonlinear one those of the Jacobian at its first equilibrium.
         spectral: spectral abscissa max Re lam in continuous time, spectral radius max |lam| in discrete time.
         numerical: numerical abscissa, or |W|_2: what one step can do at most.
@@ -191,16 +191,16 @@ def certify(
     """What the recurrent weights promise: spectrum, margin, Lyapunov solution, transient growth, decay, memory.
 
     Of every recurrence that `holdfast.recurrences` knows; nonlinear ones (torch.nn.RNN, GRU and LSTM, gated layers, steps
-    that you describe) are linearised at their equilibria, on what they read while the whole model rests on zero input (or on
+    that you describe) are linearized at their equilibria, on what they read while the whole model rests on zero input (or on
     token 0): a layer behind a bias or another layer does not read zeros there. With `inputs` the exponent of small
-    deviations along them is told beside it. The model is left as it was.
+    deviations along them is reported beside it. The model is left as it was.
 
     Continuous time: eigenvalues need Re lam < 0 (iat, Thm 3.9), and |1 + dt lam| < 1 where the layer steps by Euler's
     rule. P solves W'P + PW = -I; iat, Lemma A.8, gives |P| <= 1/(2 beta0), which can fail where W is not normal: both numbers
     are reported. From P: |e^{Wt}| <= sqrt(cond P) e^{-t/(2|P|)}. GRU: the Jacobian at every equilibrium found, not at 0
     alone (iat, App. J). Selective recurrences (SelectiveSSM, Mamba, transformers' mixers) multiply the state by
     exp(dt A) with dt from the input: stable means that no input makes a factor larger than 1, and with `inputs` the
-    largest factor over them is told.
+    largest factor over them is reported.
 
     Args:
         module: a layer or a model.
@@ -258,7 +258,7 @@ def certificates(
     if inputs is not None and not whole:
         raise ArgumentError("inputs= go through the whole model; leave weight out")
     if zeros is None and inputs is not None:
-        # a model that tells no size (a convolution or a linear layer first) is told it by its data
+        # a model that tells no size (a convolution or a linear layer first) is reported it by its data
         zeros = partial(_zeros_like, inputs)
     unseen = settle_views(module, views, zeros)
     seen = None if inputs is None else read_along(module, views, inputs)
@@ -322,7 +322,7 @@ def _views(
         if (layer := _layer_at(module, weight)) is not None:
             module = layer
         else:
-            # a recurrence that is known by itself needs nobody's word; `structure` says that the caller means something
+            # a recurrence that is known by itself needs no statement by the caller; `structure` says that the caller means something
             # else
             known = [view for view in recurrences(module) if view.path == weight and time in (None, view.time)]
             return tuple(known) if known and structure is None else (stated_view(module, weight, time, structure),)
@@ -420,7 +420,7 @@ def _equilibria(view: RecurrenceView, options: Options) -> Equilibria:
     if step.size > options.limit:
         raise ArgumentError(
             f"{name} has a state of {step.size} numbers; Jacobians take minutes above {options.limit}. Pass limit= to do it "
-            "all the same."
+            "anyway."
         )
     return find_equilibria(step, starts=options.starts, seed=options.seed)
 

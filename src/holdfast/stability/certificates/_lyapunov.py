@@ -82,7 +82,7 @@ def as_matrix(W: Tensor, name: str, limit: int) -> Float64[np.ndarray, "n n"]:
     if len(W) > limit:
         raise ArgumentError(
             f"{name} is {len(W)} x {len(W)}; eigenvalues and Lyapunov solution take minutes above {limit} rows. "
-            "Pass limit= to do it all the same."
+            "Pass limit= to do it anyway."
         )
     array = W.detach().cpu().double().numpy()
     if not np.isfinite(array).all():

@@ -51,7 +51,7 @@ def memory_bound(layer: AbstractRecurrent, horizon: int = 200) -> MemoryBound:
     """Both sides of StableSSM, Thm 3.1, for a real diagonal model with eigenvalues <= -beta0.
 
     M(t) <= (d+1) L0 theta_max^2 e^{-beta0 t}, with theta_max = max(|C|_2, |Lam|_2, |U|_2, |b|_2), L0 the largest slope
-    of the activation, d the number of inputs and M with the |x| + 1 normalisation. Time is in units of the layer's dt
+    of the activation, d the number of inputs and M with the |x| + 1 normalization. Time is in units of the layer's dt
     times steps; in discrete time e^{-beta0} is the spectral radius. Measured in float64.
 
     Args:

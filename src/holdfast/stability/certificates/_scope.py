@@ -48,7 +48,7 @@ def _of_linear(view: RecurrenceView) -> tuple[CertificateScope, tuple[str, ...]]
         )
     if network.activation in ("tanh", "hardtanh"):
         return "local", (
-            "local: linearised at the equilibrium W h = -b, where the slope of the activation is 1; states far from it may "
+            "local: linearized at the equilibrium W h = -b, where the slope of the activation is 1; states far from it may "
             "behave otherwise (iat, Fig. 11)",
         )
     return "local", (
@@ -86,7 +86,7 @@ class ContractionBound:
 
 
 def contraction_of(weight: MemoryWeight) -> ContractionBound | None:
-    """That of h+ = sigma(W h + ...); of its own free weights where it was stabilised, else of W if the form holds it."""
+    """That of h+ = sigma(W h + ...); of its own free weights where it was stabilized, else of W if the form holds it."""
     W = weight.value.cpu().double()
     form, free = Contraction(), None
     if parametrize.is_parametrized(weight.module, weight.name):

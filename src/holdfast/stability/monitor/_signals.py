@@ -15,7 +15,7 @@ Series = Literal["loss", "gradient", "state", "step size"]
 WINDOW_STEPS = 100  # whose median is what is usual
 START_STEPS = 20  # until then the start of training is no measure yet: ratios have to be the squares of these
 # chosen on 40 diverging and 45 fine runs of seeds 100 to 104 (docs/stability.md has those of seeds 0 to 4): smaller ones
-# speak no earlier where a loss doubles within 2 steps, and speak in vain (a gradient of 5 times: 6 of 45 fine runs)
+# speak no earlier where a loss doubles within 2 steps, and raise false alarms (a gradient of 5 times: 6 of 45 fine runs)
 RATIOS: Mapping[Series, float] = {"loss": 1.6, "gradient": 6.0, "state": 10.0, "step size": 10.0}
 ACUTE: frozenset[Cause] = frozenset({"not finite", "loss", "gradient", "state"})
 

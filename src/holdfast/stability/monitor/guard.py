@@ -72,7 +72,7 @@ class DivergenceGuard:
         """Whether the step is to be taken; call it between backward and step, before gradients are clipped.
 
         Where it is False the gradients are dropped. `stopped` then has the reason if training is over; after a rollback
-        it is empty, `rollbacks` has the step and that of the snapshot, and training goes on with the next batch.
+        it is empty, `rollbacks` has the step and that of the snapshot, and training continues with the next batch.
 
         Args:
             loss: of this step.

@@ -29,7 +29,7 @@ class GradientHistory(Record):
             LSTM from the Jacobian of the step where the state rests on zero input. NaN where it was not computed or has
             no meaning (phases, step sizes).
         continuous_margin: the same per unit of time, -max Re lam; NaN in discrete time too.
-        loss: of each record; NaN where it was not told.
+        loss: of each record; NaN where it was not recorded.
         gradient_norm: |dLoss/dw|_2 of all weights together.
         largest_state: largest absolute value in outputs and states of the recurrences; NaN before hooks were there.
         step_size: 0.99 quantile of the step sizes of selective recurrences; NaN where they were not looked at.
@@ -57,7 +57,7 @@ class GradientHistory(Record):
         return text + (f", smallest margin {margins.min():.3g}" if len(margins) else "")
 
     def figure(self) -> Figure:
-        """|gradient| over |weight| along the steps, one line a weight; beside it the margins, where they are known."""
+        """|gradient| over |weight| along the steps, one line per weight; beside it the margins, where they are known."""
         panels = [self._panel("Gradient over weight", "|gradient| / |weight|", self.norm_ratio, log=True)]
         if not np.isnan(self.margin).all():
             panels.append(self._panel("Distance to the stability boundary", "margin", self.margin, log=False))

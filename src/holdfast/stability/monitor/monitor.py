@@ -182,7 +182,7 @@ class GradientMonitor:
         return tuple(self.alarms[told:])
 
     def forgive(self) -> None:
-        """Warns again of what it has warned of: training goes on from another place."""
+        """Warns again of what it has warned of: training continues from another place."""
         self._warned.clear()
 
     def _keep(self, number: int, values: Mapping[Series, float], dense: bool | None) -> None:
@@ -226,7 +226,7 @@ class GradientMonitor:
         return plain, rows
 
     def restore(self, plain: Mapping[str, Any], rows: np.ndarray) -> None:
-        """Goes on from what `state` gave.
+        """Continues from what `state` gave.
 
         Args:
             plain: its plain values.

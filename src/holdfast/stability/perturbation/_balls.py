@@ -1,4 +1,4 @@
-"""The balls that perturbations live in, one norm a weight, and which weights of a model are perturbed.
+"""The balls that perturbations live in, one norm per weight, and which weights of a model are perturbed.
 
 A ball draws, projects and knows the steepest direction, each for a batch of perturbations of one weight, (draws, *shape).
 """

@@ -210,7 +210,7 @@ def _candidate(
         return f"{name} is not a torch.nn.RNN"
     if any(isinstance(m, nn.RNNBase) or getattr(m, "fused", False) for m in model.modules()):
         return "the model holds recurrent layers whose fused kernels have no batching rule"
-    return VmapEvaluator(model, data, limit), "vectorised over draws"
+    return VmapEvaluator(model, data, limit), "vectorized over draws"
 
 
 def _of_layer(
@@ -238,7 +238,7 @@ def _of_torch(
 ) -> tuple[AbstractEvaluator, str] | str:
     name = f"torch.nn.{type(model).__name__}"
     if cell_of(model) is None:
-        return f"{name} with projections has no form that is vectorised"
+        return f"{name} with projections has no form that is vectorized"
     # small states leave the processor idle step by step; many draws at once fill it
     small = _is_small(data, model.hidden_size)
     if isinstance(model, nn.RNN) and (method == "kernel" or (method == "auto" and not small)):
@@ -246,8 +246,8 @@ def _of_torch(
     if method == "kernel":
         return f"{name} is not a torch.nn.RNN"
     if method == "vmap" or small:
-        return UnrolledVmap(Unrolled(model), data, limit), f"{name} as a loop over time, vectorised over draws"
-    return f"{name} runs fused, and faster one by one than vectorised over draws"
+        return UnrolledVmap(Unrolled(model), data, limit), f"{name} as a loop over time, vectorized over draws"
+    return f"{name} runs fused, and faster one by one than vectorized over draws"
 
 
 def _is_small(data: Data, state: int) -> bool:

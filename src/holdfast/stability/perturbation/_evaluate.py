@@ -197,7 +197,7 @@ class AbstractEvaluator(ABC):
 
 
 class VmapEvaluator(AbstractEvaluator):
-    """One vectorised call of the module for many draws (torch.func.vmap)."""
+    """One vectorized call of the module for many draws (torch.func.vmap)."""
 
     how = "vmap"
 

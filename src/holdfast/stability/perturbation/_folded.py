@@ -21,10 +21,10 @@ from holdfast.nn.system import LinearSystem, RateNetwork
 from holdfast.stability.perturbation._evaluate import AbstractEvaluator, Data, Stacked
 from holdfast.stability.perturbation._impulse import System, stack_systems
 
-# bytes of one part: what stays in the cache between the product, the scan, the activation and the read-out
+# bytes of one part: what stays in the cache between the product, the scan, the activation and the readout
 PART_BYTES = 4e6
 MAX_SUMMED_OUTPUTS = (
-    4  # outputs up to which the read-out is a sum over products: a sixth of the time of a matrix with one row
+    4  # outputs up to which the readout is a sum over products: a sixth of the time of a matrix with one row
 )
 
 
@@ -41,7 +41,7 @@ class Folded(AbstractEvaluator):
         self.system = System(layer)
         self.squashed = system.activation == "tanh"
         self.activation = torch.sigmoid if self.squashed else ACTIVATIONS[system.activation]
-        # the scan gives a fresh tensor, so that an elementwise function may overwrite it
+        # the scan returns a new tensor, so that an elementwise function may overwrite it
         self.in_place = system.activation in ("tanh", "sigmoid")
         self.data = data
         batch, steps, _ = data.inputs.shape
@@ -107,7 +107,7 @@ class Network(nn.Module):
 
 
 class FoldedRNN(AbstractEvaluator):
-    """h+ = h + dt sigma(W h + U x + b) of all draws together: one batched product a step."""
+    """h+ = h + dt sigma(W h + U x + b) of all draws together: one batched product per step."""
 
     how = "folded"
 
@@ -125,7 +125,7 @@ class FoldedRNN(AbstractEvaluator):
     def _errors(self, stacked: Stacked) -> Float[Tensor, " draws"]:
         x = self.data.inputs
         W, U, b, C = stack_systems(self.network, stacked, x.dtype)
-        # the inputs of all steps at once: what is left for the loop is one product a step
+        # the inputs of all steps at once: what is left for the loop is one product per step
         drive = torch.einsum("bti,pni->ptbn", x, U) + b[:, None, None]
         h = torch.zeros_like(drive[:, 0])
         states = []

@@ -102,7 +102,7 @@ def _powers(base: Tensor, count: int) -> Tensor:
 def _dense(
     W: Float[Tensor, "draws groups n n"], B: Tensor, C: Tensor, steps: int
 ) -> Float[Tensor, "draws groups time outputs inputs"]:
-    """C W^k B, one product a step."""
+    """C W^k B, one product per step."""
     state, outputs = B, []
     for _ in range(steps):
         outputs.append(C @ state)
@@ -229,7 +229,7 @@ def _probe(rank: int, columns: int) -> Float64[Tensor, "rank columns"]:
 def _low_rank(matrix: Float[Tensor, "columns rows"], eps: float) -> tuple[Tensor, Tensor]:
     """R, Q with R Q = matrix up to 4 eps of each kernel's largest entry, Q of few rows where few are enough.
 
-    A randomised range finder: Q spans normal combinations of the kernels; what it misses is measured entry by entry,
+    A randomized range finder: Q spans normal combinations of the kernels; what it misses is measured entry by entry,
     and the rank doubled until that is rounding; then directions that carry less than 2 eps together are dropped.
     Kernels are scaled to 1 first: one that grows must not hide the others.
     """

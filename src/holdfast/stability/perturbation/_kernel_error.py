@@ -105,7 +105,7 @@ def kernel_perturbation_error(
             moves by up to beta, and c as a vector.
         search: "random", "adversarial" or "modes", or a `Search`, as in `perturbation_error`.
         horizon: time up to which a rho given as a function is integrated; it is taken as 0 after.
-        readout: "scaled" moves gamma of c_i = gamma_i |f(w_i)| / sqrt(m) in place of c, as layers with that read-out do.
+        readout: "scaled" moves gamma of c_i = gamma_i |f(w_i)| / sqrt(m) in place of c, as layers with that readout do.
     """
     betas = as_radii(radii)
     search = _kernel_search(as_search(search), scope)

@@ -29,7 +29,7 @@ def search_modes(problem: SearchProblem, start: Worst, steps: int) -> Worst:
     points inside; from the best single modes are flipped while that helps, and where the slope then still points into
     the box a compass search follows it. Weights outside the recurrence start where an adversarial search left them and
     move along the steepest direction of their own ball, which never lowers an error that is convex in them (coefficients
-    of a linear read-out). What is found is a lower bound: a maximum over all corners of up to 10 modes, local beyond.
+    of a linear readout). What is found is a lower bound: a maximum over all corners of up to 10 modes, local beyond.
     """
     modal = modal_weights(problem)
     keeper = Keeper.after(start)

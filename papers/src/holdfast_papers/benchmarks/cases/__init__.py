@@ -1,4 +1,4 @@
-"""The rows of the speed table, one file a kernel.
+"""The rows of the speed table, one file per kernel.
 
 Shapes are (B, T, D, N): batch, time, features and state size.
 """

@@ -13,7 +13,7 @@ from holdfast_papers.benchmarks.steps import generator, in_pieces, training_step
 
 GROUP = "lru"
 QUICK = SHAPES[:1]
-LONGEST_GRU = 1024  # torch.nn.GRU takes 22 s a step at T = 131072; an information row is not worth that
+LONGEST_GRU = 1024  # torch.nn.GRU takes 22 s per step at T = 131072; an information row is not worth that
 
 
 def make_inputs(shape: Shape) -> Inputs:

@@ -1,7 +1,7 @@
 """630 perturbed evaluations, 21 radii by 30 draws, against the usual loop: load_state_dict, run, compare.
 
 The loop runs our own layer, native scan included, so that nothing but the way of perturbing differs; a second one runs the
-same weights step by step in Python, as the papers' code does. With a nonlinear read-out both have to compute
+same weights step by step in Python, as the papers' code does. With a nonlinear readout both have to compute
 630 x B x T x N values of the activation, which leaves a factor of some 5.
 """
 

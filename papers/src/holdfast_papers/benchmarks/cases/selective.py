@@ -19,7 +19,7 @@ SHAPES: tuple[Shape, ...] = ((1, 512, 1536, 16), (8, 1024, 512, 16), (1, 16384, 
 QUICK = SHAPES[:1]
 # heads of Mamba-2's 130M model: batch, time, heads, width of a head, states
 HEADS: tuple[Shape, ...] = ((1, 512, 24, 64, 128), (1, 2048, 24, 64, 64))
-# block by block in float64: the loop's graph would take 20 numbers a state and step
+# block by block in float64: the loop's graph would take 20 numbers per state and step
 TRUTH = truth_by(lambda *leaves: selective(*leaves, dt_softplus=True, backend="chunked")[0])
 LOOP_STEPS = 512  # transformers' loop takes T^2; beyond this it is not waited for
 
@@ -81,7 +81,7 @@ def _case(shape: Shape) -> Case:
     limit = Contender("exponentials alone", "roofline", rooflines.exponentials, truth=rooflines.exponentials_truth)
     matches = [Match(limit, "selective scan over one exp and one multiply-add a state and step", 3.5, "at most")]
     parallel = Contender("mambapy pscan", "peer", mamba.selective_pscan, ("mambapy",), memory=12 * whole)
-    matches.append(Match(parallel, "selective scan against mamba.py's, discretisation included", 6.0))
+    matches.append(Match(parallel, "selective scan against mamba.py's, discretization included", 6.0))
     if time <= LOOP_STEPS:
         loop = Contender("transformers", "peer", mamba.transformers_loop, ("transformers",), memory=20 * whole)
         matches.append(Match(loop, "selective scan against transformers' loop, T = 512", 100.0))

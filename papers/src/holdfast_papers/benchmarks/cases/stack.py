@@ -56,7 +56,7 @@ def at(shape: Shape, goal_s5: float, goal_fft: float) -> tuple[Case, Case]:
 
 
 def make_inputs(shape: Shape) -> Inputs:
-    """White noise in, one number a step as in sequential MNIST, and a target of the same shape."""
+    """White noise in, one number per step as in sequential MNIST, and a target of the same shape."""
     batch, time, _, _ = shape
     x, target = torch.randn(2, batch, time, 1, generator=generator())
     return {"x": x, "target": target}

@@ -20,7 +20,7 @@ def fft_s4d(
 
     Source: "On the Parameterization and Initialization of Diagonal State Space Models", section 3.1 and its Listing 1
     (zero-order hold). The convolution is over (batch, features, time) at length 2 T, as in that layer, which is given
-    and gives back (batch, time, features).
+    and returns (batch, time, features).
 
     Also the truth of the S4D cases in float64, where the loop over time would take minutes and gigabytes; the two agree
     to 1e-10, gradients included (papers/tests/benchmarks/test_peers.py).

@@ -33,7 +33,7 @@ def pscan(inputs: Inputs) -> Runner:
 
 
 def selective_pscan(inputs: Inputs) -> Runner:
-    """The selective scan as mamba.py computes it: discretised for all steps, then scanned."""
+    """The selective scan as mamba.py computes it: discretized for all steps, then scanned."""
     run = load("mambapy.pscan").pscan
 
     def forward(u: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor) -> Tensor:
@@ -46,7 +46,7 @@ def selective_pscan(inputs: Inputs) -> Runner:
 
 
 def transformers_loop(inputs: Inputs) -> Runner:
-    """transformers' own way without a GPU: a loop over slices of the discretised sequence, time last."""
+    """transformers' own way without a GPU: a loop over slices of the discretized sequence, time last."""
     run = load("transformers.models.mamba.modeling_mamba").mamba_selective_scan
     turned = {name: x.mT.contiguous() if x.ndim == 3 else x for name, x in inputs.items()}
     inner = training_step(lambda u, dt, A, B, C, D: run(u, dt, A, B, C, D, delta_softplus=True), turned)

@@ -1,6 +1,6 @@
 """s5-pytorch: its `apply_ssm`, an associative scan in torch over complex64, mapped over the batch as its S5 layer does.
 
-Given discrete eigenvalues directly, so that its discretisation is not on the clock.
+Given discrete eigenvalues directly, so that its discretization is not on the clock.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Inverse Approximation Theory for Nonlinear Recurrent Neural Networks: one file a figure or table."""
+"""Inverse Approximation Theory for Nonlinear Recurrent Neural Networks: one file per figure or table."""

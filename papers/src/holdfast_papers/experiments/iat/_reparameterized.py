@@ -61,7 +61,7 @@ def units(config: Config, activations: Sequence[str]) -> list[Config]:
 
 
 def cost(config: Config) -> float:
-    """Seconds, roughly: W = Q g(M) Q' costs an exponential of a matrix a step, and 12 radii are searched."""
+    """Seconds, roughly: W = Q g(M) Q' costs an exponential of a matrix per step, and 12 radii are searched."""
     m, slow = config["m"], SLOW_FORMS[config["parameterization"]]
     search = 12 * config["ascent"] * _sup.horizon(config) * config["sequences"] * (2e-6 + 1.1e-7 * m)
     return _students.cost(config) + slow * config["steps"] * (0.001 + 9e-7 * m**2) + (1 + 4 * slow) * search

@@ -130,7 +130,7 @@ def run_row(units: Sequence[Unit]) -> tuple[Cell, ...]:
 
 
 def loss_panel(title: str, units: Sequence[Unit], legend: bool = True) -> Panel:
-    """Training loss over the steps, a line a width: the median of the seeds, with all of them in the band."""
+    """Training loss over the steps, a line per width: the median of the seeds, with all of them in the band."""
     lines = []
     for k, m in enumerate(sorted({u.config["m"] for u in units})):
         runs = [u.arrays for u in units if u.config["m"] == m]

@@ -4,7 +4,7 @@ At a radius the error is the larger of `draws` random perturbations and of proje
 worst draw, the gradient and its opposite, all entries up and down, three random ones) with `ascent` steps. Radii are bisected
 in log beta until the level, a quarter of the target's norm on the same sequences, is crossed between two that differ by 5%;
 errors that jump to infinity are bracketed in the same way. E_m(0) is taken on the same horizon. Points that were measured are
-kept in the unit's scratch folder, so that a killed unit goes on where it was.
+kept in the unit's scratch folder, so that a killed unit continues where it was.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Error = Callable[[float], float]
 
 
 def horizon(config: Config) -> int:
-    """Steps that a student is measured on: 25 a unit and at least as many as it was trained on."""
+    """Steps that a student is measured on: 25 per unit and at least as many as it was trained on."""
     return max(config["per_unit"] * config["m"], config["least_steps"])
 
 

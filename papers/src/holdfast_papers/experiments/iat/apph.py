@@ -52,7 +52,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
             abs(exponent - 1) < 0.02,
             {"fitted exponent": exponent},
             paper={"fitted exponent": 1.0},
-            otherwise="The output was not recognised as a power law of exponent 1.",
+            otherwise="The output was not recognized as a power law of exponent 1.",
             essential=True,
         ),
         Claim.decide(

@@ -1,4 +1,4 @@
-"""iat-appj: a GRU remembers locally exactly as its linearisation says: memory decays where it is Hurwitz.
+"""iat-appj: a GRU remembers locally exactly as its linearization says: memory decays where it is Hurwitz.
 
 dh/dt = z o (tanh(U_h (r o h)) - h) near h = 0 has the Jacobian Diag(sig(b_z)) (U_h Diag(sig(b_r)) - I) (eq. 142). 0 need
 not be the only equilibrium: where it is unstable the state goes to others, whose Jacobians are looked at too.
@@ -19,12 +19,12 @@ from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experim
 from holdfast_papers.pages import Table
 from holdfast_papers.results import Claim
 
-INPUT_SIZE = 1e-7  # size of the input: the state stays where the linearisation holds
+INPUT_SIZE = 1e-7  # size of the input: the state stays where the linearization holds
 LOCAL, FLOOR = 1e-4, 1e-14  # outputs above the first are no longer local, below the second rounding
 
 
 def run(config: Config, work: Work) -> Arrays:
-    """The response to a small impulse, its rate, the rate of the linearisation, and the equilibria."""
+    """The response to a small impulse, its rate, the rate of the linearization, and the equilibria."""
     gru = _network(config)
     lam = gru.eigenvalues().detach().numpy()
     predicted = float(np.log(np.abs(1 + config["dt"] * lam)).max() / config["dt"])  # of Euler's steps
@@ -77,14 +77,14 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         np.array([float(u.arrays[k]) for u in units]) for k in ("predicted", "measured", "abscissa")
     )
     gain = np.array([u.config["gain"] for u in units])
-    # a rate below 3 e-folds over the measured time is not told from 0
+    # a rate below 3 e-folds over the measured time is not distinguishable from 0
     clear = np.abs(predicted) > 3 / config["horizon"]
     wrong = int(((abscissa < 0) != (measured < 0))[clear].sum())
     apart = np.abs(measured - predicted)
     claims = [
         Claim.decide(
             "hurwitz",
-            "Memory decays locally exactly where the linearisation of the GRU is Hurwitz",
+            "Memory decays locally exactly where the linearization of the GRU is Hurwitz",
             None if clear.mean() < 0.8 else wrong == 0,
             {
                 "networks": float(len(units)),
@@ -94,7 +94,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
                 "median distance of rates": float(np.median(apart)),
             },
             paper={"contradictions": 0.0},
-            otherwise="A network decays although its linearisation is unstable, or the other way round.",
+            otherwise="A network decays although its linearization is unstable, or the other way round.",
             essential=True,
         ),
         Claim.decide(
@@ -116,8 +116,8 @@ def _rates(predicted: np.ndarray, measured: np.ndarray) -> Figure:
         Line("equal", ends, ends, colour=6, dash="dash"),
         Rule("", y=0.0),
     ]
-    panel = Panel("", Axis("rate of the linearisation"), Axis("measured rate"), layers)
-    return Figure("rates", "Measured rate of the memory of random GRUs against that of their linearisation.", [panel])
+    panel = Panel("", Axis("rate of the linearization"), Axis("measured rate"), layers)
+    return Figure("rates", "Measured rate of the memory of random GRUs against that of their linearization.", [panel])
 
 
 def _curves(units: Sequence[Unit]) -> Figure:
@@ -159,7 +159,7 @@ def _table(units: Sequence[Unit], gain: np.ndarray, abscissa: np.ndarray, apart:
 EXPERIMENT = Experiment(
     id="iat-appj",
     where="Appendix J",
-    title="GRUs decay locally as their linearisation does",
+    title="GRUs decay locally as their linearization does",
     summary="Random continuous-time GRUs: the response to a small impulse against the eigenvalues of the Jacobian at h = 0, "
     "and the equilibria that there are beside it.",
     presets=presets(

@@ -57,7 +57,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     claims = [_agreement(kind, values) for kind, values in rates.items()]
     nonlinear = max(float(row[4]) for row in rows if row[0] != ARCHITECTURES["s4"])
     notes = [
-        "The probes linearise a nonlinear network around different equilibria: that of the constant input x = 1 for "
+        "The probes linearize a nonlinear network around different equilibria: that of the constant input x = 1 for "
         f"Heaviside, of zero input for the other two. Median rates of RNN, GRU and LSTM differ by up to {nonlinear - 1:.0%}.",
         "The input is x = 1 alone, not the sup over x of Def. 3.1.",
     ]
@@ -103,7 +103,7 @@ def _figure(units: Sequence[Unit]) -> Figure:
             Panel(name, Axis("step", limits=(0, float(end))), Axis("memory", log=True, limits=(1e-15, 1)), lines)
         )
     caption = (
-        "Memory of randomly initialised networks: median and 10% to 90% of the repeats. The three probes decay alike."
+        "Memory of randomly initialized networks: median and 10% to 90% of the repeats. The three probes decay alike."
     )
     return Figure("probes", caption, panels)
 
@@ -112,7 +112,7 @@ EXPERIMENT = Experiment(
     id="iat-fig10",
     where="Figure 10, App. H",
     title="Memory does not depend on the probe",
-    summary="The memory functions of randomly initialised RNN, GRU, LSTM and S4 evaluated over Heaviside, impulse and "
+    summary="The memory functions of randomly initialized RNN, GRU, LSTM and S4 evaluated over Heaviside, impulse and "
     "reversed inputs, and the rates of their late decay.",
     presets=presets({"repeats": 20, "width": 64, "amplitude": 1.0}, quick={"repeats": 6, "width": 32}),
     units=units,

@@ -124,7 +124,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     claims = [
         Claim.decide(
             "random",
-            "Some randomly initialised tanh RNNs have memory that does not decay, though their W is Hurwitz",
+            "Some randomly initialized tanh RNNs have memory that does not decay, though their W is Hurwitz",
             kept > 0,
             {
                 "share not decayed": kept,
@@ -166,7 +166,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     heads = ("equilibrium", "eigenvalue 1", "eigenvalue 2", "kind")
     rows = [("(0, 0)", -1.0, -1.0, "stable"), *((n, float(v[0]), float(v[1]), "saddle") for n, v in saddle.items())]
     tables = [
-        Table("equilibria", "Linearisation of dv/dt = (1 - v^2) o (W v) at its equilibria.", heads, rows),
+        Table("equilibria", "Linearization of dv/dt = (1 - v^2) o (W v) at its equilibria.", heads, rows),
         _by_kind(size, gain, left),
     ]
     return Conclusion(claims, figures, tables, arrays={"width": size, "gain": gain, "left": left})

@@ -45,7 +45,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
             {f"largest E of a wider model / of the next narrower, {f}, {t}": r for (t, f, _), r in rise.items()},
             otherwise="Some wider model has a larger error at a small perturbation.",
         ),
-        _sums.bounded_claim("scaled read-outs bounded", _scaled_units(units)),
+        _sums.bounded_claim("scaled readouts bounded", _scaled_units(units)),
         _sampled("paper's measure", "all weights", config["horizon"], shown),
         _sampled("paper's measure, recurrent weights", "recurrent weights", config["horizon"], shown),
     ]
@@ -56,10 +56,10 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     ]
     notes = [
         "Stability of recurrent weights alone is the setting of StableSSM, Thm 3.3: its Sec. 3.2 speaks of a simplified "
-        "perturbation setting, solely perturbing the recurrent weights. Def. 3.4 moves the read-out too, and then every "
+        "perturbation setting, solely perturbing the recurrent weights. Def. 3.4 moves the readout too, and then every "
         "family whose slowest rate goes to 0 is unstable in the functional norm: beta on the weight of a mode of rate r "
         "counts beta / r.",
-        "Scaled read-outs are beyond the paper: c_i = gamma_i |f(w_i)| / sqrt(m), and gamma moves in the place of c. A change "
+        "Scaled readouts are beyond the paper: c_i = gamma_i |f(w_i)| / sqrt(m), and gamma moves in the place of c. A change "
         "of gamma by beta in the 2-norm changes the kernel by at most beta in L1, whatever the rates. Weights of a power law "
         "on m geometric rates have |gamma|_2 of order sqrt(log m).",
     ]
@@ -91,9 +91,9 @@ def _stable(name: str, scope: str, verdicts: _sums.Verdicts) -> Claim:
 
 def _sampled(name: str, scope: str, horizon: int, shown: _sums.Verdicts) -> Claim:
     chosen = {f: shown[f, scope] for f in PARAMETERIZATIONS}
-    alone = [r for f in PARAMETERIZATIONS for r in shown[f, "read-out"].radii]
+    alone = [r for f in PARAMETERIZATIONS for r in shown[f, "readout"].radii]
     reason = (
-        f" The read-out weights, each moved by up to beta, add to the kernel whatever the parameterization of the recurrence "
+        f" The readout weights, each moved by up to beta, add to the kernel whatever the parameterization of the recurrence "
         f"is: perturbed alone they give radii of {min(alone):.2g} to {max(alone):.2g}."
     )
     return _sums.claim(
@@ -119,7 +119,7 @@ def _figures(exact: _sums.Families, sampled: _sums.Families) -> list[Figure]:
         Figure(
             "sampled",
             f"The paper's picture for {TARGET}: largest error at t = 1, ..., 100 over random perturbations. No curve blows "
-            "up at a small beta. Recurrent weights alone: wider models stay better. With the read-out: every width rises in "
+            "up at a small beta. Recurrent weights alone: wider models stay better. With the readout: every width rises in "
             "proportion to beta, wider ones a little more.",
             _sums.panels(sampled, (1e-4, 1e3)),
         ),

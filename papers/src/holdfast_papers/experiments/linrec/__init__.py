@@ -1,1 +1,1 @@
-"""On the Universality of Linear Recurrences Followed by Nonlinear Projections: one file a figure or table."""
+"""On the Universality of Linear Recurrences Followed by Nonlinear Projections: one file per figure or table."""

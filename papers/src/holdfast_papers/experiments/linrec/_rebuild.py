@@ -58,7 +58,7 @@ def falls(levels: Sequence[Sequence[float]], *more: Sequence[Sequence[float]]) -
     """Whether errors fall from each level to the next, draw by draw; steps from rounding to rounding say nothing.
 
     Args:
-        levels: the errors of each level, one a draw.
+        levels: the errors of each level, one per draw.
         more: other rows of levels, judged with the first.
     """
     pairs = [pair for row in (levels, *more) for pair in itertools.pairwise(np.maximum(row, NEGLIGIBLE))]
@@ -66,5 +66,5 @@ def falls(levels: Sequence[Sequence[float]], *more: Sequence[Sequence[float]]) -
 
 
 def _tells(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether two levels can differ: not where both are rounding in every draw, or both without end."""
+    """Whether two levels can differ: not where both are rounding in every draw, or both infinite."""
     return not ((a <= NEGLIGIBLE) & (b <= NEGLIGIBLE)).all() and not (np.isinf(a) & np.isinf(b)).all()

@@ -111,7 +111,7 @@ def _figures(config: Config, units: Sequence[Unit], errors: dict[int, list[np.nd
     chosen = [m for m in (16, 32, 64, 256) if m in first]
     examples += [Line(f"N = {m}", time, first[m]["rebuilt"], colour=c + 1, dash="dash") for c, m in enumerate(chosen)]
     shown = [Panel("", Axis("step"), Axis("input"), examples)]
-    what = "One input, and what the last state gives back: with too few modes the oldest part is lost."
+    what = "One input, and what the last state returns: with too few modes the oldest part is lost."
     return [Figure("steps", caption, panels), Figure("example", what, shown)]
 
 

@@ -21,7 +21,7 @@ Draws = Mapping[Key, Sequence[float]]
 
 
 def units(config: Config) -> list[Config]:
-    """One draw of the eigenvalues a unit."""
+    """One draw of the eigenvalues per unit."""
     shared = {"images": _digits.source(config), "count": config["count"]}
     return split(shared, r_min=config["r_min"], modes=config["modes"], seed=range(config["seeds"]))
 

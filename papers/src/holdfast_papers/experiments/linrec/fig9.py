@@ -33,7 +33,7 @@ OUTPUTS = {
     "pendulum": ("angle", "speed"),
 }
 TITLES = {"lotka-volterra": "Lotka-Volterra", "lorenz": "Lorenz-63", "pendulum": "driven pendulum"}
-SMALL, HALF = 0.01, 0.5  # of the output's variance; of the linear read-out's error
+SMALL, HALF = 0.01, 0.5  # of the output's variance; of the linear readout's error
 AT_ONCE = 16  # trajectories whose states are in memory together
 SHOWN = 3
 RIDGE = 1e-6
@@ -47,7 +47,7 @@ def units(config: Config) -> list[Config]:
 
 
 def run(config: Config, work: Work) -> Arrays:
-    """Linear read-out and MLP from the same states."""
+    """Linear readout and MLP from the same states."""
     task = system_task(config)
     states = recurrence(config)
     x, y = sampled(task, states, config)
@@ -177,7 +177,7 @@ def _padded(x: Tensor) -> Tensor:
 
 
 def _least_squares(x: Tensor, y: Tensor) -> Tensor:
-    """The read-out with a constant that is best on the training points, in float64."""
+    """The readout with a constant that is best on the training points, in float64."""
     known = _padded(x).double()
     gram = known.T @ known + RIDGE * len(x) * torch.eye(known.shape[1], dtype=torch.float64)
     return torch.linalg.solve(gram, known.T @ y.double()).float()
@@ -206,7 +206,7 @@ def _judged(
 
 
 def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
-    """The error of both outputs is small, and far below that of a linear read-out."""
+    """The error of both outputs is small, and far below that of a linear readout."""
     claims = [
         _claim(system, state, [u for u in units if (u.config["system"], u.config["state"]) == (system, state)])
         for system in config["systems"]
@@ -220,7 +220,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         for u in units for k, name in enumerate(OUTPUTS[u.config["system"]])
     ]  # fmt: skip
     caption = "Mean squared error on validation trajectories over the variance of the output."
-    table = Table("errors", caption, ("system", "state", "seed", "output", "MLP", "linear read-out"), rows)
+    table = Table("errors", caption, ("system", "state", "seed", "output", "MLP", "linear readout"), rows)
     notes = [
         "The paper gives neither the inputs' size nor the optimizer. Ours: Adam with a cosine, inputs of 1/32 "
         "(Lorenz 20, pendulum 0.3), states "
@@ -241,11 +241,11 @@ def _claim(system: str, state: str, units: Sequence[Unit]) -> Claim:
         state if system == "lotka-volterra" else f"{TITLES[system]}, {state}",
         f"From the state ({state}) of a random linear recurrence an MLP gives both outputs of {TITLES[system]}: "
         f"validation error at most "
-        f"{SMALL:g} of the variance, and at most {HALF:g} of a linear read-out's, in every run",
+        f"{SMALL:g} of the variance, and at most {HALF:g} of a linear readout's, in every run",
         finished and worst["mlp"] <= SMALL and to_linear <= HALF,
         {
-            "largest error / variance, MLP": worst["mlp"], "largest error / variance, linear read-out": worst["linear"],
-            "largest error / that of the linear read-out": to_linear, "runs": len(units),
+            "largest error / variance, MLP": worst["mlp"], "largest error / variance, linear readout": worst["linear"],
+            "largest error / that of the linear readout": to_linear, "runs": len(units),
         },
         otherwise=(
             "The MLP does not reach that error in the steps that it is trained for."
@@ -301,7 +301,7 @@ def _name(unit: Unit) -> str:
 
 
 def cost(config: Config) -> float:
-    """Seconds of a unit: 9 us a weight and 1,000 points, and the states."""
+    """Seconds of a unit: 9 us per weight and 1,000 points, and the states."""
     weights = config["width"] * (config["width"] + 2 * config["modes"])
     return (
         1
@@ -316,7 +316,7 @@ EXPERIMENT = Experiment(
     title="Nonlinear systems by a random linear RNN and an MLP",
     summary="Input sequences pass a fixed random linear recurrence; an MLP with two hidden layers, the same at every step, is "
     "trained to give two outputs of a controlled system, Lotka-Volterra, Lorenz-63 or a driven pendulum, against a linear "
-    "read-out of the same states.",
+    "readout of the same states.",
     presets=presets(
         {
             "modes": 128, "r_min": 0.99, "width": 512, "length": 2048, "train": 717, "valid": 307, "points": 2048,

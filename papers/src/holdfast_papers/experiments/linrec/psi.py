@@ -4,7 +4,7 @@ Digits of 784 pixels pass a random linear recurrence with 2 P modes on the ring 
 alpha = Omega^+ x, u = Psi alpha. Psi holds P columns: learned from training images (their singular vectors), or the slowest
 Fourier functions. The criteria, on images that were not learned from, five draws of the recurrence: the learned basis has the
 smaller error at every P (95% interval of the paired ratio), and its error is at most 3 times the share of the images that its
-columns miss, which no read-out can beat.
+columns miss, which no readout can beat.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ EXACT = 1e-10  # relative error of inputs that counts as rounding: 256 steps the
 
 
 def units(config: Config) -> list[Config]:
-    """One eigenvalue a unit, and the inputs of unknown length."""
+    """One eigenvalue per unit, and the inputs of unknown length."""
     counting = {"part": "counting", "longest": config["longest"]}
     turning = {"part": "turning", "longest": config["longest"]}
     inputs = {"part": "inputs", **drop(config, "longest", "eigenvalues", "angles"), "seed": 0}

@@ -4,7 +4,7 @@ The theorem of iat is about dh/dt = sigma(W h + U x + b) with tanh or hardtanh. 
 learn a functional with polynomial and one with exponential memory; their weights are perturbed.
 
 The criterion, for each activation: unstable on the power law and stable on the exponential by the rule of `assess_stability`,
-all weights perturbed; undecided where fewer than four widths approximate. The same with recurrent weights alone is told beside.
+all weights perturbed; undecided where fewer than four widths approximate. The same with recurrent weights alone is reported beside.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ACTIVATIONS = {
 def start(activation: str, widths: Sequence[int], seeds: int) -> tuple[Weights, Weights]:
     """Weights and masks of one copy for each width and seed, seeds varying fastest.
 
-    Linearised where it rests, a network decays at rates that are geometric on [1/m, 2], with random eigenvectors.
+    Linearized where it rests, a network decays at rates that are geometric on [1/m, 2], with random eigenvectors.
 
     Args:
         activation: a key of ACTIVATIONS.

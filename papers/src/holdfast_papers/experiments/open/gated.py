@@ -72,7 +72,7 @@ def run(config: Config, work: Work) -> Arrays:
 def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     """Verdicts for each cell and target."""
     found = {shown: [u for u in units if u.config["cell"] == cell] for cell, shown in CELLS.items()}
-    return _verdicts.conclusion(config, found, "Layers as torch makes them, with a linear read-out")
+    return _verdicts.conclusion(config, found, "Layers as torch makes them, with a linear readout")
 
 
 EXPERIMENT = Experiment(

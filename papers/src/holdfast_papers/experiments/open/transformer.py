@@ -137,7 +137,7 @@ def run(config: Config, work: Work) -> Arrays:
 
 
 def _size(task: AbstractTask) -> int:
-    """Training sequences to draw from; a task without end has as many as anybody needs."""
+    """Training sequences to draw from; an endless task has as many as anybody needs."""
     return task.size("train") or 1_000_000
 
 

@@ -21,7 +21,7 @@ def module(cell: str, features: int, units: int, seed: int) -> nn.RNNBase:
 
 
 def start(cell: str, features: int, units: int, seeds: int) -> Weights:
-    """Weights of torch's layer for each seed, with a linear read-out to one number."""
+    """Weights of torch's layer for each seed, with a linear readout to one number."""
     layers = [module(cell, features, units, seed) for seed in range(seeds)]
     names = {"weight_ih_l0": "W", "weight_hh_l0": "V", "bias_ih_l0": "a", "bias_hh_l0": "b"}
     weights = {short: torch.stack([getattr(layer, long).detach() for layer in layers]) for long, short in names.items()}

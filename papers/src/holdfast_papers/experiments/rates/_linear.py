@@ -48,7 +48,7 @@ def with_free_weights(start: Weights, names: Sequence[str], lam: Tensor, copies:
 
 
 def real_start(rates: Tensor, seeds: int) -> Weights:
-    """Input and read-out weights of a DiagonalSSM of real modes as it starts, for each seed; states have unit variance."""
+    """Input and readout weights of a DiagonalSSM of real modes as it starts, for each seed; states have unit variance."""
     modes = len(rates)
     weights: Weights = {"U": torch.empty(seeds, modes), "C": torch.empty(seeds, modes)}
     lam = -rates

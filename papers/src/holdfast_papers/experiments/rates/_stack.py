@@ -1,7 +1,7 @@
 """Copies of a small stack that reads a sequence and answers at its last step.
 
-An encoder of one hidden layer, then blocks x + C gelu(h), h the states of a DiagonalSSM of real modes that reads the normalised
-x, and a linear read-out of the last step: as `holdfast.nn.RecurrentStack` with DiagonalSSM, with the copies as one more axis.
+An encoder of one hidden layer, then blocks x + C gelu(h), h the states of a DiagonalSSM of real modes that reads the normalized
+x, and a linear readout of the last step: as `holdfast.nn.RecurrentStack` with DiagonalSSM, with the copies as one more axis.
 """
 
 from __future__ import annotations

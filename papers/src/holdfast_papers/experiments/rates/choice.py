@@ -2,7 +2,7 @@
 
 Tasks, steps and sweeps of rates-rule. Each parameterization is taken at its own best rate (of the sweep, lr/4 and the
 rule's, by the mean over the seeds) and at the rule's. Differences are those of logarithms of squared errors, paired by seed
-and averaged over tasks and numbers of steps, with the 95% t interval over seeds; they are told as factors. Tasks with
+and averaged over tasks and numbers of steps, with the 95% t interval over seeds; they are reported as factors. Tasks with
 classes have differences in nats of their own. The start without the memory has rates from 0.1 to 0.8, the start with it
 from 1/(1.05 T). SGD takes the rule with the size of a slowest mode's gradient at the start; both optimizers clip gradients
 at 1.

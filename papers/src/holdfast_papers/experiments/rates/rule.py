@@ -261,7 +261,7 @@ def _figure(cells: Sequence[Row]) -> Figure:
 
 
 def _figure_rates(cells: Sequence[Row]) -> Figure:
-    """Errors by rate over the rule's, exp, one panel a task."""
+    """Errors by rate over the rule's, exp, one panel per task."""
     panels: list[Panel] = []
     for task in dict.fromkeys(row.task for row in cells):
         own = [row for row in cells if row.task == task and row.name == "exp"]

@@ -4,8 +4,8 @@ A mode of rate r = -f(w) feels the relative change delta = s |dw| of its rate, s
 exp, about 1 for softplus, about 2 sqrt(a r) for best. AdamW moves w by about eta in a step, whatever the gradient is, so
 that a bound on delta is a bound eta ~ 1/s: with r ~ 1/tau the slopes of log eta in log tau are -1, 0, 0 and 1/2.
 
-Plain SGD moves w by eta times the gradient. Let a mode be normalised to unit variance, k(t) = C sqrt(2 r) e^(-r t). Then
-dk/dw = C f' (1/(2r) - t) sqrt(2 r) e^(-r t) where the normalisation follows r, and -C f' t sqrt(2 r) e^(-r t) where it
+Plain SGD moves w by eta times the gradient. Let a mode be normalized to unit variance, k(t) = C sqrt(2 r) e^(-r t). Then
+dk/dw = C f' (1/(2r) - t) sqrt(2 r) e^(-r t) where the normalization follows r, and -C f' t sqrt(2 r) e^(-r t) where it
 stays that of the start, as here. Its L2 norm is C |f'| sqrt(2 r) / (2 r^(3/2)) = C s / sqrt 2, for every r: the gradient of
 |k - rho|^2 is at most sqrt 2 C s |k - rho| and its curvature at the minimum is C^2 s^2. A step changes the rate by delta =
 eta s |gradient| ~ eta C s^2 |k - rho|, and descent is stable for eta < 2 / (C s)^2. Either way eta ~ 1/s^2, the slopes of
@@ -83,7 +83,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     notes = [
         f"{config['states']} real modes started with rates from 1/(4 tau) to 0.8, windows of 4 tau inputs, batch "
         f"{config['batch']}, "
-        f"{config['steps']} steps with a warm-up of a tenth and a cosine to 0; read-outs at {config['lr']:g} (AdamW) "
+        f"{config['steps']} steps with a warm-up of a tenth and a cosine to 0; readouts at {config['lr']:g} (AdamW) "
         f"and {config['sgd_lr']:g} (SGD), input "
         "weights stay as they "
         "are; SGD without clipping. Rates are powers of sqrt 2; the largest is the upper end of the longest row that trains.",

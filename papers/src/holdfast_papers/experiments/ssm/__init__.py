@@ -1,1 +1,1 @@
-"""State-space Models with Layer-wise Nonlinearity are Universal Approximators: one file a figure or table."""
+"""State-space Models with Layer-wise Nonlinearity are Universal Approximators: one file per figure or table."""

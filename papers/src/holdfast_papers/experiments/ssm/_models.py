@@ -141,7 +141,7 @@ MIXERS: dict[str, Callable[[int, int], nn.Module]] = {
 def reference_model(
     kind: str, width: int, depth: int, seed: int, activation: Callable[[Tensor], Tensor] = torch.tanh
 ) -> Stack:
-    """A model of that kind with torch's default initialisation, drawn from `seed`."""
+    """A model of that kind with torch's default initialization, drawn from `seed`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return Stack([MIXERS[kind](width, layer) for layer in range(depth)], width, activation).eval()

@@ -120,7 +120,7 @@ def _figure(config: Config, units: Sequence[Unit]) -> Figure:
         y = Axis("memory / its largest value", log=True, limits=(1e-14, 1))
         panels.append(Panel(ARCHITECTURES[kind], Axis("step", limits=(0, end)), y, lines))
     caption = (
-        "Memory of randomly initialised networks, median and range of the repeats: straight lines in logarithmic scale."
+        "Memory of randomly initialized networks, median and range of the repeats: straight lines in logarithmic scale."
     )
     return Figure("memory", caption, panels)
 

@@ -109,7 +109,7 @@ EXPERIMENT = Experiment(
     where="Proposition 3.1, Figure 2",
     title="Element-wise functions by two layers",
     summary="Two-layer state-space models without recurrence, sigmoids at equal distances or crowded where the function bends "
-    "and a fitted read-out, built for a sequence of tolerances and measured on the whole interval and along sequences.",
+    "and a fitted readout, built for a sequence of tolerances and measured on the whole interval and along sequences.",
     presets=presets(
         {"functions": list(FUNCTIONS), "eps": [1e-1, 3e-2, 1e-2, 3e-3, 1e-3]},
         quick={"eps": [1e-1, 1e-2, 1e-3], "functions": ["sin 3x", "1 / (1 + 25 x^2)", "|x|"]},

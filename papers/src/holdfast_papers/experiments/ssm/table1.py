@@ -25,7 +25,7 @@ NAMES = {
 }  # fmt: skip
 ORDERS = {"rnn": 1, "tcn": 1, "transformer": 2, "ssm": 1, "ckconv": 1, "linear transformer": 1}  # of the cost in T
 LONGER = {"tcn": 8, "ssm": 8, "ckconv": 8}  # fast ones run longer: their overhead of a few ms would hide the growth
-RECURRENT = {"rnn": 2000, "ssm": 100_000}  # steps; the slowest mode of S4 decays by e^-0.0005 a step
+RECURRENT = {"rnn": 2000, "ssm": 100_000}  # steps; the slowest mode of S4 decays by e^-0.0005 per step
 PATTERNS = {"rnn": "exponential decay", "tcn": "low rank", "transformer": "no restriction"}
 EXPONENT_TOLERANCE = 0.35  # how far a measured exponent may be from the order
 LEVEL = 10.0  # the oldest and the latest lags count alike within this factor

@@ -91,7 +91,7 @@ def _layer(config: Config) -> Arrays:
 
 
 def _activation(config: Config) -> Arrays:
-    """sigma(x_t) for inputs that settle at 0.02 a step, at places where sigma is smooth, bent and flat."""
+    """sigma(x_t) for inputs that settle at 0.02 per step, at places where sigma is smooth, bent and flat."""
     sigma = ACTIVATIONS[config["activation"]]
     x = torch.exp(-0.02 * torch.arange(690, dtype=torch.float64))  # down to 1e-6, where rounding is 1e-10 of it
     grid = torch.linspace(-4, 4, 80_001, dtype=torch.float64)

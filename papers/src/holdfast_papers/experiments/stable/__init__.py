@@ -1,1 +1,1 @@
-"""StableSSM: one file a figure or table."""
+"""StableSSM: one file per figure or table."""

@@ -43,7 +43,7 @@ def level_(layer: DiagonalSSM) -> DiagonalSSM:
     """Scales the input weights so that white noise gives every mode's state the same variance, as LRU does; in place.
 
     Otherwise a mode of rate r has 1/r times the variance of a fast one at the start, and the slowest modes are all that the
-    read-out sees. The eigenvalues decide the scale, so that it is the same for every parameterization.
+    readout sees. The eigenvalues decide the scale, so that it is the same for every parameterization.
 
     Args:
         layer: in continuous time, with a step of 1; its modes decay.

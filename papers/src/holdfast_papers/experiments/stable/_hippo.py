@@ -1,4 +1,4 @@
-"""S4 as it begins: the modes of HiPPO-LegS and one step size, its read-out fitted to a kernel."""
+"""S4 as it begins: the modes of HiPPO-LegS and one step size, its readout fitted to a kernel."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def run(config: Config, work: Work) -> Arrays:
 
 
 def _task(config: Config) -> tuple[AbstractTask, str]:
-    """The images as the preset wants them, and in words what they are a part of."""
+    """The images as the preset asks, and in words what they are a part of."""
     if config["images"] == "digits":
         return _digits(config), "scikit-learn's 1,797 digits of 8 x 8 pixels"
     whole = load_task(config["images"], scale="standard", valid=config["valid"])

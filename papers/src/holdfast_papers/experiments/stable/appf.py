@@ -30,7 +30,7 @@ FUNCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[float], list[fl
 
 
 def units(config: Config) -> list[Config]:
-    """The two functions, and one a parameterization."""
+    """The two functions, and one per parameterization."""
     shared = {key: config[key] for key in ("learning_rates", "steps")}
     modes = {**shared, "starts": config["starts"]}
     return [*split(shared, function=FUNCTIONS), *split(modes, parameterization=PARAMETERIZATIONS)]

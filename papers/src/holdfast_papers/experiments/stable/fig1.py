@@ -1,7 +1,7 @@
 """stable-fig1: perturbation errors of state-space models, direct, softplus and S4, on a target with polynomial memory.
 
 Nothing is trained. The direct and softplus models hold the same fitted sum of exponentials; S4 has the modes of HiPPO and a
-fitted read-out. Radii and draws are the same for all, each weight in its own ball (largest entry for modes, 2-norm for U
+fitted readout. Radii and draws are the same for all, each weight in its own ball (largest entry for modes, 2-norm for U
 and C). S4's frequencies move by beta, or by the share beta of each: the highest is in the thousands.
 """
 
@@ -42,7 +42,7 @@ BALLS = {
 
 
 def units(config: Config) -> list[Config]:
-    """One a model, set of weights and width for sequences; one a model, set and width for the functional norm."""
+    """One a model, set of weights and width for sequences; one per model, set and width for the functional norm."""
     shared = {name: config[name] for name in ("smallest", "doublings", "per_doubling", "length", "signs")}
     sequences = {**shared, "draws": config["sampled_draws"], "part": "sequences"}
     return [
@@ -113,7 +113,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         *(_exact_claim(name, scope, v) for (name, scope), v in verdicts.items()),
         *(_sequence_claim(name, scope, shown, config["length"]) for scope in (RECURRENT, ALL) for name in MODEL_NAMES),
         _sequence_claim("softplus", _sums.SCALED, shown, config["length"]),
-        _sums.bounded_claim("scaled read-outs bounded", _scaled_units(units)),
+        _sums.bounded_claim("scaled readouts bounded", _scaled_units(units)),
         _relative(shown),
         _better(shown),
     ]
@@ -138,11 +138,11 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         "Def. 2.4 lets all weights move, each of Lambda, U, b and c by up to beta. Sec. 3.2 proves stability under a "
         "simplified perturbation setting, solely perturbing the recurrent weights. Both are claims here.",
         f"S4: one feature, states of HiPPO-LegS, the step 1/{config['length']} that HiPPO takes for that length, and the "
-        "read-out by ridge regression. Its modes all decay at the rate 1/(2 length), whatever their number: on that length no "
+        "readout by ridge regression. Its modes all decay at the rate 1/(2 length), whatever their number: on that length no "
         "mode moves to the boundary as states are added, and over all times these modes do not approximate the target. "
         "A stable verdict says that of the length alone.",
         "The authors perturbed the three models differently; here radii, norms and draws are the same.",
-        "Scaled read-outs are beyond the paper: c_i = gamma_i |f(w_i)| / sqrt(m), and gamma moves in the place of c. A change "
+        "Scaled readouts are beyond the paper: c_i = gamma_i |f(w_i)| / sqrt(m), and gamma moves in the place of c. A change "
         "of gamma by beta in the 2-norm changes the kernel by at most beta in L1, whatever the rates.",
     ]
     return Conclusion(claims, _figures(curves, exact), tables, notes)
@@ -160,7 +160,7 @@ def _exact_claim(name: str, scope: str, verdict: StabilityVerdict) -> Claim:
         f"{EXPECTED[name]}",
         {MODEL_NAMES[name]: verdict},
         EXPECTED[name],
-        reason=" A mode of rate r turns a change beta of its read-out weight into beta / r." if scope == ALL else "",
+        reason=" A mode of rate r turns a change beta of its readout weight into beta / r." if scope == ALL else "",
         essential=scope == RECURRENT,
     )
 
@@ -225,7 +225,7 @@ def _figures(curves: _sums.Families, exact: _sums.Families) -> list[Figure]:
         ),
         Figure(
             "all-weights",
-            "The same with the read-out perturbed too.",
+            "The same with the readout perturbed too.",
             panels({MODEL_NAMES[name]: curves[name, ALL] for name in MODEL_NAMES}),
             columns=3,
         ),
@@ -238,7 +238,7 @@ def _figures(curves: _sums.Families, exact: _sums.Families) -> list[Figure]:
         Figure(
             "functional-norm",
             "Worst case over all times. Direct: errors are infinite from the slowest rate on (triangles). Softplus: all widths "
-            "turn up at the same beta; with the read-out, wider ones earlier.",
+            "turn up at the same beta; with the readout, wider ones earlier.",
             _sums.panels(exact, (1e-1, 1e3), lambda f, scope: f"{MODEL_NAMES[f]}, {scope}"),
         ),
     ]
@@ -249,7 +249,7 @@ EXPERIMENT = Experiment(
     where="Figure 1",
     title="State-space models need a stable reparameterization for polynomial memory",
     summary="Direct and softplus state-space models that hold a sum of m exponentials fitted to (t+1)^-1.1, and S4 with the "
-    "modes of HiPPO and a fitted read-out, and their errors under the same perturbations.",
+    "modes of HiPPO and a fitted readout, and their errors under the same perturbations.",
     presets=presets(
         {
             "widths": [4, 5, 6, 7, 8, 9, 10], "s4_widths": [16, 24, 32, 40, 48, 64, 80, 96], "too_wide": [16, 24],

@@ -21,7 +21,7 @@ SIZES = (3, 2)  # inputs and outputs
 
 
 def run(config: Config, work: Work) -> Arrays:
-    """The largest difference between MLP and state-space layers, in units of what rounding may do; one a width and seed."""
+    """The largest difference between MLP and state-space layers, in units of what rounding may do; one per width and seed."""
     units, recurrences, example = [], [], None
     for width in work.steps(config["widths"], "widths"):
         for seed in range(config["seeds"]):

@@ -95,7 +95,7 @@ def chance(vocabulary: int) -> float:
 
 
 def _blind(vocabulary: int) -> float:
-    """The loss of a model that knows keys from values and recalls nothing, in nats a token."""
+    """The loss of a model that knows keys from values and recalls nothing, in nats per token."""
     plain = vocabulary - 2
     return (math.log(plain // 2) + math.log(plain - plain // 2)) / 2
 
@@ -210,7 +210,7 @@ EXPERIMENT = Experiment(
     id="stable-table4",
     where="Table 4",
     title="Associative recall by parameterization",
-    summary="Language models of two Hyena-type blocks are trained to answer which value came after a key, with the recurrent "
+    summary="Language models of two Hyena-type blocks are trained to answer which value followed a key, with the recurrent "
     "weights under five parameterizations from the same eigenvalues.",
     presets=presets(
         {

@@ -143,7 +143,7 @@ const holdfast = (() => {
     return true;
   }
 
-  // one legend a figure, above its panels, where it can speak for all of them; else one above each panel
+  // one legend per figure, above its panels, where it can speak for all of them; else one above each panel
   function placeLegends(figure, panels) {
     const box = figure.querySelector(".panels");
     const places = sharedLegend(panels) ? [[box, box, panels]] : [...figure.querySelectorAll(".panel")].map((p, k) => [p, p.querySelector(".plot"), [panels[k]]]);

@@ -137,7 +137,7 @@ def recognise(path: str, module: nn.Module) -> list[DecayView]:
 
 
 def _mamba(path: str, module: Any) -> list[DecayView]:
-    """A mixer by its weights; one decay a head is Mamba-2's in a class known to be so, as the gated delta rule has it too."""
+    """A mixer by its weights; one decay per head is Mamba-2's in a class known to be so, as the gated delta rule has it too."""
     A = getattr(module, "A_log", None)
     if not isinstance(A, Tensor) or A.ndim not in (1, 2):
         return []
@@ -176,7 +176,7 @@ class MambaView(DecayView):
 
 
 def _griffin(path: str, module: Any) -> list[DecayView]:
-    """Its recurrent unit: a rate a channel, and gates of blocks that cover all channels."""
+    """Its recurrent unit: a rate per channel, and gates of blocks that cover all channels."""
     rates, bias = (getattr(module, name, None) for name in ("recurrent_param", "recurrent_gate_bias"))
     if not isinstance(rates, Tensor) or not isinstance(bias, Tensor) or bias.ndim != 2:
         return []
@@ -208,7 +208,7 @@ class GriffinView(DecayView):
 
 
 def _lru(path: str, module: Any) -> list[DecayView]:
-    """Its ring of eigenvalues and their normalization, one number a mode each, beside B and C."""
+    """Its ring of eigenvalues and their normalization, one number per mode each, beside B and C."""
     nu = getattr(module, "nu_log", None)
     if not isinstance(nu, Tensor) or nu.ndim != 1:
         return []
@@ -228,7 +228,7 @@ class LRUView(DecayView):
 
 
 def _rwkv(path: str, module: Any) -> list[DecayView]:
-    """Its attention: one decay and one first weight a channel, beside key, value and receptance."""
+    """Its attention: one decay and one first weight per channel, beside key, value and receptance."""
     decay = getattr(module, "time_decay", None)
     if not isinstance(decay, Tensor) or decay.ndim != 1:
         return []

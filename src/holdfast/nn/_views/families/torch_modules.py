@@ -100,7 +100,7 @@ def weights_of(module: nn.RNNBase | nn.RNNCellBase, end: str) -> tuple[Tensor, T
 
 
 class Unrolled(nn.Module):
-    """The same function as a torch recurrent module in eval mode, as a loop over time that vmap can vectorise.
+    """The same function as a torch recurrent module in eval mode, as a loop over time that vmap can vectorize.
 
     Its weights are those of the module, under the module's own names below `inner`.
     """
@@ -173,7 +173,7 @@ class TorchView(NonlinearView):
 
     @property
     def crosses(self) -> bool:  # type: ignore[override]
-        """Gates bound the state, and so does the form of a stabilised weight."""
+        """Gates bound the state, and so does the form of a stabilized weight."""
         return self.left_alone is None and not parametrize.is_parametrized(self.module, self.weights[0].name)
 
     def gate_biases(self) -> dict[str, Tensor]:
