@@ -5,9 +5,8 @@ An LSTM learns to add
 You learn: why an LSTM fails the adding problem, and that another start of its gates solves it.
 Run time: 25 ms of CPU time per step, up to 40 minutes for all arms and seeds; `--arms start --seeds 0` takes one.
 
-Two numbers of a sequence are marked; what is their sum? Steps until the loss is below 0.01. Arms: "torch" trains an LSTM;
-"auto" gives its biases the rate of `holdfast.recurrent_rate`; "start" starts its gates from 1,500 examples. An arm is
-faster than torch if the 95% t interval of the ratio of steps lies below 1; not solved counts as the last step.
+Two numbers of a sequence are marked; what is their sum? Steps until the loss is below 0.01. Arms: "torch"; "auto", biases
+at the rate of `holdfast.recurrent_rate`; "start", gates started from 1,500 examples. Judged by the 95% t interval of the ratio.
 """
 
 import argparse

@@ -3,8 +3,7 @@ A forecaster: what diagnose says, and what following it gives
 =============================================================
 
 You learn: how to follow a diagnosis of a trained model, and what that does to its test error.
-Run time: about 20 s of CPU time, one thread. Data: forty hourly series with a daily and a weekly season, of which an
-LSTM reads two weeks and forecasts the next day.
+Run time: about 20 s of CPU time, one thread. Data: 40 hourly series; an LSTM reads two weeks and forecasts a day.
 """
 
 # %%

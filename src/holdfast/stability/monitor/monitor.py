@@ -369,7 +369,9 @@ class GradientMonitor:
             self._warned.add((subject, cause))
             sentence = f"{subject}, step {step}: {text}" if subject else f"step {step}: {text}"
             self.alarms.append(Alarm(step, cause, subject, sentence))
-            warnings.warn(sentence, DivergenceWarning, stacklevel=2)
+            consequence = "training has diverged" if cause == "not finite" else "training may diverge"
+            advice = "lower the learning rate, or let holdfast.stability.DivergenceGuard stop or roll back"
+            warnings.warn(f"{consequence}: {sentence}; {advice}", DivergenceWarning, stacklevel=2)
 
     def windows(self) -> dict[str, list[float]]:
         """The recent values that alarms compare with; `state` has more, which a continued run of `fit` needs."""
