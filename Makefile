@@ -97,7 +97,7 @@ wheels: $(VENV)/.release  ## the wheel of holdfast for this system, into dist/ho
 papers-wheel: $(VENV)/.release  ## wheel and source distribution of holdfast-papers, into dist/papers
 	$(BIN)/python -m build --outdir dist/papers papers
 
-check-tag:  ## whether TAG, such as v0.2.0, is the version of both distributions
+check-tag:  ## whether TAG, such as v0.3.0, is the version of both distributions
 	@for file in pyproject.toml papers/pyproject.toml; do \
 		grep -qx 'version = "$(TAG:v%=%)"' $$file || { echo "$$file has another version than the tag $(TAG)"; exit 1; }; \
 	done

@@ -2,11 +2,11 @@
 An LSTM learns to add
 =====================
 
-The adding problem: numbers in a sequence, two of them marked; what is their sum? Steps until the loss is below 0.01.
+You learn: why an LSTM fails the adding problem, and that another start of its gates solves it.
+Run time: 25 ms of CPU time per step, up to 40 minutes for all arms and seeds; `--arms start --seeds 0` takes one.
 
-An untrained LSTM halves its state each step. Arms: "torch" trains it so; "auto" gives its biases the learning rate of
-`holdfast.recurrent_rate`; "start" studies 1,500 examples and starts the gates from what they show. An arm is faster
-(slower) than torch where the 95% t interval of the ratio of steps lies below (above) 1; not solved counts as the last step.
+Two numbers of a sequence are marked; what is their sum? Steps until the loss is below 0.01. Arms: "torch"; "auto", biases
+at the rate of `holdfast.recurrent_rate`; "start", gates started from 1,500 examples. Judged by the 95% t interval of the ratio.
 """
 
 import argparse

@@ -2,12 +2,15 @@
 Train, diagnose, fix
 ====================
 
-An LSTM is to say, after sixty steps of noise, what the first input was. It is trained for a while and learns nothing.
-`holdfast.diagnose` says why, and what to type; with that one line the same training succeeds.
+You learn: how to read a diagnosis, and how one line of it makes a task learnable.
+Run time: about 12 s of CPU time, one thread.
+An LSTM has to repeat its first input after sixty steps of noise. It is trained for 150 steps and learns nothing.
+`holdfast.diagnose` says why and prints a line; with that line the same training succeeds.
 """
 
 # %%
-# The task, and a model of the usual kind. A value of +1 or -1 comes first, in a channel of its own.
+# The task and a usual model. The first input is +1 or -1, in a channel of its own.
+import matplotlib.pyplot as plt
 import torch
 from torch import nn
 
@@ -24,10 +27,11 @@ def batch(generator, rows=64):
 
 
 class Keeper(nn.Module):
-    """Reads the sequence, and answers at its end."""
+    """Reads the sequence and answers at its end."""
 
     def __init__(self):
         super().__init__()
+        torch.manual_seed(0)  # every copy starts from the same weights
         self.rnn, self.out = nn.LSTM(2, 24, batch_first=True), nn.Linear(24, 1)
 
     def forward(self, x):
@@ -35,7 +39,7 @@ class Keeper(nn.Module):
 
 
 # %%
-# Training, and the share of new values that come back. Half of them is chance.
+# Training, and the share of new values that it repeats. Chance is half.
 def train(model):
     generator = torch.Generator().manual_seed(1)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
@@ -49,29 +53,27 @@ def train(model):
     return float((model(x).sign() == value).float().mean())
 
 
-torch.manual_seed(0)
-model = Keeper()
-print(f"trained: {train(model):.0%} of the values come back")
+print(f"trained: {train(model := Keeper()):.0%} of the values come back")
 
 # %%
 # Why? The diagnosis reads the task from examples.
-report = holdfast.diagnose(model, data=batch(torch.Generator().manual_seed(2), rows=300))
-print(report)
+print(report := holdfast.diagnose(model, data=batch(torch.Generator().manual_seed(2), rows=300)))
 
 # %%
-# It remembers fewer steps than the task needs, and the first advice is about that. Typed into an untrained model:
+# It remembers fewer steps than the task needs, and the first advice fixes that. Applied to an untrained model:
 advice = report.advice[0]
 print(advice.trouble, advice.number, advice.call, advice.effect, sep="\n")
-torch.manual_seed(0)
 model = Keeper()
 exec(advice.call)  # the line that was printed; you would paste it
 print(f"trained again: {train(model):.0%} of the values come back")
 
 # %%
-# What the line did to the start of training: steps until 1% of an input is left.
+# The memory at the start of training, without and with the line: how much of an input is left, and steps until 1%.
 for name, call in (("untrained", ""), ("after the line", advice.call)):
-    torch.manual_seed(0)
     model = Keeper()
     exec(call)
     curve = holdfast.memory_function(model.rnn, input_size=2, horizon=600, probe="impulse", double=True)
     print(f"{name}: {holdfast.fit_decay(curve).horizon(0.01):.0f} steps")
+    plt.semilogy(curve.time, curve.values / curve.values[0], label=name)
+plt.gca().set(xlabel="steps since the input", ylabel="share that is left", xlim=(0, 200), ylim=(1e-3, 2))
+plt.legend(title="the task needs 60 steps")

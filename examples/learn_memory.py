@@ -2,6 +2,9 @@
 How fast can a memory be learned?
 =================================
 
+You learn: which recurrent learning rate a memory of 100 steps needs, and why smaller ones cannot learn it.
+Run time: about 14 s of CPU time, one thread.
+
 A layer that starts with a short memory learns one of 100 steps, at several learning rates of its recurrent weights.
 
 Adam moves a free weight by about the learning rate eta at each step, whatever the gradient. In K steps of a cosine schedule

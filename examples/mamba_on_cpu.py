@@ -2,6 +2,9 @@
 A transformers Mamba on a CPU
 =============================
 
+You learn: how much `holdfast.accelerate` speeds up a transformers Mamba, with equal losses.
+Run time: about 20 s of CPU time, one thread.
+
 It learns Shakespeare by characters: the same losses before and after
 `holdfast.accelerate`, and both times.
 """

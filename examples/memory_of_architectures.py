@@ -2,9 +2,10 @@
 Eight architectures, one measurement
 ====================================
 
-How much does an input from t steps ago still move the output of an untrained model? RNN, GRU and LSTM forget within
-tens of steps, Mamba and RWKV answer most to the last few, S4D and LRU keep some for hundreds, attention fades like a
-power of t. Beside them a layer built to have the memory (1 + t)^-1.5. ("State-space Models ...", Table 1.)
+You learn: how long nine untrained models remember. Run time: about 9 s of CPU time, one thread.
+
+RNN, GRU and LSTM forget within tens of steps, Mamba and RWKV answer most to the last few, S4D and LRU keep some for
+hundreds, attention fades like a power of t; a ninth is built for (1 + t)^-1.5. ("State-space Models ...", Table 1.)
 """
 
 import argparse

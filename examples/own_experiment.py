@@ -2,6 +2,9 @@
 An experiment of your own
 =========================
 
+You learn: how to write an experiment with a claim in one file.
+Run time: about 3 s of CPU time, one thread.
+
 What does the bias of its update gate do to the memory of an untrained GRU? One file says what is computed and claimed:
 `holdfast reproduce examples/own_experiment.py` runs it on all cores, goes on after a kill, and writes a page.
 """

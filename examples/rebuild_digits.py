@@ -2,6 +2,9 @@
 Images rebuilt from the last state
 ==================================
 
+You learn: when a linear state holds a whole image, and when it does not.
+Run time: about 20 s of CPU time, one thread.
+
 How much of the past does the state of a linear recurrence hold?
 
 Each image is read pixel by pixel, 784 numbers, by x_k = Lam x_{k-1} + u_k; from the last state alone all pixels are

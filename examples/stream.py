@@ -2,6 +2,9 @@
 A stream, one sample at a time
 ==============================
 
+You learn: how to run any layer one step at a time with the results of one pass.
+Run time: about 5 s of CPU time, one thread.
+
 A stack of recurrent layers reads a signal sample by sample, in pieces of any length, or at once: the outputs are the
 same, and what has to be kept between two samples is one small state, however long the stream is.
 """

@@ -70,7 +70,6 @@ SMALLER = {
     "pip install ./papers": (None, "changes the environment"),
     "pip install 'holdfast-papers[peers]'": (None, "changes the environment"),
     "pip install 'holdfast-papers[cluster]'": (None, "changes the environment"),
-    "make reproduce": (None, "installs; its commands are those of reproduce.md"),
     "make install": (None, "installs"),
     "make test": (None, "runs this test"),
     "make coverage": (None, "runs this test"),

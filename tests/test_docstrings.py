@@ -2,11 +2,15 @@
 
 import ast
 import dataclasses
+import doctest
 import inspect
 import re
+import warnings
 
 import pytest
 
+import holdfast
+import holdfast.errors
 from public_names import SOURCES, modules_with_public_names
 
 
@@ -89,6 +93,59 @@ def test_each_public_method_says_what_it_does_and_names_each_argument(cls):
         assert text, name
         if function is not None:
             assert (name, unnamed(inspect.signature(function).parameters.values(), text)) == (name, [])
+
+
+def complete():
+    """The functions at the root, and what a reader builds: their docstrings have every part."""
+    names = [name for name in holdfast.__all__ if inspect.isfunction(getattr(holdfast, name))]
+    layers = (
+        [*{type.__name__: type for type in holdfast.nn.LAYERS.values()}] if isinstance(holdfast.nn.LAYERS, dict) else []
+    )
+    models = ["SequenceModel", "SequenceClassifier", "LanguageModel", "RecurrentStack", "StepFunction"]
+    found = {f"holdfast.{name}": getattr(holdfast, name) for name in [*names, "GradientMonitor"]}
+    return found | {f"holdfast.nn.{name}": getattr(holdfast.nn, name) for name in [*layers, *models]}
+
+
+COMPLETE = complete()
+PAPERS = re.compile(
+    r"\b(iat|ssm|linrec|StableSSM)\b|Inverse\s+Approximation\s+Theory|[A-Z]\w+ and [A-Z]\w+, |Griffin|RNNs All"
+)
+# what no paper defines
+NO_SOURCE = {
+    "accelerate",
+    "compare",
+    "diagnose",
+    "parameter_groups",
+    "recurrences",
+    "recurrent_rate",
+    "stabilize",
+    "study_task",
+    "fit_decay",
+}
+NO_SOURCE |= {"S4D", "SelectiveSSM", "SequenceModel", "SequenceClassifier", "RecurrentStack", "StepFunction"}
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_a_complete_docstring_has_result_errors_source_and_an_example(name):
+    text = own_doc(COMPLETE[name])
+    assert len(text.splitlines()[0]) <= 125
+    assert re.search(r"^Returns:\n    \S", text, re.MULTILINE)
+    if name != "holdfast.recurrences":  # it refuses nothing
+        errors = re.findall(r"^    (\w+): ", text.split("\nRaises:\n")[1].split("\n\n")[0], re.MULTILINE)
+        known = vars(holdfast.errors) | vars(holdfast.memory) | vars(holdfast.stability)
+        assert errors and all(issubclass(known[error], holdfast.HoldfastError) for error in errors)
+    assert ">>> " in text
+    assert PAPERS.search(text) or name.split(".")[-1] in NO_SOURCE
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+@pytest.mark.usefixtures("user_mistakes")
+def test_the_example_of_a_docstring_gives_what_it_shows(name, capsys):
+    case = doctest.DocTestParser().get_doctest(own_doc(COMPLETE[name]), {}, name, None, 0)
+    with warnings.catch_warnings():
+        done = doctest.DocTestRunner(verbose=False).run(case)
+    assert done.attempted > 1
+    assert done.failed == 0, capsys.readouterr().out
 
 
 def test_no_sentence_is_left_behind_by_a_bracket_that_closed_too_early():

@@ -126,3 +126,5 @@ def test_an_example_fits_a_page_and_has_a_title(path):
     text = path.read_text()
     assert len(text.splitlines()) < 80
     assert re.match(r'"""\n(.*)\n=+\n\n', text)
+    assert re.search(r"^You learn: \w", text, re.MULTILINE)
+    assert re.search(r"Run time: (about )?\d+", text)

@@ -21,8 +21,8 @@ COUNTED = (
     r"[Nn]umbers?|vectors?|products?|[Aa]nswer|columns?|wheels?|threads?|coefficients?|exponentials?|roundings|oscillations"
 )
 DIVISOR = (
-    r"step|second|row|file|mode|weight|recurrent weight|token|sample|unit|channel|layer|head|call|batch|record|run|seed|launch|input|"
-    r"sequence|thread|core|figure|member|platform|machine|pass|epoch|hour|state|point|process|kernel|number|feature|block"
+    r"step|second|row|file|mode|weight|recurrent weight|token|sample|unit|channel|layer|head|call|batch|record|run|seed|"
+    r"launch|input|sequence|thread|core|figure|member|platform|machine|pass|epoch|hour|state|point|process|kernel|number|feature|block"
 )
 ISE = "stabil|initial|normal|optim|discret|linear|vector|factor|regular|general|serial|synchron|summar|random|real|minim|organ"
 
@@ -56,7 +56,9 @@ AVOIDED = {
     "stabilise": rf"\b(?:{ISE})is(?:e|es|ed|ing|ation|ations)\b",
     "behavior": r"\bbehaviors?\b",
 }
-FINDERS = {name: re.compile(pattern, 0 if name in ("a step", "by SGD") else re.IGNORECASE) for name, pattern in AVOIDED.items()}
+FINDERS = {
+    name: re.compile(pattern, 0 if name in ("a step", "by SGD") else re.IGNORECASE) for name, pattern in AVOIDED.items()
+}
 
 # words of kept results, which are part of their record, and of others
 QUOTED = (
@@ -112,7 +114,11 @@ def findings(root):
             for word, finder in FINDERS.items():
                 for found in finder.finditer(text):
                     at = line + text.count("\n", 0, found.start())
-                    yield word, f"{path.relative_to(root)}:{at}", " ".join(text[max(0, found.start() - 30) : found.end() + 20].split())
+                    yield (
+                        word,
+                        f"{path.relative_to(root)}:{at}",
+                        " ".join(text[max(0, found.start() - 30) : found.end() + 20].split()),
+                    )
 
 
 def test_no_avoided_word_is_left():

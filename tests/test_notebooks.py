@@ -9,12 +9,22 @@ import pytest
 from reader import ROOT
 
 sys.path.append(str(ROOT / "tools"))
-from write_notebooks import NOTEBOOKS, cells, notebook
+from write_notebooks import NOTEBOOKS, cells, kept_outputs, notebook
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_a_notebook_is_its_example_without_outputs(name):
-    assert (ROOT / "notebooks" / f"{name}.ipynb").read_text() == notebook(NOTEBOOKS[name])
+def test_a_notebook_is_its_example_with_what_it_printed_and_drew(name):
+    outputs = kept_outputs(name)
+    assert (ROOT / "notebooks" / f"{name}.ipynb").read_text() == notebook(NOTEBOOKS[name], outputs)
+    kinds = [output["output_type"] for cell in outputs for output in cell]
+    assert "stream" in kinds
+    assert "display_data" in kinds
+    assert (ROOT / "notebooks" / f"{name}.ipynb").stat().st_size < 200_000
+
+
+def test_the_readme_links_every_notebook():
+    text = (ROOT / "README.md").read_text()
+    assert [name for name in NOTEBOOKS if f"notebooks/{name}.ipynb" not in text] == []
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)

@@ -6,7 +6,7 @@ import re
 
 from sphinx.application import Sphinx
 
-SECTION = re.compile(r"^(Args|Returns|Raises|Yields|Attributes):$")
+SECTION = re.compile(r"^(Args|Returns|Raises|Yields|Attributes|Example):$")
 CODE = re.compile(r"(`[^`]*`)")
 SPECIAL = re.compile(r"[\\*|]|(?<=\w)_(?=\W|$)")
 
@@ -21,14 +21,14 @@ def escaped(line: str) -> str:
 def rewrite(app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
     """Turns indented blocks outside of sections into literal ones, and escapes the rest."""
     written: list[str] = []
-    section = literal = False
+    section = literal = example = False
     for before, line in zip(["", *lines], lines, strict=False):
         if line and not line[0].isspace():
-            section, literal = bool(SECTION.match(line)), False
+            section, literal, example = bool(SECTION.match(line)), False, line == "Example:"
         elif line and not section and not literal and not before:
             written += [".. code-block:: text", ""]
             literal = True
-        written.append(line if literal or SECTION.match(line) else escaped(line))
+        written.append(line if literal or example or SECTION.match(line) else escaped(line))
     lines[:] = written
 
 

@@ -67,6 +67,18 @@ def fit_exponential_sum(
             1/1024 of the time that holds the kernel.
         norm: whose error "nonnegative" and "quadrature" make small, "l1" (None) or "sup"; "minimax" knows "sup" alone,
             the others "l1" alone.
+
+    Returns:
+        an ExponentialSum with `rates`, `coefficients` and errors; `to_layer` makes a layer of it.
+
+    Raises:
+        ArgumentError: arguments that do not go together, or a kernel that is 0.
+
+    Example:
+        >>> import holdfast
+        >>> found = holdfast.fit_exponential_sum(holdfast.laws.PowerLaw(1.5), order=8, horizon=1000)
+        >>> found.order, found.l1_error < 0.1
+        (8, True)
     """
     positive(order=order)
     if not horizon > 0 or (math.isinf(horizon) and method != "quadrature"):

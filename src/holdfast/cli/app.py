@@ -18,7 +18,7 @@ from holdfast.errors import HoldfastError
 
 app = typer.Typer(
     name="holdfast",
-    help="Memory in recurrent sequence models: measure it, tell whether it is stable, build layers that keep it.",
+    help="Measure, stabilize and accelerate memory in recurrent sequence models.",
     epilog=(
         "A model is named by its file, FILE.py:NAME: a module there, or a function that returns one. "
         "Every command explains itself with --help.\n\n"

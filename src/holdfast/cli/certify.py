@@ -62,7 +62,7 @@ def command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Tell from the weights alone whether each recurrence is stable, how near to the edge, how far a state can grow.
+    """Report from the weights whether each recurrence is stable, its margin, and how far a state can grow.
 
     Ends with 1 if a recurrence is not stable.
 
@@ -131,16 +131,14 @@ def report(name: str, parts: tuple[Certificate, ...], details: bool = False) -> 
 def _meaning(parts: tuple[Certificate, ...]) -> list[str]:
     """What the words of the table mean, and what to do next."""
     lines = [
-        "margin: the share of a deviation of the state that a step takes away; at 0 it stays for ever, below 0 it grows",
-        "scope: global, from every state; local, for small deviations from a place of rest",
+        "margin: the share by which one step shrinks a deviation of the state; at 0 it never fades, below 0 it grows",
+        "scope: global, from every state; local, for small deviations from an equilibrium",
     ]
     if any(part.status != "stable" for part in parts):
-        moved = "holdfast.stabilize(model, allow_change=True) moves it inside and says how far, which changes outputs"
-        lines.append(f"Next: {moved}; holdfast diagnose says which call suits")
+        moved = "holdfast.stabilize(model, allow_change=True) makes it stable, changes outputs and reports how far"
+        lines.append(f"Next: {moved}; holdfast diagnose tries which call helps")
     else:
-        lines.append(
-            "Next: holdfast diagnose says whether training can push it over the edge; --details has the theory"
-        )
+        lines.append("Next: holdfast diagnose reports whether training can make it unstable; --details has the theory")
     return lines
 
 

@@ -31,7 +31,7 @@ def command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Compare several models: memory at rest and on data, decay law, margin, survival, bits, weights, operations.
+    """Compare models in one table: memory at rest and on data, decay law, margin, tolerated change, bits, weights, operations.
 
     Ends with 1 if a model could not be measured at all.
 

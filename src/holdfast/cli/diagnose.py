@@ -52,7 +52,7 @@ def command(
     seed: Annotated[int, typer.Option(help="Seed of random inputs, and of a model with random weights.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Look at a model from every side, in plain words: memory, distance to the edge, training, and what to do.
+    """Diagnose a model: memory, distance to instability, learning rate, and which call helps.
 
     Ends with 1 if a recurrence is unstable or the memory could not be measured.
 

@@ -40,7 +40,7 @@ class Check:
 def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Tell what this installation can do, and test it for a few seconds.
+    """Report what this installation can do, and test it for a few seconds.
 
     Example: holdfast doctor
     """

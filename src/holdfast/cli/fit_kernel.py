@@ -56,7 +56,7 @@ def command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Turn a memory that you measured or want into a layer: the best sum of decaying modes, its errors, its law.
+    """Fit a layer to a memory kernel: the best sum of decaying modes, its errors and its decay law.
 
     Chosen is the smallest order within the tolerance, else the best that the samples carry (by information criterion).
     Ends with 1 if none is within the tolerance.

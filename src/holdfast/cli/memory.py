@@ -66,7 +66,7 @@ def command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Measure how far back a model looks, by which law its memory fades, and whether it is linear, causal, ...
+    """Measure how far back a model looks, its decay law, and whether it is linear, causal, ...
 
     Example: holdfast memory my_models.py:lstm --probe all --horizon 2000 --plot memory.png
     """

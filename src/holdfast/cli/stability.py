@@ -72,7 +72,7 @@ def command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Change the weights a little and tell how far the outputs move; for a family of widths, whether it is stable.
+    """Perturb the weights and report how far the outputs move; for a family of widths, whether it is stable.
 
     Without --target the outputs of the unperturbed model are the target. Ends with 1 if the family is unstable or fewer
     than four of its widths approximate the target, or if a single model breaks at the smallest radius or is not finite

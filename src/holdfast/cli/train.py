@@ -79,7 +79,7 @@ def command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Train a model as a config file says. Lists in the file make it a sweep, which ends on a page.
+    """Train a model from a config file. Lists in the file make it a sweep with a page of all runs.
 
     Stop it any time; with --resume the same command goes on. Ends with 1 if a run diverged.
 

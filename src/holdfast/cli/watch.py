@@ -27,12 +27,14 @@ def command(
         ),
     ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
-    once: Annotated[bool, typer.Option("--once", help="Write the page and end, also while the run goes on.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Write the page once and exit, also while the run continues.")
+    ] = False,
 ) -> None:
-    """Show a run while it trains: loss, margins against the edge, time constants, reach, gradients, alarms.
+    """Show a run while it trains: loss, margins, time constants, reach, gradients, alarms.
 
-    Reads the log that `holdfast train` writes, or `holdfast.integrations` in loops of others, and keeps one page up to date
-    that a browser loads again by itself. Ends with the run, or by Ctrl-C.
+    Reads the log that `holdfast train` or `holdfast.integrations` writes, and keeps one page up to date that reloads itself in
+    a browser. Ends with the run, or by Ctrl-C.
 
     Example: holdfast watch runs/smnist --open
     """

@@ -81,6 +81,20 @@ def fit_decay(
         eigenvalues: those of a linear recurrence (modes,). They settle what happens for t -> inf; see `asymptotic` of
             the result. A curve of a holdfast layer brings them along.
         time: what the eigenvalues belong to: "discrete" for one step, "continuous" for e^{W t}.
+
+    Returns:
+        a DecayFit: the law with its constant and 95% interval, or "undecided" with the reason.
+
+    Raises:
+        ArgumentError: eigenvalues that are not finite.
+
+    Example:
+        >>> import torch, holdfast
+        >>> layer = holdfast.nn.DiagonalSSM(1, 1, eigenvalues=torch.tensor([-0.1]))
+        >>> curve = holdfast.memory_function(layer, horizon=100, double=True)
+        >>> fit = holdfast.fit_decay(curve)
+        >>> fit.law, round(fit.rate, 3)
+        ('exponential', 0.1)
     """
     rest = envelope(curve)
     t = curve.time

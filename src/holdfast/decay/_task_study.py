@@ -252,6 +252,13 @@ def study_task(
             of the regression allows.
         eps: error for which modes are counted, relative to the L1 norm of the kernel.
         products: whether products of inputs are taken too; None: where inputs explain little.
+
+    Returns:
+        a TaskStudy: `steps` with its interval, the kernel, its law and modes; `initialize(model)` starts a model from
+        it.
+
+    Raises:
+        ShapeError: inputs and targets that do not fit each other.
     """
     positive(lags=lags)
     if not 0 < eps < 1:

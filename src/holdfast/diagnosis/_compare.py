@@ -219,6 +219,18 @@ def compare(
         horizon: most steps to follow a memory at rest for.
         seed: of random inputs and changes.
         progress: called as `progress(text, done, total)` along the way.
+
+    Returns:
+        a Comparison: `table()`, `plot()`, and one row per model in `models`.
+
+    Raises:
+        ArgumentError: no models, or inputs by names that are not those of the models.
+
+    Example:
+        >>> import torch, holdfast
+        >>> models = {"gru": torch.nn.GRU(1, 4, batch_first=True), "sum": lambda x: x.cumsum(1)}
+        >>> [row.name for row in holdfast.compare(models, horizon=64).models]
+        ['gru', 'sum']
     """
     positive(horizon=horizon)
     if not models:

@@ -85,6 +85,20 @@ def diagnose(
         name: what to call it; None is its class.
         seed: of random inputs and changes.
         progress: called as `progress(text, done, total)` along the way.
+
+    Returns:
+        a Diagnosis; `print` shows the screen, `advice` holds the calls that helped a copy.
+
+    Raises:
+        ArgumentError: `model` is neither a module nor a function, or data have wrong shapes. What cannot be measured
+            is listed in `unseen` instead.
+
+    Example:
+        >>> import torch, holdfast
+        >>> _ = torch.manual_seed(0)
+        >>> report = holdfast.diagnose(torch.nn.RNN(1, 4, batch_first=True), horizon=64)
+        >>> [one.kind for one in report.memory]
+        ['impulse', 'step']
     """
     positive(horizon=horizon)
     if data is not None:

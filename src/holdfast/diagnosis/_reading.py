@@ -194,7 +194,7 @@ def _giving(reading: Reading) -> Reading:
     inner, path = BeforePooling.find(reading.model, reading.input_size, SHORT)
     if inner is None:
         raise ModelError(
-            f"the model gives one answer per sequence, {shapes[0][1:]}, and no module inside it gives one output per step; give "
+            f"the model gives one answer per sequence, {shapes[0][1:]}, and no module inside it one output per step; give "
             "the model without its pooling"
         )
     read = replace(reading, model=inner, prefix=f"inner.{reading.prefix}")

@@ -23,7 +23,9 @@ from holdfast.stability.certificates._certificate import time_constant
 
 LOG100 = math.log(100.0)
 REPLACEABLE_KINDS = ("torch.nn.LSTM", "torch.nn.GRU", "torch.nn.RNN")
-MAX_STATE_SIZE = 512  # numbers of a state up to which a bias is tried before it is reported: a try takes its eigenvalues
+MAX_STATE_SIZE = (
+    512  # numbers of a state up to which a bias is tried before it is reported: a try takes its eigenvalues
+)
 HALVINGS = 7  # of the range in which it is looked for: 0.04 of a bias
 NEARLY, CLOSE = 1.3, 1.5  # times longer than asked for: what is looked for, and what is left as it is
 

@@ -252,9 +252,7 @@ def survival(report: Diagnosis) -> list[str]:
     ]
     if one.on_data:
         bits = "more than 16" if one.bits is None else f"{one.bits}"
-        said.append(
-            f"{bits} bits per recurrent weight keep outputs on your data within {MOVED:.0%} (round to nearest)"
-        )
+        said.append(f"{bits} bits per recurrent weight keep outputs on your data within {MOVED:.0%} (round to nearest)")
     if one.rounded > MOVED and not one.half:
         said.append(f"rounding them to bfloat16 would change outputs by {one.rounded:.0%}: keep them in float32")
     return said

@@ -99,6 +99,18 @@ def check_properties(
         double: test a float64 copy of an nn.Module, which leaves less room for rounding errors.
         run: how the model is called (layout, mode, dtype, device); None is `Run()`.
         seed: number or torch.Generator for the random inputs.
+
+    Returns:
+        a Properties object with an answer, a reason and a counterexample for each property.
+
+    Raises:
+        ModelError: the model is not repeatable, or rows of a batch influence each other.
+
+    Example:
+        >>> import torch, holdfast
+        >>> found = holdfast.check_properties(lambda x: x.cumsum(1), horizon=32)
+        >>> found.linear.answer, found.causal.answer, found.bounded.answer
+        ('yes', 'yes', 'no')
     """
     if horizon < 16:
         raise ArgumentError(f"horizon must be at least 16 steps, got {horizon}")

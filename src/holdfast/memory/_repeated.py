@@ -47,6 +47,18 @@ def repeated_input_memory(
         separator: stands between the copies of a text.
         batch_size: inputs given to a batched `score` at a time.
         progress: called as `progress(done, total)`, counted in lengths.
+
+    Returns:
+        a MemoryCurve over the numbers of copies.
+
+    Raises:
+        ArgumentError: lengths that do not increase, or scores that are not numbers.
+
+    Example:
+        >>> import holdfast
+        >>> curve = holdfast.repeated_input_memory(lambda ids: 1 - 0.5 ** len(ids), 7, 5)  # one token id, repeated
+        >>> curve.values.tolist()
+        [0.25, 0.125, 0.0625, 0.03125]
     """
     counts = _counts(lengths)
     batched = bool(getattr(score, "batched", False))

@@ -88,6 +88,20 @@ def accelerate(model: nn.Module) -> Acceleration:
     Where nothing could be replaced it warns.
     Tested with transformers 5.22; a version whose mixers call other functions (before 5.15) is refused, and `diagnose` runs
     it as it is and says so.
+
+    Returns:
+        an Acceleration: what was `replaced`, what was `left` and why; `restore()` undoes it.
+
+    Raises:
+        ArgumentError: the model has nothing to replace, or transformers is older than 5.15.
+
+    Example:
+        >>> import torch, holdfast
+        >>> model = torch.nn.LSTM(4, 8, batch_first=True)
+        >>> done = holdfast.accelerate(model)
+        >>> model(torch.randn(2, 5, 4))[0].shape
+        torch.Size([2, 5, 8])
+        >>> done.restore()
     """
     cells, mixers = torch_modules_of(model), mixers_of(model)
     if not cells and not mixers:

@@ -49,6 +49,20 @@ class RecurrentStack(nn.Module):
         device: of the weights; None is the default one.
         dtype: of the weights; None is the default one.
         options: keyword arguments of a layer that is given by name.
+
+    Returns:
+        `output, state = stack(x)` in the form of torch's modules; `state` is a tuple with one tensor per layer and
+        direction.
+
+    Raises:
+        ArgumentError: sizes that are not whole numbers above 0, or an argument of torch that has no counterpart.
+
+    Example:
+        >>> import torch, holdfast
+        >>> rnn = holdfast.nn.RecurrentStack(4, 16, num_layers=2, batch_first=True, layer="lru")
+        >>> output, state = rnn(torch.randn(2, 10, 4))
+        >>> output.shape, len(state)
+        (torch.Size([2, 10, 16]), 2)
     """
 
     @checked

@@ -35,6 +35,19 @@ class LanguageModel(AbstractStack, Pretrained):
         device: of the weights; None is the default one.
         dtype: of the weights, a floating one; None is the default one.
         options: keyword arguments of a layer that is given by name.
+
+    Returns:
+        called with tokens (batch, time), scores (batch, time, vocabulary) and the states of the blocks.
+
+    Raises:
+        ArgumentError: sizes that are not whole numbers above 0, or an unknown choice.
+
+    Example:
+        >>> import torch, holdfast
+        >>> model = holdfast.nn.LanguageModel(50, 16, depth=1, state_size=8)
+        >>> scores, state = model(torch.randint(0, 50, (2, 20)))
+        >>> scores.shape
+        torch.Size([2, 20, 50])
     """
 
     @checked

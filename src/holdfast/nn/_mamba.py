@@ -52,6 +52,20 @@ class Mamba(AbstractMamba):
 
     `dt` of forward and step multiplies Delta. Memory of a training step: sequences of the inner size and a state every 64
     steps; nothing of size T inner state_size is stored.
+
+    Returns:
+        `y, state = layer(x)`: outputs (batch, time, out_features), and the state after the last step.
+
+    Raises:
+        ArgumentError: sizes that are not whole numbers above 0, or an unknown choice.
+
+    Example:
+        >>> import torch, holdfast
+        >>> layer = holdfast.nn.Mamba(4, 16)
+        >>> y, state = layer(torch.randn(2, 10, 4))
+        >>> y.shape
+        torch.Size([2, 10, 4])
+        >>> y_t, state = layer.step(torch.randn(2, 4), state)  # one more time step
     """
 
     mixer_class = "MambaMixer"

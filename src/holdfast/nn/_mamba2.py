@@ -56,6 +56,20 @@ class Mamba2(AbstractMamba):
 
     `dt` of forward and step multiplies Delta. Memory of a training step: sequences of the inner size, for each head a
     matrix of 64 numbers per step, and a state every 64 steps.
+
+    Returns:
+        `y, state = layer(x)`: outputs (batch, time, out_features), and the state after the last step.
+
+    Raises:
+        ArgumentError: sizes that are not whole numbers above 0, or an unknown choice.
+
+    Example:
+        >>> import torch, holdfast
+        >>> layer = holdfast.nn.Mamba2(4, 16, head_size=4)
+        >>> y, state = layer(torch.randn(2, 10, 4))
+        >>> y.shape
+        torch.Size([2, 10, 4])
+        >>> y_t, state = layer.step(torch.randn(2, 4), state)  # one more time step
     """
 
     mixer_class = "Mamba2Mixer"

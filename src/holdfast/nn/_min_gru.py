@@ -46,6 +46,20 @@ class MinGRU(AbstractInputGated):
     `dt` of forward and step multiplies the time of a step, which is then exact for inputs held over it.
 
     Memory of a training step, in numbers: x, y, their gradients, and 6 T state_size for each sequence.
+
+    Returns:
+        `y, state = layer(x)`: outputs (batch, time, out_features), and the state after the last step.
+
+    Raises:
+        ArgumentError: sizes that are not whole numbers above 0, or an unknown choice.
+
+    Example:
+        >>> import torch, holdfast
+        >>> layer = holdfast.nn.MinGRU(4, 16)
+        >>> y, state = layer(torch.randn(2, 10, 4))
+        >>> y.shape
+        torch.Size([2, 10, 4])
+        >>> y_t, state = layer.step(torch.randn(2, 4), state)  # one more time step
     """
 
     recurrent_names = ("w",)

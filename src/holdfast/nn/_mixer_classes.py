@@ -59,7 +59,7 @@ def __getattr__(name: str) -> type[Any]:
 
 
 def _chosen(own: Any, fast: Any, packed: bool) -> Any:
-    """A module's own forward for exporters, which know its operators, else the fast one, reported where packed sequences begin."""
+    """The own forward for exporters, which know its operators, else the fast one, given where packed sequences begin."""
 
     @functools.wraps(fast)
     def forward(self: Any, *given: Any, **named: Any) -> Any:

@@ -38,6 +38,20 @@ class SequenceModel(AbstractStack, Pretrained):
         device: of the weights; None is the default one.
         dtype: of the weights, a floating one; None is the default one.
         options: keyword arguments of a layer that is given by name.
+
+    Returns:
+        `y, state = layer(x)`: outputs (batch, time, out_features), and the state after the last step.
+
+    Raises:
+        ArgumentError: sizes that are not whole numbers above 0, or an unknown choice.
+
+    Example:
+        >>> import torch, holdfast
+        >>> layer = holdfast.nn.SequenceModel(4, 16, depth=1, layer="lru")
+        >>> y, state = layer(torch.randn(2, 10, 4))
+        >>> y.shape
+        torch.Size([2, 10, 4])
+        >>> y_t, state = layer.step(torch.randn(2, 4), state)  # one more time step
     """
 
     @checked
@@ -159,6 +173,19 @@ class SequenceClassifier(Pretrained):
         device: of the weights; None is the default one.
         dtype: of the weights, a floating one; None is the default one.
         options: the other keyword arguments of SequenceModel.
+
+    Returns:
+        called with x (batch, time, features), scores (batch, classes).
+
+    Raises:
+        ArgumentError: sizes that are not whole numbers above 0, or an unknown choice.
+
+    Example:
+        >>> import torch, holdfast
+        >>> model = holdfast.nn.SequenceClassifier(4, 10, 16, depth=1, layer="lru")
+        >>> scores = model(torch.randn(2, 20, 4), lengths=[20, 7])
+        >>> scores.shape
+        torch.Size([2, 10])
     """
 
     @checked

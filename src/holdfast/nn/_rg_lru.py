@@ -53,6 +53,20 @@ class RGLRU(AbstractInputGated):
     this layer as that.
 
     Memory of a training step, in numbers: x, y, their gradients, and 10 T state_size for each sequence.
+
+    Returns:
+        `y, state = layer(x)`: outputs (batch, time, out_features), and the state after the last step.
+
+    Raises:
+        ArgumentError: sizes that are not whole numbers above 0, or an unknown choice.
+
+    Example:
+        >>> import torch, holdfast
+        >>> layer = holdfast.nn.RGLRU(4, 16)
+        >>> y, state = layer(torch.randn(2, 10, 4))
+        >>> y.shape
+        torch.Size([2, 10, 4])
+        >>> y_t, state = layer.step(torch.randn(2, 4), state)  # one more time step
     """
 
     recurrent_names = ("w",)

@@ -71,6 +71,20 @@ class S4D(AbstractRecurrent):
 
     Memory of a training step, in numbers: x, y, their gradients, and state_size features T/128 for checkpoints of the
     state (native kernel); with per-step `dt` also 3 T features state_size.
+
+    Returns:
+        `y, state = layer(x)`: outputs (batch, time, out_features), and the state after the last step.
+
+    Raises:
+        ArgumentError: sizes that are not whole numbers above 0, or an unknown choice.
+
+    Example:
+        >>> import torch, holdfast
+        >>> layer = holdfast.nn.S4D(4, 16)
+        >>> y, state = layer(torch.randn(2, 10, 4))
+        >>> y.shape
+        torch.Size([2, 10, 4])
+        >>> y_t, state = layer.step(torch.randn(2, 4), state)  # one more time step
     """
 
     recurrent_names = ("w", "frequency", "log_dt")

@@ -55,6 +55,20 @@ class SelectiveSSM(AbstractRecurrent):
 
     Memory of a training step, in numbers: x, y, Delta, B, C, their gradients, and a state every 64 steps; nothing of size
     T features state_size is stored.
+
+    Returns:
+        `y, state = layer(x)`: outputs (batch, time, out_features), and the state after the last step.
+
+    Raises:
+        ArgumentError: sizes that are not whole numbers above 0, or an unknown choice.
+
+    Example:
+        >>> import torch, holdfast
+        >>> layer = holdfast.nn.SelectiveSSM(4, 16)
+        >>> y, state = layer(torch.randn(2, 10, 4))
+        >>> y.shape
+        torch.Size([2, 10, 4])
+        >>> y_t, state = layer.step(torch.randn(2, 4), state)  # one more time step
     """
 
     takes_half = True

@@ -90,6 +90,17 @@ def gradient_scale(
         time: "continuous" or "discrete"; None is that of an object, and "continuous" for a name.
         form: "corrected" is the formula above; "printed" has the paper's (1 - f)^2 in discrete time.
         constants: of the parameterization, by name, such as a and b.
+
+    Returns:
+        G_f(w), of the kind and shape of `w`; inf where the recurrence is not stable.
+
+    Raises:
+        UnknownNameError: an unknown parameterization or constant.
+
+    Example:
+        >>> import holdfast
+        >>> holdfast.gradient_scale("exp", [0.0, -2.0]).round(3)  # slow modes have large gradients
+        array([1.   , 7.389])
     """
     if isinstance(parameterization, AbstractParameterization) and time is None:
         time = parameterization.time

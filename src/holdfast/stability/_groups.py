@@ -53,6 +53,19 @@ def parameter_groups(
         names: paths (or prefixes of paths) of weights that are recurrent in your model and not known as such.
         steps: with "auto", optimizer steps of the run.
         memory: with "auto", steps that the model is to remember.
+
+    Returns:
+        a list of dicts for an optimizer, with the keys "name", "params", "lr" and "weight_decay"; the recurrent ones
+        last.
+
+    Raises:
+        ArgumentError: "auto" without `steps` and `memory`, or a name that is no weight.
+
+    Example:
+        >>> import torch, holdfast
+        >>> groups = holdfast.parameter_groups(torch.nn.GRU(1, 8), lr=1e-3, recurrent_lr=1e-4, weight_decay=0.1)
+        >>> [(group["name"], group["lr"], group["weight_decay"]) for group in groups]
+        [('decayed', 0.001, 0.1), ('exempt', 0.001, 0.0), ('recurrent', 0.0001, 0.0)]
     """
     if (recurrent_lr == "auto") != (steps is not None and memory is not None) or (steps is None) != (memory is None):
         raise ArgumentError(

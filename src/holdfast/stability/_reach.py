@@ -130,6 +130,19 @@ def recurrent_rate(
         optimizer: "adam" (AdamW too) or "sgd".
         gradient: with "sgd", the size of a recurrent weight's gradient.
         schedule: "cosine", "linear" or "constant", or the share of the rate at each step.
+
+    Returns:
+        a RecurrentRate: `rate`, the bounds `low` and `high`, the reason, and one entry per recurrence in `parts`.
+
+    Raises:
+        ArgumentError: no known recurrence, or a parameterization that cannot hold such a memory.
+
+    Example:
+        >>> import torch, holdfast
+        >>> _ = torch.manual_seed(0)
+        >>> rate = holdfast.recurrent_rate(torch.nn.LSTM(1, 16), steps=1000, memory=100)
+        >>> rate.low < rate.rate < rate.high
+        True
     """
     positive(steps=steps)
     if not memory >= 1:

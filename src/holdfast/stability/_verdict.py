@@ -118,6 +118,20 @@ def assess_stability(
         level: the share of the target's norm up to which an error is harmless, between 0 and 1.
         tolerance: how negative a slope may be. A slope of -0.2 takes 13% off the radius when m doubles.
         confidence: of the interval of the slope.
+
+    Returns:
+        a StabilityVerdict: `verdict`, the radius of each width, the slope and its interval, and why.
+
+    Raises:
+        ArgumentError: curves without a target norm, or with different metrics.
+
+    Example:
+        >>> import holdfast
+        >>> rho, radii = holdfast.laws.PowerLaw(1.5), [1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0]
+        >>> sums = {m: holdfast.fit_exponential_sum(rho, order=m, horizon=m**2) for m in (8, 12, 16, 24)}
+        >>> curves = {m: holdfast.kernel_perturbation_error(s, rho, radii, parameterization="exp") for m, s in sums.items()}
+        >>> holdfast.assess_stability(curves).verdict
+        'stable'
     """
     _check_shares(level, tolerance, confidence)
     widths, ordered = _ordered(curves)

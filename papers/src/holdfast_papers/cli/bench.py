@@ -53,7 +53,7 @@ def command(
         typer.Option(metavar="DEVICE", help="cpu, or a GPU (cuda, cuda:1, xpu): checks and ratios for its kernels."),
     ] = "cpu",
 ) -> None:
-    """Time the kernels against rooflines and other libraries, after checking their results; tell ratios and goals.
+    """Time the kernels against rooflines and other libraries, after checking their results; report ratios and goals.
 
     Ends with 1 if a result of ours was wrong; a missed goal is no error.
 

@@ -29,6 +29,14 @@ def recurrences(model: nn.Module) -> tuple[RecurrenceView, ...]:
 
     Args:
         model: any module; it is left as it was. Views read its weights as they are when they are asked.
+
+    Returns:
+        one RecurrenceView per recurrence: path, kind, weights, `time_constants()`, `set_time_constants(...)`.
+
+    Example:
+        >>> import torch, holdfast
+        >>> [view.path for view in holdfast.recurrences(torch.nn.LSTM(1, 8, num_layers=2))]
+        ['weight_hh_l0', 'weight_hh_l1']
     """
     if not isinstance(model, nn.Module):
         raise ArgumentError(f"model must be an nn.Module, got {model!r}; a class is called first: nn.RNN(1, 8)")

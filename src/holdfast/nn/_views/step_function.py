@@ -41,6 +41,19 @@ class StepFunction(nn.Module):
             (outputs, state).
 
     Assumed unchecked: the step depends on its arguments and on the weights of the module only.
+
+    Returns:
+        called, what the model itself returns.
+
+    Raises:
+        ArgumentError: when it is read, a step whose next state has another size.
+
+    Example:
+        >>> import torch, holdfast
+        >>> cell = torch.nn.GRUCell(2, 8)
+        >>> own = holdfast.nn.StepFunction(cell, torch.zeros(1, 2), torch.zeros(1, 8), lambda x, state: cell(x, state))
+        >>> holdfast.certify(own).status
+        'stable'
     """
 
     def __init__(self, module: nn.Module, x: Any, state: Any, step: Step | None = None) -> None:

@@ -85,6 +85,22 @@ class GradientMonitor:
         lookahead: number of records within which reaching the boundary is worth a warning.
         share: of the elapsed time that margins of dense matrices, which need eigenvalues, may take.
         writer: gets TensorBoard scalars, by `add_scalar(tag, value, step)`.
+
+    Returns:
+        as a context manager itself; `history` holds what it recorded, `alarms` what it warned of.
+
+    Raises:
+        ArgumentError: no known recurrence and no `names`, or a name that is no weight.
+
+    Example:
+        >>> import torch, holdfast
+        >>> model = torch.nn.RNN(1, 4, batch_first=True)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        >>> with holdfast.GradientMonitor(model) as monitor:
+        ...     model(torch.randn(2, 9, 1))[0].square().mean().backward()
+        ...     optimizer.step()
+        >>> monitor.history.steps.tolist()
+        [0]
     """
 
     @checked
@@ -353,7 +369,9 @@ class GradientMonitor:
             self._warned.add((subject, cause))
             sentence = f"{subject}, step {step}: {text}" if subject else f"step {step}: {text}"
             self.alarms.append(Alarm(step, cause, subject, sentence))
-            warnings.warn(sentence, DivergenceWarning, stacklevel=2)
+            consequence = "training has diverged" if cause == "not finite" else "training may diverge"
+            advice = "lower the learning rate, or let holdfast.stability.DivergenceGuard stop or roll back"
+            warnings.warn(f"{consequence}: {sentence}; {advice}", DivergenceWarning, stacklevel=2)
 
     def windows(self) -> dict[str, list[float]]:
         """The recent values that alarms compare with; `state` has more, which a continued run of `fit` needs."""

@@ -79,6 +79,21 @@ def perturbation_error(
         norm: norm of a perturbation: "spectral", "frobenius", "max-abs", or a `Ball` that also says which weights move.
         draws: number of random perturbations of a search by name; 30 if None.
         search: "random", "adversarial" or "modes", or a `Search` with its draws, restarts, steps and seed.
+
+    Returns:
+        a PerturbationCurve with E(beta) for each radius, and how it was computed.
+
+    Raises:
+        ShapeError: targets that are not shaped like the outputs.
+        ModelError: a model that keeps a state or draws noise.
+
+    Example:
+        >>> import torch, holdfast
+        >>> _ = torch.manual_seed(0)
+        >>> model, x = torch.nn.RNN(1, 4, batch_first=True), torch.randn(2, 20, 1)
+        >>> curve = holdfast.perturbation_error(model, x, model(x)[0].detach(), [0.01, 0.1], draws=4)
+        >>> bool(curve.errors[0] < curve.errors[1])
+        True
     """
     betas = as_radii(radii)
     metric = Metric(metric) if isinstance(metric, str) else metric

@@ -106,6 +106,20 @@ def kernel_perturbation_error(
         search: "random", "adversarial" or "modes", or a `Search`, as in `perturbation_error`.
         horizon: time up to which a rho given as a function is integrated; it is taken as 0 after.
         readout: "scaled" moves gamma of c_i = gamma_i |f(w_i)| / sqrt(m) in place of c, as layers with that readout do.
+
+    Returns:
+        a PerturbationCurve: `errors` from below, `upper` from above, one per radius.
+
+    Raises:
+        ArgumentError: radii that do not increase, or a function `rho` without `horizon`.
+
+    Example:
+        >>> import holdfast
+        >>> rho = holdfast.laws.Exponential(0.5)
+        >>> found = holdfast.fit_exponential_sum(rho, order=4)
+        >>> curve = holdfast.kernel_perturbation_error(found, rho, [0.01, 0.1], parameterization="exp")
+        >>> bool((curve.errors <= curve.upper).all())
+        True
     """
     betas = as_radii(radii)
     search = _kernel_search(as_search(search), scope)

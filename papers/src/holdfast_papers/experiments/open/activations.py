@@ -4,7 +4,7 @@ The theorem of iat is about dh/dt = sigma(W h + U x + b) with tanh or hardtanh. 
 learn a functional with polynomial and one with exponential memory; their weights are perturbed.
 
 The criterion, for each activation: unstable on the power law and stable on the exponential by the rule of `assess_stability`,
-all weights perturbed; undecided where fewer than four widths approximate. The same with recurrent weights alone is reported beside.
+all weights perturbed; undecided where fewer than four widths approximate. The same for recurrent weights alone is reported too.
 """
 
 from __future__ import annotations
