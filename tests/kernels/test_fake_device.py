@@ -12,7 +12,7 @@ import pytest
 MOST = {
     "S4D": 70,
     "SelectiveSSM": 40,
-    "LRU": 48,
+    "LRU": 30,
     "DiagonalSSM": 30,
     "LinearRNN diagonal": 22,
     "Mamba": 110,
