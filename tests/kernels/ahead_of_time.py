@@ -23,6 +23,8 @@ from holdfast.kernels.gate import _triton as gate_launches
 from holdfast.kernels.gate import _triton_kernels as gate
 from holdfast.kernels.gated import _triton as gated_launches
 from holdfast.kernels.gated import _triton_kernels as gated
+from holdfast.kernels.lru import _triton as lru_launches
+from holdfast.kernels.lru import _triton_kernels as lru
 from holdfast.kernels.rnn import _triton_kernels as rnn
 from holdfast.kernels.s4d import _triton_kernels as s4d
 from holdfast.kernels.scan import _triton_kernels as scan
@@ -160,6 +162,34 @@ def gated_case(cell: str, way: str, target: str) -> Use:
     return recurrent_case(getattr(gated, f"gated_{way}_kernel"), constants, target, **launch)
 
 
+def lru_case(backward: bool, parts: int, element: str, target: str) -> Use:
+    """The product and scan of the LRU with lengths, resets and an initial state."""
+    kernel = lru.product_scan_kernel
+    absent = ("product", "rest") if backward else ("product", "rest", "h", "h0", "grad_lam")
+    constants = {
+        "BACKWARD": backward, "SUMMARY": False, "REVERSE": backward, "PARTS": parts, "HAS_START": True,
+        "HAS_H0": backward, "HAS_LENGTHS": True, "HAS_RESETS": True, "ACC": tl.float64, "WIDE": False,
+        "PRECISION": "ieee" if target.startswith("gfx") else "tf32x3", "w_state" if backward else "w_input": 1,
+        "BITS": lru_launches.SCAN_TILE["STEPS"].bit_length(), **lru_launches.SCAN_TILE, **dict.fromkeys(absent),
+    }  # fmt: skip
+    types = dict.fromkeys(("x", "weight", "h", "out"), element) | dict.fromkeys(("lam", "last", "h0"), "*fp32")
+    types |= {"start": "*fp64", "grad_lam": "*fp64", "lengths": "*i64", "resets": "*i1"}
+    options = {key: value for key, value in lru_launches.SCAN_LAUNCH.items() if key != "num_warps"}
+    return use(compiled(kernel, types, constants, target, lru_launches.SCAN_LAUNCH["num_warps"], **options), target)
+
+
+def direct_case(element: str, target: str) -> Use:
+    """A product of the LRU with its direct path, and the direct path's gradient."""
+    kernel = lru.product_direct_kernel
+    constants = {
+        "HAS_LENGTHS": False, "SUMS": True, "WIDE": False, "lengths": None, "w_out": 1,
+        "PRECISION": "ieee" if target.startswith("gfx") else "tf32x3", **lru_launches.DIRECT_TILE,
+    }  # fmt: skip
+    types = dict.fromkeys(("x", "weight", "direct", "given", "other", "out"), element) | {"sums": "*fp32"}
+    options = {key: value for key, value in lru_launches.DIRECT_LAUNCH.items() if key != "num_warps"}
+    return use(compiled(kernel, types, constants, target, lru_launches.DIRECT_LAUNCH["num_warps"], **options), target)
+
+
 def tables_case(way: str, target: str) -> Use:
     """S4D's matrices of a block of 64 steps with 32 complex modes, in float64."""
     kernel = getattr(s4d, f"tables_{way}_kernel")
@@ -190,6 +220,10 @@ def table() -> dict[tuple[str, str], Use]:
         for kernel in ("forward", "carry", "backward"):
             rows[f"selective, {kernel}", target] = selective_case(kernel, "*fp32", target)
             rows[f"selective, {kernel}, bfloat16", target] = selective_case(kernel, "*bf16", target)
+        for element, suffix in (("*fp32", ""), ("*bf16", ", bfloat16")):
+            for backward, way in ((False, "forward"), (True, "backward")):
+                rows[f"lru, product and scan, {way}{suffix}", target] = lru_case(backward, 2, element, target)
+            rows[f"lru, product and direct path{suffix}", target] = direct_case(element, target)
         for kernel in ("forward", "backward"):
             rows[f"causal_conv, {kernel}", target] = conv_case(kernel, target)
         for element, name in (("*fp32", "gate"), ("*bf16", "gate, bfloat16")):

@@ -22,6 +22,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 from holdfast import kernels, nn
 from holdfast.kernels._common import calls, checks, gpu
 from holdfast.kernels.causal_conv import _triton as conv
+from holdfast.kernels.lru import _triton as lru
 from holdfast.kernels.rnn import _autograd as rnn
 from holdfast.kernels.rnn._reference import RNNSaved, RNNSettings, RNNTensors
 from holdfast.kernels.scan import _triton as scan
@@ -60,6 +61,17 @@ def again(name, tensors):
         plan = scan.plan(*like.shape, parts, gpu.programs(like.device))
         moved = tensors[1] if name.endswith("forward") else tensors[-1]
         return (0, 0) if plan.segments == 1 else (2, size(a) + size(moved))
+    if name in ("lru_triton_forward", "lru_triton_backward"):  # inputs and matrix read again where time is cut
+        x, lam, matrix = tensors[:3]
+        backward = name.endswith("backward")
+        channels = lam.shape[0] // 2  # complex in all layers that are counted here
+        segments = lru.plan(x.shape[0], x.shape[1], channels, gpu.programs(x.device))[1]
+        sums = (2, 2 * 8 * x.shape[0] * segments * lam.shape[0]) if backward else (0, 0)  # lam's gradient, added up
+        again_read = (2, size(x) + size(matrix)) if segments > 1 else (0, 0)
+        return again_read[0] + sums[0], again_read[1] + sums[1]
+    if name == "lru_triton_inputs":  # sums of the direct path's gradient for each tile, written and added up
+        tiles = math.ceil(tensors[0].shape[0] * tensors[0].shape[1] / lru.DIRECT_TILE["TOKENS"])
+        return 1, 2 * 4 * tiles * tensors[2].shape[0]
     if name == "causal_conv_triton_backward":  # partial sums of taps and bias, written and added up
         x, weight = tensors[:2]
         parts = math.ceil((x.shape[1] + weight.shape[1] - 1) / conv._STEPS) * x.shape[0]

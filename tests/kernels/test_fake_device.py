@@ -12,7 +12,7 @@ import pytest
 MOST = {
     "S4D": 70,
     "SelectiveSSM": 40,
-    "LRU": 48,
+    "LRU": 30,
     "DiagonalSSM": 30,
     "LinearRNN diagonal": 22,
     "Mamba": 110,
@@ -27,10 +27,12 @@ def counted(*words):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-MASKS = 5  # inputs' worth more where outputs after a row's end are set to 0, forward and backward
+# inputs' worth more with lengths: outputs after a row's end are set to 0, forward and backward. S4D, whose limit without
+# is 70, also makes the state at each row's end, and may take 100 in all
+MASKS = dict.fromkeys(MOST, 5) | {"S4D": 30}
 
 
-def check(rows, more=0):
+def check(rows, more=None):
     layers = [row for row in rows if "forward" in row]
     assert layers
     assert [row for row in rows if row.get("reads") or row.get("elsewhere")] == []
@@ -38,9 +40,8 @@ def check(rows, more=0):
     for row in layers:
         launches.setdefault(row["name"], set()).add((row["forward"], row["backward"]))
     assert {name: found for name, found in launches.items() if len(found) > 1} == {}
-    # with lengths S4D makes the powers of its modes at the end of each row: 155 inputs' worth at 1,024 steps, 74 at 8,192
-    counted_rows = [row for row in layers if not more or row["time"] > 1024]
-    assert [row for row in counted_rows if row["bytes"] > MOST.get(row["name"], 1e9) + more] == []
+    limits = {name: most + (more or {}).get(name, 0) for name, most in MOST.items()}
+    assert [row for row in layers if row["bytes"] > limits.get(row["name"], 1e9)] == []
 
 
 def test_launches_do_not_depend_on_time_and_nothing_is_read_back():
@@ -76,4 +77,4 @@ def test_under_autocast_projections_run_in_bfloat16_and_states_in_float32():
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [(), ("lengths",)])
 def test_every_linear_layer_at_three_lengths(words):
-    check(counted(*words), MASKS if words else 0)
+    check(counted(*words), MASKS if words else None)

@@ -64,7 +64,7 @@ def test_under_compile_a_recurrence_is_one_node_whatever_the_number_of_steps():
     assert done.returncode == 0, done.stderr[-3000:]
     for layer, graphs in map(json.loads, done.stdout.splitlines()):
         assert (layer, len(graphs)) == (layer, 1)
-        kernel = "scan" if layer == "LRU" else "selective"
+        kernel = "lru" if layer == "LRU" else "selective"
         assert [graphs[0].count(f"holdfast.{kernel}_triton_{way}") for way in ("forward", "backward")] == [1, 1]
         # the loop that it replaces took 13,000 nodes at 1,024 steps
         assert len(graphs[0]) < 150

@@ -15,12 +15,13 @@ os.environ["TRITON_INTERPRET"] = "1"
 import torch
 
 from holdfast import nn
-from holdfast.kernels import causal_conv, gate, gru, lstm, rnn
+from holdfast.kernels import causal_conv, gate, gru, lru, lstm, rnn
 from holdfast.kernels._common import gpu
 from holdfast.kernels.causal_conv import _triton as conv_launches
 from holdfast.kernels.causal_conv._reference import causal_conv_reference
 from holdfast.kernels.gate import _triton as gate_launches
 from holdfast.kernels.gate._reference import gate_reference
+from holdfast.kernels.lru import _triton as lru_launches
 from holdfast.kernels.scan import _triton as scan
 from holdfast.kernels.scan import scan_reference
 from holdfast.kernels.selective import _triton as selective
@@ -39,6 +40,10 @@ def small_tiles(segments, rows=ROWS):
     """Shrinks blocks of time, so that few steps, which the interpreter can run, fill several of them."""
     scan._UNROLL, scan._MIN_SEGMENT_STEPS = {1: 2, 2: 2}, 4
     selective.KEEP, selective._MIN_SEGMENT_STEPS = 4, 4
+    # 16 is the least that tl.dot takes
+    lru_launches.SCAN_TILE.update(STEPS=16, CHANNELS=16)
+    lru_launches.DIRECT_TILE.update(TOKENS=16, FEATURES=16, INNER=16)
+    lru_launches._SCANS_PER_PROGRAM = lru_launches._MIN_SEGMENT_TILES = 1
     gpu.programs = lambda device: rows * segments
 
 
@@ -86,6 +91,37 @@ def scan_case(kind, varying, reverse, extras, segments, time=13, channels=5, dty
     theirs = torch.autograd.grad((true, true_last), leaves, (g.to(wide), last_g.to(wide)))
     grads = [back(ours[0]).sum_to_size(a.shape), back(ours[1]), back(ours[2])][: len(leaves)]
     return worst([(back(h), true), (back(last), true_last), *zip(grads, theirs, strict=True)])
+
+
+def lru_case(kind, reverse, extras, segments, time=21, channels=5, features=3, dtype=torch.float32):
+    """Outputs, final state and all gradients; `extras` of h, l, r, d: h0, lengths, resets, a direct path.
+
+    Resets are checked against the pieces that they cut a row into, which the reference runs one after another.
+    """
+    small_tiles(segments, ROWS * -(-channels // 16))
+    planar = channels * (2 if kind == "planar" else 1)
+    outputs = features if "d" in extras else features + 1
+    modulus, phase = 0.5 + 0.49 * torch.rand(channels), 6.3 * torch.rand(channels)
+    lam = (modulus * torch.cos(phase), modulus * torch.sin(phase)) if kind == "planar" else (modulus, None)
+    weights = [*lam, draw(planar, features), draw(outputs, planar), draw(features) if "d" in extras else None]
+    u, g, last_g = draw(ROWS, time, features).to(dtype), draw(ROWS, time, outputs).to(dtype), draw(ROWS, planar)
+    h0 = draw(ROWS, planar) if "h" in extras else None
+    lengths = torch.tensor([time, time * 2 // 3]) if "l" in extras else None
+    resets = torch.rand(ROWS, time) < 0.2 if "r" in extras else None
+    results = []
+    for wide in (False, True):
+        given = [None if t is None else (t.double() if wide else t).requires_grad_() for t in (u, *weights, h0)]
+        how = {"lengths": lengths, "reverse": reverse}
+        if not wide:
+            y, last = lru(*given, resets=resets, backend="triton", **how)
+        else:
+            y, last = lru(*given, resets=resets, backend="reference", **how)
+        loss = (y * g.to(y.dtype)).sum().to(last.dtype) + (last * last_g.to(last.dtype)).sum()
+        leaves = [t for t in given if t is not None]
+        # a reset before the first step leaves h0 out of the reference's graph
+        grads = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
+        results.append([y.detach(), last.detach(), *grads])
+    return worst(list(zip(*results, strict=True)))
 
 
 def selective_case(gated, groups, reverse, extras, segments, time=13, channels=6, states=3, dtype=torch.float32):
@@ -249,6 +285,7 @@ QUICK = {
     "bfloat16 in a layer, LRU": lambda: half_case(lambda: nn.LRU(3, 4), torch.bfloat16, time=5),
     "scan real varying, several segments, h0 and lengths": lambda: scan_case("real", True, False, "hl", 3, time=9),
     "scan complex varying in reverse, resets": lambda: scan_case("complex", True, True, "hr", 1, time=7),
+    "lru planar, several segments, everything": lambda: lru_case("planar", False, "hlrd", 3, time=50),
     "scan planar constant in reverse, segments and resets": lambda: scan_case("planar", False, True, "hr", 3, time=9),
     "scan bfloat16": lambda: scan_case("real", False, False, "h", 1, time=5, dtype=torch.bfloat16),
     "scan of 1 step, 1 channel": lambda: scan_case("real", True, False, "h", 1, time=1, channels=1),
@@ -283,6 +320,19 @@ for _time, _channels in ((1, 1), (2, 130), (63, 1), (65, 5)):
     ALL[f"selective of {_time} steps, {_channels} channels"] = lambda size=(_time, _channels): selective_case(
         True, 1, False, "h", 2, *size
     )
+for _kind, _reverse, _extras, _segments in (
+    *itertools.product(("planar",), (False, True), ("", "hld", "hrd", "lr"), (1, 3)),
+    *itertools.product(("real",), (False, True), ("hlrd",), (1, 3)),
+):
+    ALL[f"lru {_kind} reverse={_reverse} {_extras} segments={_segments}"] = (
+        lambda case=(_kind, _reverse, _extras, _segments): lru_case(*case, time=40 if case[-1] > 1 else 21)
+    )
+for _time, _channels in ((1, 1), (2, 130), (63, 1), (65, 5), (65, 130)):
+    ALL[f"lru of {_time} steps, {_channels} channels"] = lambda size=(_time, _channels): lru_case(
+        "planar", False, "hld", 2, *size, features=17
+    )
+for _dtype in (torch.bfloat16, torch.float16):
+    ALL[f"lru {_dtype}".replace("torch.", "")] = lambda dtype=_dtype: lru_case("planar", True, "hld", 2, dtype=dtype)
 for _activation, _extras, _reverse in itertools.product(
     ("tanh", "relu", "hardtanh", "sigmoid", "linear"), ("", "hl", "hle", "hld"), (False, True)
 ):

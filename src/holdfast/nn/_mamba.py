@@ -148,18 +148,19 @@ class Mamba(AbstractMamba):
         return input_steps(raw, self.dt_proj.bias, dt)
 
     def _ahead(
-        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None
-    ) -> tuple[Tensor, Tensor]:
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None,
+        resets: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         h0, before = (None, None) if state is None else state.split((self.state_size, self.taps - 1), dim=-1)
         u, z = projected(x, self.in_proj).chunk(2, dim=-1)
-        u, inputs = causal_conv(u, self.conv_weight, self.conv_bias, before, silu=True, lengths=lengths)
+        u, inputs = causal_conv(u, self.conv_weight, self.conv_bias, before, silu=True, lengths=lengths, resets=resets)
         raw, b, c = self._select(u)
         # without a dt of the caller the kernel adds the bias and takes the softplus itself: a pass over delta less
         inside = dt is None
         delta = raw if inside else self._step_sizes(raw, dt)
         y, last = selective(
             u, delta, self.eigenvalues(), b, c, self.D, z=z, dt_bias=held_bias(self.dt_proj.bias) if inside else None,
-            dt_softplus=inside, h0=h0, lengths=lengths,
+            dt_softplus=inside, h0=h0, lengths=lengths, resets=resets,
         )  # fmt: skip
         return zero_after(projected(y, self.out_proj), lengths), torch.cat((last, inputs), -1)
 

@@ -180,14 +180,17 @@ class Mamba2(AbstractMamba):
         return projected(normed.to(z.dtype), self.out_proj)
 
     def _ahead(
-        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None
-    ) -> tuple[Tensor, Tensor]:
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None,
+        resets: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         h0, before = (None, None) if state is None else self._unpacked(state)
         z, u, raw = self._project(x)
-        u, inputs = causal_conv(u, self.conv_weight, self.conv_bias, before, silu=True, lengths=lengths)
+        u, inputs = causal_conv(u, self.conv_weight, self.conv_bias, before, silu=True, lengths=lengths, resets=resets)
         delta = input_steps(raw, self.dt_bias, dt)
         inner, b, c = self._select(u)
-        y, last = selective_heads(inner, delta, self.eigenvalues(), b, c, self.D, h0=h0, lengths=lengths)
+        y, last = selective_heads(
+            inner, delta, self.eigenvalues(), b, c, self.D, h0=h0, lengths=lengths, resets=resets
+        )
         return zero_after(self._read(y, z), lengths), self._packed(last, inputs)
 
     def _step(self, x: Tensor, state: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor]:

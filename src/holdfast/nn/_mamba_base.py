@@ -37,9 +37,10 @@ class AbstractMamba(AbstractRecurrent):
 
     @abstractmethod
     def _ahead(
-        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None
-    ) -> tuple[Tensor, Tensor]:
-        """`_run` from the first step to the last."""
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None,
+        resets: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """`_run_marked` from the first step to the last."""
 
     @classmethod
     @abstractmethod
@@ -115,11 +116,21 @@ class AbstractMamba(AbstractRecurrent):
     def _run(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
     ) -> tuple[Tensor, Tensor]:
+        return self._run_marked(x, state, lengths, dt, reverse, None)
+
+    def _masks_resets(self) -> bool:
+        return True
+
+    def _run_marked(
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool,
+        resets: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         if not reverse:
-            return self._ahead(x, state, lengths, dt)
+            return self._ahead(x, state, lengths, dt, resets)
         order = backwards(x, lengths)
         turned = dt.gather(1, order) if isinstance(dt, Tensor) else dt
-        y, last = self._ahead(taken(x, order), state, lengths, turned)
+        marks = None if resets is None else resets.gather(1, order)
+        y, last = self._ahead(taken(x, order), state, lengths, turned, marks)
         return taken(y, order), last
 
     def _convolve(self, before: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ from torch import Tensor
 from holdfast.kernels._common import autograd
 from holdfast.kernels._common.calls import in_dtype
 from holdfast.kernels.causal_conv import _triton  # noqa: F401  (defines torch.ops.holdfast.causal_conv_triton_*)
-from holdfast.kernels.causal_conv._reference import ConvCall, causal_conv_reference, last_inputs
+from holdfast.kernels.causal_conv._reference import ConvCall, causal_conv_reference, last_inputs, reach_of
 
 
 class _GPUConv(torch.autograd.Function):
@@ -22,19 +22,19 @@ class _GPUConv(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs[:5])
-        ctx.silu = inputs[5]
+        ctx.save_for_backward(*inputs[:6])
+        ctx.silu = inputs[6]
 
     @staticmethod
     def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, ...]:
-        *tensors, lengths = ctx.saved_tensors
+        *tensors, lengths, reach = ctx.saved_tensors
         need = ctx.needs_input_grad[:4]
         if autograd.again():
-            y, _ = causal_conv_reference(*tensors, silu=ctx.silu, lengths=lengths)
+            y, _ = causal_conv_reference(*tensors, silu=ctx.silu, lengths=lengths, reach=reach)
             grads = autograd.differentiable_gradients((y,), (grad_y,), tensors, need)
         else:
-            grads = torch.ops.holdfast.causal_conv_triton_backward(*tensors, lengths, ctx.silu, grad_y)
-        return (*(g if n else None for g, n in zip(grads, need, strict=True)), None, None)
+            grads = torch.ops.holdfast.causal_conv_triton_backward(*tensors, lengths, reach, ctx.silu, grad_y)
+        return (*(g if n else None for g, n in zip(grads, need, strict=True)), None, None, None)
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> Any:
@@ -46,8 +46,14 @@ class _GPUConv(torch.autograd.Function):
         return torch.stack(runs), 0
 
 
-def causal_conv_gpu(call: ConvCall) -> tuple[Tensor, Tensor]:
-    """What `causal_conv_reference` gives, by Triton kernels."""
-    y = autograd.apply(_GPUConv, *call)
-    last = last_inputs(call.x, call.state, call.lengths, call.weight.shape[1] - 1)
+def causal_conv_gpu(call: ConvCall, resets: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """What `causal_conv_reference` gives, by Triton kernels.
+
+    Args:
+        call: the arguments.
+        resets: bool (batch, time): the inputs before a marked step are taken as zero; or None.
+    """
+    reach = None if resets is None else reach_of(resets)
+    y = autograd.apply(_GPUConv, *call[:5], reach, call.silu)
+    last = last_inputs(call.x, call.state, call.lengths, call.weight.shape[1] - 1, reach)
     return y, in_dtype(last, call.weight.dtype)

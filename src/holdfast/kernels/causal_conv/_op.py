@@ -10,11 +10,11 @@ from torch import Tensor
 
 from holdfast.errors import ShapeError
 from holdfast.kernels._common import autograd, checks, segments
-from holdfast.kernels._common.backends import Backend, choose
+from holdfast.kernels._common.backends import Backend, choose, takes_resets
 from holdfast.kernels._common.calls import in_dtype
 from holdfast.kernels.causal_conv import _native as native
 from holdfast.kernels.causal_conv._gpu import causal_conv_gpu
-from holdfast.kernels.causal_conv._reference import ConvCall, causal_conv_reference
+from holdfast.kernels.causal_conv._reference import ConvCall, causal_conv_reference, reach_of
 
 _FLOATS = 4  # x, weight, bias, state
 
@@ -89,7 +89,7 @@ def causal_conv(
     Dtypes: float32 and float64, promoted together; bfloat16 and float16 are computed in float32, y comes back in x's
     dtype and the state in float32.
     """
-    if resets is not None or cu_seqlens is not None:
+    if cu_seqlens is not None or (resets is not None and not takes_resets(x, backend, "causal_conv")):
         return segments.in_pieces(
             "causal_conv",
             lambda x, state, lengths: causal_conv(
@@ -97,7 +97,7 @@ def causal_conv(
             ),
             {"x": x}, state, segments.Cuts(lengths, resets, cu_seqlens, False),
         )  # fmt: skip
-    return _run(ConvCall(x, weight, bias, state, lengths, silu), backend)
+    return _run(ConvCall(x, weight, bias, state, lengths, silu), backend, resets)
 
 
 def _check(call: ConvCall) -> None:
@@ -119,7 +119,7 @@ def _check(call: ConvCall) -> None:
     checks.flags("causal_conv", silu=call.silu)
 
 
-def _run(call: ConvCall, backend: Backend) -> tuple[Tensor, Tensor]:
+def _run(call: ConvCall, backend: Backend, resets: Tensor | None) -> tuple[Tensor, Tensor]:
     """Checks the call, brings it to one dtype and hands it to the backend."""
     _check(call)
     *given, lengths, silu = call
@@ -132,13 +132,16 @@ def _run(call: ConvCall, backend: Backend) -> tuple[Tensor, Tensor]:
         name = "chunked"
     if lengths is not None:
         checks.lengths("causal_conv", lengths, call.x.shape[:1], call.x.shape[1], call.x.device, backend=name)
+    if resets is not None:
+        checks.resets("causal_conv", resets, call.x.shape[:2], call.x.device)
     if name == "triton":
         autograd.refuse_tangents("causal_conv", name, *tensors)
         if call.x.dtype in checks.HALF and dtype == torch.float32:
             converted[0] = call.x  # which the kernel reads as it is
-        y, last = causal_conv_gpu(ConvCall(*converted))
+        y, last = causal_conv_gpu(ConvCall(*converted), resets)
     elif name in ("reference", "chunked"):
-        y, last = causal_conv_reference(*tensors, silu=silu, lengths=lengths)
+        reach = None if resets is None else reach_of(resets)
+        y, last = causal_conv_reference(*tensors, silu=silu, lengths=lengths, reach=reach)
     elif autograd.untracked(*tensors, lengths):
         y, last = native.causal_conv_forward(ConvCall(*converted))
     else:

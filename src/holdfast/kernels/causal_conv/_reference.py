@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 from torch.nn import functional
+
+UNBOUNDED = 1 << 40  # more steps than a row has
 
 
 class ConvCall(NamedTuple):
@@ -29,6 +31,7 @@ def causal_conv_reference(
     *,
     silu: bool = False,
     lengths: Int64[Tensor, " batch"] | None = None,
+    reach: Int64[Tensor, "batch time"] | None = None,
 ) -> tuple[Float[Tensor, "batch time channels"], Float[Tensor, "batch channels memory"]]:
     """What `holdfast.kernels.causal_conv` computes, in torch's own operators; differentiable, also twice.
 
@@ -39,6 +42,7 @@ def causal_conv_reference(
         state: the taps - 1 inputs before the first step (batch, channels, taps - 1), the oldest first; None is zero.
         silu: whether outputs go through silu.
         lengths: int64 (batch,): outputs after a row's length are 0, and its state is the one there.
+        reach: int64 (batch, time): how many steps before a step count there, from `reach_of`; None is all.
     """
     time, memory = x.shape[1], weight.shape[1] - 1
     before = x.new_zeros(x.shape[0], x.shape[2], memory) if state is None else state
@@ -46,21 +50,51 @@ def causal_conv_reference(
     # a few shifted products: torch's conv1d expects channels before time
     y = x * weight[:, memory]
     for k in range(memory):
-        y = y + inputs[:, k : k + time] * weight[:, k]
+        earlier = inputs[:, k : k + time]
+        if reach is not None:
+            earlier = torch.where((reach >= memory - k).unsqueeze(-1), earlier, torch.zeros_like(earlier))
+        y = y + earlier * weight[:, k]
     if bias is not None:
         y = y + bias
     if silu:
         y = functional.silu(y)
-    if lengths is None:
+    if lengths is None and reach is None:
         # no comparison of time and memory, which would bind an exporter's open length
         return y, inputs[:, time:].transpose(1, 2)
-    last = last_inputs(x, state, lengths, memory)
+    last = last_inputs(x, state, lengths, memory, reach)
+    if lengths is None:
+        return y, last
     inside = torch.arange(time, device=x.device) < lengths.unsqueeze(-1)
     return torch.where(inside.unsqueeze(-1), y, torch.zeros_like(y)), last
 
 
-def last_inputs(x: Tensor, state: Tensor | None, lengths: Tensor | None, memory: int) -> Tensor:
-    """The `memory` inputs before each row's end (batch, channels, memory), those of the state where there are fewer."""
+def reach_of(resets: Bool[Tensor, "batch time"]) -> Int64[Tensor, "batch time"]:
+    """How many steps before each step are not cut off by a reset; more than there are where none is."""
+    t = torch.arange(resets.shape[1], device=resets.device)
+    if resets.shape[1] == 0:
+        return t.expand(resets.shape)
+    return t - torch.where(resets, t, -UNBOUNDED).cummax(1).values
+
+
+def last_inputs(
+    x: Tensor, state: Tensor | None, lengths: Tensor | None, memory: int, reach: Tensor | None = None
+) -> Tensor:
+    """The `memory` inputs before each row's end (batch, channels, memory), those of the state where there are fewer.
+
+    Zeros where `reach`, from `reach_of`, says that a reset came after.
+    """
+    last = _last_inputs(x, state, lengths, memory)
+    if reach is None or x.shape[1] == 0:
+        return last
+    end = torch.full_like(reach[:, 0], x.shape[1]) if lengths is None else lengths.clamp(0, x.shape[1])
+    seen = reach.gather(1, (end - 1).clamp(min=0).unsqueeze(-1))
+    back = torch.arange(memory - 1, -1, -1, device=x.device)
+    # a row without steps keeps its state
+    kept = (back <= seen) | (end == 0).unsqueeze(-1)
+    return torch.where(kept.unsqueeze(1), last, torch.zeros_like(last))
+
+
+def _last_inputs(x: Tensor, state: Tensor | None, lengths: Tensor | None, memory: int) -> Tensor:
     before = x.new_zeros(x.shape[0], x.shape[2], memory) if state is None else state
     before, time = before.transpose(1, 2), x.shape[1]
     if lengths is None:

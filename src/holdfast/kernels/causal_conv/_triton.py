@@ -13,7 +13,7 @@ from holdfast.kernels._common.gpu import ceil_div
 _CHANNELS, _STEPS = 64, 32  # of a program of 4 warps: 16 numbers for each thread
 
 _LIBRARY = torch.library.Library("holdfast", "FRAGMENT")
-_INPUTS = "Tensor x, Tensor weight, Tensor? bias, Tensor? state, Tensor? lengths, bool silu"
+_INPUTS = "Tensor x, Tensor weight, Tensor? bias, Tensor? state, Tensor? lengths, Tensor? reach, bool silu"
 _LIBRARY.define(f"causal_conv_triton_forward({_INPUTS}) -> Tensor")
 _LIBRARY.define(f"causal_conv_triton_backward({_INPUTS}, Tensor grad_y) -> (Tensor, Tensor, Tensor, Tensor)")
 
@@ -21,11 +21,11 @@ _LIBRARY.define(f"causal_conv_triton_backward({_INPUTS}, Tensor grad_y) -> (Tens
 def _constants(x: Tensor, weight: Tensor, *optional: Tensor | None, silu: bool) -> dict[str, Any]:
     import triton.language as tl
 
-    bias, state, lengths = optional
+    bias, state, lengths, reach = optional
     return {
         "TAPS": weight.shape[1], "HAS_BIAS": bias is not None, "HAS_STATE": state is not None,
-        "HAS_LENGTHS": lengths is not None, "SILU": silu, "CHANNELS": _CHANNELS, "STEPS": _STEPS, "num_warps": 4,
-        "ACC": tl.float64 if x.dtype == torch.float64 else tl.float32,
+        "HAS_LENGTHS": lengths is not None, "HAS_REACH": reach is not None, "SILU": silu, "CHANNELS": _CHANNELS, "STEPS": _STEPS,
+        "num_warps": 4, "ACC": tl.float64 if x.dtype == torch.float64 else tl.float32,
     }  # fmt: skip
 
 
@@ -34,8 +34,9 @@ def _dense(value: Tensor | None) -> Tensor | None:
 
 
 def causal_conv_triton_forward(
-    x: Tensor, weight: Tensor, bias: Tensor | None, state: Tensor | None, lengths: Tensor | None, silu: bool
-) -> Tensor:
+    x: Tensor, weight: Tensor, bias: Tensor | None, state: Tensor | None, lengths: Tensor | None,
+    reach: Tensor | None, silu: bool,
+) -> Tensor:  # fmt: skip
     """y, shaped like x."""
     from holdfast.kernels.causal_conv._triton_kernels import conv_forward_kernel
 
@@ -46,20 +47,20 @@ def causal_conv_triton_forward(
     x, state = gpu.adjacent(x), None if weight.shape[1] == 1 else state
     gpu.launch(
         conv_forward_kernel, (rows, ceil_div(channels, _CHANNELS), ceil_div(time, _STEPS)), x, x, weight.contiguous(),
-        _dense(bias), _dense(state), lengths, y, time, channels, *x.stride()[:2],
-        **_constants(x, weight, bias, state, lengths, silu=silu),
+        _dense(bias), _dense(state), lengths, _dense(reach), y, time, channels, *x.stride()[:2],
+        **_constants(x, weight, bias, state, lengths, reach, silu=silu),
     )  # fmt: skip
     return y
 
 
 def causal_conv_triton_backward(
-    x: Tensor, weight: Tensor, bias: Tensor | None, state: Tensor | None, lengths: Tensor | None, silu: bool,
-    grad_y: Tensor,
+    x: Tensor, weight: Tensor, bias: Tensor | None, state: Tensor | None, lengths: Tensor | None,
+    reach: Tensor | None, silu: bool, grad_y: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of x, weight, bias and state; empty for what was not given."""
     from holdfast.kernels.causal_conv._triton_kernels import conv_backward_kernel
 
-    of_x, of_weight, of_bias, of_state = _backward_meta(x, weight, bias, state, lengths, silu, grad_y)
+    of_x, of_weight, of_bias, of_state = _backward_meta(x, weight, bias, state, lengths, reach, silu, grad_y)
     if x.numel() == 0:
         return of_x, of_weight.zero_(), of_bias.zero_(), of_state.zero_()
     rows, time, channels = x.shape
@@ -71,8 +72,8 @@ def causal_conv_triton_backward(
     biases = None if bias is None else x.new_empty((rows, tiles, channels), dtype=wide)
     gpu.launch(
         conv_backward_kernel, (rows, ceil_div(channels, _CHANNELS), tiles), x, x, weight.contiguous(), _dense(bias),
-        _dense(state), lengths, grad_y, of_x, weights, biases, of_state, time, channels, *x.stride()[:2],
-        *grad_y.stride()[:2], **_constants(x, weight, bias, state, lengths, silu=silu),
+        _dense(state), lengths, _dense(reach), grad_y, of_x, weights, biases, of_state, time, channels, *x.stride()[:2],
+        *grad_y.stride()[:2], **_constants(x, weight, bias, state, lengths, reach, silu=silu),
     )  # fmt: skip
     of_bias = of_bias if biases is None else biases.sum((0, 1)).to(of_bias.dtype)
     return of_x, weights.sum((0, 1)).to(weight.dtype), of_bias, of_state

@@ -1,7 +1,8 @@
 """The causal convolution as Triton programs: a row, a tile of time and a block of channels each.
 
 Inputs before the first step come from the state. Backward computes the sums before silu again instead of keeping them; the
-gradients of taps and bias are partial sums of each tile, added up by torch.
+gradients of taps and bias are partial sums of each tile, added up by torch. `reach` (rows, time) says how many steps before
+a step still count, where rows have resets.
 """
 
 from __future__ import annotations
@@ -35,14 +36,22 @@ def _input(
 
 
 @triton.jit
+def _reached(reach, row, t, time, distance):
+    """Whether the input `distance` steps before step t counts there."""
+    return tl.load(reach + row * time + t, mask=(t >= 0) & (t < time), other=0) >= distance
+
+
+@triton.jit
 def _summed(
-    x, weight, bias, state, row, t, c, valid, end, channels, x_row, x_time,
-    TAPS: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_STATE: tl.constexpr, ACC: tl.constexpr,
+    x, weight, bias, state, reach, row, t, c, valid, end, time, channels, x_row, x_time,
+    TAPS: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_STATE: tl.constexpr, HAS_REACH: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """The outputs before silu at steps t."""
     total = tl.load(bias + c, mask=valid, other=0.0).to(ACC) + t * 0.0 if HAS_BIAS else (t + c) * tl.zeros([1, 1], ACC)
     for k in tl.static_range(TAPS):
         tap = tl.load(weight + c * TAPS + k, mask=valid, other=0.0).to(ACC)
+        if HAS_REACH:
+            tap = tl.where(_reached(reach, row, t, time, TAPS - 1 - k), tap, 0.0)
         total += tap * _input(
             x, state, row, t - (TAPS - 1 - k), c, valid, end, channels, x_row, x_time, TAPS, HAS_STATE, ACC
         )
@@ -51,9 +60,9 @@ def _summed(
 
 @triton.jit
 def conv_forward_kernel(
-    x, weight, bias, state, lengths, y, time, channels, x_row, x_time,
-    TAPS: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_STATE: tl.constexpr, HAS_LENGTHS: tl.constexpr, SILU: tl.constexpr,
-    ACC: tl.constexpr, CHANNELS: tl.constexpr, STEPS: tl.constexpr,
+    x, weight, bias, state, lengths, reach, y, time, channels, x_row, x_time,
+    TAPS: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_STATE: tl.constexpr, HAS_LENGTHS: tl.constexpr,
+    HAS_REACH: tl.constexpr, SILU: tl.constexpr, ACC: tl.constexpr, CHANNELS: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
     """y_t = silu(bias + sum over k of weight_k x_{t - K + 1 + k}), 0 after a row's end."""
     row = tl.program_id(0).to(tl.int64)
@@ -62,8 +71,9 @@ def conv_forward_kernel(
     valid = c < channels
     end = tl.minimum(tl.load(lengths + row), time) if HAS_LENGTHS else time
     out = _summed(
-        x, weight, bias, state, row, t, c, valid, end, channels, x_row, x_time, TAPS, HAS_BIAS, HAS_STATE, ACC
-    )
+        x, weight, bias, state, reach, row, t, c, valid, end, time, channels, x_row, x_time, TAPS, HAS_BIAS, HAS_STATE,
+        HAS_REACH, ACC,
+    )  # fmt: skip
     if SILU:
         out = out * tl.sigmoid(out)
     out = tl.where(t < end, out, 0.0)
@@ -72,10 +82,10 @@ def conv_forward_kernel(
 
 @triton.jit
 def conv_backward_kernel(
-    x, weight, bias, state, lengths, grad_y, grad_x, grad_weight, grad_bias, grad_state,
+    x, weight, bias, state, lengths, reach, grad_y, grad_x, grad_weight, grad_bias, grad_state,
     time, channels, x_row, x_time, g_row, g_time,
-    TAPS: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_STATE: tl.constexpr, HAS_LENGTHS: tl.constexpr, SILU: tl.constexpr,
-    ACC: tl.constexpr, CHANNELS: tl.constexpr, STEPS: tl.constexpr,
+    TAPS: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_STATE: tl.constexpr, HAS_LENGTHS: tl.constexpr,
+    HAS_REACH: tl.constexpr, SILU: tl.constexpr, ACC: tl.constexpr, CHANNELS: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
     """Gradients of the inputs of one tile, which begins K - 1 steps before the first, and its parts of those of the taps."""
     row, tile = tl.program_id(0).to(tl.int64), tl.program_id(2).to(tl.int64)
@@ -92,14 +102,17 @@ def conv_backward_kernel(
         slope = tl.load(grad_y + row * g_row + t * g_time + c, mask=live, other=0.0).to(ACC)
         if SILU:
             v = _summed(
-                x, weight, bias, state, row, t, c, valid, end, channels, x_row, x_time, TAPS, HAS_BIAS, HAS_STATE, ACC
-            )
+                x, weight, bias, state, reach, row, t, c, valid, end, time, channels, x_row, x_time, TAPS, HAS_BIAS,
+                HAS_STATE, HAS_REACH, ACC,
+            )  # fmt: skip
             half = tl.sigmoid(v)
             slope = slope * half * (1.0 + v * (1.0 - half))
-        total += slope * tl.load(weight + c * TAPS + (TAPS - 1 - j), mask=valid, other=0.0).to(ACC)
-        tl.store(grad_weight + part * TAPS + (TAPS - 1 - j), tl.sum(slope * own, 0)[None, :], mask=valid)
         if HAS_BIAS and j == 0:
             tl.store(grad_bias + part, tl.sum(slope, 0)[None, :], mask=valid)
+        if HAS_REACH:
+            slope = tl.where(_reached(reach, row, t, time, j), slope, 0.0)
+        total += slope * tl.load(weight + c * TAPS + (TAPS - 1 - j), mask=valid, other=0.0).to(ACC)
+        tl.store(grad_weight + part * TAPS + (TAPS - 1 - j), tl.sum(slope * own, 0)[None, :], mask=valid)
     inside = valid & (s >= 0) & (s < time)
     tl.store(grad_x + (row * time + s) * channels + c, total.to(grad_x.dtype.element_ty), mask=inside)
     if HAS_STATE:

@@ -15,6 +15,7 @@ from holdfast.kernels._common.backends import Backend, choose, takes_resets
 from holdfast.kernels._common.calls import in_dtype
 from holdfast.kernels.lru import _native  # noqa: F401  (defines torch.ops.holdfast.lru_*)
 from holdfast.kernels.lru._chunked import lru_chunked
+from holdfast.kernels.lru._gpu import lru_gpu
 from holdfast.kernels.lru._reference import LRUCall, lru_reference
 
 
@@ -186,9 +187,11 @@ def _run(lru: LRUCall, resets: Tensor | None, backend: Backend) -> tuple[Tensor,
         checks.resets("lru", resets, lru.u.shape[:2], lru.u.device)
     if name != "native":
         with _without_autocast(lru.u.device):
-            if name in ("chunked", "triton"):
-                if name == "triton" and lru.u.dtype in checks.HALF and dtype == torch.float32:
+            if name == "triton" and dtype == torch.float32:
+                if lru.u.dtype in checks.HALF:
                     converted[0] = lru.u  # the products run in half precision, the scan reads it and has wider states
+                y, last = lru_gpu(LRUCall(*converted), resets)
+            elif name in ("chunked", "triton"):  # float64 on a GPU: torch's products around the scan
                 y, last = lru_chunked(LRUCall(*converted), resets, "triton" if name == "triton" else "chunked")
             else:
                 y, last = lru_reference(*arguments, lengths=lengths, reverse=reverse)

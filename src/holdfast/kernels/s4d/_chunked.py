@@ -22,10 +22,10 @@ BLOCK_STEPS = 64
 
 
 class Bounds(NamedTuple):
-    """States between blocks: the last one (batch, features, modes), and what makes all (bounds, batch, features, modes)."""
+    """States between blocks: the last one (batch, features, modes), and those before the blocks with given numbers (batch,)."""
 
     last: Tensor
-    all: Callable[[], Tensor]
+    at: Callable[[Tensor], Tensor]
 
 
 def _run_blocks(
@@ -59,7 +59,9 @@ def _carried(
     else:
         after, _ = scan(leap.flatten(), added.flatten(2).transpose(0, 1), h.flatten(1), backend="chunked")
         bounds = torch.cat((h.unsqueeze(0), after.transpose(0, 1).view(added.shape)))
-    return planar(bounds[:-1], 1).to(gained.dtype).permute(2, 1, 0, 3), Bounds(bounds[-1], lambda: bounds)
+    rows = torch.arange(len(h), device=h.device)
+    before = planar(bounds[:-1], 1).to(gained.dtype).permute(2, 1, 0, 3)
+    return before, Bounds(bounds[-1], lambda block: bounds[block, rows])
 
 
 def _carried_on_gpu(
@@ -73,12 +75,14 @@ def _carried_on_gpu(
     after, last = scan_gpu(factors, gained.flatten(0, 1), start, planar=h.is_complex())
     before = torch.cat((start.unsqueeze(1).to(after.dtype), after[:, :-1]), 1)
 
-    def bounds() -> Tensor:
-        states = torch.cat((before, after[:, -1:]), 1).unflatten(0, (features, batch)).permute(2, 1, 0, 3)
-        return _unplanar(states.to(h.real.dtype), h)
+    def turned(x: Tensor) -> Tensor:
+        return _unplanar(x.to(h.real.dtype).unflatten(0, (features, batch)).transpose(0, 1), h)
 
-    final = _unplanar(last.to(h.real.dtype).unflatten(0, (features, batch)).transpose(0, 1), h)
-    return before.unflatten(0, (features, batch)), Bounds(final, bounds)
+    def at(block: Tensor) -> Tensor:
+        place = (block - 1).clamp(min=0).repeat(features)[:, None, None].expand(-1, 1, after.shape[2])
+        return torch.where((block == 0)[:, None, None], h, turned(after.gather(1, place).squeeze(1)))
+
+    return before.unflatten(0, (features, batch)), Bounds(turned(last), at)
 
 
 def _unplanar(x: Tensor, like: Tensor) -> Tensor:
@@ -86,21 +90,28 @@ def _unplanar(x: Tensor, like: Tensor) -> Tensor:
 
 
 def _at_ends(
-    u: Float[Tensor, "batch time features"], states: Shaped[Tensor, "blocks batch features modes"],
-    a: Shaped[Tensor, "features modes"], b: Shaped[Tensor, "features modes"], lengths: Int64[Tensor, " batch"],
-    steps: int,
+    u: Float[Tensor, "batch time features"], bounds: Bounds, tables: Tables, a: Shaped[Tensor, "features modes"],
+    lengths: Int64[Tensor, " batch"], blocks: int,
 ) -> Shaped[Tensor, "batch features modes"]:  # fmt: skip
-    """The state of each row at its own end, from the one at the block boundary before it."""
-    # at most 63 steps of one state a row, instead of keeping the state of every step
-    boundary = (lengths // steps).clamp(0, len(states) - 1)
-    row = torch.arange(len(lengths), device=u.device)
-    h = states[boundary, row]
-    times = boundary.unsqueeze(-1) * steps + torch.arange(min(steps, u.shape[1]), device=u.device)
-    # gathered at once: the gradient of one step has the size of all
-    inputs = u.gather(1, times.clamp(max=u.shape[1] - 1).unsqueeze(-1).expand(-1, -1, u.shape[2])).unbind(1)
-    for t, x in zip(times.unbind(1), inputs, strict=True):
-        h = torch.where((t < lengths)[:, None, None], a * h + b * x.unsqueeze(-1), h)
-    return h
+    """The state of each row at its own end, from the one at the block boundary before it, of which there are `blocks`."""
+    steps = tables.gather.shape[1]
+    block = (lengths // BLOCK_STEPS).clamp(max=blocks)
+    rest = (lengths - block * BLOCK_STEPS).unsqueeze(-1)
+    # the steps since the boundary as the last ones of a whole block: its matrix gives what they add
+    back = torch.arange(steps, device=u.device) - steps
+    times = (lengths.unsqueeze(-1) + back).clamp(min=0).unsqueeze(-1).expand(-1, -1, u.shape[2])
+    inputs = torch.where((back >= -rest).unsqueeze(-1), u.gather(1, times), u.new_zeros(()))
+    gained = torch.bmm(inputs.permute(2, 0, 1), tables.gather).transpose(0, 1)
+    return _power(a, rest.unsqueeze(-1)) * bounds.at(block) + _unplanar(gained.to(a.real.dtype), a)
+
+
+def _power(a: Shaped[Tensor, "features modes"], count: Int64[Tensor, "batch 1 1"]) -> Tensor:
+    """a^count (batch, features, modes) for counts below a block's steps, by squaring: no logarithm of an a that is 0."""
+    power = torch.where(count % 2 == 1, a, torch.ones_like(a))
+    for bit in range(1, (BLOCK_STEPS - 1).bit_length()):
+        a = a * a
+        power = torch.where((count >> bit) % 2 == 1, power * a, power)
+    return power
 
 
 def _turned(
@@ -139,20 +150,22 @@ def s4d_chunked(
         start = torch.view_as_complex(h0.to(wide).contiguous()) if lam.is_complex() else h0.to(wide)
     make = tables_gpu if backend == "triton" else tables_chunked
     whole = time - time % BLOCK_STEPS
-    outputs, whole_blocks = [], Bounds(start, lambda: start.unsqueeze(0))
-    bounds = whole_blocks
+    outputs, bounds = [], Bounds(start, lambda block: start)
+    ends: list[tuple[Bounds, Tables]] = []
     # whole blocks, then what is left as one shorter block with matrices of its own
     for begin, end, steps in ((0, whole, BLOCK_STEPS), (whole, time, time % BLOCK_STEPS)):
         if end > begin:
             part = u if end - begin == time else u[:, begin:end]
-            y, bounds = _run_blocks(part, bounds.last, make(a, b, c, steps, u.dtype), backend)
-            whole_blocks = bounds if end == whole else whole_blocks
+            tables = make(a, b, c, steps, u.dtype)
+            before = bounds
+            y, bounds = _run_blocks(part, bounds.last, tables, backend)
+            ends.append((bounds if end == whole else before, tables))
             outputs.append(y)
     y = u.clone() if not outputs else outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1)
     y = y if d is None else torch.addcmul(y, d, u)
     h = bounds.last
     if lengths is not None:
-        h = _at_ends(u, whole_blocks.all(), a, b, lengths, BLOCK_STEPS)
+        h = _at_ends(u, *ends[0], a, lengths, whole // BLOCK_STEPS) if ends else h
         y = torch.where((torch.arange(time, device=u.device) < lengths[:, None]).unsqueeze(-1), y, 0)
     y = _turned(y, lengths) if form.reverse else y
     last = torch.view_as_real(h) if h.is_complex() else h

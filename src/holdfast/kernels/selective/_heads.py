@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 from torch.nn import functional
 
@@ -32,6 +32,7 @@ def selective_heads(
     dt_limit: tuple[float, float] = (0.0, float("inf")),
     h0: Float[Tensor, "batch heads width state"] | None = None,
     lengths: Int64[Tensor, " batch"] | None = None,
+    resets: Bool[Tensor, "batch time"] | None = None,
 ) -> tuple[Float[Tensor, "batch time heads width"], Float[Tensor, "batch heads width state"]]:
     """The selective scan with one rate per head: the outputs and the final state.
 
@@ -52,6 +53,8 @@ def selective_heads(
         h0: state before the first step (batch, heads, width, state); None is zero.
         lengths: int64 (batch,): row i has lengths[i] steps. Outputs after its end are 0, the final state is the one at
             its end.
+        resets: bool (batch, time): the state before a marked step is zero; marks after a row's end are not read. A mask
+            on every device: nothing is cut apart.
 
     Returns y (batch, time, heads, width) and the final state (batch, heads, width, state), computed in float32 or
     better; y comes back in u's dtype.
@@ -65,8 +68,11 @@ def selective_heads(
         checks.lengths("selective_heads", lengths, u.shape[:1], u.shape[1], u.device)
         inside = (torch.arange(u.shape[1], device=u.device) < lengths.unsqueeze(-1)).unsqueeze(-1)
         delta = torch.where(inside, delta, delta.new_zeros(()))  # such a step leaves the state as it is
+    if resets is not None:
+        checks.resets("selective_heads", resets, u.shape[:2], u.device)
+        resets = resets if inside is None else resets & inside.squeeze(-1)
     x = u.to(dtype)
-    y, last = _blocks(x, delta, A.to(dtype), B.to(dtype), C.to(dtype), None if h0 is None else h0.to(dtype))
+    y, last = _blocks(x, delta, A.to(dtype), B.to(dtype), C.to(dtype), None if h0 is None else h0.to(dtype), resets)
     if D is not None:
         y = y + D.to(dtype).unsqueeze(-1) * x
     if inside is not None:
@@ -74,7 +80,9 @@ def selective_heads(
     return y.to(u.dtype), last
 
 
-def _blocks(u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, h0: Tensor | None) -> tuple[Tensor, Tensor]:
+def _blocks(
+    u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, h0: Tensor | None, resets: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """C h of all steps, and the final state; steps are padded with ones of size zero, which change nothing."""
     batch, time, heads, width = u.shape
     groups, state = B.shape[2:]
@@ -88,18 +96,27 @@ def _blocks(u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, h0: Tenso
     B, C = B.unsqueeze(3), C.unsqueeze(3)
     # differences of logarithms: a quotient of decays would be 0 / 0 past 104 time constants (float32)
     ahead = torch.ones(BLOCK, BLOCK, dtype=torch.bool, device=u.device).triu(1)
+    before_first = None
+    if resets is not None:  # how many resets there were in the block: steps with as many are in one piece
+        piece = functional.pad(resets, (0, short)).unflatten(1, (-1, BLOCK)).cumsum(-1)[:, :, None, None]
+        ahead = ahead | (piece.unsqueeze(-1) != piece.unsqueeze(-2))
+        before_first, after_last = piece == 0, piece == piece[..., -1:]
     between = (passed.unsqueeze(-1) - passed.unsqueeze(-2)).masked_fill(ahead, -torch.inf)
     y = (C @ B.mT * torch.exp(between)) @ inputs
     # what each block adds to the state at its end, and what it leaves of the state before it
     total = passed[..., -1:]
-    gained = ((torch.exp(total - passed).unsqueeze(-1) * inputs).mT @ B).flatten(2, 3)
-    decay = torch.exp(total).flatten(2, 3).unsqueeze(-1)
+    left, kept, reached = torch.exp(total - passed), torch.exp(total), torch.exp(passed)
+    if before_first is not None:
+        left, reached = left * after_last, reached * before_first
+        kept = kept * before_first[..., -1:]
+    gained = ((left.unsqueeze(-1) * inputs).mT @ B).flatten(2, 3)
+    decay = kept.flatten(2, 3).unsqueeze(-1)
     h = u.new_zeros(batch, heads, width, state) if h0 is None else h0
     if time == 0:
         return u.transpose(2, 3).reshape(batch, time, heads, width), h
     before, h = _carried(decay, gained, h)
     states = before.unflatten(2, (groups, -1))
-    y = y + torch.exp(passed).unsqueeze(-1) * (C @ states.mT)
+    y = y + reached.unsqueeze(-1) * (C @ states.mT)
     return y.flatten(2, 3).transpose(2, 3).flatten(1, 2)[:, :time], h
 
 
