@@ -5,7 +5,7 @@
 #include <initializer_list>
 
 #include "selective/forward.h"
-#include "selective/sums.h"
+#include "common/sums.h"
 
 namespace holdfast::selective {
 

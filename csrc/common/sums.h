@@ -10,7 +10,7 @@
 #endif
 #endif
 
-namespace holdfast::selective {
+namespace holdfast {
 
 #if defined(HOLDFAST_CROSSED)
 typedef float Floats __attribute__((vector_size(32)));
@@ -71,4 +71,4 @@ inline void add_sums(const Vector<T> *v, T *to) {
   for (int w = 0; w < Width; ++w) to[w] += sum<T>(v[w]);
 }
 
-}  // namespace holdfast::selective
+}  // namespace holdfast
