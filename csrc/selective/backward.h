@@ -5,7 +5,7 @@
 #include <initializer_list>
 
 #include "selective/forward.h"
-#include "selective/sums.h"
+#include "common/sums.h"
 
 namespace holdfast::selective {
 
@@ -25,11 +25,50 @@ struct Adjoint {
   int64_t states;
 };
 
+// Computes `Width` states of a tile anew. `factors` (kTileSteps, Width, lanes) takes the decays and `kept`, of the same
+// shape, the states before each step times them. Adds to the gradient of c, and to the output where `Output`.
+template <int Width, bool Output, typename T>
+HOLDFAST_APART void repeat(const Tile<T> &tile, const Adjoint<T> &adjoint, int64_t state, const T *a, const T *h,
+                           T *kept, T *factors) {
+  Vector<T> now[Width], rate[Width];
+  HOLDFAST_UNROLL
+  for (int w = 0; w < Width; ++w) {
+    now[w] = load(h + w * lanes<T>);
+    rate[w] = load(a + w * lanes<T>);
+  }
+  for (int64_t s = 0; s < tile.steps; ++s) {
+    const Vector<T> delta = load(tile.delta + s * lanes<T>), drive = load(tile.drive + s * lanes<T>);
+    const Vector<T> out = load(adjoint.out + s * lanes<T>);
+    const T *const b = tile.b.at(s) + state;
+    Vector<T> of_c[Width];
+    const bool cut = tile.cut(s);
+    HOLDFAST_UNROLL
+    for (int w = 0; w < Width; ++w) {
+      if (cut) now[w] = Vector<T>{};
+      const auto [scale, rest] = power_of_two<T>(delta * rate[w]);
+      const Vector<T> before = decayed<T>(scale, rest, now[w]);
+      store(kept + (s * Width + w) * lanes<T>, before);
+      store(factors + (s * Width + w) * lanes<T>, cut ? Vector<T>{} : scale + scale * rest);
+      now[w] = drive * b[w] + before;
+      of_c[w] = out * now[w];
+    }
+    add_sums<Width>(of_c, adjoint.sum_c + s * adjoint.states + state);
+    if constexpr (Output) {
+      const T *const c = tile.c.at(s) + state;
+      Vector<T> y = load(tile.y + s * lanes<T>);
+      HOLDFAST_UNROLL
+      for (int w = 0; w < Width; ++w) y += now[w] * c[w];
+      store(tile.y + s * lanes<T>, y);
+    }
+  }
+}
+
 // Carries the gradient `g` of `Width` states back through a tile, and adds to `of_rate`, the gradient of their rates.
 template <int Width, typename T>
 HOLDFAST_APART void step_back(const Tile<T> &tile, const Adjoint<T> &adjoint, int64_t state, const T *a, const T *kept,
                               const T *factors, T *g, T *of_rate) {
   Vector<T> now[Width], rate[Width], sum[Width];
+  HOLDFAST_UNROLL
   for (int w = 0; w < Width; ++w) {
     now[w] = load(g + w * lanes<T>);
     rate[w] = load(a + w * lanes<T>);
@@ -38,28 +77,24 @@ HOLDFAST_APART void step_back(const Tile<T> &tile, const Adjoint<T> &adjoint, in
   for (int64_t s = tile.steps - 1; s >= 0; --s) {
     const Vector<T> out = load(adjoint.out + s * lanes<T>);
     const Vector<T> delta = load(tile.delta + s * lanes<T>), drive = load(tile.drive + s * lanes<T>);
-    Vector<T> of_drive{}, of_decay{};
+    Vector<T> of_drive = load(adjoint.drive + s * lanes<T>), of_decay = load(adjoint.decay + s * lanes<T>);
     const T *const b = tile.b.at(s) + state, *const c = tile.c.at(s) + state;
-    Vector<T> of_b[Width], of_c[Width];
-    const bool cut = tile.cut(s);
-#pragma GCC unroll 4
+    Vector<T> of_b[Width];
+    HOLDFAST_UNROLL
     for (int w = 0; w < Width; ++w) {
-      const Vector<T> before = cut ? Vector<T>{} : load(kept + (s * Width + w) * lanes<T>);
-      const Vector<T> after = load(kept + ((s + 1) * Width + w) * lanes<T>);
       const Vector<T> total = now[w] + out * c[w];
-      of_c[w] = out * after;
       of_b[w] = total * drive;
       of_drive += total * b[w];
-      now[w] = cut ? Vector<T>{} : load(factors + (s * Width + w) * lanes<T>) * total;
-      const Vector<T> exponent = now[w] * before;
+      now[w] = load(factors + (s * Width + w) * lanes<T>) * total;
+      const Vector<T> exponent = load(kept + (s * Width + w) * lanes<T>) * total;
       of_decay += exponent * rate[w];
       sum[w] += exponent * delta;
     }
-    const int64_t at = s * adjoint.states + state;
-    add_sums<Width>(of_b, of_c, adjoint.sum_b + at, adjoint.sum_c + at);
-    store(adjoint.drive + s * lanes<T>, load(adjoint.drive + s * lanes<T>) + of_drive);
-    store(adjoint.decay + s * lanes<T>, load(adjoint.decay + s * lanes<T>) + of_decay);
+    add_sums<Width>(of_b, adjoint.sum_b + s * adjoint.states + state);
+    store(adjoint.drive + s * lanes<T>, of_drive);
+    store(adjoint.decay + s * lanes<T>, of_decay);
   }
+  HOLDFAST_UNROLL
   for (int w = 0; w < Width; ++w) {
     store(g + w * lanes<T>, now[w]);
     store(of_rate + w * lanes<T>, load(of_rate + w * lanes<T>) + sum[w]);
@@ -69,11 +104,11 @@ HOLDFAST_APART void step_back(const Tile<T> &tile, const Adjoint<T> &adjoint, in
 // The memory of one thread.
 template <typename T>
 struct Workspace {
-  T *delta, *drive, *y, *out, *of_drive, *of_decay, *kept, *factors, *h, *sum_b, *sum_c, *vectors;
+  T *delta, *drive, *slope, *y, *out, *of_drive, *of_decay, *kept, *factors, *h, *sum_b, *sum_c, *vectors;
 
   static int64_t size(const Problem<T> &p) {
     const int64_t tile = kTileSteps * lanes<T>;
-    return 6 * tile + (2 * tile + lanes<T>)*kSideStates + p.states * lanes<T> + 2 * kTileSteps * p.states +
+    return 7 * tile + 2 * tile * kSideStates + p.states * lanes<T> + 2 * kTileSteps * p.states +
            p.vectors() * each(p);
   }
   // For each vector: gradient of the states, gradient of the rates, rates; gradients of bias and direct path.
@@ -81,8 +116,8 @@ struct Workspace {
 
   Workspace(const Problem<T> &p, T *memory) {
     const int64_t tile = kTileSteps * lanes<T>;
-    for (T **part : {&delta, &drive, &y, &out, &of_drive, &of_decay}) *part = memory, memory += tile;
-    kept = memory, memory += (tile + lanes<T>)*kSideStates;
+    for (T **part : {&delta, &drive, &slope, &y, &out, &of_drive, &of_decay}) *part = memory, memory += tile;
+    kept = memory, memory += tile * kSideStates;
     factors = memory, memory += tile * kSideStates;
     h = memory, memory += p.states * lanes<T>;
     sum_b = memory, memory += kTileSteps * p.states;
@@ -95,7 +130,8 @@ template <int Width, typename T>
 inline void pass(const Tile<T> &tile, const Adjoint<T> &adjoint, const Workspace<T> &workspace, int64_t n, bool gated,
                  T *g, T *of_rate, const T *a) {
   const int64_t at = n * lanes<T>;
-  advance<Width>(tile, n, a + at, workspace.h + at, gated, workspace.kept, workspace.factors);
+  (gated ? repeat<Width, true, T> : repeat<Width, false, T>)(tile, adjoint, n, a + at, workspace.h + at, workspace.kept,
+                                                             workspace.factors);
   step_back<Width>(tile, adjoint, n, a + at, workspace.kept, workspace.factors, g + at, of_rate + at);
 }
 
@@ -109,9 +145,11 @@ HOLDFAST_APART void backward_tile(const Channels<T> &channels, int64_t row, int6
   const int64_t block = problem.states * lanes<T>;
   T *const g = own, *const of_rate = own + block, *const a = own + 2 * block, *const of_bias = own + 3 * block;
   T *const of_skip = of_bias + lanes<T>;
-  const Tile<T> tile = channels.tile(first, steps, workspace.delta, workspace.drive, workspace.y);
+  const Tile<T> tile = 
+      channels.template tile<true>(first, steps, workspace.delta, workspace.drive, workspace.y, workspace.slope);
   const Steps<const T> from = problem.row(problem.dense(grad_y), row);
   for (int64_t s = 0; s < steps; ++s) {
+    channels.fetch_next(from, first + s);
     Vector<T> out = channels.get_at(from, first + s);
     if (channels.z) {
       const Vector<T> z = channels.get_at(channels.z, first + s);
@@ -132,17 +170,17 @@ HOLDFAST_APART void backward_tile(const Channels<T> &channels, int64_t row, int6
   for (; n < problem.states; ++n) pass<1>(tile, adjoint, workspace, n, gated, g, of_rate, a);
 
   const auto write = [&](T *to, int64_t s, Vector<T> value) {
-    if (to) put(problem.row(problem.dense(to), row).at(first + s) + place.channel, value, place.count);
+    if (!to) return;
+    const Steps<T> all = problem.row(problem.dense(to), row);
+    channels.fetch_next(all, first + s);
+    put(all.at(first + s) + place.channel, value, place.count);
   };
   Vector<T> bias{}, skip{};
   for (int64_t s = 0; s < steps; ++s) {
     const Vector<T> u = channels.get_at(channels.u, first + s), out = load(workspace.out + s * lanes<T>);
     const Vector<T> of_drive = load(workspace.of_drive + s * lanes<T>);
-    Vector<T> of_dt = load(workspace.of_decay + s * lanes<T>) * T(0.69314718055994530942) + of_drive * u;
-    if (problem.softplus) {
-      const Vector<T> raw = channels.before_softplus(first + s);
-      of_dt = raw > T(20) ? of_dt : of_dt * sigmoid<T>(raw);
-    }
+    const Vector<T> of_delta = load(workspace.of_decay + s * lanes<T>) * T(0.69314718055994530942) + of_drive * u;
+    const Vector<T> of_dt = of_delta * load(workspace.slope + s * lanes<T>);
     write(grads.u, s, out * channels.skip + of_drive * load(workspace.delta + s * lanes<T>));
     write(grads.dt, s, of_dt);
     bias += of_dt;

@@ -1,6 +1,8 @@
 // The selective scan forward: a tile of steps for one vector of channels after another.
 #pragma once
 
+#include <type_traits>
+
 #include "selective/problem.h"
 
 namespace holdfast::selective {
@@ -16,35 +18,37 @@ struct Tile {
   bool cut(int64_t s) const { return resets && *resets.at(s); }
 };
 
-// Steps `Width` states through a tile. `kept` (kTileSteps + 1, Width, lanes) takes the states before the first step and
-// after each, `factors` (kTileSteps, Width, lanes) the decays; both may be null. y is added to where `output`.
+// h 2^x of 2^x = scale (1 + rest); h + rest h before the power of two, so that a decay near 1 is never rounded itself.
+template <typename T>
+inline Vector<T> decayed(Vector<T> scale, Vector<T> rest, Vector<T> h) {
+  return scale * (h + rest * h);
+}
+
+// Steps `Width` states through a tile, and adds to the output.
 template <int Width, typename T>
-HOLDFAST_APART void advance(const Tile<T> &tile, int64_t state, const T *a, T *h, bool output, T *kept, T *factors) {
+HOLDFAST_APART void advance(const Tile<T> &tile, int64_t state, const T *a, T *h) {
   Vector<T> now[Width], rate[Width];
+  HOLDFAST_UNROLL
   for (int w = 0; w < Width; ++w) {
     now[w] = load(h + w * lanes<T>);
     rate[w] = load(a + w * lanes<T>);
-    if (kept) store(kept + w * lanes<T>, now[w]);
   }
   for (int64_t s = 0; s < tile.steps; ++s) {
     if (tile.cut(s))
+      HOLDFAST_UNROLL
       for (int w = 0; w < Width; ++w) now[w] = Vector<T>{};
     const Vector<T> delta = load(tile.delta + s * lanes<T>), drive = load(tile.drive + s * lanes<T>);
-    Vector<T> y{};
+    Vector<T> y = load(tile.y + s * lanes<T>);
     const T *const b = tile.b.at(s) + state, *const c = tile.c.at(s) + state;
-#pragma GCC unroll 4
+    HOLDFAST_UNROLL
     for (int w = 0; w < Width; ++w) {
       const auto [scale, rest] = power_of_two<T>(delta * rate[w]);
-      // h + rest h before the power of two: a decay near 1 is never rounded itself
-      now[w] = scale * (now[w] + rest * now[w]) + drive * b[w];
+      now[w] = drive * b[w] + decayed<T>(scale, rest, now[w]);
       y += now[w] * c[w];
-      if (kept) {
-        store(kept + ((s + 1) * Width + w) * lanes<T>, now[w]);
-        store(factors + (s * Width + w) * lanes<T>, scale + scale * rest);
-      }
     }
-    if (output) store(tile.y + s * lanes<T>, load(tile.y + s * lanes<T>) + y);
+    store(tile.y + s * lanes<T>, y);
   }
+  HOLDFAST_UNROLL
   for (int w = 0; w < Width; ++w) store(h + w * lanes<T>, now[w]);
 }
 
@@ -63,13 +67,22 @@ struct Channels {
 
   Vector<T> of(const T *weights) const { return weights ? get(weights + place.channel, place.count) : Vector<T>{}; }
   Vector<T> get_at(Steps<const T> from, int64_t s) const { return get(from.at(s) + place.channel, place.count); }
-  Vector<T> before_softplus(int64_t s) const { return get_at(dt, s) + bias; }
+  // The same of the next vector, to be there when its turn comes: steps lie in pages of their own, where the processor
+  // fetches nothing by itself.
+  template <typename S>
+  void fetch_next(Steps<S> of, int64_t s) const {
+    __builtin_prefetch(of.at(s) + place.channel + lanes<T>, !std::is_const_v<S>, 2);
+  }
 
-  // Step sizes, driven inputs and direct paths of the steps from `first`.
-  Tile<T> tile(int64_t first, int64_t steps, T *delta, T *drive, T *y) const {
+  // Step sizes, driven inputs and direct paths of the steps from `first`; where `Slope` also the slope of the step sizes.
+  template <bool Slope>
+  HOLDFAST_APART Tile<T> tile(int64_t first, int64_t steps, T *delta, T *drive, T *y, T *slope) const {
     for (int64_t s = 0; s < steps; ++s) {
-      const Vector<T> x = get_at(u, first + s), raw = before_softplus(first + s);
-      const Vector<T> size = problem.softplus ? softplus<T>(raw) : raw;
+      fetch_next(u, first + s), fetch_next(dt, first + s);
+      const Vector<T> x = get_at(u, first + s), raw = get_at(dt, first + s) + bias;
+      const auto [soft, of_soft] = softplus_with_slope<T>(raw);
+      const Vector<T> size = problem.softplus ? soft : raw;
+      if constexpr (Slope) store(slope + s * lanes<T>, problem.softplus ? of_soft : broadcast<T>(T(1)));
       store(delta + s * lanes<T>, size);
       store(drive + s * lanes<T>, size * x);
       store(y + s * lanes<T>, skip * x);
@@ -89,8 +102,11 @@ struct Channels {
 // Copies (states, channels) of one row from or to (states, lanes) of one vector.
 template <typename T>
 inline void gather(const Problem<T> &problem, Place place, const T *from, T *to) {
-  for (int64_t n = 0; n < problem.states; ++n)
-    store(to + n * lanes<T>, from ? get(from + n * problem.channels + place.channel, place.count) : Vector<T>{});
+  for (int64_t n = 0; n < problem.states; ++n) {
+    const T *const own = from + n * problem.channels + place.channel;
+    if (from) __builtin_prefetch(own + lanes<T>, 0, 2);  // of the next vector
+    store(to + n * lanes<T>, from ? get(own, place.count) : Vector<T>{});
+  }
 }
 template <typename T>
 inline void scatter(const Problem<T> &problem, Place place, const T *from, T *to) {
@@ -125,15 +141,14 @@ void run_forward(const Problem<T> &problem, T *memory, T *y, T *last, T *checkpo
       for (int64_t v = vectors.begin; v < vectors.end; ++v) {
         const Channels<T> channels(problem, row, v);
         const int64_t steps = length - first < kTileSteps ? length - first : kTileSteps;
-        const Tile<T> tile = channels.tile(first, steps, delta, drive, out);
+        const Tile<T> tile = channels.template tile<false>(first, steps, delta, drive, out, nullptr);
         T *const h = states + 2 * v * block, *const a = h + block;
         if (checkpoints)
           scatter(problem, channels.place, h, checkpoints + (row * problem.tiles() + first / kTileSteps) * size);
         int64_t n = 0;
-        T *const nothing = nullptr;
         for (; n + kSideStates <= problem.states; n += kSideStates)
-          advance<kSideStates>(tile, n, a + n * lanes<T>, h + n * lanes<T>, true, nothing, nothing);
-        for (; n < problem.states; ++n) advance<1>(tile, n, a + n * lanes<T>, h + n * lanes<T>, true, nothing, nothing);
+          advance<kSideStates>(tile, n, a + n * lanes<T>, h + n * lanes<T>);
+        for (; n < problem.states; ++n) advance<1>(tile, n, a + n * lanes<T>, h + n * lanes<T>);
         const Steps<T> to = problem.row(problem.dense(y), row);
         for (int64_t s = 0; s < steps; ++s) {
           Vector<T> value = load(out + s * lanes<T>);
@@ -141,6 +156,7 @@ void run_forward(const Problem<T> &problem, T *memory, T *y, T *last, T *checkpo
             const Vector<T> z = channels.get_at(channels.z, first + s);
             value *= z * sigmoid<T>(z);
           }
+          channels.fetch_next(to, first + s);
           put(to.at(first + s) + channels.place.channel, value, channels.place.count);
         }
       }

@@ -1,6 +1,6 @@
-"""The gated delta rule over time in blocks of matrix products, with a gradient of its own (Yang et al. 2024).
+"""The gated delta rule over time (Yang et al. 2024): on a CPU the kernel in C++, elsewhere blocks of matrix products.
 
-A head's state S (keys, values) moves by S <- e^g S, then S <- S + beta k (v - S^T k)^T, and o = S^T q. Inside a block with
+Both have a gradient of their own. A head's state S (keys, values) moves by S <- e^g S, then S <- S + beta k (v - S^T k)^T, and o = S^T q. Inside a block with
 cumulated log decays c, gamma = e^c and Gamma_ij = e^(c_i - c_j) for i >= j, the corrections x_i = beta_i (v_i - S^T k_i) solve
 
     (I + diag(beta) M) x = beta (v - gamma (k S)),  M = strictly lower part of (k k^T) o Gamma,
@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from holdfast.kernels._common import autograd
+from holdfast.kernels import delta_rule as _kernel  # noqa: F401  (defines torch.ops.holdfast.delta_rule_*)
+from holdfast.kernels._common import autograd, checks, library
 
 BLOCK = 64  # steps
 MAX_NUMBERS = 1 << 16  # in an array of one block, a quarter of a megabyte in float32: six heads of 128
@@ -51,7 +52,15 @@ def delta_rule(
     plain = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
     if plain or autograd.has_tangent(q, k, v, g, beta, state):
         return delta_rule_reference(q, k, v, g, beta, state, scale=scale, normalize=normalize)
-    return autograd.apply(_DeltaRule, q, k, v, g, beta, state, scale, normalize)
+    rule: Any = _NativeDeltaRule if _in_cpp(q, k, v, g, beta, state) else _DeltaRule
+    return autograd.apply(rule, q, k, v, g, beta, state, scale, normalize)
+
+
+def _in_cpp(*tensors: Tensor) -> bool:
+    """Whether the kernel takes these: one dtype on the CPU, and something to compute."""
+    first, v = tensors[0], tensors[2]
+    alike = all(x.dtype is first.dtype and x.device.type == "cpu" for x in tensors)
+    return alike and first.dtype in checks.REAL and 0 not in (first.numel(), v.numel()) and not library.missing()
 
 
 def delta_rule_reference(
@@ -116,6 +125,29 @@ class _Block(NamedTuple):
     rest: Tensor  # v - gamma (k S)
     x: Tensor
     state: Tensor  # S, before the block (heads, keys, values)
+
+
+class _NativeDeltaRule(torch.autograd.Function):
+    """Keeps, beside its arguments, one state in 16."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, state: Tensor, scale: float, normalize: bool
+    ) -> tuple[Tensor, Tensor]:
+        inputs, save = (q, k, v, g, beta, state), any(ctx.needs_input_grad)
+        y, last, saved = torch.ops.holdfast.delta_rule_forward(*inputs, scale, normalize, save)
+        ctx.save_for_backward(*inputs, saved)
+        ctx.how = {"scale": scale, "normalize": normalize}
+        return y, last
+
+    @staticmethod
+    def backward(ctx: Any, grad_y: Tensor, grad_last: Tensor) -> tuple[Tensor | None, ...]:
+        (*inputs, saved), need = ctx.saved_tensors, ctx.needs_input_grad[:6]
+        if autograd.again():
+            outputs = delta_rule_reference(*inputs, **ctx.how)
+            return *autograd.differentiable_gradients(outputs, (grad_y, grad_last), inputs, need), None, None
+        grads = torch.ops.holdfast.delta_rule_backward(*inputs, *ctx.how.values(), saved, grad_y, grad_last)
+        return *(grad if n else None for grad, n in zip(grads, need, strict=True)), None, None
 
 
 class _DeltaRule(torch.autograd.Function):

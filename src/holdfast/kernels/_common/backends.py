@@ -27,7 +27,7 @@ TRITON = ("causal_conv", "gate", "gru", "lru", "lstm", "rnn", "s4d", "scan", "se
 
 _LIBRARY = torch.library.Library("holdfast", "FRAGMENT")
 _KINDS: dict[Any, str] = {
-    Tensor: "Tensor", Tensor | None: "Tensor?", bool: "bool", str: "str", float | None: "float?",
+    Tensor: "Tensor", Tensor | None: "Tensor?", bool: "bool", str: "str", float: "float", float | None: "float?",
     Sequence[bool]: "bool[]",
 }  # fmt: skip
 # operators that are defined: of each parameter its class, None for a plain one, and where its fields begin and end

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import torch
 
 from holdfast_papers.benchmarks.case import Case, Contender, Inputs, Match, Runner, Shape
-from holdfast_papers.benchmarks.cases import gated, lru, rnn, s4d, scan, selective
+from holdfast_papers.benchmarks.cases import gated, lru, recurrent, rnn, s4d, scan, selective
 
 GROUP = "busy"
 QUICK: tuple[Shape, ...] = ()
@@ -26,6 +26,8 @@ CASES = (
     rnn._case((128, 32, 1, 64)),
     selective._case((8, 64, 64, 16)),
     gated._case("lstm", (128, 32, 64, 64)),
+    gated._case("gru", (128, 32, 64, 64)),
+    recurrent.rule_case((4, 64, 4, 64)),
 )
 
 

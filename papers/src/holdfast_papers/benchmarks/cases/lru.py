@@ -70,16 +70,17 @@ def _case(shape: Shape) -> Case:
     width = max(features, modes)  # a drop-in replacement; one feature alone would make no LSTM
     # complex trees over the batch: about 12 arrays of (batch, time, modes) complex64
     memory = 8 * 12 * batch * time * modes
+    # the products are the limit: at 64 x 784 x 64 x 64 s5-pytorch takes 6.2 times as long as they do alone, JAX 6.9 times
     matches = [
-        Match(Contender("s5-pytorch", "peer", s5.s5, ("s5",), memory=memory), "LRU against s5-pytorch", 8.0),
-        Match(Contender("JAX LRU", "peer", jax_peers.lru, ("jax",), memory=memory), "LRU against a JAX LRU", 8.0),
+        Match(Contender("s5-pytorch", "peer", s5.s5, ("s5",), memory=memory), "LRU against s5-pytorch", 4.0),
+        Match(Contender("JAX LRU", "peer", jax_peers.lru, ("jax",), memory=memory), "LRU against a JAX LRU", 4.0),
         Match(
             Contender("bare GEMMs", "roofline", rooflines.gemms, truth=rooflines.gemms_truth),
             "LRU over its own bare GEMMs",
-            1.15,
+            0.8 if time >= 784 else None,
             "at most",
         ),
-        Match(gated(nn.LSTM, width, "u"), "LRU against torch.nn.LSTM of equal width", 5.0),
+        Match(gated(nn.LSTM, width, "u"), "LRU against torch.nn.LSTM of equal width", 4.0),
     ]
     if time <= LONGEST_GRU:
         matches.append(Match(gated(nn.GRU, width, "u"), "LRU against torch.nn.GRU of equal width"))

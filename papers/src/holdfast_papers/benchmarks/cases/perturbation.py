@@ -59,8 +59,8 @@ def cases() -> list[Case]:
 def at(shape: Shape) -> tuple[Case, Case, Case]:
     """The three models at one shape."""
     return (
-        _case(shape, "linear", _linear, "a linear DiagonalSSM", 90.0),
-        _case(shape, "tanh", _tanh, "a tanh DiagonalSSM", 90.0),
+        _case(shape, "linear", _linear, "a linear DiagonalSSM", 30.0),
+        _case(shape, "tanh", _tanh, "a tanh DiagonalSSM", 2.0),
         _case(shape, "rnn", _rnn, "torch.nn.RNN", 2.0),
     )
 

@@ -1,11 +1,12 @@
 """Gated recurrences that are linear in their state: MinGRU against torch's GRU, and transformers' models after `accelerate`.
 
 RecurrentGemma and RWKV loop over time in Python; what their layers can gain ends at their matrix products, which are timed
-beside them. The truth is transformers' own module in float64, whose states are float32.
+beside them, as are those of a layer with the gated delta rule; the rule by itself is a row too. The truth is transformers' own module in float64, whose states are float32.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,15 +14,20 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.nn import MinGRU, accelerate
+from holdfast.nn._delta_rule import delta_rule_reference
+from holdfast.nn._mixer_functions import torch_chunk_gated_delta_rule
 from holdfast_papers.benchmarks.case import Case, Contender, Inputs, Match, Results, Runner, Shape
+from holdfast_papers.benchmarks.peers import rooflines
 from holdfast_papers.benchmarks.peers.optional import load
-from holdfast_papers.benchmarks.steps import generator
+from holdfast_papers.benchmarks.steps import generator, training_step, truth_by
 
 GROUP = "recurrent"
 QUICK: tuple[Shape, ...] = ()
 GRU_SHAPE: Shape = (16, 1024, 64)
 LAYER_SHAPES: tuple[Shape, ...] = ((1, 512, 64), (1, 512, 256))
 DELTA_SHAPE: Shape = (1, 1024, 256)
+RULE_SHAPE: Shape = (1, 1024, 4, 64)  # batch, time, heads, keys and values of a head: that layer's
+PRODUCTS_GOAL, RULE_GOAL = 1.5, 3.0
 NEEDED = ("transformers",)
 Build = Callable[[int], tuple[nn.Module, dict[str, Any]]]
 
@@ -30,7 +36,8 @@ def cases() -> list[Case]:
     """A training step of each."""
     layers = (("RecurrentGemma", _recurrent_gemma), ("RWKV", _rwkv))
     models = [_model_case(name, build, shape, 20.0) for name, build in layers for shape in LAYER_SHAPES]
-    return [_gru_case(), *models, _model_case("gated delta rule", _delta_rule, DELTA_SHAPE, 3.0)]
+    delta = [rule_case(RULE_SHAPE), _model_case("gated delta rule", _delta_rule, DELTA_SHAPE, None)]
+    return [_gru_case(), *models, *delta]
 
 
 def make_inputs(shape: Shape) -> Inputs:
@@ -89,7 +96,34 @@ def _gru_case() -> Case:
     )  # fmt: skip
 
 
-def _model_case(name: str, build: Build, shape: Shape, goal: float) -> Case:
+def rule_case(shape: Shape) -> Case:
+    """A training step of the gated delta rule by itself, against transformers' function."""
+    named = {"use_qk_l2norm_in_kernel": True}
+
+    def inputs() -> Inputs:
+        numbers = generator()
+        q, k, v, cotangent = torch.randn(4, *shape, generator=numbers)
+        g, beta = torch.rand(2, *shape[:3], generator=numbers)
+        return {"q": q, "k": k, "v": v, "g": -0.3 * g, "beta": beta, "cotangent": cotangent}
+
+    def theirs(given: Inputs) -> Runner:
+        run = load("transformers.models.qwen3_next.modeling_qwen3_next").torch_chunk_gated_delta_rule
+        return training_step(lambda *leaves: run(*leaves, **named)[0], given)
+
+    def reference(*leaves: Tensor) -> Tensor:
+        q, v = leaves[0], leaves[2]
+        state = q.new_zeros(q.shape[0], q.shape[2], q.shape[3], v.shape[3])
+        return delta_rule_reference(*leaves, state, scale=q.shape[3] ** -0.5, normalize=True)[0]
+
+    plain = Contender("transformers", "peer", theirs, NEEDED)
+    return Case(
+        f"{GROUP}-delta-rule", shape, inputs, truth_by(reference),
+        Contender("holdfast", "ours", lambda i: training_step(lambda *x: torch_chunk_gated_delta_rule(*x, **named)[0], i)),
+        (Match(plain, "training step of the gated delta rule against transformers' torch fallback", RULE_GOAL),),
+    )  # fmt: skip
+
+
+def _model_case(name: str, build: Build, shape: Shape, goal: float | None) -> Case:
     def made(fast: bool) -> Callable[[], tuple[nn.Module, dict[str, Any]]]:
         def make() -> tuple[nn.Module, dict[str, Any]]:
             torch.manual_seed(0)
@@ -105,6 +139,11 @@ def _model_case(name: str, build: Build, shape: Shape, goal: float) -> Case:
     truth = _truth(made(False))
     ours = Contender("accelerated", "ours", module_step(made(True)), NEEDED, truth=truth)
     plain = Contender("transformers", "peer", module_step(made(False)), NEEDED, truth=truth)
+    own = module_step(made(True))
+    products = Contender(
+        "its matrix products", "roofline", functools.partial(rooflines.own_products, own), NEEDED,
+        truth=functools.partial(rooflines.own_products_truth, own),
+    )  # fmt: skip
     said = f"training step of transformers' {name} after accelerate"
     group = f"{GROUP}-{name.lower().replace(' ', '-')}"
     return Case(
@@ -113,7 +152,10 @@ def _model_case(name: str, build: Build, shape: Shape, goal: float) -> Case:
         lambda: make_inputs(shape),
         truth,
         ours,
-        (Match(plain, f"{said} against the layer as it was", goal),),
+        (
+            Match(plain, f"{said} against the layer as it was", goal),
+            Match(products, f"{said} over its own matrix products", goal and PRODUCTS_GOAL, "at most"),
+        ),
     )
 
 

@@ -14,7 +14,9 @@ from holdfast_papers.benchmarks.steps import generator
 
 GROUP = "stack"
 # (B, T, D, N), then the goals against s5-pytorch's layer and an FFT S4D layer
-GOALS: dict[Shape, tuple[float, float]] = {(64, 784, 64, 64): (3.5, 2.0), (4, 8192, 128, 16): (5.0, 8.0)}
+# At T = 8192 the stack without any recurrence takes 0.77 (LRU) and 0.72 (S4D) of the time: a recurrence for nothing would
+# reach 3.1 and 6.0; the goals are 70% of that.
+GOALS: dict[Shape, tuple[float, float]] = {(64, 784, 64, 64): (3.5, 2.8), (4, 8192, 128, 16): (2.2, 4.2)}
 QUICK: tuple[Shape, ...] = ()
 DEPTH = 4
 CHECKED = 128  # time steps of the check in float64

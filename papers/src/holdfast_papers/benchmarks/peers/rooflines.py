@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from holdfast.kernels._common.rooflines import exponential_limit, triad
 from holdfast_papers.benchmarks.case import Inputs, Results, Runner
@@ -59,6 +61,51 @@ def gated_products(gates: int, inputs: Inputs) -> Runner:
 def gated_products_truth(gates: int, inputs: Inputs) -> Results:
     """The same in float64."""
     return truth_by(_gate_sums)(_gate_inputs(gates, inputs))
+
+
+class _Recorder(TorchDispatchMode):
+    """Keeps every matrix product that torch computes inside it, with its arguments."""
+
+    PRODUCTS = (torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.bmm, torch.ops.aten.baddbmm)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = kwargs or {}
+        if func.overloadpacket in self.PRODUCTS:
+            self.calls.append((func, tuple(x.detach() if isinstance(x, Tensor) else x for x in args), given))
+        return func(*args, **given)
+
+
+def own_products(build: Callable[[Inputs], Runner], inputs: Inputs) -> Runner:
+    """The matrix products that one step of a runner asks torch for, forward and backward, and nothing between them."""
+    calls = _recorded(build, inputs)
+
+    @torch.no_grad()
+    def step() -> list[Tensor]:
+        return [run(*args, **named) for run, args, named in calls]
+
+    return Runner(step, _numbered)
+
+
+def own_products_truth(build: Callable[[Inputs], Runner], inputs: Inputs) -> Results:
+    """The same in float64."""
+    calls = _recorded(build, inputs)
+    wide = ([x.double() if isinstance(x, Tensor) else x for x in args] for _, args, _ in calls)
+    return _numbered([run(*args, **named) for (run, _, named), args in zip(calls, wide, strict=True)])
+
+
+def _recorded(build: Callable[[Inputs], Runner], inputs: Inputs) -> list[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
+    runner = build(inputs)
+    with _Recorder() as recorder:
+        runner.step()
+    return recorder.calls
+
+
+def _numbered(outputs: list[Tensor]) -> Results:
+    return {str(i): x for i, x in enumerate(outputs)}
 
 
 def exponentials(inputs: Inputs) -> Runner:

@@ -10,7 +10,7 @@
 #endif
 #endif
 
-namespace holdfast::selective {
+namespace holdfast {
 
 #if defined(HOLDFAST_CROSSED)
 typedef float Floats __attribute__((vector_size(32)));
@@ -58,20 +58,17 @@ inline void add_to(T *p, Four v) {
 }
 #endif
 
-// Adds the sums of `Width` vectors each to `to_b` and `to_c`.
+// Adds the sum of each of `Width` vectors to `to`.
 template <int Width, typename T>
-inline void add_sums(const Vector<T> *b, const Vector<T> *c, T *to_b, T *to_c) {
+inline void add_sums(const Vector<T> *v, T *to) {
 #if defined(HOLDFAST_CROSSED)
-  if constexpr (Width == 4) {
-    add_to(to_b, four_sums(b));
-    add_to(to_c, four_sums(c));
+  if constexpr (Width % 4 == 0) {
+    HOLDFAST_UNROLL
+    for (int w = 0; w < Width; w += 4) add_to(to + w, four_sums(v + w));
     return;
   }
 #endif
-  for (int w = 0; w < Width; ++w) {
-    to_b[w] += sum<T>(b[w]);
-    to_c[w] += sum<T>(c[w]);
-  }
+  for (int w = 0; w < Width; ++w) to[w] += sum<T>(v[w]);
 }
 
-}  // namespace holdfast::selective
+}  // namespace holdfast
