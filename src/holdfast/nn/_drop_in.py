@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Bool
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
@@ -113,8 +112,8 @@ class RecurrentStack(nn.Module):
         input: Inputs,
         hx: States | None = None,
         *,
-        resets: Bool[Tensor, "..."] | None = None,
-        mask: Bool[Tensor, "..."] | None = None,
+        resets: Tensor | None = None,
+        mask: Tensor | None = None,
     ) -> tuple[Inputs, States]:
         """Outputs of the last layer at all steps, in the form of the inputs, and the states at the end.
 
