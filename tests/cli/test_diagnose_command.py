@@ -5,7 +5,7 @@ import typer
 from typer.testing import CliRunner
 
 from holdfast.cli import diagnose
-from holdfast.cli._files import read_data, read_inputs
+from holdfast.cli._files import SeriesColumns, read_data, read_inputs
 from holdfast.errors import ArgumentError
 
 app = typer.Typer()
@@ -75,3 +75,20 @@ def test_inputs_put_memory_at_rest_and_on_data_side_by_side(tmp_path):
     assert done.exit_code == 0, done.output
     text = " ".join(done.stdout.split())
     assert "at rest: " in text and "on your data: " in text and "along your data: " in text
+
+
+def test_a_series_with_stamps_and_a_gap_is_cut_into_windows_of_forecasts(tmp_path):
+    lines = [f"{t},{site},{100 * site + t},{t % 7}" for site in range(2) for t in range(64) if (site, t) != (0, 20)]
+    (tmp_path / "load.csv").write_text("when,site,load,day\n" + "\n".join(lines))
+    columns = SeriesColumns("when", "site", ("load",), ("day",), ahead=3)
+    x, y = read_data(tmp_path / "load.csv", columns)
+    length = x.shape[1]
+    assert length == (17 + 40 + 61) // 8  # eight windows or more
+    assert torch.equal(y[..., 0], x[..., 0] + 3)
+    assert torch.equal(x[..., 1], y[..., 0].remainder(100).remainder(7))
+    assert len(x) == sum(steps // length for steps in (17, 40, 61))
+    (tmp_path / "dates.csv").write_text("when,load\n2026-01-01,3\n")
+    with pytest.raises(ArgumentError, match="--time and --series"):
+        read_data(tmp_path / "dates.csv")
+    done = CliRunner().invoke(app, ["m:f", "--time", "when"])
+    assert "name it too" in str(done.exception)

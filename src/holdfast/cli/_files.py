@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,10 @@ import torch
 from torch import Tensor
 
 from holdfast._codec import unpack_arrays
+from holdfast.data import read_series
 from holdfast.errors import ArgumentError
 
+MAX_WINDOW, MIN_WINDOWS = 512, 8  # steps of a row that a series is cut into, and rows that there should be
 NAMES = (("inputs", "targets"), ("x", "y"))
 
 
@@ -76,19 +79,60 @@ def read_csv(path: Path) -> np.ndarray:
     return np.array(rows)
 
 
-def read_data(path: Path) -> tuple[Tensor, Tensor]:
+def read_data(path: Path, columns: SeriesColumns | None = None) -> tuple[Tensor, Tensor]:
     """Inputs (rows, time, features) or tokens (rows, time), and targets (rows, time, outputs), (rows, outputs) or labels.
 
     An .npz holds arrays `inputs` and `targets` (or x and y). A CSV has a line for each time: its last column is the
-    target, the others are inputs.
+    target, the others are inputs. With columns that have a meaning it is read as `holdfast.data.read_series` does.
     """
     if not os.path.isfile(path):
         raise ArgumentError(f"there is no file {path}")
+    if columns is not None and columns.named:
+        return _from_series(path, columns)
     x, y = _from_npz(path) if path.suffix.lower() == ".npz" else _from_csv(path)
     for name, part in (("inputs", x), ("targets", y)):
         if part.dtype.kind not in "fiu" or not np.isfinite(part).all():
             raise ArgumentError(f"{path}: {name} must be finite real numbers, got {part.dtype} {part.shape}")
     return _tensor(x if x.ndim != 2 or x.dtype.kind in "iu" else x[..., None]), _tensor(y)
+
+
+@dataclass(frozen=True)
+class SeriesColumns:
+    """What the columns of a CSV file mean.
+
+    Args:
+        time: name of that of time stamps.
+        series: name of that of series.
+        targets: names of those to forecast.
+        future: names of those known ahead.
+        ahead: how many steps ahead the targets are.
+    """
+
+    time: str | None = None
+    series: str | None = None
+    targets: tuple[str, ...] = ()
+    future: tuple[str, ...] = ()
+    ahead: int | None = None
+
+    @property
+    def named(self) -> bool:
+        """Whether anything was said."""
+        return any((self.time, self.series, self.targets, self.future, self.ahead))
+
+
+def _from_series(path: Path, columns: SeriesColumns) -> tuple[Tensor, Tensor]:
+    """Windows of the pieces without a gap; at least 8 of the longest piece, if it is alone."""
+    if path.suffix.lower() in (".npz", ".npy"):
+        raise ArgumentError(
+            f"{path}: --time, --series, --target, --future and --ahead are for CSV files; leave them out"
+        )
+    found = read_series(
+        path, None, columns.targets or None, time=columns.time, series=columns.series, future=columns.future,
+        horizon=columns.ahead or 1,
+    )  # fmt: skip
+    longest = int(found.lengths.max())
+    steps = int(found.lengths.sum())
+    return found.windows(min(MAX_WINDOW, longest, max(steps // MIN_WINDOWS, 2)))
 
 
 def read_inputs(path: Path) -> Tensor:
@@ -137,7 +181,12 @@ def _from_npz(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _from_csv(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    table = read_csv(path)
+    try:
+        table = read_csv(path)
+    except ArgumentError as error:
+        raise ArgumentError(
+            f"{error}; columns of time stamps and of series are named by --time and --series"
+        ) from error
     if table.shape[1] < 2:
         raise ArgumentError(
             f"{path} needs at least two columns, inputs and at last the target; it has {table.shape[1]}"

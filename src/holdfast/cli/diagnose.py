@@ -8,10 +8,11 @@ from typing import Annotated
 import torch
 import typer
 
-from holdfast.cli._files import read_data, read_inputs
+from holdfast.cli._files import SeriesColumns, read_data, read_inputs
 from holdfast.cli._model import HELP, load_model
 from holdfast.cli._screen import answer, file, progress_bar, screen, visible
 from holdfast.diagnosis import diagnose
+from holdfast.errors import ArgumentError
 
 
 def command(
@@ -23,6 +24,24 @@ def command(
             parser=file,
             help="Data of your task: .npz with inputs and targets, or a CSV file whose last column is the target.",
         ),
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Of a CSV file: its time stamps, numbers or dates in ISO 8601.")
+    ] = None,
+    series: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Of a CSV file: which series a line belongs to.")
+    ] = None,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="Of a CSV file: what to forecast; may be given several times."),
+    ] = None,
+    future: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="Of a CSV file: what is known ahead, such as a calendar; several times."),
+    ] = None,
+    ahead: Annotated[
+        int | None,
+        typer.Option(help="Of a CSV file with named columns: how many steps ahead targets are.", show_default="1"),
     ] = None,
     inputs: Annotated[
         Path | None,
@@ -58,10 +77,13 @@ def command(
 
     Example: holdfast diagnose my_models.py:lstm --data task.npz --html report.html
     """
+    columns = SeriesColumns(time, series, tuple(target or ()), tuple(future or ()), ahead)
+    if data is None and columns.named:
+        raise ArgumentError("--time, --series, --target, --future and --ahead say what --data holds; name it too")
     # before the model is made: its factory may draw the weights
     torch.manual_seed(seed)
     loaded = load_model(model)
-    task = None if data is None else read_data(data)
+    task = None if data is None else read_data(data, columns)
     given = None if inputs is None else read_inputs(inputs)
     # the diagnosis adapts a transformers model itself, by its tokens
     subject = loaded.plain if loaded.plain is not None else loaded.model

@@ -65,7 +65,7 @@ class TaskData:
         return replace(self, x=np.concatenate([self.x, self.x[..., i] * self.x[..., j]], axis=2))
 
 
-def read_data(inputs: Any, targets: Any, lengths: Any = None) -> TaskData:
+def read_data(inputs: Any, targets: Any, lengths: Any = None, mask: Any = None) -> TaskData:
     """Tensors, arrays or lists as `study_task` takes them; ArgumentError or ShapeError for anything else.
 
     Args:
@@ -73,6 +73,7 @@ def read_data(inputs: Any, targets: Any, lengths: Any = None) -> TaskData:
         targets: numbers (rows, time, outputs), (rows, time) or (rows, outputs), or class labels as integers (rows, time)
             or (rows,).
         lengths: steps of each sequence; None: all.
+        mask: where targets count, (rows, time), or (rows,) at the end of each sequence; None: everywhere.
     """
     x, y = _array(inputs, "x"), _array(targets, "y")
     if x.ndim not in (2, 3) or not len(x) or len(x) != len(y) or 0 in x.shape:
@@ -88,6 +89,8 @@ def read_data(inputs: Any, targets: Any, lengths: Any = None) -> TaskData:
         x = _columns(x, inside, "tokens", notes)
     x = np.where(inside[..., None], x.reshape(*x.shape[:2], -1).astype(np.float64), 0.0)
     y, asked, classes = _targets(y, inside, notes)
+    if mask is not None:
+        asked = asked & _mask(mask, asked.shape)
     asked_y = y[asked]
     if not np.isfinite(x).all() or not np.isfinite(asked_y).all():
         raise ArgumentError("x, y: expected finite numbers, got NaN or infinite ones; leave those rows out")
@@ -113,6 +116,13 @@ def _lengths(given: Any, rows: int, time: int) -> np.ndarray:
     if lengths.shape != (rows,) or lengths.dtype.kind != "i" or lengths.min() < 1 or lengths.max() > time:
         raise ArgumentError(f"lengths: expected {rows} whole numbers from 1 to {time}, got {given!r:.80}")
     return lengths
+
+
+def _mask(given: Any, shape: tuple[int, ...]) -> np.ndarray:
+    mask = torch.as_tensor(given).detach().cpu()
+    if mask.dtype != torch.bool or tuple(mask.shape) != shape:
+        raise ShapeError(f"mask: expected bool of shape {shape}, got {mask.dtype} {tuple(mask.shape)}")
+    return mask.numpy()
 
 
 def _targets(y: np.ndarray, inside: np.ndarray, notes: list[str]) -> tuple[np.ndarray, np.ndarray, bool]:

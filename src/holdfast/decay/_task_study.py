@@ -224,7 +224,14 @@ class TaskStudy(Record):
 
 @checked
 def study_task(
-    x: Any, y: Any, *, lengths: Any = None, lags: int | None = None, eps: float = 0.1, products: bool | None = None
+    x: Any,
+    y: Any,
+    *,
+    lengths: Any = None,
+    mask: Any = None,
+    lags: int | None = None,
+    eps: float = 0.1,
+    products: bool | None = None,
 ) -> TaskStudy:
     """How far back targets depend on inputs, by which law, and which modes hold it: what memory a task needs.
 
@@ -248,6 +255,7 @@ def study_task(
         y: numbers (rows, time, outputs), or (rows, outputs) where a sequence has one answer, at its end; or class labels
             (rows, time) or (rows,), as integers, those below 0 not asked for. Numbers (rows, time) are one at each step.
         lengths: steps of each sequence, where rows are padded.
+        mask: bool (rows, time): where targets count, such as those of `holdfast.data.read_series` that stood in the table.
         lags: most steps back; None: the whole of a sequence with one answer, else half of its length, as far as the size
             of the regression allows.
         eps: error for which modes are counted, relative to the L1 norm of the kernel.
@@ -263,7 +271,7 @@ def study_task(
     positive(lags=lags)
     if not 0 < eps < 1:
         raise ArgumentError(f"eps: expected a share between 0 and 1, got {eps}")
-    data = read_data(x, y, lengths)
+    data = read_data(x, y, lengths, mask)
     if products and not data.can_multiply:
         raise ArgumentError(f"products: expected at most 8 real inputs, got {data.x.shape[2]} or tokens")
     first = data.with_products() if products else data

@@ -37,6 +37,9 @@ from holdfast.errors import ArgumentError, HoldfastError
 from holdfast.memory import DataMemory
 from holdfast.memory._subject import INPUT_ERRORS
 from holdfast.memory.preserve import modules_of, random_states_kept, undisturbed
+from holdfast.nn import network_inside
+from holdfast.nn._call_arguments import first_known_size
+from holdfast.nn._inside import recurrent_modules
 
 Part = TypeVar("Part")
 LENGTH = 64  # steps of the sequences on which weights are changed
@@ -45,7 +48,7 @@ PARTS = 7  # that a progress bar counts
 
 @checked
 def diagnose(
-    model: Callable[..., Any],
+    model: Any,
     *,
     input_size: int | None = None,
     data: tuple[Tensor, Tensor] | None = None,
@@ -71,7 +74,9 @@ def diagnose(
 
     Args:
         model: any sequence model: a module or a function, batch first; torch's RNN, GRU and LSTM in any layout, models of
-            tokens (transformers' too), models that keep a state or read both ways, classifiers that pool.
+            tokens (transformers' too), models that keep a state or read both ways, classifiers that pool. Or an object
+            that holds one, such as a forecaster or a policy (`holdfast.nn.network_inside`). Of a module that takes no
+            tensor alone its first recurrence is looked at, and the screen says so.
         input_size: number of input features; None: what the model tells.
         data: inputs (rows, time, features) or tokens (rows, time), and targets: numbers (rows, time, outputs), or
             (rows, outputs) where a sequence has one answer; or class labels (rows, time) or (rows,), as integers.
@@ -101,6 +106,8 @@ def diagnose(
         ['impulse', 'step']
     """
     positive(horizon=horizon)
+    called = name or type(model).__name__
+    model = model if callable(model) else network_inside(model)
     if data is not None:
         data = _pair(data)
         inputs = data[0] if inputs is None else inputs
@@ -113,7 +120,7 @@ def diagnose(
     with random_states_kept(), _protected(model):
         torch.manual_seed(seed)
         wanted = _Wanted(input_size, data, inputs, lengths, needs, plan, horizon, seed)
-        return _Examination(model, wanted, progress or _quiet).diagnosis(name or type(model).__name__)
+        return _Examination(model, wanted, progress or _quiet).diagnosis(called)
 
 
 @contextmanager
@@ -168,6 +175,8 @@ class _Examination:
         try:
             reading = read_model(self.model, wanted.input_size, wanted.seed)
         except (HoldfastError, *INPUT_ERRORS) as error:
+            if self._looks_at_part(error):
+                return self.diagnosis(called)
             self.unseen.append(f"the model could not be run: {_line(error)}")
             return self._of_data_alone(called)
         measured = self.look("memory", measure_memory, reading, wanted.horizon, wanted.seed)
@@ -207,6 +216,25 @@ class _Examination:
             trained=trained is not None,
             seconds=dict(self.seconds),
         )
+
+    def _looks_at_part(self, error: BaseException) -> bool:
+        """Turns to the first recurrence of a model that could not be run as a whole; whether there is one."""
+        parts = recurrent_modules(self.model) if isinstance(self.model, nn.Module) else {}
+        if not parts or "" in parts:
+            return False
+        whole = type(self.model).__name__
+        name, self.model = next(iter(parts.items()))
+        others = f"; it also has {', '.join(list(parts)[1:])}" if len(parts) > 1 else ""
+        self.unseen.append(
+            f"the whole {whole}, which could not be run on a tensor ({_line(error)}): model is its {name}{others}"
+        )
+        size = first_known_size(self.model)
+        x = self.wanted.inputs
+        if x is not None and (not x.is_floating_point() or x.shape[-1] != size):
+            self.unseen.append(f"memory on your data: {name} takes {size} inputs, the data have other ones")
+            x = None
+        self.wanted = replace(self.wanted, input_size=None, inputs=x)
+        return True
 
     def _on_data(self) -> DataMemory | None:
         wanted, what = self.wanted, "memory on your data"

@@ -18,6 +18,7 @@ from holdfast.memory._curve import NotCausalError, NotRepeatableError
 from holdfast.memory._options import widest
 from holdfast.memory._subject import INPUT_ERRORS, Subject
 from holdfast.memory.preserve import undisturbed
+from holdfast.nn import RecurrentStack
 from holdfast.nn._acceleration import ALREADY, accelerate_quietly, mixers_of
 from holdfast.nn._call_arguments import first_known_size
 
@@ -131,7 +132,7 @@ def _taking(model: nn.Module, input_size: int | None, seed: int) -> Reading:
         reading = _by_tokens(huggingface.FromEmbeddings(model), tokens, seed, "model.")
         reason = next((text for _, text in left if text != ALREADY), None)
         return reading if reason is None else reading.note(f"not on our kernels, and slower so: {reason}")
-    if isinstance(model, nn.RNNBase) and not model.batch_first:
+    if isinstance(model, (nn.RNNBase, RecurrentStack)) and not model.batch_first:
         turned = BatchFirst(model)
         words = f"{model.input_size} real inputs"
         return Reading(turned, model.input_size, words, prefix="inner.").note("read with time in the first dimension")

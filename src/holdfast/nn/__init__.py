@@ -8,7 +8,8 @@ it says about itself, `system.py` the systems that it can be; a file for each la
 `_initial_weights.py`. `_export_loop.py` is what exporters see of a layer, `_onnx_copy.py` makes a copy for ONNX,
 `_pretrained.py` writes models into folders with a `_model_card.py` and `_loading.py` builds them around the weights of one.
 `_from_weights.py` builds layers from given weights, `_views/` finds the recurrences of any model.
-`_blocks.py`, `_models.py` and `_language.py` stack layers, `_drop_in.py` puts them where torch.nn.LSTM stood;
+`_blocks.py`, `_models.py` and `_language.py` stack layers, `_drop_in.py` puts them where torch.nn.LSTM stood,
+with its states by `_lstm_states.py`, and `_inside.py` does so inside somebody else's object;
 `_acceleration.py` puts the kernels into transformers' models, by `_mixer_classes.py` and `_mixer_functions.py`.
 """
 
@@ -20,6 +21,7 @@ from holdfast.nn._continuous_gru import ContinuousGRU
 from holdfast.nn._continuous_rnn import ContinuousRNN
 from holdfast.nn._diagonal_ssm import DiagonalSSM
 from holdfast.nn._drop_in import RecurrentStack
+from holdfast.nn._inside import network_inside, swap_recurrences
 from holdfast.nn._language import LanguageModel
 from holdfast.nn._linear_rnn import LinearRNN
 from holdfast.nn._lru import LRU
@@ -86,5 +88,7 @@ __all__ = [
     "StepFunction",
     "accelerate",
     "exportable",
+    "network_inside",
     "recurrences",
+    "swap_recurrences",
 ]
