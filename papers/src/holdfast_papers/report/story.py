@@ -77,7 +77,8 @@ STORIES = {
         (
             "To remember long, the eigenvalues of a state-space model must lie near the boundary of stability, and then a "
             "small step of training pushes them over it. The paper calls this the curse of memory.",
-            "The curse lies in the parameterization, not in the model. Let w be learned and lam = f(w) be used, with an f that keeps every "
+            "The curse lies in the parameterization, not in the model. Let w be learned and "
+            "lam = f(w) be used, with an f that keeps every "
             "w on the stable side and slows down near the boundary: then an error of beta in the weights costs at most "
             "g(beta), however slow the mode. Exponential, softplus and the paper's own f = -1/(a w^2 + b) do this.",
             "In the figure the target decays like (t+1)^-1.1. Direct weights (first panel) break at their slowest rate, "
