@@ -36,13 +36,15 @@ def batch(generator):  # white noise, and its sum
 def train(model, lr):
     generator = torch.Generator().manual_seed(1)
     optimizer, losses = torch.optim.Adam(model.parameters(), lr=lr), []
-    while len(losses) < options.steps and (not losses or losses[-1] < 1000 * losses[0]):
+    for _ in range(options.steps):
         x, y = batch(generator)
         optimizer.zero_grad()
         loss = nn.functional.mse_loss(model(x)[0], y)
+        losses.append(float(loss.detach()))
+        if not losses[-1] < 1000 * losses[0]:
+            break
         loss.backward()
         optimizer.step()
-        losses.append(float(loss.detach()))
     return losses
 
 

@@ -31,7 +31,7 @@ x[:, 0, 0] = 2.0 * (2 * y - 1)
 # %%
 # Any module will do; this one reads all steps and answers at the last.
 class Classifier(nn.Module):
-    """A recurrence and a read-out of its last output."""
+    """A recurrence and a readout of its last output."""
 
     def __init__(self, layer="lru", units=16):
         super().__init__()

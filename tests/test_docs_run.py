@@ -69,7 +69,7 @@ SMALLER = {
     'pip install ".[train,hf]"': (None, "changes the environment; tools/try_distributions.py does it in an empty one"),
     "pip install ./papers": (None, "changes the environment"),
     "pip install 'holdfast-papers[peers]'": (None, "changes the environment"),
-    "pip install 'holdfast-papers[cluster]'": (None, "changes the environment"),
+    "pip install './papers[cluster]'": (None, "changes the environment"),
     "make install": (None, "installs"),
     "make test": (None, "runs this test"),
     "make coverage": (None, "runs this test"),

@@ -1,4 +1,4 @@
-// The gated delta rule backward: tiles in the order against the run, their states computed anew from the one before.
+// The gated delta rule backward: tiles in the order against the run, their states recomputed from the one before.
 #pragma once
 
 #include "common/sums.h"

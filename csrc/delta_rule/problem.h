@@ -67,7 +67,7 @@ struct Problem {
   }
 };
 
-// One head of one row; `at` is where a step's numbers begin in an array of `width` numbers a head.
+// One head of one row; `at` is where a step's numbers begin in an array of `width` numbers per head.
 template <typename T>
 struct Head {
   const Problem<T> &problem;

@@ -25,7 +25,7 @@ struct Adjoint {
   int64_t states;
 };
 
-// Computes `Width` states of a tile anew. `factors` (kTileSteps, Width, lanes) takes the decays and `kept`, of the same
+// Computes `Width` states of a tile again. `factors` (kTileSteps, Width, lanes) takes the decays and `kept`, of the same
 // shape, the states before each step times them. Adds to the gradient of c, and to the output where `Output`.
 template <int Width, bool Output, typename T>
 HOLDFAST_APART void repeat(const Tile<T> &tile, const Adjoint<T> &adjoint, int64_t state, const T *a, const T *h,

@@ -86,7 +86,7 @@ def test_resets_give_each_episode_as_if_it_had_been_run_alone(layer, batch_first
     given = (x, resets) if batch_first else (x.transpose(0, 1), resets.T)
     y, (h, c) = module(given[0], before, resets=given[1])
     y = y if batch_first else y.transpose(0, 1)
-    # row 0: two episodes from zeros; row 1: one that goes on from the state before, and one from zeros
+    # row 0: two episodes from zeros; row 1: one that continues from the state before, and one from zeros
     for row, first, last, start in ((0, 0, 4, False), (0, 4, 9, False), (1, 0, 7, True), (1, 7, 9, False)):
         state = tuple(part[:, row : row + 1] for part in before) if start else None
         piece = x[row : row + 1, first:last]

@@ -110,7 +110,7 @@ def test_a_gradient_alone_that_is_wrong_prevents_timing():
 def test_a_missing_package_is_named_with_the_way_to_get_it():
     (row,) = rows(case(Counted(), Counted(), modules=("no_such_package",)))
     assert row.status == "not run"
-    assert row.note.startswith("no_such_package not installed; pip install 'holdfast[peers]'")
+    assert row.note.startswith("no_such_package not installed; pip install 'holdfast-papers[peers]'")
 
 
 def test_too_little_memory_is_said_in_numbers():

@@ -36,12 +36,19 @@ def test_one_case_prints_ratio_goal_and_status_and_writes_json_and_markdown(tmp_
 
 def test_a_note_is_shown_as_it_is_brackets_included(tmp_path):
     row = Row(
-        "c", "r", (1, 2, 3), "JAX", 4.0, "at least", "not run", "jax not installed; pip install 'holdfast[peers]'"
+        "c",
+        "r",
+        (1, 2, 3),
+        "JAX",
+        4.0,
+        "at least",
+        "not run",
+        "jax not installed; pip install 'holdfast-papers[peers]'",
     )
     Report("holdfast bench", Provenance.collect(), (row,), (), ()).save(tmp_path / "bench.json")
     done = holdfast("--from", str(tmp_path / "bench.json"))
     assert done.exit_code == 0, done.output
-    assert "not run: jax not installed; pip install 'holdfast[peers]'" in " ".join(done.stdout.split())
+    assert "not run: jax not installed; pip install 'holdfast-papers[peers]'" in " ".join(done.stdout.split())
 
 
 def test_a_wrong_result_of_ours_ends_with_1(tmp_path):

@@ -89,4 +89,4 @@ def test_missing_peers_are_named_as_on_pypi():
     assert optional.missing(()) == ""
     assert optional.missing(("torch",)) == ""
     if optional.missing(("s5",)):
-        assert optional.missing(("s5",)).startswith("s5-pytorch not installed; pip install 'holdfast[peers]'")
+        assert optional.missing(("s5",)).startswith("s5-pytorch not installed; pip install 'holdfast-papers[peers]'")

@@ -75,7 +75,10 @@ def _missing(name: str, package: str) -> Callable[..., None]:
     """A command that says what to install."""
 
     def command(context: typer.Context) -> None:
-        raise HoldfastError(f"`holdfast {name}` is part of {package}, which is not installed: pip install {package}")
+        raise HoldfastError(
+            f"`holdfast {name}` is part of {package}, which is not installed: pip install {package} "
+            "(from a clone: pip install ./papers)"
+        )
 
     command.__doc__ = f"Needs {package}: pip install {package}"
     return command

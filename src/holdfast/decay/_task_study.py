@@ -233,7 +233,7 @@ def study_task(
     eps: float = 0.1,
     products: bool | None = None,
 ) -> TaskStudy:
-    """How far back targets depend on inputs, by which law, and which modes hold it: what memory a task needs.
+    """The memory that a task needs: how far back targets depend on inputs, the decay law, and modes that represent it.
 
     Targets are regressed on the inputs of the last steps, by ridge regression with the ridge chosen on a quarter of the
     sequences held out (of fewer than 4, on the last quarter of their time). Where that explains less than 30%, products

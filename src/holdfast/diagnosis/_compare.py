@@ -204,7 +204,7 @@ def compare(
     seed: int = 0,
     progress: Announce | None = None,
 ) -> Comparison:
-    """Measures several models alike and puts them side by side, in one table and one figure.
+    """Compares several models in one table and one figure.
 
     Of each: the memory of one input at rest and its law (`memory_function`, `fit_decay`), time constant and margin of its
     recurrences (`certify`), how large a random change of the recurrent weights moves outputs by less than 10%, its weights

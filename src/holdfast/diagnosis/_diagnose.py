@@ -62,15 +62,15 @@ def diagnose(
     seed: int = 0,
     progress: Callable[[str, int | None, int | None], None] | None = None,
 ) -> Diagnosis:
-    """Looks at a model from every side and says in plain words what is wrong and which call helps.
+    """Diagnoses a model: memory, stability, learning rate, and which call helps.
 
     How far it remembers (`memory_function`, until 1% is left), how near its worst recurrence is to the edge (`certify`),
     how large a change of its recurrent weights it survives (`perturbation_error`), what training does to it at its start,
     and with data the memory that the task needs. With `inputs` (or `data`) memory, edge and survival are also measured along
     them, by exchanging one input for another: at rest and on data are reported side by side, since a nonlinear model may keep
     an input for quite another time where it works. Every call under ADVICE was run on a copy, and that copy trained beside
-    an unchanged one; what did not help is dropped. A copy of the model is looked at; the model stays as it is. What cannot
-    be looked at is said, and the rest still runs.
+    an unchanged one; what did not help is dropped. All of it runs on copies; the model stays unchanged. What cannot be measured
+    is listed, and the rest still runs.
 
     Args:
         model: any sequence model: a module or a function, batch first; torch's RNN, GRU and LSTM in any layout, models of

@@ -35,7 +35,7 @@ RECORDS: tuple[type[Record], ...] = (MemoryCurve, DecayFit, TaskStudy, Certifica
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Diagnosis(Record):
-    """What is to be known of a model that remembers, and what to do about it.
+    """The result of `diagnose`: what was measured of a model, and advice.
 
     Args:
         name: what the model is called.

@@ -9,7 +9,7 @@ it says about itself, `system.py` the systems that it can be; a file for each la
 `_pretrained.py` writes models into folders with a `_model_card.py` and `_loading.py` builds them around the weights of one.
 `_from_weights.py` builds layers from given weights, `_views/` finds the recurrences of any model.
 `_blocks.py`, `_models.py` and `_language.py` stack layers, `_drop_in.py` puts them where torch.nn.LSTM stood,
-with its states by `_lstm_states.py`, and `_inside.py` does so inside somebody else's object;
+with its states by `_lstm_states.py`, and `_inside.py` does so inside another library's object;
 `_acceleration.py` puts the kernels into transformers' models, by `_mixer_classes.py` and `_mixer_functions.py`.
 """
 

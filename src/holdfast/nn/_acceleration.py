@@ -67,7 +67,7 @@ class Acceleration:
 
 
 def accelerate(model: nn.Module) -> Acceleration:
-    """Lets a model run on our kernels, in place: outputs, gradients, weights and files stay as they are.
+    """Runs the recurrences of a model on our kernels, in place: outputs, gradients, weights and files stay the same.
 
     torch.nn.LSTM, GRU and RNN run by `holdfast.kernels.lstm`, `gru` and `rnn` on a CPU in float32 and float64: packed
     sequences, layers, both directions, dropout and states as torch has them, the same numbers to rounding. What the kernels

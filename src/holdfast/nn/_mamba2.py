@@ -188,9 +188,7 @@ class Mamba2(AbstractMamba):
         u, inputs = causal_conv(u, self.conv_weight, self.conv_bias, before, silu=True, lengths=lengths, resets=resets)
         delta = input_steps(raw, self.dt_bias, dt)
         inner, b, c = self._select(u)
-        y, last = selective_heads(
-            inner, delta, self.eigenvalues(), b, c, self.D, h0=h0, lengths=lengths, resets=resets
-        )
+        y, last = selective_heads(inner, delta, self.eigenvalues(), b, c, self.D, h0=h0, lengths=lengths, resets=resets)
         return zero_after(self._read(y, z), lengths), self._packed(last, inputs)
 
     def _step(self, x: Tensor, state: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor]:

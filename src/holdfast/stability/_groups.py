@@ -29,7 +29,7 @@ def parameter_groups(
     steps: int | None = None,
     memory: int | float | None = None,
 ) -> Groups:
-    """Groups for an optimizer that leave memory alone: weight decay for matrices that carry none, and for nothing else.
+    """Parameter groups for an optimizer: a rate for recurrent weights, and weight decay only where it leaves memory alone.
 
     Three groups, called by their key "name": "decayed" weights; those "exempt" from decay, which are biases, norms and other
     vectors, the gates and step sizes beside a recurrence, and what is marked `_no_weight_decay`; and "recurrent" ones,

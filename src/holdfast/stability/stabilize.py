@@ -54,7 +54,7 @@ def stabilize(
     time: Time | None = None,
     allow_change: bool = False,
 ) -> Stabilized:
-    """Gives the recurrent weights of `model` a stable parameterization, in place; its outputs stay as they are.
+    """Gives the recurrent weights of `model` a stable parameterization, in place; its outputs stay the same.
 
     Known: holdfast's layers, `torch.nn.RNN` (weight_hh), and Mamba, RWKV, S4D and S5 of other libraries, as
     `holdfast.recurrences` finds them. Afterwards, for every finite value of the free weights, in their own dtype:

@@ -27,7 +27,9 @@ class RayExecutor:
         try:
             import ray
         except ImportError:
-            raise BackendError("--executor ray needs Ray; install it with: pip install 'holdfast[cluster]'") from None
+            raise BackendError(
+                "--executor ray needs Ray: pip install 'holdfast-papers[cluster]' (from a clone: './papers[cluster]')"
+            ) from None
         if workers is not None and workers < 1:
             raise ArgumentError(f"--workers: expected a whole number above 0, got {workers}")
         self._ray = ray

@@ -30,16 +30,16 @@ GLOSSARY = {
     "mode, eigenvalue, rate": "a linear recurrence is a sum of modes. Each multiplies its state by an eigenvalue lam at "
     "every step, so that it falls like e^{-rate t}; the boundary of stability is |lam| = 1, rate 0.",
     "perturbation beta, error E_m(beta)": "the weights of a model of width m are moved by up to beta, and E_m(beta) is the "
-    "largest distance from the target that comes of it. E_m(0) is the error of the model as it is.",
+    "largest resulting distance from the target. E_m(0) is the error of the unperturbed model.",
     "radius": "the largest beta at which E_m(beta) is still below a quarter of the target's norm.",
     "stable, unstable": "stable: models approximate the target, and their radii do not shrink as m grows. Unstable: they do. "
-    "Judged by the slope of log radius in log m and its interval of 95%; inconclusive where that holds both.",
+    "Judged by the 95% interval of the slope of log radius in log m; inconclusive if it allows both.",
     "functional norm": "the largest error over all inputs up to 1 and all times; the papers' own measure is a sample of it.",
     "parameterization f": "a weight w is trained and the eigenvalue f(w) is used. Direct: f(w) = w. Exp, softplus, tanh, "
     "inverse and best (the third paper's, -1/(a w^2 + b)) keep every w on the stable side; relu and clip cut off.",
     "gradient over weight": "|dLoss/dw| / |w|, the size of a training step against what it changes.",
     "recurrent rate": "the learning rate of the recurrent weights, where it is not that of the others.",
-    "met, not met, undecided": "whether the numbers computed here agree with the sentence. Undecided: they could not tell.",
+    "met, not met, undecided": "whether the numbers computed here agree with the statement. Undecided: they allow both.",
 }
 STORIES = {
     "iat": Story(
@@ -77,7 +77,8 @@ STORIES = {
         (
             "To remember long, the eigenvalues of a state-space model must lie near the boundary of stability, and then a "
             "small step of training pushes them over it. The paper calls this the curse of memory.",
-            "It is the weights' curse, not the model's. Let w be learned and lam = f(w) be used, with an f that keeps every "
+            "The curse lies in the parameterization, not in the model. Let w be learned and "
+            "lam = f(w) be used, with an f that keeps every "
             "w on the stable side and slows down near the boundary: then an error of beta in the weights costs at most "
             "g(beta), however slow the mode. Exponential, softplus and the paper's own f = -1/(a w^2 + b) do this.",
             "In the figure the target decays like (t+1)^-1.1. Direct weights (first panel) break at their slowest rate, "
@@ -106,13 +107,13 @@ STORIES = {
     "rates": Story(
         (
             "How fast can a memory be learned? Adam moves a weight w by about the learning rate at every step, whatever the "
-            "gradient is. What a mode of rate r = -f(w) feels of it is the relative change delta = |f'(w)| / |f(w)| times the "
+            "gradient. What matters to a mode of rate r = -f(w) is the relative change delta = |f'(w)| / |f(w)| times the "
             "learning rate: as much for every mode with exp, more for slow modes with direct weights, less with best.",
-            "So the largest learning rate that trains grows with the memory tau of a task as 1/tau for direct weights, stays "
-            "the same for exp and softplus and grows as the root of tau for best: the same delta in other units. The other "
-            "end is the reach: in K steps a weight moves by the sum of its steps at most, and no farther a memory gets.",
+            "So the largest learning rate that trains falls like 1/tau with the memory tau of a task for direct weights, stays "
+            "the same for exp and softplus and grows like the root of tau for best: the same delta in other units. The other "
+            "end is the reach: in K steps a weight moves by at most the sum of its steps, which bounds the memory.",
             "In the figure layers of real modes learn e^{-t/tau}; a line is the largest recurrent rate at which they still do. "
-            "A rule for the rate follows from both ends, and the other experiments try it on tasks that it was not chosen on.",
+            "Both ends give a rule for the rate; the other experiments test it on tasks that it was not chosen on.",
         ),
         "rates-slopes",
         "largest-rates",

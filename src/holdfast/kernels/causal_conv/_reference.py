@@ -81,7 +81,7 @@ def last_inputs(
 ) -> Tensor:
     """The `memory` inputs before each row's end (batch, channels, memory), those of the state where there are fewer.
 
-    Zeros where `reach`, from `reach_of`, says that a reset came after.
+    Zeros where `reach`, from `reach_of`, says that a reset followed.
     """
     last = _last_inputs(x, state, lengths, memory)
     if reach is None or x.shape[1] == 0:

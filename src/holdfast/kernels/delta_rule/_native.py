@@ -56,9 +56,7 @@ def _run(name: str, rule: DeltaCall, scale: float, normalize: bool, **rest: Tens
     )  # fmt: skip
 
 
-def delta_rule_forward(
-    rule: DeltaCall, scale: float, normalize: bool, save: bool
-) -> tuple[Tensor, Tensor, Tensor]:
+def delta_rule_forward(rule: DeltaCall, scale: float, normalize: bool, save: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Outputs, the final state, and (if `save`) the states before each tile."""
     batch = _verify(rule)[0]
     y, last = empty(rule.v.shape, rule.v.dtype), empty(rule.state.shape, rule.v.dtype)
@@ -74,9 +72,7 @@ def _backward(
     """Gradients of what a call has, in its order."""
     batch = _verify(rule)[0]
     present("delta_rule", saved, grad_y, grad_last)
-    verify(
-        "delta_rule", rule.q, (saved, _saved_shape(rule)), (grad_y, rule.v.shape), (grad_last, rule.state.shape)
-    )
+    verify("delta_rule", rule.q, (saved, _saved_shape(rule)), (grad_y, rule.v.shape), (grad_last, rule.state.shape))
     q, k, v, g, beta, state = (empty(x.shape, x.dtype) for x in rule)
     if batch:
         _run(

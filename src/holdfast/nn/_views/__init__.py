@@ -20,7 +20,7 @@ _FAMILIES = every_family()
 
 
 def recurrences(model: nn.Module) -> tuple[RecurrenceView, ...]:
-    """The recurrences of a model, in the order of its modules: one view for each, whoever wrote the module.
+    """The recurrences of a model, one view each, in the order of its modules.
 
     Known: holdfast's layers; torch's RNN, GRU, LSTM, a view for each layer and direction, and their cells; Mamba, Mamba-2,
     RWKV and RecurrentGemma of transformers; S4D and S5 of other libraries, by all of their weights. A model of none of

@@ -48,7 +48,7 @@ BOUNDARY_SHARE = 1e-12  # a margin this small, as a share of the largest eigenva
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Certificate(Record):
-    """What one recurrence promises; for a model with several, that of the worst, with all of them in `parts`.
+    """The certificate of one recurrence; of a model with several, that of the worst, with all of them in `parts`.
 
     Args:
         path: name of the weight or layer in the model.
@@ -188,7 +188,7 @@ def certify(
     limit: int = MAX_ROWS,
     seed: int = 0,
 ) -> Certificate:
-    """What the recurrent weights promise: spectrum, margin, Lyapunov solution, transient growth, decay, memory.
+    """What the recurrent weights guarantee: spectrum, margin, Lyapunov solution, transient growth, decay, memory.
 
     Of every recurrence that `holdfast.recurrences` knows; nonlinear ones (torch.nn.RNN, GRU and LSTM, gated layers, steps
     that you describe) are linearized at their equilibria, on what they read while the whole model rests on zero input (or on

@@ -10,7 +10,7 @@ from typing import Any
 
 # import name -> name on PyPI
 DISTRIBUTIONS = {"mambapy": "mambapy", "s5": "s5-pytorch", "jax": "jax", "transformers": "transformers"}
-HOW_TO_GET = "pip install 'holdfast[peers]' (from a clone: pip install -c constraints.txt -e '.[peers]')"
+HOW_TO_GET = "pip install 'holdfast-papers[peers]' (from a clone: pip install -c constraints.txt -e './papers[peers]')"
 
 
 def missing(modules: tuple[str, ...]) -> str:

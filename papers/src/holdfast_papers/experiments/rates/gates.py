@@ -35,7 +35,7 @@ VANISHES = (
     "what lies a delay of D steps back is of the size e^(-D/2), and the other inputs decide where the steps go."
 )
 Judge = Callable[[Share], bool | None]
-LONGEST = 1e9  # time constant that stands for one without end, in the figure
+LONGEST = 1e9  # time constant that stands for an infinite one, in the figure
 
 
 def units(config: Config) -> list[Config]:
