@@ -18,7 +18,6 @@ from holdfast import nn
 from holdfast.kernels import causal_conv, gate, gru, lru, lstm, rnn
 from holdfast.kernels._common import gpu
 from holdfast.kernels.causal_conv import _triton as conv_launches
-from holdfast.kernels.causal_conv._reference import causal_conv_reference
 from holdfast.kernels.gate import _triton as gate_launches
 from holdfast.kernels.gate._reference import gate_reference
 from holdfast.kernels.lru import _triton as lru_launches
@@ -156,22 +155,24 @@ def selective_case(gated, groups, reverse, extras, segments, time=13, channels=6
 
 
 def conv_case(silu, extras, time=7, channels=5, taps=4):
-    """The causal convolution: outputs, final state and all gradients; `extras` of s, b, l: state, bias, lengths."""
+    """The causal convolution: outputs, final state and all gradients; `extras` of s, b, l, r: state, bias, lengths, resets.
+
+    With resets the reference runs the pieces that they cut a row into.
+    """
     conv_launches._STEPS, conv_launches._CHANNELS = 4, 4
     x, weight, g = draw(ROWS, time, channels), draw(channels, taps), draw(ROWS, time, channels)
     bias = draw(channels) if "b" in extras else None
     state = draw(ROWS, channels, taps - 1) if "s" in extras else None
     lengths = torch.tensor([time, time * 2 // 3]) if "l" in extras else None
+    resets = torch.rand(ROWS, time) < 0.3 if "r" in extras else None
     results = []
-    for dtype, run in ((torch.float32, None), (torch.float64, causal_conv_reference)):
+    for dtype, backend in ((torch.float32, "triton"), (torch.float64, "reference")):
         given = [None if t is None else t.to(dtype).requires_grad_() for t in (x, weight, bias, state)]
-        if run is None:
-            y, last = causal_conv(*given, silu=silu, lengths=lengths, backend="triton")
-        else:
-            y, last = run(*given, silu=silu, lengths=lengths)
+        y, last = causal_conv(*given, silu=silu, lengths=lengths, resets=resets, backend=backend)
         leaves = [t for t in given if t is not None]
         loss = (y * g.to(dtype)).sum() + last.square().sum()
-        results.append([y.detach(), last.detach(), *torch.autograd.grad(loss, leaves)])
+        grads = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
+        results.append([y.detach(), last.detach(), *grads])
     return worst(list(zip(*results, strict=True)))
 
 
@@ -295,6 +296,8 @@ QUICK = {
 
 ALL = {
     **QUICK,
+    "causal_conv with resets": lambda: conv_case(True, "sbr"),
+    "causal_conv with resets and lengths": lambda: conv_case(False, "sblr", time=13),
     "causal_conv plain": lambda: conv_case(False, ""),
     "causal_conv of 1 step": lambda: conv_case(True, "sb", time=1, channels=1),
     "causal_conv of 1 tap": lambda: conv_case(True, "b", taps=1),
@@ -344,10 +347,20 @@ for _name, _make in {
     "LRU": lambda: nn.LRU(3, 4, bidirectional=True),
     "SelectiveSSM": lambda: nn.SelectiveSSM(4, 3),
     "LinearRNN, diagonal": lambda: nn.LinearRNN(3, 4, structure="diagonal"),
+    "Mamba": lambda: nn.Mamba(4, 3, bidirectional=True),
+    "Mamba2": lambda: nn.Mamba2(4, 4, head_size=4),
+    "S4D": lambda: nn.S4D(2, 4, bidirectional=True),
 }.items():
     ALL[f"layer {_name} with resets"] = lambda name=_name, make=_make: layer_case(
         name, make, time=7, resets=torch.rand(ROWS, 7) < 0.3, **two_lengths(7)
     )
+for _steps, _rate in ((21, 0.1), (16, 0.5), (17, 0.1)):
+    ALL[f"layer S4D of {_steps} steps with resets"] = lambda time=_steps, rate=_rate: layer_case(
+        "S4D", lambda: nn.S4D(2, 4), time=time, resets=torch.rand(ROWS, time) < rate
+    )
+ALL["layer Mamba2 of 70 steps with resets"] = lambda: layer_case(
+    "Mamba2", lambda: nn.Mamba2(4, 4, head_size=4), time=70, resets=torch.rand(ROWS, 70) < 0.05, **two_lengths(70)
+)
 for _kind, _extras, _reverse in itertools.product((lstm, gru), ("", "hb", "hlb"), (False, True)):
     ALL[f"{_kind.__name__} {_extras} reverse={_reverse}"] = lambda case=(_kind, _extras), reverse=_reverse: gated_case(
         *case, reverse=reverse

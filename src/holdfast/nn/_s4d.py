@@ -179,9 +179,18 @@ class S4D(AbstractRecurrent):
     def _run(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
     ) -> tuple[Tensor, Tensor]:
+        return self._run_marked(x, state, lengths, dt, reverse, None)
+
+    def _masks_resets(self) -> bool:
+        return True
+
+    def _run_marked(
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool,
+        resets: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         if isinstance(dt, Tensor):
-            return self._run_irregular(x, state, lengths, dt, reverse)
-        y, last = self._run_regular(x, state, lengths, dt, reverse, return_state=True)
+            return self._run_irregular(x, state, lengths, dt, reverse, resets)
+        y, last = self._run_regular(x, state, lengths, dt, reverse, resets, return_state=True)
         assert last is not None
         return mixed(y, self.E), last
 
@@ -189,12 +198,12 @@ class S4D(AbstractRecurrent):
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
     ) -> Tensor:
         if isinstance(dt, Tensor):
-            return self._run_irregular(x, state, lengths, dt, reverse)[0]
-        return mixed(self._run_regular(x, state, lengths, dt, reverse, return_state=False)[0], self.E)
+            return self._run_irregular(x, state, lengths, dt, reverse, None)[0]
+        return mixed(self._run_regular(x, state, lengths, dt, reverse, None, return_state=False)[0], self.E)
 
     def _run_regular(
-        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: float | None, reverse: bool, *,
-        return_state: bool,
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: float | None, reverse: bool,
+        resets: Tensor | None, *, return_state: bool,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         step = self._steps() if dt is None else self._steps() * dt
         real, imaginary = self._parts()
@@ -202,11 +211,12 @@ class S4D(AbstractRecurrent):
         c_re, c_im = (C, None) if self.frequency is None else C.unbind(-1)
         return s4d(
             x, step, real, imaginary, c_re, c_im, self.D, state,
-            discretization=self.discretization, lengths=lengths, reverse=reverse, return_state=return_state,
+            discretization=self.discretization, lengths=lengths, resets=resets, reverse=reverse,
+            return_state=return_state,
         )  # fmt: skip
 
     def _run_irregular(
-        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor, reverse: bool
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor, reverse: bool, resets: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """A step size for every step: the factors change in time, so the general scan runs over all modes."""
         factor, gain = self._factors(dt[..., None, None])
@@ -215,7 +225,7 @@ class S4D(AbstractRecurrent):
         h0 = None if state is None else state.flatten(1, 2)
         if h0 is not None and self.frequency is not None:
             h0 = torch.view_as_complex(h0.contiguous())
-        h, last = scan(factor.reshape_as(v), v, h0, reverse=reverse, lengths=lengths)
+        h, last = scan(factor.reshape_as(v), v, h0, reverse=reverse, lengths=lengths, resets=resets)
         y = self._read(h.reshape(batch, steps, self.features, self.modes), x)
         return mixed(zero_after(y, lengths), self.E), self._stored(last.reshape(batch, self.features, self.modes))
 

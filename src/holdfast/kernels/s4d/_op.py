@@ -10,7 +10,7 @@ from torch import Tensor
 
 from holdfast.errors import ArgumentError, DtypeError, ShapeError, unknown_name
 from holdfast.kernels._common import autograd, checks, segments
-from holdfast.kernels._common.backends import Backend
+from holdfast.kernels._common.backends import Backend, takes_resets
 from holdfast.kernels._common.calls import in_dtype
 from holdfast.kernels.s4d import _native  # noqa: F401  (defines torch.ops.holdfast.s4d_*)
 from holdfast.kernels.s4d._choice import Algorithm, Choice, choose
@@ -167,7 +167,7 @@ def s4d(
     for algorithm="scan".
     """
     weights = (dt, lam_re, lam_im, c_re, c_im, d)
-    if resets is not None or cu_seqlens is not None:
+    if cu_seqlens is not None or (resets is not None and not takes_resets(u, backend, "s4d")):
         checks.flags("s4d", reverse=reverse)
         return segments.in_pieces(
             "s4d",
@@ -194,7 +194,9 @@ def s4d(
         converted: list[Any] = [*(in_dtype(x, dtype) for x in inputs[:_WEIGHTS]), lengths]
         inputs = S4DInputs(*converted)
     form = S4DForm(discretization == "bilinear", reverse)
-    y, last = _run(inputs, in_dtype(h0, dtype), form, chosen, return_state)
+    if resets is not None:
+        checks.resets("s4d", resets, u.shape[:2], u.device)
+    y, last = _run(inputs, in_dtype(h0, dtype), form, chosen, return_state, resets)
     return in_dtype(y, u.dtype), last if return_state else None
 
 
@@ -210,11 +212,11 @@ def _check(inputs: S4DInputs, h0: Tensor | None) -> torch.dtype:
 
 
 def _run(
-    inputs: S4DInputs, h0: Tensor | None, form: S4DForm, chosen: Choice, state: bool
+    inputs: S4DInputs, h0: Tensor | None, form: S4DForm, chosen: Choice, state: bool, resets: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
-    """Hands a checked call to its backend."""
+    """Hands a checked call to its backend; resets only come to "triton"."""
     if chosen.backend in ("chunked", "triton"):
-        return s4d_chunked(inputs, h0, form, "triton" if chosen.backend == "triton" else "chunked")
+        return s4d_chunked(inputs, h0, form, "triton" if chosen.backend == "triton" else "chunked", resets)
     if chosen.backend == "reference":
         kind: Discretization = "bilinear" if form.bilinear else "zoh"
         tensors: list[Any] = [*inputs[:-1], h0]
