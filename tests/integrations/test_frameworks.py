@@ -56,13 +56,19 @@ def test_a_forecaster_of_darts_goes_on_from_the_states_of_another_recurrence():
 
     times = pandas.date_range("2026-01-01", periods=120, freq="h")
     series = TimeSeries.from_times_and_values(times, np.sin(np.arange(120) / 4).astype(np.float32))
-    forecaster = RNNModel(24, model="LSTM", hidden_dim=8, training_length=30, n_epochs=1, pl_trainer_kwargs=QUIET)
+    from holdfast.cli.watch import command as watch
+    from holdfast.integrations.lightning import HoldfastCallback
+
+    given = {**QUIET, "callbacks": [HoldfastCallback(every=1, folder="runs/darts")]}
+    forecaster = RNNModel(24, model="LSTM", hidden_dim=8, training_length=30, n_epochs=1, pl_trainer_kwargs=given)
     forecaster.fit(series, epochs=0)
     assert swap_recurrences(forecaster, "lru") == ["rnn"]
     before = copy.deepcopy(forecaster.model.rnn.state_dict())
     forecaster.fit(series)
     network = forecaster.model
     assert any(not torch.equal(value, before[name]) for name, value in network.rnn.state_dict().items())  # it trains
+    watch(Path("runs/darts"), once=True)
+    assert "rnn.layers.0" in Path("runs/darts/watch.html").read_text()
     # its forecast is the recurrence run by hand: the last 24 values, then each forecast as the next input
     found = forecaster.predict(5).values()[:, 0]
     x, state, expected = torch.tensor(series.values()[-24:]).view(1, 24, 1), None, []
