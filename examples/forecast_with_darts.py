@@ -21,7 +21,7 @@ from darts.models import BlockRNNModel
 import holdfast
 
 parser = argparse.ArgumentParser()
-for name, default in (("--series", 8), ("--epochs", 15), ("--seeds", 2)):
+for name, default in (("--series", 8), ("--epochs", 15), ("--seeds", 3)):
     parser.add_argument(name, type=int, default=default)
 arguments = parser.parse_args()
 for name in ("pytorch_lightning", "darts"):

@@ -35,7 +35,9 @@ class Classifier(nn.Module):
 
     def __init__(self, layer="lru", units=16):
         super().__init__()
-        made = nn.LSTM if layer == "lstm" else lambda *sizes, **how: holdfast.nn.RecurrentStack(*sizes, layer=layer, **how)
+        made = (
+            nn.LSTM if layer == "lstm" else lambda *sizes, **how: holdfast.nn.RecurrentStack(*sizes, layer=layer, **how)
+        )
         self.rnn, self.out = made(1, units, batch_first=True), nn.Linear(units, 2)
 
     def forward(self, x):
