@@ -2,6 +2,9 @@
 The network inside a forecaster: darts
 ======================================
 
+You learn: how to diagnose and replace the network inside another library's forecaster.
+Run time: about 30 s of CPU time, one thread.
+
 Hourly series with a daily and a weekly season. darts' BlockRNNModel reads two weeks and forecasts a day with an LSTM. The
 network is inside the forecaster; `holdfast.diagnose` finds it there, and `holdfast.nn.swap_recurrences` puts another
 recurrence in its place.
