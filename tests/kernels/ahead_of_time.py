@@ -120,17 +120,20 @@ def selective_case(kernel_name: str, element: str, target: str, shape: tuple[int
     return use(compiled(kernel, types, used, target, warps), target)
 
 
-def conv_case(kernel_name: str, target: str) -> Use:
-    """The causal convolution with 4 taps, bias and silu, as in Mamba."""
+def conv_case(kernel_name: str, target: str, taps: int = 4, silu: bool = True, resets: bool = False) -> Use:
+    """The causal convolution with 4 taps, bias and silu, as in Mamba; with 8 and neither, as in S4D with resets."""
     kernel = getattr(conv, f"conv_{kernel_name}_kernel")
     constants = {
-        "TAPS": 4, "HAS_BIAS": True, "HAS_STATE": False, "HAS_LENGTHS": False, "SILU": True, "ACC": tl.float32,
-        "CHANNELS": conv_launches._CHANNELS, "STEPS": conv_launches._STEPS, "state": None, "lengths": None,
+        "TAPS": taps, "HAS_BIAS": silu, "HAS_STATE": False, "HAS_LENGTHS": False, "HAS_REACH": resets, "SILU": silu,
+        "ACC": tl.float32, "CHANNELS": conv_launches._CHANNELS, "STEPS": conv_launches._STEPS, "state": None,
+        "lengths": None,
     }  # fmt: skip
-    if kernel_name == "backward":
-        constants["grad_state"] = None
+    constants |= {"grad_state": None} if kernel_name == "backward" else {}
+    constants |= {} if resets else {"reach": None}
+    constants |= {} if silu else dict.fromkeys(("bias", "grad_bias")[: 2 if kernel_name == "backward" else 1])
     pointers = ("x", "weight", "bias", "y", "grad_y", "grad_x", "grad_weight", "grad_bias")
-    return use(compiled(kernel, dict.fromkeys(pointers, "*fp32"), constants, target, 4), target)
+    types = dict.fromkeys(pointers, "*fp32") | {"reach": "*i64"}
+    return use(compiled(kernel, types, constants, target, 4), target)
 
 
 def recurrent_case(kernel, constants: dict[str, object], target: str, **options: int) -> Use:
@@ -226,6 +229,8 @@ def table() -> dict[tuple[str, str], Use]:
             rows[f"lru, product and direct path{suffix}", target] = direct_case(element, target)
         for kernel in ("forward", "backward"):
             rows[f"causal_conv, {kernel}", target] = conv_case(kernel, target)
+            rows[f"causal_conv with resets, {kernel}", target] = conv_case(kernel, target, resets=True)
+            rows[f"s4d, a block with resets, {kernel}", target] = conv_case(kernel, target, 8, False, True)
         for element, name in (("*fp32", "gate"), ("*bf16", "gate, bfloat16")):
             rows[name, target] = gate_case(element, target)
         for way in ("forward", "backward"):

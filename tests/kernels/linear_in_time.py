@@ -41,6 +41,9 @@ LAYERS = {
     "LinearRNN with dt": lambda: nn.LinearRNN(WIDTH, WIDTH, time="continuous"),
     "ContinuousRNN": lambda: nn.ContinuousRNN(WIDTH, WIDTH),
     "ContinuousGRU": lambda: nn.ContinuousGRU(WIDTH, WIDTH),
+    "MinGRU": lambda: nn.MinGRU(WIDTH, WIDTH),
+    "MinLSTM": lambda: nn.MinLSTM(WIDTH, WIDTH),
+    "RGLRU": lambda: nn.RGLRU(WIDTH, WIDTH),
 }
 
 

@@ -17,6 +17,9 @@ MOST = {
     "LinearRNN diagonal": 22,
     "Mamba": 110,
     "Mamba2": 540,
+    "MinGRU": 60,
+    "MinLSTM": 85,
+    "RGLRU": 115,
 }
 
 
@@ -55,8 +58,9 @@ def test_launches_do_not_depend_on_time_and_nothing_is_read_back():
 
 
 def test_resets_are_a_mask_where_the_kernels_take_them():
-    rows = counted("LRU", "DiagonalSSM", "SelectiveSSM", "LinearRNN diagonal", "resets", 256)
-    assert len([row for row in rows if "forward" in row]) == 4
+    layers = ("LRU", "DiagonalSSM", "SelectiveSSM", "LinearRNN diagonal", "S4D", "Mamba", "Mamba2", "MinGRU", "RGLRU")
+    rows = counted(*layers, "resets", 256)
+    assert len([row for row in rows if "forward" in row]) == len(layers)
     assert [row for row in rows if row.get("reads") or row.get("elsewhere")] == []
 
 

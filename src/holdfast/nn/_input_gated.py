@@ -53,11 +53,20 @@ class AbstractInputGated(AbstractRecurrent):
     def _run(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
     ) -> tuple[Tensor, Tensor]:
+        return self._run_marked(x, state, lengths, dt, reverse, None)
+
+    def _masks_resets(self) -> bool:
+        return True
+
+    def _run_marked(
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool,
+        resets: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         a, v = self._motion(x, dt.unsqueeze(-1) if isinstance(dt, Tensor) else dt)
         if watch.watched():
             with torch.no_grad():
                 watch.tell(self._steps(x), self.eigenvalues(), None, False)
-        h, last = scan(a, v, state, reverse=reverse, lengths=lengths)
+        h, last = scan(a, v, state, reverse=reverse, lengths=lengths, resets=resets)
         return mixed(h, self.E), last
 
     def _step(self, x: Tensor, state: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor]:

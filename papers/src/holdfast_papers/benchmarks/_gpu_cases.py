@@ -110,7 +110,7 @@ def _run(name: str, inputs: Inputs, backend: Backend) -> Tensor:
 
 CASES = {
     "scan": Case(_scan, functools.partial(_run, "scan"), 8),
-    "lru": Case(_lru, functools.partial(_run, "lru"), 28),
+    "lru": Case(_lru, functools.partial(_run, "lru"), 23),
     "s4d": Case(_s4d, functools.partial(_run, "s4d"), 6),
     "selective": Case(_selective, functools.partial(_run, "selective"), 7),
     "causal_conv": Case(_causal_conv, functools.partial(_run, "causal_conv"), 5),

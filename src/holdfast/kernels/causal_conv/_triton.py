@@ -24,8 +24,8 @@ def _constants(x: Tensor, weight: Tensor, *optional: Tensor | None, silu: bool) 
     bias, state, lengths, reach = optional
     return {
         "TAPS": weight.shape[1], "HAS_BIAS": bias is not None, "HAS_STATE": state is not None,
-        "HAS_LENGTHS": lengths is not None, "HAS_REACH": reach is not None, "SILU": silu, "CHANNELS": _CHANNELS, "STEPS": _STEPS,
-        "num_warps": 4, "ACC": tl.float64 if x.dtype == torch.float64 else tl.float32,
+        "HAS_LENGTHS": lengths is not None, "HAS_REACH": reach is not None, "SILU": silu,
+        "CHANNELS": _CHANNELS, "STEPS": _STEPS, "num_warps": 4, "ACC": tl.float64 if x.dtype == torch.float64 else tl.float32,
     }  # fmt: skip
 
 

@@ -48,8 +48,10 @@ def _power(f_re, f_im, count, BITS: tl.constexpr):
 
 
 @triton.jit
-def _product(x, weight, place, live, n, inputs, channels, w_state, w_input, part, PRECISION: tl.constexpr,
-             WIDE: tl.constexpr, STEPS: tl.constexpr, CHANNELS: tl.constexpr, INNER: tl.constexpr, PARTS: tl.constexpr):  # fmt: skip
+def _product(
+    x, weight, place, live, n, inputs, channels, w_state, w_input, PRECISION: tl.constexpr, WIDE: tl.constexpr,
+    STEPS: tl.constexpr, CHANNELS: tl.constexpr, INNER: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """A tile of the input's product, real and imaginary parts."""
     re = tl.zeros((STEPS, CHANNELS), tl.float32)
     im = re
@@ -113,8 +115,10 @@ def product_scan_kernel(
         i = part * segment + k + step
         t = time - 1 - i if REVERSE else i
         live = (i < time) & (t < end)
-        re, im = _product(x, weight, row * time + t, live, n, inputs, channels, w_state, w_input, 0, PRECISION, WIDE,
-                          STEPS, CHANNELS, INNER, PARTS)  # fmt: skip
+        re, im = _product(
+            x, weight, row * time + t, live, n, inputs, channels, w_state, w_input, PRECISION, WIDE, STEPS, CHANNELS,
+            INNER, PARTS,
+        )  # fmt: skip
         moved, source = live, t
         if BACKWARD:
             source = t + 1 if REVERSE else t - 1
