@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from holdfast.kernels import delta_rule as _kernel  # noqa: F401  (defines torch.ops.holdfast.delta_rule_*)
+from holdfast.kernels import _delta_rule as _kernel  # noqa: F401  (defines torch.ops.holdfast.delta_rule_*)
 from holdfast.kernels._common import autograd, checks, library
 
 BLOCK = 64  # steps
