@@ -32,7 +32,9 @@ def problem(time, heads, keys, values, dtype=torch.float64, seed=0):
 def outputs_and_gradients(function, arguments, gradients, **options):
     leaves = [x.clone().requires_grad_() for x in arguments]
     outputs = function(*leaves, **options)
-    ends = [(y, g) for y, g in zip(outputs, gradients, strict=True) if y.requires_grad]  # without steps the loop's y is none
+    ends = [
+        (y, g) for y, g in zip(outputs, gradients, strict=True) if y.requires_grad
+    ]  # without steps the loop's y is none
     grads = torch.autograd.grad(
         [y for y, _ in ends], leaves, [g for _, g in ends], allow_unused=True, materialize_grads=True
     )
