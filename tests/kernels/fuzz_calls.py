@@ -22,6 +22,7 @@ from holdfast.kernels.gated._reference import Weights
 from holdfast.kernels.rnn import rnn_reference
 from holdfast.kernels.s4d import s4d_reference, s4d_step
 from holdfast.kernels.selective import selective_reference
+from holdfast.nn import _delta_rule  # noqa: F401  (defines its operators)
 from holdfast.nn._torch_streams import StreamedCells
 
 SIZES = (0, 1, 2, 3, 5, 8, 9, 17, 33)
@@ -240,13 +241,27 @@ def raw_gated(rng, dtype, flags):
     return ops.gated_backward, None, [*tensors, lengths, *saved, *gradients, *settings, wanted], {}
 
 
+def raw_delta(rng, dtype, flags):
+    """An operator of the gated delta rule."""
+    (batch, heads, keys, width), time = one_of(SIZES, 4, rng), rng.choice(TIMES)
+    shapes = [(batch, time, heads, n) for n in (keys, keys, width)] + 2 * [(batch, time, heads)]
+    *tensors, g, beta = (values(shape, dtype, rng) for shape in shapes)
+    state = values((batch, heads, keys, width), dtype, rng)
+    given = [*tensors, -g.abs(), beta, state, 0.5, flags[0]]
+    if flags[1]:
+        return torch.ops.holdfast.delta_rule_forward, None, [*given, flags[2]], {}
+    padded = -(-keys // 8) * 8 * (-(-width // 16) * 16)
+    saved = values((batch, heads, -(-time // 16), padded), dtype, rng)
+    return torch.ops.holdfast.delta_rule_backward, None, [*given, saved, tensors[2].clone(), state.clone()], {}
+
+
 def raw_case(rng):
     """An operator without the public function before it, with arguments that fit before they are spoiled."""
     dtype, ops = rng.choice(FLOATS[1:3]), torch.ops.holdfast
     flags = [chance(rng, 0.5) for _ in range(4)]
-    kind = rng.randrange(9)
+    kind = rng.randrange(10)
     if kind >= 6:
-        return (raw_selective, raw_conv, raw_gated)[kind - 6](rng, dtype, flags)
+        return (raw_selective, raw_conv, raw_gated, raw_delta)[kind - 6](rng, dtype, flags)
     if kind == 0:
         (rows, channels), time = one_of(SIZES, 2, rng), rng.choice(TIMES)
         h, row = values((rows, time, channels), dtype, rng), values((rows, channels), dtype, rng)

@@ -6,6 +6,7 @@ from holdfast.kernels import causal_conv, gate, gru, lru, lstm, rnn, s4d, scan, 
 from holdfast.kernels.gated._reference import Weights
 from holdfast.kernels.gated._step import PackedCells
 from holdfast.kernels.s4d import s4d_step
+from holdfast.nn._delta_rule import delta_rule
 
 BATCH, TIME, WIDTH, STATES = 4, 96, 16, 16
 
@@ -74,6 +75,13 @@ def convolution(*_):
     trained(causal_conv, sequence(), normal(WIDTH, 4), normal(WIDTH), silu=True)
 
 
+def corrected(*_):
+    sequences, widths = (BATCH, TIME, 1), (WIDTH, WIDTH, STATES)
+    gates = -torch.rand(sequences), torch.rand(sequences)
+    values = [normal(*sequences, width) for width in widths]
+    trained(delta_rule, *values, *gates, normal(BATCH, 1, WIDTH, STATES), normalize=True)
+
+
 def streamed_modes(*_):
     weights = torch.complex(normal(WIDTH, STATES), normal(WIDTH, STATES))
     with torch.no_grad():
@@ -109,6 +117,7 @@ CASES = {
     "gate": gated_product,
     "selective scan": by_inputs,
     "causal convolution": convolution,
+    "gated delta rule": corrected,
     "S4D step": streamed_modes,
     "LSTM step": streamed_cells,
 }

@@ -104,6 +104,7 @@ SETTINGS = ("tanh", None, False, "native")
 SELECTIVE = (random(2, 5, 4), random(2, 5, 4).abs(), -random(4, 3).abs(), *(random(2, 5, 2, 3) for _ in range(2)))
 SELECTIVE_BC = random(2, 5, 4), random(2, 5, 4)
 SELECTIVE_MORE = (random(4), random(2, 5, 4), random(4), random(2, 4, 3), None, None, True, False)
+DELTA = (*(random(2, 5, 3, n) for n in (4, 4, 6)), -random(2, 5, 3).abs(), random(2, 5, 3), random(2, 3, 4, 6))
 # an op, its arguments, and which of them are tensors whose neighbours rely on their shape
 RAW = {
     "scan_forward": (random(1, 1, 3), H, random(4, 3), None, False),
@@ -127,6 +128,8 @@ RAW = {
         random(2, 5, 4),
         random(2, 4, 2),
     ),
+    "delta_rule_forward": (*DELTA, 0.5, True, True),
+    "delta_rule_backward": (*DELTA, 0.5, True, random(2, 3, 1, 128), random(2, 5, 3, 6), random(2, 3, 4, 6)),
     "gate_forward": (x, x, w, bias, True),
     "gate_backward": (x, w, bias, random(4, 8, 32), x),
     "rnn_forward": (*RNN, *SETTINGS, False),

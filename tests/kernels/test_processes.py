@@ -4,6 +4,7 @@ import multiprocessing
 
 import pytest
 import test_causal_conv
+import test_delta_rule
 import test_gate
 import test_lru
 import test_rnn
@@ -16,7 +17,7 @@ import children
 from holdfast.kernels._common import library
 
 native = pytest.mark.skipif(not library.status().available, reason="the native library is not built")
-KERNELS = (test_scan, test_lru, test_s4d, test_rnn, test_gate, test_selective, test_causal_conv)
+KERNELS = (test_scan, test_lru, test_s4d, test_rnn, test_gate, test_selective, test_causal_conv, test_delta_rule)
 
 
 def check_build():

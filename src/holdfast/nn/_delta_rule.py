@@ -1,7 +1,7 @@
 """The gated delta rule over time (Yang et al. 2024): on a CPU the kernel in C++, elsewhere blocks of matrix products.
 
-Both have a gradient of their own. A head's state S (keys, values) moves by S <- e^g S, then S <- S + beta k (v - S^T k)^T, and o = S^T q. Inside a block with
-cumulated log decays c, gamma = e^c and Gamma_ij = e^(c_i - c_j) for i >= j, the corrections x_i = beta_i (v_i - S^T k_i) solve
+Both have a gradient of their own. A head's state S (keys, values) moves by S <- e^g S, then S <- S + beta k (v - S^T k)^T,
+and o = S^T q. Inside a block with cumulated log decays c, gamma = e^c and Gamma_ij = e^(c_i - c_j) for i >= j, the corrections x_i = beta_i (v_i - S^T k_i) solve
 
     (I + diag(beta) M) x = beta (v - gamma (k S)),  M = strictly lower part of (k k^T) o Gamma,
 
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from holdfast.kernels import delta_rule as _kernel  # noqa: F401  (defines torch.ops.holdfast.delta_rule_*)
+from holdfast.kernels import _delta_rule as _kernel  # noqa: F401  (defines torch.ops.holdfast.delta_rule_*)
 from holdfast.kernels._common import autograd, checks, library
 
 BLOCK = 64  # steps

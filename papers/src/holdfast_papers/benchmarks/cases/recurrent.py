@@ -1,7 +1,8 @@
 """Gated recurrences that are linear in their state: MinGRU against torch's GRU, and transformers' models after `accelerate`.
 
 RecurrentGemma and RWKV loop over time in Python; what their layers can gain ends at their matrix products, which are timed
-beside them, as are those of a layer with the gated delta rule; the rule by itself is a row too. The truth is transformers' own module in float64, whose states are float32.
+beside them, as are those of a layer with the gated delta rule; the rule by itself is a row too. The truth is transformers'
+own module in float64, whose states are float32.
 """
 
 from __future__ import annotations
