@@ -17,7 +17,7 @@ except ImportError:
     try:
         from pytorch_lightning import Callback
     except ImportError as error:
-        raise BackendError("lightning is not installed; get it by: pip install lightning") from error
+        raise BackendError("lightning is not installed; get it by: pip install 'holdfast[lightning]'") from error
 
 
 class HoldfastCallback(Callback):
