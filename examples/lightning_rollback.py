@@ -7,10 +7,10 @@ stops it in time, or rolls it back until it trains to the end.
 """
 
 import argparse
-import logging
 import math
 import warnings
 from pathlib import Path
+from statistics import mean
 
 import pytorch_lightning as lightning
 import torch
@@ -23,7 +23,7 @@ from holdfast.integrations.lightning import HoldfastCallback
 
 
 class Classifier(lightning.LightningModule):
-    """An LSTM with a linear read-out, and SGD with a warm-up."""
+    """An LSTM, and SGD with a warm-up."""
 
     def __init__(self, lr: float, warm_up: int = 200):
         super().__init__()
@@ -47,10 +47,8 @@ class Classifier(lightning.LightningModule):
 
 
 def train(digits: TensorDataset, choices, on_divergence: str) -> tuple[Classifier, HoldfastCallback]:
-    """One pass over the digits."""
-    model = Classifier(choices.lr)
+    model, folder = Classifier(choices.lr), Path("runs/lightning", on_divergence)
     holdfast.accelerate(model)
-    folder = choices.folder / on_divergence
     callback = HoldfastCallback(on_divergence, snapshot_every=20, inputs=digits.tensors[0][:8], folder=folder)
     trainer = lightning.Trainer(
         max_epochs=1, callbacks=[callback], default_root_dir=folder, accelerator="cpu", enable_progress_bar=False,
@@ -63,21 +61,17 @@ def train(digits: TensorDataset, choices, on_divergence: str) -> tuple[Classifie
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lr", type=float, default=10.0)
-    parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--folder", type=Path, default=Path("runs/lightning"))
     choices = parser.parse_args()
     warnings.simplefilter("ignore")
-    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
-    batch = load_task("mnist").batch("train", torch.arange(64 * choices.steps))
+    batch = load_task("mnist").batch("train", torch.arange(64 * 400))
     digits = TensorDataset(batch.inputs.reshape(-1, 28, 28), batch.targets)
     for on_divergence in ("warn", "stop", "rollback"):
         model, callback = train(digits, choices, on_divergence)
-        last = model.losses[-40:]
         alarm = callback.watch.monitor.alarms[0].step if callback.watch.monitor.alarms else None
         doubled = next((k for k, v in enumerate(model.losses) if v > 2 * min(model.losses[:k], default=math.inf)), None)
         print(
-            f"{on_divergence:>8}: {len(model.losses)} steps, loss of the last 40 {sum(last) / len(last):.2f}, first alarm at "
-            f"{alarm}, loss doubled at {doubled}, rollbacks {callback.watch.guard.rollbacks}"
+            f"{on_divergence:>8}: {len(model.losses)} steps, loss of the last 40 {mean(model.losses[-40:]):.2f}, "
+            f"first alarm at {alarm}, loss doubled at {doubled}, rollbacks {callback.watch.guard.rollbacks}"
         )
 
 

@@ -11,28 +11,24 @@ import time
 from pathlib import Path
 
 import torch
-from transformers import MambaConfig, MambaForCausalLM, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+from transformers import MambaConfig, MambaForCausalLM, Trainer, TrainerCallback, TrainingArguments
 
 import holdfast
 from holdfast.data import load_task
 from holdfast.integrations.transformers import attach
 
 
-class StopAt(TrainerCallback):
+class StopHalfway(TrainerCallback):
     """Interrupts a run."""
 
-    def __init__(self, step: int):
-        self.step = step
-
     def on_step_end(self, args, state, control, **_):
-        control.should_training_stop = state.global_step >= self.step
+        control.should_training_stop |= state.global_step >= args.max_steps // 2
 
 
 def trainer_of(task, folder, choices, steps: int, fast: bool) -> Trainer:
-    """A Trainer with a new Mamba; the same weights and the same batches every time."""
     torch.manual_seed(0)
-    sizes = {"hidden_size": choices.hidden, "state_size": 8, "num_hidden_layers": 2}
-    model = MambaForCausalLM(MambaConfig(vocab_size=task.inputs.size, use_cache=False, **sizes))
+    sizes = {"hidden_size": 64, "state_size": 8, "num_hidden_layers": 2}
+    model = MambaForCausalLM(MambaConfig(task.inputs.size, use_cache=False, **sizes))
     if fast:
         holdfast.accelerate(model)
         holdfast.stabilize(model, "best")
@@ -41,52 +37,40 @@ def trainer_of(task, folder, choices, steps: int, fast: bool) -> Trainer:
         str(folder), per_device_train_batch_size=4, max_steps=steps, learning_rate=1e-2, weight_decay=0.1, use_cpu=True,
         save_steps=max(1, steps // 2), logging_steps=10, report_to=choices.report_to, disable_tqdm=True,
     )  # fmt: skip
-    trainer = Trainer(model, arguments, train_dataset=[{"input_ids": row, "labels": row} for row in windows])
-    trainer.remove_callback(PrinterCallback)
-    return trainer
+    return Trainer(model, arguments, train_dataset=[{"input_ids": row, "labels": row} for row in windows])
 
 
-def seconds_of(trainer: Trainer, **how) -> float:
-    """CPU seconds per optimizer step."""
-    done, begin = trainer.state.global_step, time.process_time()
-    trainer.train(**how)
-    return (time.process_time() - begin) / (trainer.state.global_step - done)
+def seconds_of(trainer: Trainer, resume: bool = False) -> float:
+    begin = time.process_time()
+    trainer.train(resume_from_checkpoint=resume)
+    return (time.process_time() - begin) / trainer.state.global_step
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--length", type=int, default=256)
-    parser.add_argument("--hidden", type=int, default=64)
-    parser.add_argument("--folder", type=Path, default=Path("runs/shakespeare"))
     parser.add_argument("--report-to", nargs="*", default=[], help="such as tensorboard")
     choices = parser.parse_args()
-    task = load_task("text", length=choices.length)
+    task = load_task("text", length=256)
     held_out = task.batch("valid", torch.arange(4)).inputs
 
-    slow = trainer_of(task, choices.folder / "plain", choices, 4, fast=False)
-    before = seconds_of(slow)
-
-    trainers = {}
-    for name, stop in (("whole", choices.steps), ("part", choices.steps // 2), ("rest", choices.steps)):
-        folder = choices.folder / ("whole" if name == "whole" else "cut")
+    before = seconds_of(trainer_of(task, Path("runs/shakespeare") / "plain", choices, 4, fast=False))
+    trainers, seconds = {}, {}
+    for name in ("whole", "part", "rest"):
+        folder = Path("runs/shakespeare") / ("whole" if name == "whole" else "cut")
         trainer = trainer_of(task, folder, choices, choices.steps, fast=True)
         attach(trainer, "rollback", recurrent_lr="auto", memory=200, inputs=held_out, folder=f"{folder}-watch")
-        trainer.add_callback(StopAt(stop))
-        after = seconds_of(trainer, resume_from_checkpoint=name == "rest")
-        trainers[name] = trainer
-
-    print(f"CPU seconds per step: {before:.3f} as it was, {after:.3f} accelerated and watched: {before / after:.1f} times")
-    log = trainers["whole"].state.log_history
-    losses = [line["loss"] for line in log if "loss" in line]
-    print(f"loss {losses[0]:.3f} -> {losses[-1]:.3f} in {choices.steps} steps")
-    logged = sorted({key.rsplit("/", 1)[-1] for line in log for key in line if key.startswith("holdfast/")})
-    print("logged:", ", ".join(logged))
-    memory = [line["holdfast/memory"] for line in log if "holdfast/memory" in line]
-    print(f"steps that an input of held-out text is kept: {memory[0]:.0f} -> {memory[-1]:.0f}")
+        if name == "part":
+            trainer.add_callback(StopHalfway())
+        trainers[name], seconds[name] = trainer, seconds_of(trainer, resume=name == "rest")
+    after = seconds["whole"]
+    print(f"CPU seconds per step: {before:.3f} as it was, {after:.3f} fast and watched: {before / after:.1f} times")
+    for name in ("loss", "holdfast/memory"):
+        values = [line[name] for line in trainers["whole"].state.log_history if name in line]
+        print(f"{name} {values[0]:.3f} -> {values[-1]:.3f} in {choices.steps} steps")
     whole, rest = ([p.detach() for p in trainers[name].model.parameters()] for name in ("whole", "rest"))
-    difference = max(float((a - b).abs().max()) for a, b in zip(whole, rest, strict=True))
-    print(f"largest difference of resumed and whole run: {difference:g}")
+    differences = [float((a - b).abs().max()) for a, b in zip(whole, rest, strict=True)]
+    print(f"largest difference of resumed and whole run: {max(differences):g}")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ Needs the kernels package: `python tools/compare_upstream.py`. Prints processor 
 differences of losses and gradients.
 """
 
+import sys
 import time
 
 import torch
@@ -50,15 +51,15 @@ def main() -> None:
         torch.manual_seed(0)
         models[name] = make().train()
     before = {name: step(model, tokens) for name, model in models.items()}
-    print("registered:", ", ".join(kernels.register()))
+    sys.stdout.write(f"registered: {', '.join(kernels.register())}\n")
     for name, model in models.items():
         model.set_use_kernels(True)
         loss, gradients, seconds = step(model, tokens)
         plain_loss, plain_gradients, plain_seconds = before[name]
         error = float((gradients - plain_gradients).norm() / plain_gradients.norm())
-        print(
+        sys.stdout.write(
             f"{name}: CPU seconds per step {plain_seconds:.3f} -> {seconds:.3f}, {plain_seconds / seconds:.1f} times; loss "
-            f"differs by {abs(loss - plain_loss):.1e}, gradients by {error:.1e}"
+            f"differs by {abs(loss - plain_loss):.1e}, gradients by {error:.1e}\n"
         )
 
 

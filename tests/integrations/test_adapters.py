@@ -4,11 +4,11 @@ import copy
 import signal
 import warnings
 
-import children
 import pytest
 import torch
 from torch import nn
 
+import children
 import holdfast
 
 TOKENS = torch.randint(0, 30, (2, 24), generator=torch.Generator().manual_seed(0))
@@ -147,7 +147,9 @@ def test_bfloat16_weights_and_autocast_are_as_near_as_transformers_own():
     # a unit of bfloat16's last place is 2^-8 of a number, and a loss is a mean of many
     assert all(abs(float(error)) < 2**-8 for _, _, error, _ in rows)
     for cast in ("True", "False"):
-        assert all(norms[cast, form] == pytest.approx(norms[cast, "plain"], rel=2**-6) for form in ("accelerated", "both"))
+        assert all(
+            norms[cast, form] == pytest.approx(norms[cast, "plain"], rel=2**-6) for form in ("accelerated", "both")
+        )
 
 
 COMPILED = """
@@ -241,7 +243,11 @@ def test_quantised_inference_beside_accelerate_is_right(kind):
 def test_the_projections_of_a_mamba_are_quantised_and_not_what_transformers_reads_itself():
     model = mamba().eval()
     expected = logits(model)
-    names = [n for n, m in model.named_modules() if isinstance(m, nn.Linear) and n.endswith(("in_proj", "x_proj", "out_proj"))]
+    names = [
+        n
+        for n, m in model.named_modules()
+        if isinstance(m, nn.Linear) and n.endswith(("in_proj", "x_proj", "out_proj"))
+    ]
     chosen = dict.fromkeys(names, torch.ao.quantization.default_dynamic_qconfig)
     error = float((logits(quantised(model, chosen)) - expected).abs().max())
     fast = quantised(ours(copy.deepcopy(model), "both"), chosen)

@@ -8,9 +8,9 @@ import runpy
 import sys
 from pathlib import Path
 
-import children
 import pytest
 
+import children
 from holdfast.errors import BackendError
 
 ROOT = Path(__file__).parents[2]

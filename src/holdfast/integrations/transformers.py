@@ -54,9 +54,7 @@ def attach(
         snapshot_every: optimizer steps between two snapshots.
         inputs: a few sequences as the model takes them, such as tokens (rows, time), which its memory is measured on.
     """
-    callback = HoldfastCallback(
-        on_divergence, every=every, folder=folder, snapshot_every=snapshot_every, inputs=inputs
-    )
+    callback = HoldfastCallback(on_divergence, every=every, folder=folder, snapshot_every=snapshot_every, inputs=inputs)
     callback.trainer = trainer
     trainer.add_callback(callback)
     if recurrent_lr is not None:
