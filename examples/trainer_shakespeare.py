@@ -27,8 +27,8 @@ class StopHalfway(TrainerCallback):
 
 def trainer_of(task, folder, choices, steps: int, fast: bool) -> Trainer:
     torch.manual_seed(0)
-    sizes = {"hidden_size": 64, "state_size": 8, "num_hidden_layers": 2}
-    model = MambaForCausalLM(MambaConfig(task.inputs.size, use_cache=False, **sizes))
+    sizes = {"vocab_size": task.inputs.size, "hidden_size": 64, "state_size": 8, "num_hidden_layers": 2}
+    model = MambaForCausalLM(MambaConfig(use_cache=False, **sizes))
     if fast:
         holdfast.accelerate(model)
         holdfast.stabilize(model, "best")
