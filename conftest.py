@@ -2,8 +2,10 @@
 
 import gc
 import os
+import runpy
 import subprocess
 import sys
+from pathlib import Path
 
 import hypothesis
 import jaxtyping
@@ -59,5 +61,20 @@ def command(monkeypatch, capsys):
         except SystemExit as end:
             code = end.code or 0
         return subprocess.CompletedProcess(arguments, code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def printed(monkeypatch, capsys, tmp_path):
+    """What an example of the gallery prints, run in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+
+    def run(name, *arguments):
+        path = Path(__file__).parent / "examples" / f"{name}.py"
+        monkeypatch.setattr("sys.argv", [str(path), *arguments])
+        runpy.run_path(str(path), run_name="__main__")
+        return capsys.readouterr().out
 
     return run

@@ -38,7 +38,9 @@ OTHERS = "darts|neuralforecast|sb3_contrib|torchrl|skorch"
 
 
 def _missing(block):
-    return any(importlib.util.find_spec(name) is None for name in re.findall(rf"^from ({OTHERS})\b", block, re.MULTILINE))
+    return any(
+        importlib.util.find_spec(name) is None for name in re.findall(rf"^from ({OTHERS})\b", block, re.MULTILINE)
+    )
 
 
 PAGES = [
@@ -50,7 +52,9 @@ PAGES = [
 
 @pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # these two are torch's own, from its exporter
 @pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
-@pytest.mark.filterwarnings("ignore:::(darts|neuralforecast|pytorch_lightning|sb3_contrib|stable_baselines3|torchrl|skorch)")
+@pytest.mark.filterwarnings(
+    "ignore:::(darts|neuralforecast|pytorch_lightning|sb3_contrib|stable_baselines3|torchrl|skorch)"
+)
 @pytest.mark.usefixtures("user_mistakes")  # a reader's calls are not checked by annotations
 @pytest.mark.parametrize("page", PAGES)
 def test_the_python_blocks_of_the_page_run_one_after_the_other(page, tmp_path, monkeypatch, capsys):

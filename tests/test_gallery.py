@@ -1,26 +1,11 @@
 """Every example of the gallery runs, small, and prints what its text says."""
 
 import re
-import runpy
 from pathlib import Path
 
 import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-
-
-@pytest.fixture
-def printed(monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MPLBACKEND", "agg")
-
-    def run(name, *arguments):
-        path = EXAMPLES / f"{name}.py"
-        monkeypatch.setattr("sys.argv", [str(path), *arguments])
-        runpy.run_path(str(path), run_name="__main__")
-        return capsys.readouterr().out
-
-    return run
 
 
 def test_direct_weights_diverge_or_end_within_a_step_of_it_and_stabilized_ones_train_at_the_same_rates(printed):

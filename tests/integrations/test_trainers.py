@@ -37,12 +37,16 @@ def run_transformers(callback, folder):
     pytest.importorskip("accelerate")
     from transformers import Trainer, TrainingArguments
 
+    class InOrder(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter(rows(30))
+
     model = Forecaster()
     given = TrainingArguments(
-        str(folder), per_device_train_batch_size=4, num_train_epochs=1, learning_rate=1e-3, report_to=[], use_cpu=True,
-        save_strategy="no", logging_strategy="no", disable_tqdm=True, train_sampling_strategy="sequential",
+        str(folder), per_device_train_batch_size=4, max_steps=40, learning_rate=1e-3, report_to=[], use_cpu=True,
+        save_strategy="no", logging_strategy="no", disable_tqdm=True,
     )  # fmt: skip
-    trainer = Trainer(model, given, train_dataset=rows(30), callbacks=[callback])
+    trainer = Trainer(model, given, train_dataset=InOrder(), callbacks=[callback])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         trainer.train()
@@ -105,6 +109,13 @@ def test_a_trainer_rolls_back_and_goes_on_at_half_the_rate(name, tmp_path):
     assert not any(m._forward_hooks for m in model.modules())
 
 
+def accelerated():
+    """Whether this version of transformers has mixers that `accelerate` knows; the Trainer is adapted to older ones too."""
+    import transformers
+
+    return tuple(map(int, transformers.__version__.split(".")[:2])) >= (5, 15)
+
+
 def mamba_trainer(folder, steps):
     """A small Mamba of transformers on random tokens; the schedule is that of 12 steps whenever it is stopped."""
     pytest.importorskip("accelerate")
@@ -114,7 +125,8 @@ def mamba_trainer(folder, steps):
     model = MambaForCausalLM(
         MambaConfig(vocab_size=12, hidden_size=8, state_size=4, num_hidden_layers=1, use_cache=False)
     )
-    holdfast.accelerate(model)
+    if accelerated():
+        holdfast.accelerate(model)
     tokens = torch.randint(0, 12, (64, 10), generator=torch.Generator().manual_seed(1))
     given = TrainingArguments(
         str(folder), per_device_train_batch_size=4, max_steps=12, learning_rate=1e-2, weight_decay=0.1, report_to=[],
@@ -145,7 +157,8 @@ def test_a_resumed_trainer_with_rates_by_law_equals_the_uninterrupted_run(tmp_pa
     for (name, a), b in zip(whole.model.named_parameters(), rest.model.parameters(), strict=True):
         assert torch.equal(a, b), name
     logged = {key for line in whole.state.log_history for key in line if key.startswith("holdfast/")}
-    ends = {"margin", "time_constant", "gradient_over_weight", "reach", "step_size_p99", "step_size_median"}
+    ends = {"margin", "time_constant", "gradient_over_weight", "reach"}
+    ends |= {"step_size_p99", "step_size_median"} if accelerated() else set()
     assert ends <= {key.rsplit("/", 1)[-1] for key in logged}
 
 

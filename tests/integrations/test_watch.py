@@ -67,6 +67,27 @@ def test_a_loop_logs_margins_time_constants_reach_and_gradients(tmp_path):
     ]  # fmt: skip
 
 
+def test_memory_on_data_is_logged_and_shown(tmp_path):
+    torch.manual_seed(0)
+    model, x, told = nn.LSTM(2, 4, batch_first=True), torch.randn(4, 40, 2), {}
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with TrainingWatch(
+        model, optimizer, every=1, inputs=x, folder=tmp_path / "run", log=lambda v, k: told.update({k: v})
+    ) as watch:
+        for step in range(11):
+            loss = model(x)[0].square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            assert watch.check(loss)
+            if step == 0:  # before the weights move
+                measured = holdfast.memory.memory_on_data(model, x, places=8).steps
+            optimizer.step()
+    kept = {step: values["holdfast/memory"] for step, values in told.items() if "holdfast/memory" in values}
+    assert [*kept] == [0, 10] and kept[0] == measured  # one record in ten
+    run = read_view(tmp_path / "run")
+    assert [*run.memory[1]] == [*kept.values()] and "Memory" in run.page()
+
+
 def test_a_divergence_stops_the_loop_and_the_page_says_why(tmp_path):
     watch, _ = train(tmp_path / "run", 60, jump=40, on_divergence="stop", every=5)
     assert watch.stopped.startswith("step 40: ") and watch.guard.monitor.alarms[0].step == 40

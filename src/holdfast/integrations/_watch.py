@@ -15,20 +15,22 @@ from torch import Tensor, nn
 
 from holdfast._arguments import checked, positive
 from holdfast.errors import ArgumentError
+from holdfast.memory import memory_on_data
 from holdfast.stability import DivergenceGuard, DivergenceWarning, GradientMonitor, RecurrentRate, parameter_groups
 from holdfast.stability.monitor.guard import OnDivergence
 from holdfast.stability.monitor.vitals import reach_ahead, vitals
 from holdfast.training._log import LOG, Log, continued_log
 
 RECORDS_BETWEEN_REACHES = 10  # a reach solves for where the model rests, which a step should not pay for
+MEMORY_PLACES = 8  # inputs that are exchanged for one number of memory: as many runs of one row
 Logger = Callable[[dict[str, float], int], Any]
 
 
 class TrainingWatch:
     """Watches a loop of yours: `if watch.check(loss): optimizer.step()`, between backward and clipping.
 
-    It records margins, time constants, gradient over weight, step sizes and reach, warns before training diverges, and
-    stops or rolls back as `holdfast.stability.DivergenceGuard` does. What it sees goes to `log`, and into a folder that
+    It records margins, time constants, gradient over weight, step sizes, reach and memory, warns before training diverges,
+    and stops or rolls back as `holdfast.stability.DivergenceGuard` does. What it sees goes to `log`, and into a folder that
     `holdfast watch FOLDER` shows while training runs.
 
     Args:
@@ -40,6 +42,8 @@ class TrainingWatch:
         folder: where `log.jsonl` is written; None writes nothing.
         log: is called with the numbers of each record and its step.
         snapshot_every: optimizer steps between two snapshots that a rollback can go back to.
+        inputs: a few sequences as the model takes them; with them the log has how many steps the model keeps an input of
+            these data (`holdfast.memory.memory_on_data`), at one record in ten.
     """
 
     @checked
@@ -54,13 +58,14 @@ class TrainingWatch:
         folder: str | PathLike[str] | None = None,
         log: Logger | None = None,
         snapshot_every: int = 50,
+        inputs: Tensor | None = None,
     ) -> None:
         positive(every=every, steps=1 if steps is None else steps)
         self.monitor = GradientMonitor(model, every=every)
         self.guard = DivergenceGuard(
             model, optimizer, on_divergence=on_divergence, monitor=self.monitor, snapshot_every=snapshot_every
         )
-        self.steps, self.values = steps, dict[str, float]()
+        self.steps, self.inputs, self.values = steps, inputs, dict[str, float]()
         self._folder, self._logger = None if folder is None else Path(folder), log
         self._file: Log | None = None
         self._began = time.perf_counter()
@@ -143,6 +148,12 @@ class TrainingWatch:
             ahead = reach_ahead(self.monitor, self.guard.optimizer, self.steps - step)
             self.values |= {f"{path}/reach": steps for path, steps in ahead.items()}
             self._write("reach", step, values=ahead)
+        if self.inputs is not None and due:
+            kept = memory_on_data(self.guard.model, self.inputs, places=MEMORY_PLACES).steps
+            # changes that outlast the sequences have no number, and a model that answers nothing has none
+            if math.isfinite(kept):
+                self.values["memory"] = kept
+                self._write("memory", step, value=kept)
         self._write("gradients", step, values=self.monitor.newest())
         groups = self.guard.optimizer.param_groups
         norm = self.monitor.last_scalars()["gradient_norm"]

@@ -17,13 +17,13 @@ except ImportError:
     try:
         from pytorch_lightning import Callback
     except ImportError as error:
-        raise BackendError("lightning is not installed; get it by: pip install lightning") from error
+        raise BackendError("lightning is not installed; get it by: pip install 'holdfast[lightning]'") from error
 
 
 class HoldfastCallback(Callback):
     """Watches a Trainer with one optimizer: `Trainer(callbacks=[HoldfastCallback("rollback")])`.
 
-    Margins, time constants, gradient over weight, step sizes and reach go to the Trainer's loggers.
+    Margins, time constants, gradient over weight, step sizes, reach and memory go to the Trainer's loggers.
 
     Args:
         on_divergence: "warn", "stop" or "rollback", as `holdfast.stability.DivergenceGuard` has them.
@@ -33,6 +33,7 @@ class HoldfastCallback(Callback):
         every: optimizer steps between two records.
         folder: where `log.jsonl` for `holdfast watch` is written.
         snapshot_every: optimizer steps between two snapshots.
+        inputs: a few sequences as the module's `forward` takes them, which its memory is measured on.
     """
 
     def __init__(
@@ -44,10 +45,11 @@ class HoldfastCallback(Callback):
         every: int = 10,
         folder: str | PathLike[str] | None = None,
         snapshot_every: int = 50,
+        inputs: Tensor | None = None,
     ) -> None:
         super().__init__()
         self.on_divergence, self.every, self.folder, self.snapshot_every = on_divergence, every, folder, snapshot_every
-        self.recurrent_lr, self.memory = recurrent_lr, memory
+        self.recurrent_lr, self.memory, self.inputs = recurrent_lr, memory, inputs
         self.watch: TrainingWatch | None = None
         self._losses: list[float] = []
         self._windows: dict[str, list[float]] = {}
@@ -84,7 +86,7 @@ class HoldfastCallback(Callback):
             pl_module, trainer.optimizers[0], on_divergence=self.on_divergence, every=self.every,
             steps=int(steps) if 0 < steps < float("inf") else None, folder=self.folder,
             log=lambda values, step: [logger.log_metrics(values, step) for logger in trainer.loggers],
-            snapshot_every=self.snapshot_every,
+            snapshot_every=self.snapshot_every, inputs=self.inputs,
         )  # fmt: skip
         self.watch.monitor.load_windows(self._windows)
 

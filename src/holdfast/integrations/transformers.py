@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import functools
 from os import PathLike
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from holdfast.errors import ArgumentError, BackendError
 from holdfast.integrations._watch import TrainingWatch, regroup
+from holdfast.stability._checkpoints import free_weights, restore_free_weights
 from holdfast.stability.monitor.guard import OnDivergence
 
 try:
     from transformers import TrainerCallback
 except ImportError as error:
     raise BackendError("transformers is not installed; get it by: pip install 'holdfast[hf]'") from error
+
+# in TrainerState.stateful_callbacks. Not transformers' ExportableState: that one makes a new callback of a checkpoint, and
+# cannot save in a run that was resumed from a checkpoint without it
+STATE_KEY = "holdfast"
+FREE_WEIGHTS = "holdfast.safetensors"  # in a checkpoint's folder
 
 
 def attach(
@@ -27,11 +35,13 @@ def attach(
     memory: int | float | None = None,
     every: int = 10,
     folder: str | PathLike[str] | None = None,
+    snapshot_every: int = 50,
+    inputs: Tensor | None = None,
 ) -> HoldfastCallback:
     """Watches a Trainer, before its `train()` is called: `attach(trainer, "rollback", recurrent_lr="auto", memory=200)`.
 
-    Margins, time constants, gradient over weight, step sizes and reach go through `trainer.log` to wherever it reports:
-    TensorBoard, W&B, MLflow, `trainer.state.log_history`.
+    Margins, time constants, gradient over weight, step sizes, reach and memory go through `trainer.log` to wherever it
+    reports: TensorBoard, W&B, MLflow, `trainer.state.log_history`.
 
     Args:
         trainer: a Trainer that makes its optimizer itself, unless `recurrent_lr` is None.
@@ -41,8 +51,10 @@ def attach(
         memory: with "auto", steps that the model is to remember.
         every: optimizer steps between two records.
         folder: where `log.jsonl` for `holdfast watch` is written.
+        snapshot_every: optimizer steps between two snapshots.
+        inputs: a few sequences as the model takes them, such as tokens (rows, time), which its memory is measured on.
     """
-    callback = HoldfastCallback(on_divergence, every=every, folder=folder)
+    callback = HoldfastCallback(on_divergence, every=every, folder=folder, snapshot_every=snapshot_every, inputs=inputs)
     callback.trainer = trainer
     trainer.add_callback(callback)
     if recurrent_lr is not None:
@@ -73,14 +85,15 @@ def _group_later(trainer: Any, recurrent_lr: float | Literal["auto"], memory: in
 class HoldfastCallback(TrainerCallback):
     """What `attach` adds to a Trainer; alone, in `Trainer(callbacks=[...])`, it acts and writes its folder, and logs nothing.
 
-    The loss is that of the model's output in training; gradient norms are taken before the Trainer clips them. After a
-    resumed start the medians that alarms compare with are learned again.
+    The loss is that of the model's output in training; gradient norms are taken before the Trainer clips them. The medians
+    that alarms compare with are in the Trainer's checkpoints, so that a resumed run raises the same alarms.
 
     Args:
         on_divergence: "warn", "stop" or "rollback", as `holdfast.stability.DivergenceGuard` has them.
         every: optimizer steps between two records.
         folder: where `log.jsonl` for `holdfast watch` is written.
         snapshot_every: optimizer steps between two snapshots.
+        inputs: a few sequences as the model takes them, which its memory is measured on.
     """
 
     def __init__(
@@ -90,8 +103,10 @@ class HoldfastCallback(TrainerCallback):
         every: int = 10,
         folder: str | PathLike[str] | None = None,
         snapshot_every: int = 50,
+        inputs: Tensor | None = None,
     ) -> None:
         self.on_divergence, self.every, self.folder, self.snapshot_every = on_divergence, every, folder, snapshot_every
+        self.inputs = inputs
         self.watch: TrainingWatch | None = None
         self.trainer: Any = None
         self._losses: list[Tensor] = []
@@ -104,8 +119,13 @@ class HoldfastCallback(TrainerCallback):
         optimizer = getattr(given["optimizer"], "optimizer", given["optimizer"])  # accelerate wraps it
         self.watch = TrainingWatch(
             model, optimizer, on_divergence=self.on_divergence, every=self.every, steps=state.max_steps or None,
-            folder=self.folder, log=self._log, snapshot_every=self.snapshot_every,
+            folder=self.folder, log=self._log, snapshot_every=self.snapshot_every, inputs=self.inputs,
         )  # fmt: skip
+        saved = state.stateful_callbacks.get(STATE_KEY) if state.global_step else None
+        if saved is not None:
+            self.watch.monitor.load_windows(saved["windows"])
+            file = _checkpoint(args, state) / FREE_WEIGHTS
+            restore_free_weights(model, load_file(file) if file.is_file() else {})
         self._handles.append(model.register_forward_hook(self._keep_loss))
         if args.max_grad_norm:
             for p in model.parameters():
@@ -122,6 +142,17 @@ class HoldfastCallback(TrainerCallback):
         if not self.watch.check(loss, step=state.global_step, gradient_norm=norm):
             control.should_training_stop = control.should_training_stop or bool(self.watch.stopped)
             self.watch.rescale([given.get("lr_scheduler")], before)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Puts the recent values that alarms compare with where the Trainer's next checkpoint keeps them."""
+        assert self.watch is not None
+        state.stateful_callbacks[STATE_KEY] = {"windows": self.watch.monitor.windows()}
+
+    def on_save(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Adds the free weights of a stabilised model to a checkpoint, which has the plain ones: an inverse rounds."""
+        free = {name: p.detach().contiguous() for name, p in free_weights(given["model"]).items()}
+        if free and state.is_world_process_zero and _checkpoint(args, state).is_dir():
+            save_file(free, _checkpoint(args, state) / FREE_WEIGHTS)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Stops listening."""
@@ -144,3 +175,8 @@ class HoldfastCallback(TrainerCallback):
         assert parameter.grad is not None
         # of what has been accumulated so far: the last part of a batch leaves the whole
         self._norms[id(parameter)] = parameter.grad.norm().float().cpu()
+
+
+def _checkpoint(args: Any, state: Any) -> Path:
+    """Where a Trainer keeps the checkpoint of the present step."""
+    return Path(args.output_dir) / f"checkpoint-{state.global_step}"

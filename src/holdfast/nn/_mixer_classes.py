@@ -67,11 +67,16 @@ def _chosen(own: Any, fast: Any, packed: bool) -> Any:
             return own(self, *given, **named)
         if not packed or not any(named.get(name) is not None for name in ("seq_idx", *BOUNDS)):
             return fast(self, *given, **named)
-        x: Tensor = given[0] if given else named["hidden_states"]
-        with packed_call(x, named):
-            return fast(self, *given, **named)
+        return _run_packed(fast, self, given, named)
 
     return forward
+
+
+@torch.compiler.disable  # the cuts depend on numbers in tensors: a compiled model runs these calls as they are
+def _run_packed(fast: Any, self: Any, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    x: Tensor = given[0] if given else named["hidden_states"]
+    with packed_call(x, named):
+        return fast(self, *given, **named)
 
 
 def _rebound(function: Any) -> Any:

@@ -6,6 +6,7 @@ its forward is called, for the functions that run inside.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,6 +19,9 @@ from torch import Tensor
 from holdfast.errors import ArgumentError
 
 _RESETS: ContextVar[Tensor | None] = ContextVar("resets", default=None)
+# packed calls that run now, in any thread: torch.compile can read a number, and breaks its graph at a ContextVar
+_running = 0
+_LOCK = threading.Lock()
 BOUNDS = ("cu_seqlens", "cu_seq_lens_q")  # names under which bounds of packed sequences come
 UNPACKED = ("RecurrentGemmaRglru", "RwkvSelfAttention")  # by positions, or not at all
 
@@ -26,15 +30,23 @@ UNPACKED = ("RecurrentGemmaRglru", "RwkvSelfAttention")  # by positions, or not 
 def packed_call(x: Tensor, named: dict[str, Any]) -> Iterator[None]:
     """Notes where sequences begin in x (batch, time, features), by what else a mixer was called with."""
     token = _RESETS.set(first_steps(x, named))
+    _count(1)
     try:
         yield
     finally:
+        _count(-1)
         _RESETS.reset(token)
+
+
+def _count(change: int) -> None:
+    global _running
+    with _LOCK:
+        _running += change
 
 
 def present_resets(steps: int) -> Bool[Tensor, "batch time"] | None:
     """True at the first step of each sequence; of a call that continues from a cache, with its inputs in front, None."""
-    resets = _RESETS.get()
+    resets = _RESETS.get() if _running else None
     return resets if resets is None or resets.shape[1] == steps else None
 
 

@@ -20,6 +20,8 @@ from holdfast.nn._initial_weights import MAX_RATE
 from holdfast.parameterizations import AbstractMatrixParameterization, AbstractParameterization
 from holdfast.parameterizations._saved import Bounded, held_by, in_sequence, other_form
 
+SAME_TO_ROUNDING = 1e-5  # relative; a float32 weight through the inverse of its form moves by less
+
 
 class LogNegative(nn.Module):
     """A weight stored as log(-lam), as Mamba's A_log: log(-f(w)) of a free weight w.
@@ -182,3 +184,28 @@ def save_as_before(parts: list[nn.Module]) -> None:
     """Takes `save_plainly` back."""
     for part in parts:
         part.__dict__.pop("save_pretrained", None)
+
+
+def free_weights(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The free weights behind parametrized ones, by their names."""
+    stacks = [(n, m) for n, m in model.named_modules() if isinstance(m, parametrize.ParametrizationList)]
+    return {f"{path}.{name}": p for path, stack in stacks for name, p in stack.named_parameters(recurse=False)}
+
+
+@torch.no_grad()
+def restore_free_weights(model: nn.Module, saved: dict[str, Tensor]) -> None:
+    """Puts free weights back where they make, to rounding, the weights that the model has: an inverse has rounded these.
+
+    Args:
+        model: with the plain weights of a checkpoint loaded.
+        saved: free weights by their names; those of a model that was stabilised otherwise are left out.
+    """
+    own = free_weights(model)
+    if saved.keys() != own.keys() or any(saved[name].shape != p.shape for name, p in own.items()):
+        return
+    for name, p in own.items():
+        stack: Any = model.get_submodule(name.rpartition(".")[0])
+        before, plain = p.clone(), stack()
+        p.copy_(saved[name])
+        if not torch.allclose(stack(), plain, rtol=SAME_TO_ROUNDING, atol=SAME_TO_ROUNDING):
+            p.copy_(before)  # the plain weights were changed since

@@ -41,7 +41,7 @@ def parameter_groups(
     constant of a transformers Mamba from 109 to 6 steps where dt_proj.bias decays.
 
     With recurrent_lr="auto" the rate is that of `holdfast.recurrent_rate` for a cosine schedule, and each recurrence has a
-    group "recurrent" of its own where rates differ. It holds what the rate is for: with recurrent weights the biases of
+    group "recurrent" of its own, in the order of the model. It holds what the rate is for: with recurrent weights the biases of
     step sizes, and in place of the matrices of an LSTM or GRU all biases that add into the gate which keeps their state.
 
     Args:
@@ -92,7 +92,8 @@ def parameter_groups(
         kinds["recurrent" if id(p) in rates else "exempt" if free else "decayed"][path] = p
     if weight_decay:
         _log_exempt([*kinds["exempt"], *kinds["recurrent"]])
-    return _ordered(kinds, lr, rates, weight_decay)
+    owners = _owners(views) if isinstance(recurrent_lr, RecurrentRate) else {}
+    return _ordered(kinds, lr, rates, weight_decay, owners)
 
 
 def _rates(views: Iterable[RecurrenceView], lr: float, recurrent_lr: float | RecurrentRate | None) -> dict[int, float]:
@@ -114,17 +115,29 @@ def _rates(views: Iterable[RecurrenceView], lr: float, recurrent_lr: float | Rec
     return rates
 
 
+def _owners(views: Iterable[RecurrenceView]) -> dict[int, tuple[str, ...]]:
+    """The recurrences that a parameter belongs to, by its id."""
+    owners: dict[int, tuple[str, ...]] = {}
+    for view in views:
+        for p in memory_parameters(view):
+            owners[id(p)] = (*owners.get(id(p), ()), view.path)
+    return owners
+
+
 def _ordered(
-    kinds: dict[str, dict[str, nn.Parameter]], lr: float, rates: dict[int, float], weight_decay: float
-) -> Groups:
-    """Decayed, exempt, those with settings of their own, and the recurrent ones: a group for each rate, the last always."""
+    kinds: dict[str, dict[str, nn.Parameter]], lr: float, rates: dict[int, float], weight_decay: float,
+    owners: dict[int, tuple[str, ...]],
+) -> Groups:  # fmt: skip
+    """Decayed, exempt, those with settings of their own, and the recurrent ones: a group for each owner, the last always."""
     groups: Groups = []
     marked: Groups = []
     for name, weights in kinds.items():
-        recurrent = name == "recurrent"
-        for rate in sorted({rates[id(p)] for p in weights.values()}) or [lr] if recurrent else [lr]:
+        # by whose they are and not by their rates, which follow from the weights: a resumed run makes its groups of trained
+        # weights, and an optimizer's state is given back to them by their order
+        for owner in dict.fromkeys(owners.get(id(p), ()) for p in weights.values()) or [()]:
+            own = {path: p for path, p in weights.items() if owners.get(id(p), ()) == owner}
+            rate = next((rates[id(p)] for p in own.values() if id(p) in rates), lr)
             settings = {"lr": rate, "weight_decay": weight_decay if name == "decayed" else 0.0}
-            own = {path: p for path, p in weights.items() if not recurrent or rates[id(p)] == rate}
             plain = [p for p in own.values() if not getattr(p, "_optim", None)]
             groups.append({"params": plain, **settings, "name": name})
             marked += _marked(own, settings, name)

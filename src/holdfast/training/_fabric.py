@@ -105,7 +105,7 @@ def _tensorboard(folder: Path) -> Any:
     try:
         return TensorBoardLogger(root_dir=folder / "tensorboard", name="", version="")
     except ModuleNotFoundError:
-        raise BackendError("tensorboard = true needs TensorBoard: pip install tensorboard") from None
+        raise BackendError("tensorboard = true needs TensorBoard: pip install 'holdfast[tensorboard]'") from None
 
 
 @contextmanager

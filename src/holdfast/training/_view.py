@@ -1,4 +1,4 @@
-"""One page of a run's log, redrawn while it trains: loss, margins, time constants, reach, gradient over weight, alarms."""
+"""One page of a run's log, redrawn while it trains: loss, margins, time constants, reach, memory, gradients, alarms."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ PAGE = "watch.html"
 MAX_LINES = 8  # of a panel; of more recurrences those nearest to the edge, or of the largest gradient, are drawn
 MAX_RULES = 3  # alarms that are marked in the panel of the loss; the table has all
 MAX_LINEAR_RATIO = 100  # of a largest to a smallest loss; beyond it the axis is logarithmic
+FEW_POINTS = 12  # of a line that has its points marked: margins of dense matrices are computed rarely
 NEWEST_ALARMS = 5  # above the figures; earlier ones stand below them
 Series = Mapping[str, tuple[np.ndarray, np.ndarray]]
 
@@ -38,6 +39,7 @@ class RunView:
         alarms: step and text of each warning, the first one first.
         status: "running", or how it ended.
         reason: why it ended so.
+        memory: steps at which the memory on data was measured, and its values; None where it was not.
     """
 
     title: str
@@ -47,6 +49,7 @@ class RunView:
     alarms: tuple[tuple[int, str], ...]
     status: str = "running"
     reason: str = ""
+    memory: tuple[np.ndarray, np.ndarray] | None = None
 
     @property
     def step(self) -> int:
@@ -75,6 +78,8 @@ class RunView:
              "Distance of each recurrence to the edge of stability: 1 less its spectral radius."),
             ("Time constants", Axis("steps to 1/e", log=True), self._time_constants(margins), [],
              "How long each recurrence remembers; dashed, the longest that the steps left can lead to at today's rate."),
+            ("Memory", Axis("steps to 1%"), [] if self.memory is None else [Line("memory", *self.memory, markers=True)], [],
+             "How long the model keeps an input of the data: until 1% of the change is left that another one makes."),
             ("Gradient over weight", Axis("|gradient| / |weight|", log=True), _lines(ratios), [],
              "Relative size of the gradient of each recurrent weight."),
         )  # fmt: skip
@@ -132,6 +137,7 @@ def read_view(folder: Path) -> RunView:
         alarms=tuple((int(e.get("step", 0)), str(e["text"])) for e in entries if e.get("event") == "warning"),
         status=str(ends[-1]["status"]) if ends else "running",
         reason=str(ends[-1].get("reason", "")) if ends else "",
+        memory=_memory(entries),
     )
 
 
@@ -142,6 +148,11 @@ def _reach(entries: Iterable[Mapping[str, Any]]) -> Series:
             for path, value in entry["values"].items():
                 pairs.setdefault(path, []).append((entry["step"], value))
     return {path: (np.array([s for s, _ in p]), np.array([v for _, v in p])) for path, p in pairs.items()}
+
+
+def _memory(entries: Iterable[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray] | None:
+    pairs = [(entry["step"], entry["value"]) for entry in entries if entry.get("event") == "memory"]
+    return (np.array([s for s, _ in pairs]), np.array([v for _, v in pairs])) if pairs else None
 
 
 def _of_quantity(gradients: Series, quantity: str) -> Series:
@@ -155,7 +166,8 @@ def _lines(series: Series, *, least: bool = False) -> list[Layer]:
     known = {path: pair for path, pair in series.items() if np.isfinite(pair[1]).any()}
     order = sorted(known, key=lambda path: _last(known[path][1]), reverse=not least)
     kept = set(order[:MAX_LINES])
-    return [Line(path, *pair) for path, pair in known.items() if path in kept]
+    few = {path: int(np.isfinite(values).sum()) <= FEW_POINTS for path, (_, values) in known.items()}
+    return [Line(path, *pair, markers=few[path]) for path, pair in known.items() if path in kept]
 
 
 def _last(values: np.ndarray) -> float:

@@ -17,12 +17,19 @@ PLAIN = (Tensor, torch.nn.Parameter)  # the classes whose tensors are known to h
 def apply(function: type[torch.autograd.Function], *arguments: Any) -> Any:
     """What `function.apply(*arguments)` does, without its inspection of the signature at every call (35-60 us).
 
-    That inspection fills in default arguments of a forward that has a setup_context; here all are given. Under
+    For functions with a setup_context: that inspection fills in default arguments of their forward; here all are given. Under
     torch.compile and torch.func the full way is taken.
     """
+    if torch.compiler.is_compiling() and not _tracked(arguments):
+        # torch 2.13 hands a context to a forward of variable arguments where nothing is differentiated, and fails
+        return function.forward(*arguments)
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*arguments)
     return super(torch.autograd.Function, function).apply(*arguments)  # type: ignore[misc]
+
+
+def _tracked(arguments: Sequence[Any]) -> bool:
+    return torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in arguments)
 
 
 def again() -> bool:
