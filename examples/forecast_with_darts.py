@@ -2,12 +2,8 @@
 The network inside a forecaster: darts
 ======================================
 
-You learn: how to diagnose and replace the network inside another library's forecaster.
-Run time: about 30 s of CPU time, one thread.
-
-Hourly series with a daily and a weekly season. darts' BlockRNNModel reads two weeks and forecasts a day with an LSTM. The
-network is inside the forecaster; `holdfast.diagnose` finds it there, and `holdfast.nn.swap_recurrences` puts another
-recurrence in its place.
+You learn: how to diagnose the network inside a forecaster of darts, and to put another recurrence in its place.
+Run time: about 45 s of CPU time, one thread. Data: eight hourly series; an LSTM reads two weeks and forecasts a day.
 """
 
 # %%

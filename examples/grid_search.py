@@ -2,11 +2,8 @@
 Choose a recurrence by cross-validation: skorch and scikit-learn
 ================================================================
 
-You learn: how to search layers and learning rates with scikit-learn.
-Run time: about 20 s of CPU time, one thread.
-
-scikit-learn's GridSearchCV over models with a memory: which layer, and at which learning rate. skorch makes an estimator of
-a module; `RecurrentStack` takes the layer as an argument, so that it is searched like any other.
+You learn: how to choose a layer and its learning rate by GridSearchCV of scikit-learn, through skorch.
+Run time: about 15 s of CPU time, one thread. Data: 300 sequences of 100 steps, whose first input is asked for at the end.
 """
 
 # %%

@@ -31,6 +31,8 @@ class RecurrentStackPolicy(RecurrentActorCriticPolicy):
         options: other keyword arguments of sb3-contrib's policy.
     """
 
+    optimizer: torch.optim.Optimizer
+
     def __init__(
         self, *arguments: Any, layer: str = "lru", layer_kwargs: dict[str, Any] | None = None, **options: Any
     ) -> None:

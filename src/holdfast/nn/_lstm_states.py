@@ -34,7 +34,7 @@ def fitting_state_size(
     """
 
     def numbers(state_size: int) -> int:
-        made = kind(inputs, state_size, out_features=outputs, **{**options, "device": torch.device("meta")})  # type: ignore[call-arg]
+        made = kind(inputs, state_size, out_features=outputs, **{**options, "device": torch.device("meta")})
         return math.prod(made.state_shape)
 
     # a state has a + b state_size numbers; even sizes, since complex modes come in pairs
