@@ -37,6 +37,7 @@ FAMILIES = {
     "Qwen3_5MoeGatedDeltaNet": "qwen3_5_moe",
     "Qwen4ExpTextGatedDeltaNet": "qwen4_exp",
     "OlmoHybridGatedDeltaNet": "olmo_hybrid",
+    "xLSTMBackend": "xlstm",
 }
 
 
@@ -78,8 +79,9 @@ def accelerate(model: nn.Module) -> Acceleration:
     `holdfast.kernels.causal_conv`, `holdfast.kernels.selective` and, for heads with one rate each, `selective_heads`,
     whose time and memory are linear in the length, and shorter ways through a step of one token. Packed sequences
     (`seq_idx`, `cu_seq_lens_q`) are kept apart. So for RecurrentGemma and RWKV-4, whose loops over time become
-    `holdfast.kernels.scan`, and for the gated delta rule of Qwen3-Next, Qwen3.5, Qwen4 and OlmoHybrid, which runs in blocks
-    with a gradient of its own. On a machine without the C++ kernels, and on other devices, their torch versions run.
+    `holdfast.kernels.scan`, and for the gated delta rule of Qwen3-Next, Qwen3.5, Qwen4 and OlmoHybrid and the mLSTM of xLSTM,
+    which run in blocks with a gradient of their own. On a machine without the C++ kernels, and on other devices, their torch
+    versions run.
 
     Args:
         model: a model with torch's recurrent modules or one of these mixers in it, such as MambaForCausalLM.
