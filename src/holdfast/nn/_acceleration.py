@@ -15,7 +15,7 @@ from holdfast.kernels._common import library
 from holdfast.nn._torch_recurrent import ACCELERATED, max_state, torch_class
 
 TESTED_VERSION = "5.22"  # the version of transformers that the tests run with
-FIRST_VERSION = "5.15"  # the first one whose mixers call the functions that are replaced
+FIRST_VERSION = "5.16"  # the first one whose mixers call the functions that are replaced; 5.14.1 and 5.15.1 do not
 ALREADY = "it is accelerated already"
 CLASS_PREFIX = "Accelerated"  # of the class of a changed mixer
 # each mixer, and the part of transformers.models that it comes from
@@ -88,7 +88,7 @@ def accelerate(model: nn.Module) -> Acceleration:
 
     Returns what was replaced and what was left, with the reason, and how to undo it: `accelerate(model).restore()`.
     Where nothing could be replaced it warns.
-    Tested with transformers 5.22; a version whose mixers call other functions (before 5.15) is refused, and `diagnose` runs
+    Tested with transformers 5.22; a version whose mixers call other functions (before 5.16) is refused, and `diagnose` runs
     it as it is and says so.
 
     Returns:
