@@ -20,6 +20,26 @@ def test_doctor_reports_versions_kernels_data_and_a_passing_self_test():
     assert report["self-test: formulas"]["good"] is True
 
 
+def test_doctor_tells_load_quota_and_spinning_and_what_to_set(monkeypatch):
+    for name in doctor.SPIN_SETTINGS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(doctor.os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(doctor.torch, "get_num_threads", lambda: 4)
+    monkeypatch.setattr(doctor.os, "getloadavg", lambda: (3.5, 0.0, 0.0))
+    monkeypatch.setattr(doctor.library, "cpu_quota", lambda: 2.0)
+    report = {check.name: check.value for check in doctor._cores()}
+    assert "set OMP_NUM_THREADS=2" in report["CPU quota"]
+    assert "3.5 on 4 cores" in report["load"] and "OMP_NUM_THREADS=1" in report["load"]
+    assert "OMP_WAIT_POLICY=passive" in report["spinning"]
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
+    monkeypatch.setattr(doctor.os, "getloadavg", lambda: (0.5, 0.0, 0.0))
+    monkeypatch.setattr(doctor.library, "cpu_quota", lambda: 4.0)
+    report = {check.name: check.value for check in doctor._cores()}
+    assert report["spinning"] == "OMP_WAIT_POLICY=passive"
+    assert report["load"] == "0.5 on 4 cores"
+    assert report["CPU quota"] == "none below that"
+
+
 def test_doctor_prints_a_table_for_people_with_the_variant_in_use():
     done = CliRunner().invoke(app, ["doctor"])
     assert done.exit_code == 0, done.output

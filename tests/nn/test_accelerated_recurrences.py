@@ -1,4 +1,4 @@
-"""RecurrentGemma, RWKV and the gated delta rule of transformers on our kernels: the same answers, and back again."""
+"""RecurrentGemma, RWKV, xLSTM and the gated delta rule of transformers on our kernels: the same answers, and back again."""
 
 import copy
 
@@ -7,6 +7,7 @@ import torch
 
 import holdfast
 from holdfast.nn._delta_rule import delta_rule, delta_rule_reference
+from holdfast.nn._mlstm import mlstm, mlstm_reference
 from holdfast.nn._wkv import wkv
 
 transformers = pytest.importorskip("transformers")
@@ -32,6 +33,10 @@ FAMILIES = {
     "Qwen3Next": (DELTA, ("model.layers.0.linear_attn",)),
     "Qwen3_5": (DELTA, ("model.layers.0.linear_attn",)),
     "OlmoHybrid": (DELTA, ("model.layers.0.linear_attn",)),
+    "xLSTM": (
+        {"hidden_size": 128, "num_hidden_layers": 2, "num_heads": 2},
+        ("backbone.blocks.0.mlstm_layer.mlstm_backend", "backbone.blocks.1.mlstm_layer.mlstm_backend"),
+    ),
 }
 
 
@@ -189,3 +194,73 @@ def test_packed_sequences_of_a_delta_rule_are_kept_apart():
         torch.testing.assert_close(y[:, a:b], alone, rtol=1e-10, atol=1e-11)
         torch.testing.assert_close(last[i : i + 1], end, rtol=1e-10, atol=1e-11)
     assert type(mixer).__name__ == "AcceleratedQwen3NextGatedDeltaNet"
+
+
+def mlstm_arguments(steps, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(steps)
+    shapes = [(2, 3, steps, 4)] * 2 + [(2, 3, steps, 5)] + [(2, 3, steps)] * 2 + [(2, 3, 4, 5), (2, 3, 4), (2, 3, 1)]
+    made = [torch.randn(shape, generator=generator, dtype=dtype) for shape in shapes]
+    made[3], made[4] = 3 * made[3], 3 * made[4]  # gates from closed to open, so that stabilisers move
+    return [x.requires_grad_() for x in made]
+
+
+def mlstm_loop(q, k, v, i, f, *state, epsilon):
+    scaled, log_f = q * q.shape[-1] ** -0.5, torch.nn.functional.logsigmoid(f)
+    return mlstm_reference(scaled, k, v, i, log_f, state, epsilon=epsilon)
+
+
+# with a large epsilon the stabilisers do not cancel, and their own gradients show
+@pytest.mark.parametrize("epsilon", [1e-6, 0.3])
+@pytest.mark.parametrize("steps", [0, 1, 2, 63, 65, 130])
+def test_the_mlstm_and_its_gradients_are_the_loop(steps, epsilon):
+    arguments = mlstm_arguments(steps)
+    results = []
+    for run in (lambda *a: mlstm(*a[:5], a[5:], epsilon=epsilon), lambda *a: mlstm_loop(*a, epsilon=epsilon)):
+        y, state = run(*arguments)
+        outputs = [y, *state]
+        weights = [torch.linspace(-1, 2, x.numel(), dtype=x.dtype).reshape(x.shape) for x in outputs]
+        loss = sum((x * w).sum() for x, w in zip(outputs, weights, strict=True))
+        grads = torch.autograd.grad(loss, arguments, allow_unused=True, materialize_grads=True)
+        results.append([*outputs, *grads])
+    for x, y in zip(*results, strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-9, atol=1e-10)  # quotients by dots near 0 lose three digits
+
+
+def test_the_mlstm_is_differentiated_twice():
+    arguments = [x[:1, :1, :3, :2].detach() if x.ndim == 4 else x[:1, :1, :3].detach() for x in mlstm_arguments(3)]
+    arguments[5], arguments[6] = arguments[5][:, :, :2], arguments[6][:, :, :2]
+    arguments = [x.clone().requires_grad_() for x in arguments]
+    assert torch.autograd.gradgradcheck(
+        lambda *a: mlstm(*a[:5], a[5:], epsilon=1e-3)[0], arguments, atol=1e-5, rtol=1e-4
+    )
+
+
+def test_open_gates_of_an_mlstm_overflow_nowhere():
+    q, k, v, i, f, *_ = (x.detach() for x in mlstm_arguments(130, torch.float32))
+    y, state = mlstm(q, k, v, i + 200, f + 50)  # e^200 has no float32
+    expected, _ = mlstm(q.double(), k.double(), v.double(), i.double() + 200, f.double() + 50)
+    assert all(bool(torch.isfinite(x).all()) for x in (y, *state))
+    torch.testing.assert_close(y.double(), expected, rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("mode", ["train", "train_with_padding", "inference"])
+def test_every_mode_of_xlstm_gives_what_its_own_backend_gives(mode):
+    plain = build("xLSTM").backbone.blocks[0].mlstm_layer.mlstm_backend
+    plain.config = copy.deepcopy(plain.config)
+    plain.config.mode, plain.config.return_last_states = mode, False
+    plain = type(plain)(plain.config)
+    fast = copy.deepcopy(plain)
+    holdfast.accelerate(fast)
+    arguments = [x.detach().float() for x in mlstm_arguments(64)[:5]]
+    expected, found = plain(*arguments), fast(*arguments)
+    assert isinstance(expected, tuple) == isinstance(found, tuple) == (mode == "inference")
+    pairs = (
+        [(expected, found)]
+        if mode != "inference"
+        else [(expected[0], found[0]), *zip(expected[1], found[1], strict=True)]
+    )
+    for x, y in pairs:
+        torch.testing.assert_close(y, x, **CLOSE)
+    if mode == "train":  # what it refuses is refused still
+        with pytest.raises(ValueError, match="not divisible"):
+            fast(*(x[:, :, :63] for x in arguments))

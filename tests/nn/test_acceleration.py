@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers_version
 
 import holdfast
 from holdfast.errors import ArgumentError, BackendError
+from holdfast.nn import _acceleration
 
 transformers = pytest.importorskip("transformers")
 # float32 through two layers; the two sum over 30 steps in another order
@@ -232,6 +234,14 @@ def test_a_version_whose_mixer_calls_other_functions_is_refused(original, monkey
     # a measurement goes on without, and says so
     notes = " ".join(read_model(model, None, 0).notes)
     assert "not on our kernels" in notes and "does not call causal_conv1d_fn" in notes
+
+
+def test_the_installed_version_is_accelerated_or_read_as_it_is():
+    found = transformers_version.looked_at()
+    version = tuple(int(part) for part in found["transformers"].split(".")[:2])
+    first = tuple(int(part) for part in _acceleration.FIRST_VERSION.split("."))
+    assert found["accelerated"] == (version >= first)
+    assert bool(found["said"]) == (version < first)
 
 
 def test_the_example_prints_equal_losses_and_both_times(monkeypatch, capsys):

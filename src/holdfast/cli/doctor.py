@@ -19,6 +19,8 @@ from holdfast.cli._screen import answer, plain, say, screen
 from holdfast.data import data_root, find_sets
 from holdfast.kernels._common import backends, gpu, library, rooflines
 
+# what decides how long an idle thread of a team spins: OpenMP's own setting, GNU's and LLVM's
+SPIN_SETTINGS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 PACKAGES = ("holdfast", "torch", "numpy", "scipy")
 EXTRAS = {
     "train": "lightning-fabric",
@@ -70,10 +72,17 @@ def _cores() -> list[Check]:
                 f"{quota:g} cores for this container: set OMP_NUM_THREADS={max(1, int(quota))}; kernels do so",
             )
         )
+    else:
+        lines.append(Check("CPU quota", "none below that"))
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    if threads > 1 and load > cores / 2:
-        advice = "torch's own operators may wait for a thread: OMP_NUM_THREADS=1, or OMP_WAIT_POLICY=passive"
-        lines.append(Check("load", f"{load:.1f} on {cores} cores: {advice}"))
+    busy = threads > 1 and load > cores / 2
+    advice = (
+        ": torch's own operators may wait for a thread: OMP_NUM_THREADS=1, or OMP_WAIT_POLICY=passive" if busy else ""
+    )
+    lines.append(Check("load", f"{load:.1f} on {cores} cores{advice}"))
+    settings = [f"{name}={os.environ[name]}" for name in SPIN_SETTINGS if name in os.environ]
+    unset = "OpenMP's own: threads that wait spin for a while, which a busy machine pays for; OMP_WAIT_POLICY=passive ends it"
+    lines.append(Check("spinning", ", ".join(settings) or ("one thread does not wait" if threads == 1 else unset)))
     return lines
 
 

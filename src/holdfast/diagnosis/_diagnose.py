@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from holdfast._arguments import checked, positive
 from holdfast.decay import TaskStudy, study_task
 from holdfast.diagnosis._advice import Advice, advise
-from holdfast.diagnosis._candidates import Evidence
+from holdfast.diagnosis._candidates import Evidence, candidates
 from holdfast.diagnosis._forgetting import ahead_of, measure_memory
-from holdfast.diagnosis._learning import RATES, Learning, look_at_learning, signs_of_training
+from holdfast.diagnosis._learning import RATES, Learning, look_at_learning, release_copies, signs_of_training
 from holdfast.diagnosis._on_data import (
     CHANGE_ROWS,
     CHANGE_STEPS,
@@ -28,7 +28,7 @@ from holdfast.diagnosis._on_data import (
     measure_on_data,
 )
 from holdfast.diagnosis._reaching import USUAL_LR, USUAL_STEPS, TrainingPlan, confirmed, look_at_reach
-from holdfast.diagnosis._reading import Reading, on_our_kernels, read_model, runnable
+from holdfast.diagnosis._reading import HUGE, Reading, count_weights, on_our_kernels, read_model, runnable
 from holdfast.diagnosis._result import Diagnosis
 from holdfast.diagnosis._samples import Samples, data_samples, stand_in_samples, task_form
 from holdfast.diagnosis._trial import MAX_RATE, USUAL_RATE, Trials
@@ -43,7 +43,17 @@ from holdfast.nn._inside import recurrent_modules
 
 Part = TypeVar("Part")
 LENGTH = 64  # steps of the sequences on which weights are changed
-PARTS = 7  # that a progress bar counts
+# share of the time that each part takes, of small models and of large ones, for a progress bar
+PART_SHARES = {
+    "memory": 25,
+    "memory on your data": 10,
+    "edge": 5,
+    "change of the weights": 10,
+    "task": 10,
+    "training": 15,
+    "reach": 5,
+    "trying advice": 20,
+}
 
 
 @checked
@@ -156,10 +166,11 @@ class _Examination:
         self.model, self.wanted, self.announce = model, wanted, announce
         self.unseen: list[str] = []
         self.seconds: dict[str, float] = {}
+        self.done = 0  # of 100, by the time that parts take
 
     def look(self, what: str, at: Callable[..., Part], *arguments: Any) -> Part | None:
         """One side; None and a line under NOT SEEN where it cannot be looked at."""
-        self.announce(what, len(self.seconds), PARTS)
+        self.announce(what, self.done, 100)
         start = time.process_time()
         try:
             return at(*arguments)
@@ -168,6 +179,9 @@ class _Examination:
             return None
         finally:
             self.seconds[what] = time.process_time() - start
+            self.done += PART_SHARES[what]
+            if isinstance(self.model, nn.Module):
+                release_copies(self.model)
 
     def diagnosis(self, called: str) -> Diagnosis:
         """Everything, in the order of the screen."""
@@ -179,6 +193,10 @@ class _Examination:
                 return self.diagnosis(called)
             self.unseen.append(f"the model could not be run: {_line(error)}")
             return self._of_data_alone(called)
+        left_out = _left_out(reading)
+        self.unseen += left_out
+        if left_out:
+            self.announce("; ".join(left_out), 0, 100)
         measured = self.look("memory", measure_memory, reading, wanted.horizon, wanted.seed)
         memory, notes = measured if measured is not None else ([], [])
         found = self._on_data()
@@ -187,9 +205,11 @@ class _Examination:
         samples = self._data_samples(reading)
         task = None if wanted.data is None else self.look("task", self._task, samples)
         needs = wanted.needs if wanted.needs is not None else task.steps if task is not None and task.tells else None
-        trained = signs_of_training(self.model, samples) if isinstance(self.model, nn.Module) else None
-        if samples is None and trained is None:
+        compared = isinstance(self.model, nn.Module) and not reading.huge  # with one that is built anew
+        trained = signs_of_training(self.model, samples) if compared else None
+        if samples is None and trained is None and not reading.huge:
             samples = stand_in_samples(reading, needs, wanted.seed)
+        samples = None if reading.huge else samples
         learning = None if samples is None else self.look("training", self._learning, reading, samples)
         # not asked of a trained model: it starts from gates alone, and the screen tells what memory they have together
         asked = trained is None or wanted.plan.given or needs is not None
@@ -242,7 +262,7 @@ class _Examination:
             return None
 
         def progress(done: int, total: int) -> None:
-            self.announce(f"{what}, {done} of {total} places", len(self.seconds), PARTS)
+            self.announce(f"{what}, {done} of {total} places", self.done, 100)
 
         return self.look(what, measure_on_data, self.model, wanted.inputs, wanted.lengths, wanted.seed, progress)
 
@@ -290,7 +310,9 @@ class _Examination:
     def _advice(self, evidence: Evidence, samples: Samples | None) -> tuple[list[Advice], list[str], list[str]]:
         if not isinstance(self.model, nn.Module):
             return [], [], []
-        self.announce("trying advice", PARTS - 1, PARTS)
+        if count_weights(self.model) > HUGE:
+            return [], [], [candidate.call for candidate in candidates(evidence)]
+        self.announce("trying advice", 100 - PART_SHARES["trying advice"], 100)
         start = time.process_time()
         learning, edge = evidence.learning, evidence.edge
         safe = USUAL_RATE if learning is None else learning.safe or min(RATES)
@@ -332,8 +354,19 @@ def _pair(data: Any) -> tuple[Tensor, Tensor]:
     return inputs, targets
 
 
+def _left_out(reading: Reading) -> list[str]:
+    """What is not looked at of a huge model, and why, said before anything is measured."""
+    if not reading.huge:
+        return []
+    count = count_weights(reading.model)
+    return [
+        f"training and advice are left out: {count:,} weights, and a copy in training takes {16 * count / 1e9:.0f} GB; "
+        "diagnose a smaller model of the same kind for them"
+    ]
+
+
 def _about(model: Any, reading: Reading | None) -> str:
-    count = sum(p.numel() for p in model.parameters()) if isinstance(model, nn.Module) else 0
+    count = count_weights(model)
     kind = type(model).__name__
     read = "" if reading is None else f", reads {reading.inputs}"
     return f"{kind}, {count:,} weights{read}"

@@ -12,7 +12,7 @@ import torch
 
 from holdfast.decay import DecayFit, fit_decay
 from holdfast.decay._result import Reach, reach_of
-from holdfast.diagnosis._reading import Reading
+from holdfast.diagnosis._reading import Reading, count_weights
 from holdfast.memory import InputSearch, MemoryCurve, Probe, memory_function
 from holdfast.memory._checks import MAX_SETTLING_STEPS, MIN_SETTLING_STEPS, prepare
 from holdfast.memory._options import widest
@@ -34,7 +34,13 @@ SATURATING_SIZE = 1.0  # of an input from which on units and gates saturate
 MAX_DIRECTIONS = 16  # of input that are tried
 MIN_DIRECTIONS = 2
 PROBE_WORK = 4e10  # weights times steps times inputs of one probe, from which on fewer directions are tried
+FIRST_STEPS_OF_HUGE = 128  # the first of a huge model
 REST_STEPS, MAX_REST_STEPS = 1024, 65536  # steps that a large model is given to come to rest, and a small one
+RERUN_STEPS, RERUN_STEPS_OF_HUGE = (
+    256,
+    64,
+)  # the same where every probe runs them again: 5 rows of 1,024 steps took 15 s
+FOLLOW_WORK = 4e11  # weights times steps times rows that a large model without a state is followed for
 REST_WORK = 2e10  # weights times steps of it
 RERUN_WORK = 2.5e9  # the same of a model without a state to continue from: every probe runs these steps again
 
@@ -90,7 +96,7 @@ def measure_memory(reading: Reading, horizon: int, seed: int) -> tuple[list[Forg
     notes = [] if why is None else [why]
     if not reading.causal:
         return _both_ways(reading, horizon, double, seed), notes
-    curves, first = [], FIRST_STEPS
+    curves, first = [], _first_steps(reading)
     for kind in PROBES:
         one = _followed(reading, kind, min(first, horizon), horizon, double, seed)
         first = len(one.curve.time) - 1  # the next probe begins where this one had to go
@@ -122,7 +128,19 @@ def followed_impulse(reading: Reading, horizon: int, seed: int) -> Forgetting:
     if not reading.causal:
         both = _both_ways(reading, horizon, double, seed)
         return next(one for one in both if one.kind == "impulse" and one.way == "ahead")
-    return _followed(reading, "impulse", min(FIRST_STEPS, horizon), horizon, double, seed)
+    return _followed(reading, "impulse", min(_first_steps(reading), horizon), horizon, double, seed)
+
+
+def _first_steps(reading: Reading) -> int:
+    return FIRST_STEPS_OF_HUGE if reading.huge else FIRST_STEPS
+
+
+def _affordable_steps(reading: Reading) -> int | None:
+    """Most steps that a large model without a state is followed for; None where nothing needs to be saved."""
+    if not reading.large or reading.streams:
+        return None
+    rows = MAX_DIRECTIONS if reading.candidates is None else len(reading.candidates) + 1
+    return max(_first_steps(reading), int(FOLLOW_WORK / (count_weights(reading.model) * rows)))
 
 
 def ahead_of(memory: Sequence[Forgetting]) -> float | None:
@@ -137,6 +155,9 @@ def ahead_of(memory: Sequence[Forgetting]) -> float | None:
 def _followed(reading: Reading, kind: Kind, steps: int, most: int, double: bool, seed: int) -> Forgetting:
     longest = reading.longest
     most = most if longest is None else min(most, longest - MIN_SETTLING_STEPS - 1)
+    affordable = _affordable_steps(reading)
+    cut = affordable is not None and affordable < most
+    most = min(most, affordable) if affordable is not None else most
     while True:
         steps = min(steps, most)
         tried = _directions(reading, steps)
@@ -158,19 +179,24 @@ def _followed(reading: Reading, kind: Kind, steps: int, most: int, double: bool,
         one = _judged(kind, "ahead", curve)
         gone = one.reach.measured or (one.steps is not None and math.isinf(one.steps))
         if gone or steps >= most or curve.status != "ok":
+            if cut and not gone and steps >= most:
+                few = f"it was followed for {steps:,} steps, since the model is large"
+                one = replace(one, curve=replace(curve, notes=(*curve.notes, few)))
             return one
         steps *= FURTHER
 
 
 def _directions(reading: Reading, steps: int) -> int:
     """Directions of input that are tried at three sizes each, so that one probe takes less than a minute."""
-    weights = sum(p.numel() for p in reading.model.parameters())
+    weights = count_weights(reading.model)
     return min(MAX_DIRECTIONS, max(MIN_DIRECTIONS, int(PROBE_WORK / max(3 * steps * weights, 1))))
 
 
 def _rest_steps(reading: Reading) -> int | None:
     """Most steps that the model is given to come to rest; None where nothing needs to be saved."""
-    weights = max(sum(p.numel() for p in reading.model.parameters()), 1)
+    weights = max(count_weights(reading.model), 1)
+    if not reading.streams and reading.large:
+        return RERUN_STEPS_OF_HUGE if reading.huge else RERUN_STEPS
     if not reading.streams:
         return max(REST_STEPS, min(MAX_SETTLING_STEPS, int(RERUN_WORK / weights)))
     steps = max(REST_STEPS, int(REST_WORK / weights))

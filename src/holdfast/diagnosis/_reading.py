@@ -21,9 +21,11 @@ from holdfast.memory.preserve import undisturbed
 from holdfast.nn import RecurrentStack
 from holdfast.nn._acceleration import ALREADY, accelerate_quietly, mixers_of
 from holdfast.nn._call_arguments import first_known_size
+from holdfast.nn._precision import HALF_DTYPES
 
-SWAPS, FEW = 12, 4  # tokens that the one at rest is exchanged for, and those of a large model
+SWAPS, FEW, FEWEST = 12, 4, 2  # tokens that the one at rest is exchanged for, those of a large and of a huge model
 LARGE = 2e7  # weights from which on a model is large: a step of it takes a core several milliseconds
+HUGE = 5e8  # from which on it is huge: a step takes 10 to 30 milliseconds, and Adam alone 16 bytes for each weight
 SHORT = 12  # steps of the runs that show how a model is to be read
 
 
@@ -41,6 +43,7 @@ class Reading:
         prefix: what the paths of its weights begin with inside the adapters.
         tokens: what each token is as an input, (tokens, input_size); None for a model of real inputs.
         streams: whether it continues from a state that it returns, so that it is brought to rest once.
+        half: whether the model has 16-bit weights, of which a float32 copy is measured.
     """
 
     model: nn.Module
@@ -52,6 +55,7 @@ class Reading:
     prefix: str = ""
     tokens: Tensor | None = None
     streams: bool = False
+    half: bool = False
 
     def zeros(self, steps: int) -> Tensor:
         """The input on which the model rests."""
@@ -84,7 +88,12 @@ class Reading:
     @property
     def large(self) -> bool:
         """Whether the model has so many weights that fewer and shorter runs have to do."""
-        return _is_large(self.model)
+        return count_weights(self.model) > LARGE
+
+    @property
+    def huge(self) -> bool:
+        """Whether it has so many that copies of it are not trained."""
+        return count_weights(self.model) > HUGE
 
     @property
     def longest(self) -> int | None:
@@ -96,20 +105,36 @@ class Reading:
         return replace(self, notes=(*self.notes, text))
 
 
-def read_model(model: Callable[..., Any], input_size: int | None, seed: int) -> Reading:
+def read_model(model: Callable[..., Any], input_size: int | None, seed: int, *, in_place: bool = False) -> Reading:
     """Finds what the model takes, and wraps a copy of it until it can be measured; ModelError where that fails.
 
     Args:
         model: a module, or a function of tensors.
         input_size: number of input features; None: what the model tells, or 1.
         seed: of the tokens that are tried.
+        in_place: whether the model is a copy already, which may be wrapped and accelerated itself.
     """
     if not callable(model):
         raise ArgumentError(f"model must be a module or a function of tensors, got {type(model).__name__}")
-    own = _copy(model)
+    own = model if in_place and isinstance(model, nn.Module) else _copy(model)
+    half = count_weights(own) > LARGE and any(p.dtype in HALF_DTYPES for p in own.parameters())
+    if half:
+        # a large product in bfloat16 is slow on most processors and an illegal instruction on some
+        own.float()
     reading = _taking(own, input_size, seed)
     reading = _giving(reading)
+    if half:
+        reading = replace(reading, half=True).note("its weights have 16 bits: a float32 copy of them is measured")
     return _checked(reading, seed)
+
+
+def count_weights(model: Any) -> int:
+    """Numbers in the parameters of a model; 0 of a function.
+
+    Args:
+        model: any model.
+    """
+    return sum(p.numel() for p in model.parameters()) if isinstance(model, nn.Module) else 0
 
 
 def _copy(model: Callable[..., Any]) -> nn.Module:
@@ -166,7 +191,8 @@ def on_our_kernels(model: nn.Module) -> nn.Module:
 def _by_tokens(inner: nn.Module, table: nn.Embedding, seed: int, prefix: str) -> Reading:
     weight = table.weight.detach()
     generator = torch.Generator().manual_seed(seed)
-    swaps = FEW if _is_large(inner) else SWAPS
+    count = count_weights(inner)
+    swaps = SWAPS if count <= LARGE else FEW if count <= HUGE else FEWEST
     ids = torch.randperm(len(weight), generator=generator)[: swaps + 1]
     size = float((weight[ids] - weight[ids].mean(0)).square().mean().sqrt()) or 1.0
     reading = Reading(
@@ -181,10 +207,6 @@ def _by_tokens(inner: nn.Module, table: nn.Embedding, seed: int, prefix: str) ->
         f"read by tokens: at rest it reads token {int(ids[0])} again and again, an input is another of {swaps} tokens"
     )
     return reading.note(said)
-
-
-def _is_large(model: nn.Module) -> bool:
-    return sum(p.numel() for p in model.parameters()) > LARGE
 
 
 def _giving(reading: Reading) -> Reading:

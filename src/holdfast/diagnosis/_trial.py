@@ -14,7 +14,8 @@ import torch
 from torch import nn
 
 from holdfast.diagnosis._forgetting import impulse_memory
-from holdfast.diagnosis._reading import Reading, on_our_kernels, read_model, runnable
+from holdfast.diagnosis._learning import adam, release_copies
+from holdfast.diagnosis._reading import LARGE, Reading, count_weights, on_our_kernels, read_model, runnable
 from holdfast.diagnosis._samples import Samples
 from holdfast.diagnosis._weights import look_at_edge, plain
 from holdfast.errors import ArgumentError, HoldfastError
@@ -26,6 +27,7 @@ MAX_STEPS, MIN_STEPS = 300, 10
 TRIAL_SECONDS = 6.0  # of CPU time for one copy, by which the number of steps is chosen
 SLOWER = 4.0  # times as long as the unchanged copy takes: a candidate that is slower is given up
 MAX_RATE, USUAL_RATE = 1e-2, 1e-3  # of Adam
+MAX_TIMED_WORK = 4e9  # weights times steps of a gradient that is timed: one that takes a core more than half a second
 HORIZON_WORK = 2e9  # weights times steps that the memory of a changed copy is followed for
 MIN_HORIZON = 1024  # of these steps
 EDGE_STEPS = 64  # of the random inputs on which selective recurrences are watched
@@ -119,9 +121,10 @@ class Trials:
             loss = begun = None
             if self.samples is not None:
                 model, _ = self._trainable(self.copied())
-                self.steps = _affordable_steps(copy.deepcopy(model), self.samples, self.rate)
+                self.steps = _affordable_steps(model, self.samples, self.rate)
                 start = time.process_time()
-                loss, begun = self._trained(model, torch.optim.Adam(_moving(model), lr=self.rate))
+                loss, begun = self._trained(model, adam(_moving(model), self.rate))
+                del model
                 self._seconds = max(time.process_time() - start, 0.5)
             self._unchanged = Outcome(loss, self.memory, self.margin, begun)
         return self._unchanged
@@ -136,6 +139,7 @@ class Trials:
         """
         rate = self.rate if rate is None else rate
         unchanged = self.unchanged
+        release_copies(self.model)
         model = self.copied()
         memory, margin = self.memory, self.margin
         if stage == "change":
@@ -149,8 +153,8 @@ class Trials:
     def measured(self, call: str, model: nn.Module) -> tuple[float | None, float | None]:
         """Memory and margin of a changed copy, measured once for each call."""
         if call not in self._measured:
-            reading = read_model(model, self.input_size, self.seed)
-            weights = max(sum(p.numel() for p in model.parameters()), 1)
+            reading = read_model(model, self.input_size, self.seed, in_place=count_weights(model) > LARGE)
+            weights = max(count_weights(model), 1)
             horizon = min(self.horizon, max(MIN_HORIZON, int(HORIZON_WORK / weights)))
             self._measured[call] = impulse_memory(reading, horizon, self.seed), self._margin(reading)
         return self._measured[call]
@@ -165,7 +169,7 @@ class Trials:
         trained, inner = self._trainable(model)
         if stage == "optimizer":
             return self._trained(trained, execute(call, inner)["optimizer"])
-        optimizer = torch.optim.Adam(_moving(trained), lr=rate)
+        optimizer = adam(_moving(trained), rate)
         before_step = (lambda: execute(call, inner)) if stage == "step" else None
         return self._trained(trained, optimizer, before_step)
 
@@ -174,7 +178,7 @@ class Trials:
         assert self.samples is not None
         if self.samples.given:
             return runnable(model), model
-        reading = read_model(model, self.input_size, self.seed)
+        reading = read_model(model, self.input_size, self.seed, in_place=True)
         own = reading.model
         return own, own.get_submodule(reading.prefix.removesuffix("."))
 
@@ -246,7 +250,10 @@ def _moving(model: nn.Module) -> list[nn.Parameter]:
 
 def _affordable_steps(model: nn.Module, samples: Samples, rate: float) -> int:
     """Steps that fit the time of a trial, by the cost of two; the first one of all allocates and is not counted."""
-    optimizer = torch.optim.Adam(_moving(model), lr=rate)
+    if count_weights(model) * samples.batch * samples.inputs.shape[1] > MAX_TIMED_WORK:
+        return MIN_STEPS  # three steps and a copy to find that out would cost a third as much again
+    model = copy.deepcopy(model)
+    optimizer = adam(_moving(model), rate)
     train(model, samples, optimizer, 1, 0)
     start = time.process_time()
     train(model, samples, optimizer, 2, 0)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from holdfast.diagnosis._reading import Reading
+from holdfast.diagnosis._reading import Reading, count_weights
 from holdfast.errors import ArgumentError
 from holdfast.memory._subject import first_output
 from holdfast.memory.preserve import undisturbed
@@ -29,11 +29,13 @@ from holdfast.stability import (
 from holdfast.stability.certificates._certificate import Options, at_least_float32, certificates
 from holdfast.stability.perturbation._balls import select_weights
 from holdfast.stability.perturbation._curve import Censored, stability_radius
+from holdfast.stability.perturbation._evaluate import run_once
 
 STARTS = 4  # states from which equilibria are looked for; more where none is found
 MORE_STARTS, MAX_STARTED_SIZE = 16, 256  # of them, of a state of at most so many numbers
 SHARES = np.geomspace(1e-3, 1.0, 7)  # of the smallest recurrent weight: sizes of the changes that are tried
-DRAWS = 8  # random changes of each size
+DRAWS, FEW_DRAWS = 8, 2  # random changes of each size, and those of a large model
+ROWS = 4  # random sequences on which outputs are compared; one of a large model
 ASCENT_RESTARTS, ASCENT_STEPS = 0, 8  # of the search for the worst change, beside its fixed starting points
 MAX_ASCENT_WEIGHTS = 300_000  # of a model; of larger ones random changes have to do
 MIN_RUN_STEPS, MAX_RUN_STEPS = 200, 10_000  # of the run that shows whether outputs grow
@@ -232,10 +234,11 @@ def _certified(
 @torch.no_grad()
 def _long_run(reading: Reading, seed: int) -> LongRun:
     """10,000 steps of normal inputs, fewer of a large model."""
-    weights = max(sum(p.numel() for p in reading.model.parameters()), 1)
+    weights = max(count_weights(reading.model), 1)
     steps = max(MIN_RUN_STEPS, min(MAX_RUN_STEPS, int(RUN_WORK / weights)))
     x = random_inputs(reading, 1, steps, seed)
-    y = first_output(copy.deepcopy(reading.model).eval()(x)).abs().double().flatten(2).amax((0, 2))
+    with undisturbed(reading.model, evaluate=True):
+        y = first_output(reading.model(x)).abs().double().flatten(2).amax((0, 2))
     early, late = float(y[: max(1, len(y) // 10)].max()), float(y[len(y) // 2 :].max())
     return LongRun(len(y), early, late if math.isfinite(late) else math.inf)
 
@@ -269,14 +272,14 @@ def look_at_survival(
     """
     if not recurrences(reading.model):
         raise ArgumentError(NO_RECURRENCE)
-    random = Search(draws=DRAWS, seed=seed)
-    weights = sum(p.numel() for p in reading.model.parameters())
+    random = Search(draws=FEW_DRAWS if reading.large else DRAWS, seed=seed)
+    weights = count_weights(reading.model)
     worst = None
     if search_worst and weights <= MAX_ASCENT_WEIGHTS:
         ascent = Search("adversarial", draws=DRAWS, restarts=ASCENT_RESTARTS, steps=ASCENT_STEPS, seed=seed)
         long = data is not None and weights * data.shape[1] > MAX_ASCENT_WORK
         worst = _tolerance(reading, length, ascent, data[:, :length] if data is not None and long else data)
-    rounded = _as_bfloat16(reading, random_inputs(reading, 4, length, seed) if data is None else data)
+    rounded = _as_bfloat16(reading, random_inputs(reading, _rows(reading), length, seed) if data is None else data)
     bits = None if data is None else _bits(reading, data, seed)
     return Survival(_tolerance(reading, length, random, data), worst, *rounded, data is not None, bits)
 
@@ -288,7 +291,11 @@ def _tolerance(reading: Reading, length: int, search: Search, data: Tensor | Non
         study = study_stability(
             reading.model,
             radii,
-            shape=(4, length if reading.longest is None else min(length, reading.longest), reading.input_size),
+            shape=(
+                _rows(reading),
+                length if reading.longest is None else min(length, reading.longest),
+                reading.input_size,
+            ),
             level=MOVED,
             norm=ball,
             search=search,
@@ -303,6 +310,10 @@ def _tolerance(reading: Reading, length: int, search: Search, data: Tensor | Non
     return Tolerance(found.value, found.value / smallest, found.censored, curve, logarithmic)
 
 
+def _rows(reading: Reading) -> int:
+    return 1 if reading.large else ROWS
+
+
 def _bits(reading: Reading, data: Tensor, seed: int) -> int | None:
     """By rounding to the nearest, of the outputs on data; random changes within half a step are the cheapest bound."""
     budget = bit_budget(reading.model, data, level=MOVED, bits=BITS, search=Search(draws=1, seed=seed))
@@ -312,14 +323,21 @@ def _bits(reading: Reading, data: Tensor, seed: int) -> int | None:
 @torch.no_grad()
 def _as_bfloat16(reading: Reading, x: Tensor) -> tuple[float, bool]:
     """How far outputs move where recurrent weights are rounded, and whether they are that coarse already."""
-    model = copy.deepcopy(reading.model).eval()
-    before = first_output(model(x)).double()
-    weights = [getattr(model.get_submodule(at), name) for w in _recurrent(model) for at, _, name in [w.rpartition(".")]]
-    for weight in weights:
-        parts = torch.view_as_real(weight) if weight.is_complex() else weight
-        parts.copy_(parts.bfloat16())
-    moved = (first_output(model(x)).double() - before).abs().max() / before.abs().max().clamp(min=1e-300)
-    return float(moved), all(weight.dtype in HALF_DTYPES for weight in weights)
+    model, recurrent = reading.model, _recurrent(reading.model)
+    weights = {
+        path: weight for path, weight in (*model.named_parameters(), *model.named_buffers()) if path in recurrent
+    }
+    with undisturbed(model, evaluate=True):
+        before = first_output(model(x)).double()
+        after = run_once(model, {path: _rounded(weight) for path, weight in weights.items()}, x).double()
+    moved = (after - before).abs().max() / before.abs().max().clamp(min=1e-300)
+    return float(moved), reading.half or all(weight.dtype in HALF_DTYPES for weight in weights.values())
+
+
+def _rounded(weight: Tensor) -> Tensor:
+    parts = torch.view_as_real(weight) if weight.is_complex() else weight
+    rounded = parts.bfloat16().to(parts.dtype)
+    return torch.view_as_complex(rounded) if weight.is_complex() else rounded
 
 
 def _recurrent(model: nn.Module) -> list[str]:

@@ -12,7 +12,7 @@ from holdfast.decay import Return, TaskStudy
 from holdfast.decay._result import REMAINING_SHARE
 from holdfast.decay._task_study import LITTLE
 from holdfast.diagnosis._forgetting import Cause, Forgetting, ahead_of, why_they_differ
-from holdfast.diagnosis._learning import RATES, STABLE_MEANS
+from holdfast.diagnosis._learning import RATES
 from holdfast.diagnosis._on_data import difference
 from holdfast.diagnosis._reaching import said
 from holdfast.diagnosis._remedies import LOG100
@@ -286,7 +286,7 @@ def training(report: Diagnosis) -> list[str]:
     return [
         f"Gradient over weight at the start: {ratios} (the share of the weights that one step of plain gradient descent "
         f"at rate 1 moves){longer}",
-        f"Largest stable learning rate: {rate} for all weights{apart}. For {one.task}; stable: {STABLE_MEANS}",
+        f"Largest stable learning rate: {rate} for all weights{apart}. For {one.task}; stable: {one.stable_means}",
     ]
 
 

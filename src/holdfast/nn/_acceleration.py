@@ -15,7 +15,7 @@ from holdfast.kernels._common import library
 from holdfast.nn._torch_recurrent import ACCELERATED, max_state, torch_class
 
 TESTED_VERSION = "5.22"  # the version of transformers that the tests run with
-FIRST_VERSION = "5.15"  # the first one whose mixers call the functions that are replaced
+FIRST_VERSION = "5.16"  # the first one whose mixers call the functions that are replaced; 5.14.1 and 5.15.1 do not
 ALREADY = "it is accelerated already"
 CLASS_PREFIX = "Accelerated"  # of the class of a changed mixer
 # each mixer, and the part of transformers.models that it comes from
@@ -37,6 +37,7 @@ FAMILIES = {
     "Qwen3_5MoeGatedDeltaNet": "qwen3_5_moe",
     "Qwen4ExpTextGatedDeltaNet": "qwen4_exp",
     "OlmoHybridGatedDeltaNet": "olmo_hybrid",
+    "xLSTMBackend": "xlstm",
 }
 
 
@@ -78,15 +79,16 @@ def accelerate(model: nn.Module) -> Acceleration:
     `holdfast.kernels.causal_conv`, `holdfast.kernels.selective` and, for heads with one rate each, `selective_heads`,
     whose time and memory are linear in the length, and shorter ways through a step of one token. Packed sequences
     (`seq_idx`, `cu_seq_lens_q`) are kept apart. So for RecurrentGemma and RWKV-4, whose loops over time become
-    `holdfast.kernels.scan`, and for the gated delta rule of Qwen3-Next, Qwen3.5, Qwen4 and OlmoHybrid, which runs in blocks
-    with a gradient of its own. On a machine without the C++ kernels, and on other devices, their torch versions run.
+    `holdfast.kernels.scan`, and for the gated delta rule of Qwen3-Next, Qwen3.5, Qwen4 and OlmoHybrid and the mLSTM of xLSTM,
+    which run in blocks with a gradient of their own. On a machine without the C++ kernels, and on other devices, their torch
+    versions run.
 
     Args:
         model: a model with torch's recurrent modules or one of these mixers in it, such as MambaForCausalLM.
 
     Returns what was replaced and what was left, with the reason, and how to undo it: `accelerate(model).restore()`.
     Where nothing could be replaced it warns.
-    Tested with transformers 5.22; a version whose mixers call other functions (before 5.15) is refused, and `diagnose` runs
+    Tested with transformers 5.22; a version whose mixers call other functions (before 5.16) is refused, and `diagnose` runs
     it as it is and says so.
 
     Returns:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from holdfast.nn._acceleration import CLASS_PREFIX, FAMILIES
-from holdfast.nn._mixer_functions import FUNCTIONS, METHODS
+from holdfast.nn._mixer_functions import FUNCTIONS, METHODS, NEEDED
 from holdfast.nn._packed_calls import BOUNDS, UNPACKED, packed_call
 
 _CLASSES: dict[str, type[Any]] = {}
@@ -34,8 +34,8 @@ def own_mixer(kind: str) -> type[Any] | None:
 def missing_functions(mixer: type[Any]) -> list[str]:
     """Functions of the scan and the convolution that the mixer's forward does not call by the names known here."""
     called = inspect.unwrap(mixer.forward).__code__.co_names
-    if mixer.__name__ in METHODS:
-        return [name for name in METHODS[mixer.__name__] if name not in called]
+    if mixer.__name__ in NEEDED:
+        return [name for name in NEEDED[mixer.__name__] if name not in called]
     if FAMILIES[mixer.__name__] == "rwkv":
         return [name for name in ("rwkv_linear_attention",) if name not in called]
     scans = ("mamba_selective_scan", "mamba2_chunk_scan", "torch_chunk_gated_delta_rule")

@@ -15,6 +15,7 @@ from holdfast.kernels import causal_conv, scan, selective
 from holdfast.kernels._common.segments import Cuts, in_pieces
 from holdfast.kernels.selective import selective_heads
 from holdfast.nn._delta_rule import delta_rule, delta_step, inverse_norm
+from holdfast.nn._mlstm import mlstm
 from holdfast.nn._packed_calls import present_resets
 from holdfast.nn._wkv import wkv
 
@@ -187,6 +188,26 @@ def rnn_scan(
     return h.to(hidden_states.dtype), last
 
 
+def mlstm_forward(
+    self: Any, query: Tensor, key: Tensor, value: Tensor, igate: Tensor, fgate: Tensor, c_initial: Tensor | None = None,
+    n_initial: Tensor | None = None, m_initial: Tensor | None = None, return_last_states: bool | None = None,
+    mode: str | None = None,
+) -> Any:  # fmt: skip
+    """`forward` of xLSTM's backend, (batch, heads, time, width), at any length without a loop over its last steps."""
+    states = (c_initial, n_initial, m_initial)
+    training = "train" in (mode or self.config.mode)
+    returned = self.config.return_last_states if return_last_states is None else return_last_states
+    given = [state for state in states if state is not None]
+    steps, padded = query.shape[2], self.config.mode == "train_with_padding"
+    refused = (steps % self.config.chunk_size and not padded) or (padded and returned) if training else not steps
+    if torch.compiler.is_exporting() or torch.jit.is_tracing() or refused or len(given) in (1, 2):
+        how = {"return_last_states": return_last_states, "mode": mode}
+        return super(type(self), self).forward(query, key, value, igate, fgate, *states, **how)
+    y, last = mlstm(query, key, value, igate, fgate, tuple(given) if given else None, epsilon=self.config.eps)
+    y = y.to(query.dtype)
+    return (y, last) if returned or not training else y
+
+
 def _moved(state: Tensor, factor: Tensor, gained: Tensor, weights: Tensor) -> Tensor:
     """state o factor + gained o weights, written into `state`; in one pass less where nothing is to be differentiated."""
     # autograd needs the state as it was
@@ -218,4 +239,6 @@ FUNCTIONS = {
 } | {"mamba_inner_fn": nothing, "mamba2_split_conv1d_scan_combined": nothing}  # fmt: skip
 
 # methods of ours in the place of a module's own, where what it calls is a method and no function
-METHODS = {"RecurrentGemmaRglru": {"_rnn_scan": rnn_scan}}
+METHODS = {"RecurrentGemmaRglru": {"_rnn_scan": rnn_scan}, "xLSTMBackend": {"forward": mlstm_forward}}
+# what their own forward calls in the version that these were written for
+NEEDED = {"RecurrentGemmaRglru": ("_rnn_scan",), "xLSTMBackend": ("_inference_fn", "_train_fn")}
