@@ -74,7 +74,7 @@ def test_under_autocast_projections_run_in_bfloat16_and_states_in_float32():
         )
         layer = row["name"].removesuffix(" autocast")
         # S4D has no projections; gates that a state passes at every step still have theirs in float32
-        wide = {"S4D": set()} | dict.fromkeys(("MinGRU", "MinLSTM", "RGLRU"), {"torch.float32"})
+        wide = {"S4D": set()} | {name: {"torch.float32"} for name in ("MinGRU", "MinLSTM", "RGLRU")}
         assert set(row["products"]) == wide.get(layer, {"torch.bfloat16"}), row
     kept = {row["name"]: row["kept"] for row in rows}
     # the scans of these read and write half precision, and have wider states inside
