@@ -1,7 +1,8 @@
 """The gated delta rule over time (Yang et al. 2024): on a CPU the kernel in C++, elsewhere blocks of matrix products.
 
 Both have a gradient of their own. A head's state S (keys, values) moves by S <- e^g S, then S <- S + beta k (v - S^T k)^T,
-and o = S^T q. Inside a block with cumulated log decays c, gamma = e^c and Gamma_ij = e^(c_i - c_j) for i >= j, the corrections x_i = beta_i (v_i - S^T k_i) solve
+and o = S^T q. Inside a block with cumulated log decays c, gamma = e^c and Gamma_ij = e^(c_i - c_j) for i >= j, the
+corrections x_i = beta_i (v_i - S^T k_i) solve
 
     (I + diag(beta) M) x = beta (v - gamma (k S)),  M = strictly lower part of (k k^T) o Gamma,
 
