@@ -205,8 +205,9 @@ class _Examination:
         samples = self._data_samples(reading)
         task = None if wanted.data is None else self.look("task", self._task, samples)
         needs = wanted.needs if wanted.needs is not None else task.steps if task is not None and task.tells else None
-        compared = isinstance(self.model, nn.Module) and not reading.huge  # with one that is built anew
-        trained = signs_of_training(self.model, samples) if compared else None
+        # by comparison with one that is built anew
+        compared = isinstance(self.model, nn.Module) and not reading.huge
+        trained = signs_of_training(self.model, samples) if compared else None  # type: ignore[arg-type]
         if samples is None and trained is None and not reading.huge:
             samples = stand_in_samples(reading, needs, wanted.seed)
         samples = None if reading.huge else samples

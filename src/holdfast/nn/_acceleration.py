@@ -95,7 +95,7 @@ def accelerate(model: nn.Module) -> Acceleration:
         an Acceleration: what was `replaced`, what was `left` and why; `restore()` undoes it.
 
     Raises:
-        ArgumentError: the model has nothing to replace, or transformers is older than 5.15.
+        ArgumentError: the model has nothing to replace, or transformers is older than 5.16.
 
     Example:
         >>> import torch, holdfast

@@ -203,7 +203,8 @@ def mlstm_forward(
     if torch.compiler.is_exporting() or torch.jit.is_tracing() or refused or len(given) in (1, 2):
         how = {"return_last_states": return_last_states, "mode": mode}
         return super(type(self), self).forward(query, key, value, igate, fgate, *states, **how)
-    y, last = mlstm(query, key, value, igate, fgate, tuple(given) if given else None, epsilon=self.config.eps)
+    start = (given[0], given[1], given[2]) if given else None
+    y, last = mlstm(query, key, value, igate, fgate, start, epsilon=self.config.eps)
     y = y.to(query.dtype)
     return (y, last) if returned or not training else y
 
@@ -239,6 +240,9 @@ FUNCTIONS = {
 } | {"mamba_inner_fn": nothing, "mamba2_split_conv1d_scan_combined": nothing}  # fmt: skip
 
 # methods of ours in the place of a module's own, where what it calls is a method and no function
-METHODS = {"RecurrentGemmaRglru": {"_rnn_scan": rnn_scan}, "xLSTMBackend": {"forward": mlstm_forward}}
+METHODS: dict[str, dict[str, Any]] = {
+    "RecurrentGemmaRglru": {"_rnn_scan": rnn_scan},
+    "xLSTMBackend": {"forward": mlstm_forward},
+}
 # what their own forward calls in the version that these were written for
 NEEDED = {"RecurrentGemmaRglru": ("_rnn_scan",), "xLSTMBackend": ("_inference_fn", "_train_fn")}

@@ -47,8 +47,9 @@ def mlstm(
     q, f = q * q.shape[-1] ** -0.5, functional.logsigmoid(f)
     C, n, m = (x.to(dtype) for x in (_rest(k, v) if state is None else state))
     if q.shape[2] == 1:
-        step = mlstm_step(*(x.squeeze(2) for x in (q, k, v, i, f)), (C, n, m), epsilon=epsilon)
-        return step[0].unsqueeze(2), step[1]
+        q, k, v, i, f = (x.squeeze(2) for x in (q, k, v, i, f))
+        y, after = mlstm_step(q, k, v, i, f, (C, n, m), epsilon=epsilon)
+        return y.unsqueeze(2), after
     plain = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
     if plain or autograd.has_tangent(q, k, v, i, f, C, n, m):
         return mlstm_reference(q, k, v, i, f, (C, n, m), epsilon=epsilon)
@@ -120,15 +121,15 @@ class _MLSTM(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, i: Tensor, f: Tensor, C: Tensor, n: Tensor, m: Tensor, epsilon: float
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, ...]:
         ctx.save_for_backward(q, k, v, i, f, C, n, m)
         ctx.epsilon, ctx.blocks = epsilon, {}
         y, last = torch.empty_like(v, memory_format=torch.contiguous_format), [torch.empty_like(x) for x in (C, n, m)]
         for row, heads in _parts(v):
             state = [x[row, heads] for x in (C, n, m)]
             for steps in _steps(v):
-                parts = [x[row, heads, steps] for x in (q, k, v, i, f)]
-                out, state, block = _forward(*parts, *state, epsilon)
+                q_b, k_b, v_b, i_b, f_b = (x[row, heads, steps] for x in (q, k, v, i, f))
+                out, state, block = _forward(q_b, k_b, v_b, i_b, f_b, state, epsilon)
                 y[row, heads, steps] = out
                 if any(ctx.needs_input_grad):
                     ctx.blocks[row, heads.start, steps.start] = block
@@ -140,14 +141,15 @@ class _MLSTM(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         inputs, need = ctx.saved_tensors, ctx.needs_input_grad[:8]
         if autograd.again():
-            y, state = mlstm_reference(*inputs[:5], tuple(inputs[5:]), epsilon=ctx.epsilon)
+            q, k, v, i, f, *start = inputs
+            y, state = mlstm_reference(q, k, v, i, f, (start[0], start[1], start[2]), epsilon=ctx.epsilon)
             return *autograd.differentiable_gradients((y, *state), grads, inputs, need), None
         made = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in inputs]
         for row, heads in _parts(grads[0]):
             after = [x[row, heads] for x in grads[1:]]
             for steps in reversed(_steps(grads[0])):
                 block = ctx.blocks[row, heads.start, steps.start]
-                parts, after = _backward(block, grads[0][row, heads, steps], *after, ctx.epsilon)
+                parts, after = _backward(block, grads[0][row, heads, steps], after, ctx.epsilon)
                 for grad, part in zip(made[:5], parts, strict=True):
                     grad[row, heads, steps] = part
             for grad, part in zip(made[5:], after, strict=True):
@@ -167,9 +169,10 @@ def _steps(v: Tensor) -> list[slice]:
 
 
 def _forward(
-    q: Tensor, k: Tensor, v: Tensor, i: Tensor, f: Tensor, C: Tensor, n: Tensor, m: Tensor, epsilon: float
+    q: Tensor, k: Tensor, v: Tensor, i: Tensor, f: Tensor, state: list[Tensor], epsilon: float
 ) -> tuple[Tensor, list[Tensor], _Block]:
     """Outputs of a block, the state after it, and what backward reads."""
+    C, n, m = state
     b = f.cumsum(-1)
     size = b.shape[-1]
     above = torch.ones(size, size, dtype=torch.bool, device=q.device).triu_(1)
@@ -191,9 +194,10 @@ def _forward(
 
 
 def _backward(
-    block: _Block, dy: Tensor, dC: Tensor, dn: Tensor, dm: Tensor, epsilon: float
+    block: _Block, dy: Tensor, state: list[Tensor], epsilon: float
 ) -> tuple[tuple[Tensor, ...], list[Tensor]]:
-    """Gradients of q, k, v, i, f of a block and of the state before it; dC, dn and dm are of the state after it."""
+    """Gradients of q, k, v, i, f of a block and of the state before it; `state` has those of the state after it."""
+    dC, dn, dm = state
     q, k, v, pairs, scores, kept, dot, floor, divisor, top, y, C, n = block
     last, end = pairs[:, -1].unsqueeze(-1), kept[:, -1:]
     dy = dy / divisor  # of what is divided
