@@ -22,6 +22,7 @@ from holdfast.diagnosis._remedies import each, longer_memory
 from holdfast.diagnosis._samples import _affordable, _batch
 from holdfast.diagnosis._weights import look_at_edge, look_at_survival, random_inputs
 from holdfast.errors import ArgumentError
+from holdfast.nn import RecurrentStack
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when transformers is imported
 PAPERS = ("spectral", "Lyapunov", "perturbation error", "exponential", "e-folds", "Jacobian")
@@ -317,3 +318,11 @@ def test_the_adding_problem_is_seen_to_need_its_whole_length():
     found = study_task(x, (x[..., 0] * x[..., 1]).sum(1, keepdim=True))
     assert found.products
     assert found.steps >= 47  # the marks lie anywhere in the 50 steps, and 99% of the variance is asked for
+
+
+def test_a_stack_with_time_first_is_read_as_torchs_modules_are():
+    stack = RecurrentStack(2, 6, layer="lru", state_form="lstm")
+    reading = read_model(stack, None, 0)
+    x = torch.randn(3, 8, 2)
+    torch.testing.assert_close(reading.model(x), stack(x.transpose(0, 1))[0].transpose(0, 1))
+    assert reading.notes == ("read with time in the first dimension",)

@@ -35,6 +35,7 @@ from holdfast.diagnosis._trial import MAX_RATE, USUAL_RATE, Trials
 from holdfast.diagnosis._weights import Edge, Survival, look_at_edge, look_at_survival
 from holdfast.errors import ArgumentError, HoldfastError
 from holdfast.memory import DataMemory
+from holdfast.memory._curve import NotCausalError, NotRepeatableError
 from holdfast.memory._subject import INPUT_ERRORS
 from holdfast.memory.preserve import modules_of, random_states_kept, undisturbed
 from holdfast.nn import network_inside
@@ -240,6 +241,9 @@ class _Examination:
 
     def _looks_at_part(self, error: BaseException) -> bool:
         """Turns to the first recurrence of a model that could not be run as a whole; whether there is one."""
+        # one that runs and is noisy, or is given a wrong size, is the user's to mend
+        if isinstance(error, (NotRepeatableError, NotCausalError)) or self.wanted.input_size is not None:
+            return False
         parts = recurrent_modules(self.model) if isinstance(self.model, nn.Module) else {}
         if not parts or "" in parts:
             return False

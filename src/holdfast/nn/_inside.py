@@ -42,7 +42,7 @@ def network_inside(thing: Any) -> nn.Module:
     kind = type(thing).__name__
     if not found:
         raise ArgumentError(
-            f"expected a module or an object that holds one, got {kind} without; a forecaster that makes its network when "
+            f"model must be a module or an object that holds one, got {kind} without; a forecaster that makes its network when "
             "it is fitted is fitted first, for 0 epochs if it is to stay untrained"
         )
     if len({id(module) for module in found.values()}) > 1:
