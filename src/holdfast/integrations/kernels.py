@@ -18,23 +18,29 @@ from holdfast.errors import ArgumentError, BackendError
 from holdfast.nn import _mixer_functions as ours
 from holdfast.nn._packed_calls import BOUNDS, packed_call
 
-try:
-    from kernels import Mode, register_kernel_mapping
-except ImportError as error:
-    raise BackendError("kernels is not installed; get it by: pip install 'holdfast[kernels]'") from error
-
 
 def register() -> tuple[str, ...]:
     """Offers our kernels for CPUs: `register(); model.set_use_kernels(True)`. Gives the names of the functions."""
     mapping = cpu_mapping()
-    register_kernel_mapping(mapping)
+    _package().register_kernel_mapping(mapping)
     return tuple(mapping)
 
 
 def cpu_mapping() -> dict[str, dict[str, dict[Any, Offer]]]:
     """What `kernels.register_kernel_mapping` and `kernels.use_kernel_mapping` take: for training, inference and compile."""
-    modes = (Mode.TRAINING | Mode.TORCH_COMPILE, Mode.INFERENCE | Mode.TORCH_COMPILE)
+    mode = _package().Mode
+    modes = (mode.TRAINING | mode.TORCH_COMPILE, mode.INFERENCE | mode.TORCH_COMPILE)
     return {name: {"cpu": dict.fromkeys(modes, offer)} for name, offer in _OFFERS.items()}
+
+
+def _package() -> Any:
+    try:
+        import kernels
+
+        kernels.Mode  # noqa: B018  a folder of this name on the path is no package
+    except (ImportError, AttributeError) as error:
+        raise BackendError("kernels is not installed; get it by: pip install 'holdfast[kernels]'") from error
+    return kernels
 
 
 @dataclass(frozen=True)
