@@ -1,5 +1,5 @@
 """
-LoRA on an accelerated, stabilised Mamba
+LoRA on an accelerated, stabilized Mamba
 ========================================
 
 A Mamba that knows Shakespeare learns film reviews by adapters alone; they are

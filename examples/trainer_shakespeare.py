@@ -3,7 +3,7 @@ transformers' Trainer on Shakespeare, watched
 =============================================
 
 A small Mamba learns characters by the Trainer of transformers: as it is, then
-accelerated, stabilised and watched, then interrupted and resumed.
+accelerated, stabilized and watched, then interrupted and resumed.
 """
 
 import argparse

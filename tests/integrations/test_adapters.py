@@ -1,4 +1,4 @@
-"""Accelerated and stabilised models beside LoRA, gradient checkpointing, bfloat16, torch.compile and quantised weights."""
+"""Accelerated and stabilized models beside LoRA, gradient checkpointing, bfloat16, torch.compile and quantised weights."""
 
 import copy
 import signal
@@ -12,7 +12,7 @@ import children
 import holdfast
 
 TOKENS = torch.randint(0, 30, (2, 24), generator=torch.Generator().manual_seed(0))
-FORMS = ("accelerated", "stabilised", "both")
+FORMS = ("accelerated", "stabilized", "both")
 
 
 def mamba():
@@ -23,7 +23,7 @@ def mamba():
 
 
 def ours(model, form):
-    if form != "stabilised":
+    if form != "stabilized":
         assert len(holdfast.accelerate(model).replaced) == 2
     if form != "accelerated":
         holdfast.stabilize(model, "best")

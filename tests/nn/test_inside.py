@@ -1,4 +1,4 @@
-"""The network inside somebody else's object, and another recurrence in the place of its LSTM, GRU or RNN."""
+"""The network inside another library's object, and another recurrence in the place of its LSTM, GRU or RNN."""
 
 import pytest
 import torch

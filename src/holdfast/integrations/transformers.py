@@ -149,7 +149,7 @@ class HoldfastCallback(TrainerCallback):
         state.stateful_callbacks[STATE_KEY] = {"windows": self.watch.monitor.windows()}
 
     def on_save(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Adds the free weights of a stabilised model to a checkpoint, which has the plain ones: an inverse rounds."""
+        """Adds the free weights of a stabilized model to a checkpoint, which has the plain ones: an inverse rounds."""
         free = {name: p.detach().contiguous() for name, p in free_weights(given["model"]).items()}
         if free and state.is_world_process_zero and _checkpoint(args, state).is_dir():
             save_file(free, _checkpoint(args, state) / FREE_WEIGHTS)

@@ -198,7 +198,7 @@ def restore_free_weights(model: nn.Module, saved: dict[str, Tensor]) -> None:
 
     Args:
         model: with the plain weights of a checkpoint loaded.
-        saved: free weights by their names; those of a model that was stabilised otherwise are left out.
+        saved: free weights by their names; those of a model that was stabilized otherwise are left out.
     """
     own = free_weights(model)
     if saved.keys() != own.keys() or any(saved[name].shape != p.shape for name, p in own.items()):

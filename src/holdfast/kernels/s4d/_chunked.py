@@ -129,7 +129,7 @@ def _at_ends(
     block = (lengths // grid[0]).clamp(max=grid[1])
     rest = (lengths - block * grid[0]).unsqueeze(-1)
     start = bounds.at(block)
-    if marks is not None:  # only what came after the last reset before the end
+    if marks is not None:  # only what follows the last reset before the end
         seen = reach_of(marks).gather(1, (lengths - 1).clamp(min=0).unsqueeze(-1))
         start = torch.where((seen < rest).unsqueeze(-1), torch.zeros_like(start), start)
         rest = torch.minimum(rest, seen + 1)
