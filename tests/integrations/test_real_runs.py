@@ -37,7 +37,7 @@ def test_trainer_on_shakespeare_is_faster_logged_and_resumed_to_the_bit(printed,
     text = printed("trainer_shakespeare", "--steps", "60", "--report-to", "tensorboard")
     ratio = float(re.search(r"([\d.]+) times\n", text)[1])
     first, last = map(float, re.search(r"^loss ([\d.]+) -> ([\d.]+)", text, re.MULTILINE).groups())
-    assert ratio > 3  # of processor time; 26 to 41 were measured
+    assert ratio > 3  # of processor time; 19 was measured
     assert last < first and last < 2.5  # the entropy of a single character is 3.3
     assert "largest difference of resumed and whole run: 0\n" in text
     series = scalars(tmp_path / "runs" / "shakespeare" / "whole")

@@ -99,7 +99,6 @@ def _gru_case() -> Case:
 
 def rule_case(shape: Shape) -> Case:
     """A training step of the gated delta rule by itself, against transformers' function."""
-    named = {"use_qk_l2norm_in_kernel": True}
 
     def inputs() -> Inputs:
         numbers = generator()
@@ -109,17 +108,19 @@ def rule_case(shape: Shape) -> Case:
 
     def theirs(given: Inputs) -> Runner:
         run = load("transformers.models.qwen3_next.modeling_qwen3_next").torch_chunk_gated_delta_rule
-        return training_step(lambda *leaves: run(*leaves, **named)[0], given)
+        return training_step(lambda *leaves: run(*leaves, use_qk_l2norm_in_kernel=True)[0], given)
 
-    def reference(*leaves: Tensor) -> Tensor:
-        q, v = leaves[0], leaves[2]
+    def ours(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor) -> Tensor:
+        return torch_chunk_gated_delta_rule(q, k, v, g, beta, use_qk_l2norm_in_kernel=True)[0]
+
+    def reference(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor) -> Tensor:
         state = q.new_zeros(q.shape[0], q.shape[2], q.shape[3], v.shape[3])
-        return delta_rule_reference(*leaves, state, scale=q.shape[3] ** -0.5, normalize=True)[0]
+        return delta_rule_reference(q, k, v, g, beta, state, scale=q.shape[3] ** -0.5, normalize=True)[0]
 
     plain = Contender("transformers", "peer", theirs, NEEDED)
     return Case(
         f"{GROUP}-delta_rule", shape, inputs, truth_by(reference),
-        Contender("holdfast", "ours", lambda i: training_step(lambda *x: torch_chunk_gated_delta_rule(*x, **named)[0], i)),
+        Contender("holdfast", "ours", lambda given: training_step(ours, given)),
         (Match(plain, "training step of the gated delta rule against transformers' torch fallback", RULE_GOAL),),
     )  # fmt: skip
 
