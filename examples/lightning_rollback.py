@@ -2,8 +2,8 @@
 Lightning: a classifier that diverges, stopped and rolled back
 ==============================================================
 
-An LSTM reads digits row by row. At its learning rate it diverges; the callback
-stops it in time, or rolls it back until it trains to the end.
+You learn: how the Lightning callback stops a diverging run, or rolls it back.
+Run time: about 16 s of CPU time, one thread. The model is an LSTM that reads digits by rows.
 """
 
 import argparse

@@ -2,8 +2,9 @@
 LoRA on an accelerated, stabilized Mamba
 ========================================
 
-A Mamba that knows Shakespeare learns film reviews by adapters alone; they are
-saved, merged, and read by plain transformers.
+You learn: how to train, save and merge LoRA adapters of an accelerated, stabilized Mamba.
+Run time: about 13 s of CPU time, one thread.
+A Mamba that knows Shakespeare learns film reviews by adapters alone, which plain transformers then reads.
 """
 
 import argparse

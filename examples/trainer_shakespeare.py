@@ -2,6 +2,8 @@
 transformers' Trainer on Shakespeare, watched
 =============================================
 
+You learn: how to attach holdfast to the Trainer of transformers, and resume a run exactly.
+Run time: about 23 s of CPU time, one thread.
 A small Mamba learns characters by the Trainer of transformers: as it is, then
 accelerated, stabilized and watched, then interrupted and resumed.
 """
