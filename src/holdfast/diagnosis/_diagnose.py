@@ -206,7 +206,7 @@ class _Examination:
         samples = self._data_samples(reading)
         task = None if wanted.data is None else self.look("task", self._task, samples)
         needs = wanted.needs if wanted.needs is not None else task.steps if task is not None and task.tells else None
-        # by comparison with one that is built anew
+        # by comparison with one that is rebuilt
         compared = isinstance(self.model, nn.Module) and not reading.huge
         trained = signs_of_training(self.model, samples) if compared else None  # type: ignore[arg-type]
         if samples is None and trained is None and not reading.huge:
@@ -241,7 +241,7 @@ class _Examination:
 
     def _looks_at_part(self, error: BaseException) -> bool:
         """Turns to the first recurrence of a model that could not be run as a whole; whether there is one."""
-        # one that runs and is noisy, or is given a wrong size, is the user's to mend
+        # one that runs and is noisy, or is given a wrong size, is the user's to fix
         if isinstance(error, (NotRepeatableError, NotCausalError)) or self.wanted.input_size is not None:
             return False
         parts = recurrent_modules(self.model) if isinstance(self.model, nn.Module) else {}

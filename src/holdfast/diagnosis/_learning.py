@@ -195,7 +195,7 @@ class _Runs:
 
 
 def adam(groups: list[Any], lr: float = USUAL_RATE) -> torch.optim.Adam:
-    """Adam by torch's fused kernel where it has one for these weights: 129 million of them take 0.1 s a step and not 0.4.
+    """Adam by torch's fused kernel where it has one for these weights: 129 million of them take 0.1 s per step and not 0.4.
 
     Args:
         groups: weights, or groups of them.
