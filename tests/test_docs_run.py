@@ -83,7 +83,7 @@ def test_each_smaller_block_stands_on_a_page():
 SMALLER = {
     'pip install ".[train,hf]"': (None, "changes the environment; tools/try_distributions.py does it in an empty one"),
     "pip install ./papers": (None, "changes the environment"),
-    "pip install 'holdfast-papers[peers]'": (None, "changes the environment"),
+    "pip install './papers[peers]'": (None, "changes the environment"),
     "pip install './papers[cluster]'": (None, "changes the environment"),
     "make install": (None, "installs"),
     "make test": (None, "runs this test"),
