@@ -1,4 +1,8 @@
-"""The linear recurrent unit: a planar complex scan between two matrix products."""
+"""The linear recurrent unit: a planar complex scan between two matrix products.
+
+As every kernel: `_reference.py`, `_chunked.py`, `_native.py`, `_op.py`; on a GPU `_gpu.py` with its gradient, by
+`_triton.py`, which starts the programs of `_triton_kernels.py`.
+"""
 
 from __future__ import annotations
 
