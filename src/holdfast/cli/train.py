@@ -162,11 +162,11 @@ def _say_estimate(recipe: Recipe, as_json: bool) -> None:
     typer.echo(visible(task.describe()))
     typer.echo(f"parameters   {cost.parameters:,}, of which {cost.recurrent:,} are recurrent")
     typer.echo(
-        f"memory       {_bytes(cost.weights)} for weights, gradients and AdamW; {_bytes(cost.activations)} for a step"
+        f"memory       {_bytes(cost.weights)} for weights, gradients and AdamW; {_bytes(cost.activations)} per step"
     )
     for line in rates:
         typer.echo(visible(line))
-    typer.echo(f"tokens       {cost.tokens:,} a step")
+    typer.echo(f"tokens       {cost.tokens:,} per step")
     typer.echo(
         f"time         {duration(cost.seconds)} for {cost.steps:,} steps of {1e3 * cost.step_seconds:.3g} ms on this machine"
     )

@@ -67,12 +67,14 @@ def _chosen(own: Any, fast: Any, packed: bool) -> Any:
             return own(self, *given, **named)
         if not packed or not any(named.get(name) is not None for name in ("seq_idx", *BOUNDS)):
             return fast(self, *given, **named)
-        return _run_packed(fast, self, given, named)
+        # the cuts depend on numbers in tensors: a compiled model runs these calls as they are (wrapped here, not at import,
+        # which would load the compiler)
+        run = torch.compiler.disable(_run_packed) if torch.compiler.is_compiling() else _run_packed
+        return run(fast, self, given, named)
 
     return forward
 
 
-@torch.compiler.disable  # the cuts depend on numbers in tensors: a compiled model runs these calls as they are
 def _run_packed(fast: Any, self: Any, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
     x: Tensor = given[0] if given else named["hidden_states"]
     with packed_call(x, named):
