@@ -115,6 +115,7 @@ def test_json_holds_the_curve_and_how_it_was_computed(models):
 LONG = ("--target", "power:1.5", "--radii", "1e-4:1:25", "--length", "3000", "--batch", "2", "--scope", "recurrent")
 
 
+@pytest.mark.slow
 def test_a_family_of_direct_weights_is_unstable_and_ends_with_1(models):
     done = holdfast(f"{models}:direct", "--widths", "8,12,16,24", *LONG, "--search", "modes")
     assert done.exit_code == 1, done.output

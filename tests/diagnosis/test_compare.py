@@ -162,3 +162,38 @@ def test_the_command_prints_the_table_and_ends_with_1_where_a_model_fails(tmp_pa
     first, second = json.loads(shown.stdout)["models"]
     assert first["weights"] == 3 * 2 * (1 + 2 + 2)
     assert second["weights"] is None
+
+
+def test_an_oscillating_memory_is_followed_past_the_zero_at_the_end_of_the_first_window():
+    # r^t cos(w t) with its first zero at step 256, where the first window ends: 1% is left for good from step 918 on
+    r, w = 0.995, math.pi / 2 / 256
+    W = r * torch.tensor([[math.cos(w), -math.sin(w)], [math.sin(w), math.cos(w)]])
+    model = holdfast.nn.LinearRNN(1, 2, out_features=1, W=W)
+    with torch.no_grad():
+        model.U.copy_(torch.tensor([[1.0], [0.0]]))
+        model.C.copy_(torch.tensor([[1.0, 0.0]]))
+    t = torch.arange(4000, dtype=torch.float64)
+    last = int((r**t * torch.cos(w * t)).abs().gt(0.01).nonzero().max())
+    assert abs(holdfast.compare({"damped": model}).models[0].steps - last) <= 2
+
+
+def test_the_input_size_of_a_plain_module_is_that_of_its_inputs():
+    class Gated(nn.Module):
+        """A recurrence whose first Linear does not read the input."""
+
+        def __init__(self):
+            super().__init__()
+            self.W, self.U = nn.Linear(3, 3), nn.Linear(1, 3)
+
+        def forward(self, x):
+            h = x.new_zeros(len(x), 3)
+            steps = []
+            for x_t in x.unbind(1):
+                h = torch.tanh(self.W(h) + self.U(x_t))
+                steps.append(h)
+            return torch.stack(steps, 1)
+
+    torch.manual_seed(0)
+    row = holdfast.compare({"mine": Gated()}, torch.randn(4, 60, 1), horizon=64).models[0]
+    assert row.steps is not None
+    assert not any("model:" in line for line in row.unseen)

@@ -98,6 +98,7 @@ def test_constants_that_are_none_are_refused(values):
         set_to(build("LRU"), values)
 
 
+@pytest.mark.slow
 def test_the_input_gate_of_an_lstm_follows_its_forget_gate_so_that_the_state_keeps_its_size():
     torch.manual_seed(0)
     lstm = torch.nn.LSTM(1, 3, batch_first=True).double()

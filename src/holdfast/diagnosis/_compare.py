@@ -26,7 +26,7 @@ from holdfast.diagnosis._on_data import (
     checked_inputs,
     measure_on_data,
 )
-from holdfast.diagnosis._reading import Reading, read_model
+from holdfast.diagnosis._reading import Reading, features_of, read_model
 from holdfast.diagnosis._weights import Edge, look_at_edge, look_at_survival, random_inputs
 from holdfast.errors import ArgumentError, HoldfastError
 from holdfast.figures import Axis, Figure, Layer, Line, Panel, Rule
@@ -271,7 +271,8 @@ def _row(name: str, model: Callable[..., Any], inputs: Tensor | None, choices: _
 
     data = None if inputs is None else look("inputs", lambda: checked_inputs(model, inputs))
     found = None if data is None else look("memory on data", lambda: _memory_on_data(model, data, choices.seed))
-    reading = look("model", lambda: read_model(model, choices.input_size, choices.seed))
+    size = features_of(data) if choices.input_size is None else choices.input_size
+    reading = look("model", lambda: read_model(model, size, choices.seed))
     if found is not None:
         row = _with_data(row, found)
     if reading is None:

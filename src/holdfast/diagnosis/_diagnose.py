@@ -28,7 +28,7 @@ from holdfast.diagnosis._on_data import (
     measure_on_data,
 )
 from holdfast.diagnosis._reaching import USUAL_LR, USUAL_STEPS, TrainingPlan, confirmed, look_at_reach
-from holdfast.diagnosis._reading import HUGE, Reading, count_weights, on_our_kernels, read_model, runnable
+from holdfast.diagnosis._reading import HUGE, Reading, count_weights, features_of, on_our_kernels, read_model, runnable
 from holdfast.diagnosis._result import Diagnosis
 from holdfast.diagnosis._samples import Samples, data_samples, stand_in_samples, task_form
 from holdfast.diagnosis._trial import MAX_RATE, USUAL_RATE, Trials
@@ -187,8 +187,9 @@ class _Examination:
     def diagnosis(self, called: str) -> Diagnosis:
         """Everything, in the order of the screen."""
         wanted = self.wanted
+        size = features_of(wanted.inputs) if wanted.input_size is None else wanted.input_size
         try:
-            reading = read_model(self.model, wanted.input_size, wanted.seed)
+            reading = read_model(self.model, size, wanted.seed)
         except (HoldfastError, *INPUT_ERRORS) as error:
             if self._looks_at_part(error):
                 return self.diagnosis(called)

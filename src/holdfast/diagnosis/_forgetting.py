@@ -29,6 +29,9 @@ FIRST_STEPS, FURTHER = (
     256,
     4,
 )  # steps that a memory is followed for at first, and how many times longer while it is not gone
+CONFIRMING = (
+    2  # windows per memory that show it is gone where no law does: an oscillation is small at each of its zeros
+)
 MIN_RATIO = 1.5  # two horizons differ where one is this many times the other
 SATURATING_SIZE = 1.0  # of an input from which on units and gates saturate
 MAX_DIRECTIONS = 16  # of input that are tried
@@ -177,13 +180,26 @@ def _followed(reading: Reading, kind: Kind, steps: int, most: int, double: bool,
             few = f"{tried} directions of input were tried over {steps} steps, since the model is large"
             curve = replace(curve, notes=(*curve.notes, few))
         one = _judged(kind, "ahead", curve)
-        gone = one.reach.measured or (one.steps is not None and math.isinf(one.steps))
+        gone = _gone(one) or (one.steps is not None and math.isinf(one.steps))
         if gone or steps >= most or curve.status != "ok":
             if cut and not gone and steps >= most:
                 few = f"it was followed for {steps:,} steps, since the model is large"
-                one = replace(one, curve=replace(curve, notes=(*curve.notes, few)))
+                one = _noted(one, few)
+            if one.reach.measured and not gone:
+                one = _noted(one, f"{one.steps:,.0f} steps may be too few: the memory was followed for {steps:,}")
             return one
         steps *= FURTHER
+
+
+def _gone(one: Forgetting) -> bool:
+    """Whether 1% was passed for good: by a law that was decided, or by as many steps again without a return."""
+    if not one.reach.measured or one.steps is None:
+        return False
+    return one.fit.status == "decided" or CONFIRMING * one.steps <= float(one.curve.time[-1])
+
+
+def _noted(one: Forgetting, note: str) -> Forgetting:
+    return replace(one, curve=replace(one.curve, notes=(*one.curve.notes, note)))
 
 
 def _directions(reading: Reading, steps: int) -> int:
@@ -226,7 +242,7 @@ def _both_ways(reading: Reading, horizon: int, double: bool, seed: int) -> list[
             for kind in PROBES
             for way, curve in zip(WAYS, _middle(reading, kind, steps, double, seed), strict=True)
         ]
-        if all(one.reach.measured for one in curves) or steps >= horizon:
+        if all(map(_gone, curves)) or steps >= horizon:
             return curves
         steps *= FURTHER
 

@@ -128,6 +128,16 @@ def read_model(model: Callable[..., Any], input_size: int | None, seed: int, *, 
     return _checked(reading, seed)
 
 
+def features_of(inputs: Any) -> int | None:
+    """The number of input features of inputs (batch, time, features); None of tokens, and without inputs.
+
+    Args:
+        inputs: of the model's domain.
+    """
+    known = isinstance(inputs, Tensor) and inputs.is_floating_point() and inputs.ndim == 3
+    return int(inputs.shape[-1]) if known else None
+
+
 def count_weights(model: Any) -> int:
     """Numbers in the parameters of a model; 0 of a function.
 
