@@ -2,12 +2,14 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
 import holdfast
+from holdfast.diagnosis._learning import Learning
 from holdfast.diagnosis._reaching import (
     LOG100,
     Reaching,
@@ -18,6 +20,7 @@ from holdfast.diagnosis._reaching import (
     said,
 )
 from holdfast.diagnosis._remedies import bias_in, longer_memory
+from holdfast.diagnosis._words import training
 from holdfast.errors import ArgumentError
 from holdfast.nn import DiagonalSSM, SequenceModel
 
@@ -135,3 +138,11 @@ def test_diagnose_says_it_and_tries_the_optimizer_before_it_tells():
 def test_a_plan_that_is_none_is_refused(mistake):
     with pytest.raises(ArgumentError, match=next(iter(mistake))):
         holdfast.diagnose(diagonal(), **mistake)
+
+
+def test_a_rate_above_the_largest_stable_one_is_named():
+    learning = Learning("your data", {"recurrent": 0.1}, 1.0, 2.0, 0.01, {})
+    for lr, told in ((3.0, ["Your rate of 3 is 300 times that: lower it, or clip gradients"]), (0.01, [])):
+        reaching = look_at_reach(diagonal(), TrainingPlan(lr, 200, given=True), None)
+        report = SimpleNamespace(learning=learning, reaching=reaching, trained=False)
+        assert training(report)[2:] == told

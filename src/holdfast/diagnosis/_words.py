@@ -287,7 +287,16 @@ def training(report: Diagnosis) -> list[str]:
         f"Gradient over weight at the start: {ratios} (the share of the weights that one step of plain gradient descent "
         f"at rate 1 moves){longer}",
         f"Largest stable learning rate: {rate} for all weights{apart}. For {one.task}; stable: {one.stable_means}",
+        *_too_fast(report),
     ]
+
+
+def _too_fast(report: Diagnosis) -> list[str]:
+    """What follows where the rate that was asked for is above the largest stable one."""
+    one, plan = report.learning, None if report.reaching is None else report.reaching.plan
+    if one is None or plan is None or not plan.given or one.cut or one.safe is None or plan.lr <= one.safe:
+        return []
+    return [f"Your rate of {plan.lr:.2g} is {number(plan.lr / one.safe)} times that: lower it, or clip gradients"]
 
 
 def _times(growth: float) -> str:
@@ -304,6 +313,8 @@ def advice(report: Diagnosis) -> list[str]:
         if report.untried:
             helped = "none of those tried helped, and " if report.dropped else ""
             tried = f"{helped}{_count(report.untried)} not tried: the model is large"
+        if tried == "nothing to fix" and _too_fast(report):
+            tried = "nothing to fix in the model; the learning rate is too large (TRAINING)"
         return [tried] if report.memory or report.edge else []
     said = []
     first = report.advice[0].trial
