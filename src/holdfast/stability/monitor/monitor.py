@@ -36,8 +36,8 @@ _NAMES: Mapping[Series, str] = {
 SLOWER = "lower the learning rate, or let holdfast.stability.DivergenceGuard stop or roll back"
 # in the alarm itself, since TrainingWatch repeats that and nothing else
 DEAD = (
-    f"the recurrence does not learn: the gradients of all recurrent weights were 0 for {DEAD_STEPS} steps; look for detach() or "
-    "no_grad() in the recurrence and for saturated gates or units, or freeze it: requires_grad_(False)"
+    f"the recurrence does not learn: the gradients of all recurrent weights were 0 for {DEAD_STEPS} steps; look for detach() "
+    "or no_grad() in the recurrence and for saturated gates or units, or freeze it: requires_grad_(False)"
 )
 PACE_RECORDS = 10  # over which the pace of a margin is taken
 
