@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+import holdfast
 from holdfast.decay import fit_decay, study_memory
 from holdfast.decay._result import reach_of
 from holdfast.memory import MemoryCurve
@@ -67,3 +68,35 @@ def test_a_horizon_beyond_the_measured_part_is_marked_as_such_or_left_open():
     assert open_end.time is None
     assert "longer horizon" in open_end.words
     assert reach_of(fit_decay(MemoryCurve(time=T, values=np.ones_like(T)))).time == math.inf
+
+
+def damped(zero=256, r=0.995):
+    """r^t cos(w t) with its first zero at that step, and the step from which on 1% is left for good."""
+    w = math.pi / 2 / zero
+    W = r * torch.tensor([[math.cos(w), -math.sin(w)], [math.sin(w), math.cos(w)]])
+    model = holdfast.nn.LinearRNN(1, 2, out_features=1, W=W)
+    with torch.no_grad():
+        model.U.copy_(torch.tensor([[1.0], [0.0]]))
+        model.C.copy_(torch.tensor([[1.0, 0.0]]))
+    t = torch.arange(4000, dtype=torch.float64)
+    return model, int((r**t * torch.cos(w * t)).abs().gt(0.01).nonzero().max())
+
+
+def test_a_study_follows_an_oscillation_past_the_zero_at_its_horizon_as_diagnose_does():
+    model, last = damped()
+    study = study_memory(model, horizon=256, probes=("impulse",), properties=False)
+    assert abs(study.fits["impulse"].horizon() - last) <= 2
+    assert any("instead of 256" in note for note in study.curves["impulse"].notes)
+    row = holdfast.compare({"damped": model}).models[0]
+    assert abs(row.steps - study.fits["impulse"].horizon()) <= 1
+
+
+def test_memory_on_data_says_where_the_sequences_end_before_a_zero_is_passed():
+    model, last = damped()
+    x = torch.randn(4, 4000, 1, generator=torch.Generator().manual_seed(0))
+    short = holdfast.memory.memory_on_data(model, x, horizon=256, places=8, double=True)
+    assert short.steps < 300
+    assert any("may be too few" in note for note in short.notes)
+    long = holdfast.memory.memory_on_data(model, x, horizon=2500, places=8, double=True)
+    assert abs(long.steps - last) <= 2
+    assert not any("may be too few" in note for note in long.notes)

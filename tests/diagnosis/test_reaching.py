@@ -146,3 +146,8 @@ def test_a_rate_above_the_largest_stable_one_is_named():
         reaching = look_at_reach(diagonal(), TrainingPlan(lr, 200, given=True), None)
         report = SimpleNamespace(learning=learning, reaching=reaching, trained=False)
         assert training(report)[2:] == told
+
+
+def test_a_reach_beyond_what_sequences_can_show_has_no_number():
+    (line,) = said(Reaching(TrainingPlan(), "", 50.0, 1e9))
+    assert "from 50 to more than 100,000 steps" in line

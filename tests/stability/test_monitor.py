@@ -356,3 +356,42 @@ def test_a_guard_takes_the_step_stops_or_goes_back(action):
     assert torch.equal(model.w.detach(), kept) == (action == "rollback")
     assert optimizer.param_groups[0]["lr"] == (0.005 if action == "rollback" else 0.01)
     assert guard.rollbacks == ([(25, 20)] if action == "rollback" else [])
+
+
+class Detached(nn.Module):
+    """A readout that learns behind a recurrence that does not, unless it is `alive`."""
+
+    def __init__(self):
+        super().__init__()
+        self.rnn, self.out, self.alive = nn.GRU(2, 4, batch_first=True), nn.Linear(4, 1), False
+
+    def forward(self, x):
+        h = self.rnn(x)[0]
+        return self.out(h if self.alive else 0 * h + h.detach())
+
+
+def trained(model, steps=8):
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with GradientMonitor(model) as monitor, warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in range(steps):
+            optimizer.zero_grad()
+            loss_of(model).backward()
+            optimizer.step()
+    return [alarm for alarm in monitor.alarms if alarm.cause == "dead"], [str(one.message) for one in told]
+
+
+def test_recurrent_weights_without_a_gradient_raise_one_alarm_that_says_what_to_do():
+    alarms, told = trained(Detached())
+    assert [alarm.step for alarm in alarms] == [4]
+    assert not alarms[0].acute
+    assert any("the recurrence does not learn" in text and "detach()" in text for text in told)
+
+
+@pytest.mark.parametrize("case", ["frozen", "alive"])
+def test_frozen_weights_and_those_that_learn_raise_no_alarm_of_a_dead_recurrence(case):
+    model = Detached()
+    model.alive = case == "alive"
+    if case == "frozen":
+        model.rnn.requires_grad_(False)
+    assert trained(model) == ([], [])

@@ -12,15 +12,17 @@ import numpy as np
 
 from holdfast._arguments import checked
 from holdfast.decay._fit_decay import fit_decay
-from holdfast.decay._result import REMAINING_SHARE, DecayFit, reach_of
+from holdfast.decay._result import REMAINING_SHARE, DecayFit, is_confirmed, reach_of
 from holdfast.errors import ArgumentError, ShapeError, unknown_name
 from holdfast.memory import InputSearch, MemoryCurve, Probe, Properties, Run, check_properties, memory_function
 from holdfast.memory._checks import MIN_SETTLING_STEPS
+from holdfast.memory._confirming import FURTHER, may_be_short
 from holdfast.memory._options import PROBES, ProbeName, widest
 from holdfast.memory._repeated import repeated_input_memory
 
 # called with what runs, and how much of how much is done where that is known
 Announce = Callable[[str, int | None, int | None], None]
+MAX_FOLLOWED_STEPS = 4096  # a curve that may end at a zero of an oscillation is followed no further, unless asked to
 MAX_CHECKED_STEPS = 200  # steps over which properties are checked: their answers do not change with more
 
 
@@ -79,7 +81,8 @@ def study_memory(
         model: as `memory_function` takes it.
         input_size: number of input features.
         horizon: steps to follow the memory for; a model that takes fewer (its `longest_input`) is followed for as many
-            as it takes, and a note says so.
+            as it takes, and a note says so. Where the last values may be a zero of an oscillation, it is followed further, up
+            to 4,096 steps.
         probes: one or more of "heaviside", "impulse" and "reversed", or a `Probe` of each.
         properties: whether to check them.
         double: whether to measure a float64 copy. None: where there can be one, and a note says why where there cannot.
@@ -91,7 +94,8 @@ def study_memory(
         raise ArgumentError(f"probes is empty; name at least one of {', '.join(PROBES)}")
     announce = progress or _quiet
     longest = getattr(model, "longest_input", None)
-    steps = horizon if longest is None else min(horizon, longest - MIN_SETTLING_STEPS - 1)
+    able = math.inf if longest is None else longest - MIN_SETTLING_STEPS - 1
+    steps, furthest = (int(min(most, able)) for most in (horizon, max(horizon, MAX_FOLLOWED_STEPS)))
     why = None
     if double is None:
         double, why = widest(model, input_size, options.get("run", Run()).layout)
@@ -101,9 +105,8 @@ def study_memory(
         text = f"{name} probe"
         announce(text, None, None)
         tick = partial(announce, text)
-        curves[name] = memory_function(
-            model, input_size=input_size, horizon=steps, probe=probe, progress=tick, **options
-        )
+        run = partial(memory_function, model, input_size=input_size, probe=probe, progress=tick, **options)
+        curves[name] = _past_zeros(run, steps, furthest)
     checked = None
     if properties:
         announce("properties", None, None)
@@ -116,6 +119,25 @@ def study_memory(
     short = f"the model takes {longest} steps: followed for {steps} of the {horizon} asked for"
     notes = (*((short,) if steps < horizon else ()), *(() if why is None else (why,)))
     return _study(curves, checked, notes)
+
+
+def _past_zeros(run: Callable[..., MemoryCurve], steps: int, most: int) -> MemoryCurve:
+    """The curve over so many steps, over more where its last values may be a zero of an oscillation, with a note."""
+    asked = steps
+    while True:
+        curve = run(horizon=steps)
+        fit = fit_decay(curve)
+        reach = reach_of(fit)
+        open_ = curve.status == "ok" and reach.measured and not is_confirmed(fit)
+        if not open_ or steps >= most:
+            break
+        steps = min(FURTHER * steps, most)
+    notes = []
+    if steps > asked:
+        notes.append(f"followed for {steps:,} steps instead of {asked:,}, where it might have been at a zero")
+    if open_ and reach.time is not None:
+        notes.append(may_be_short(reach.time / curve.dt, steps))
+    return replace(curve, notes=(*curve.notes, *notes)) if notes else curve
 
 
 def _as_probe(probe: ProbeName | Probe) -> Probe:

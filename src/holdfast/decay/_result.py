@@ -14,6 +14,7 @@ from holdfast._codec import plain
 from holdfast._record import Record
 from holdfast.errors import ArgumentError, HoldfastError
 from holdfast.figures import Axis, Figure, Layer, Line, Panel, Rule
+from holdfast.memory._confirming import is_gone
 
 Law = Literal["exponential", "polynomial", "finite", "periodic", "non-decaying", "retrieval", "zero", "undecided"]
 REMAINING_SHARE = 0.01  # the share that is left at the horizon
@@ -221,3 +222,15 @@ def reach_of(fit: DecayFit) -> Reach:
     except UndecidedError as error:
         return Reach(None, False, str(error))
     return Reach(time, math.isfinite(time) and time <= float(fit.time[-1]))
+
+
+def is_confirmed(fit: DecayFit) -> bool:
+    """Whether the 1% horizon of a fit was seen, and does not lie at a zero of an oscillation at the end of the curve.
+
+    Args:
+        fit: of a memory curve.
+    """
+    reach = reach_of(fit)
+    if not reach.measured or reach.time is None:
+        return False
+    return is_gone(reach.time, float(fit.time[-1]), decided=fit.status == "decided")

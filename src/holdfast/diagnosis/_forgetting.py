@@ -11,10 +11,11 @@ import numpy as np
 import torch
 
 from holdfast.decay import DecayFit, fit_decay
-from holdfast.decay._result import Reach, reach_of
+from holdfast.decay._result import Reach, is_confirmed, reach_of
 from holdfast.diagnosis._reading import Reading, count_weights
 from holdfast.memory import InputSearch, MemoryCurve, Probe, memory_function
 from holdfast.memory._checks import MAX_SETTLING_STEPS, MIN_SETTLING_STEPS, prepare
+from holdfast.memory._confirming import FURTHER, may_be_short
 from holdfast.memory._options import widest
 from holdfast.memory._search import directions
 from holdfast.memory._subject import Subject
@@ -25,13 +26,7 @@ Way = Literal["ahead", "back"]
 Cause = Literal["gates", "selection", "unknown"]
 WAYS: tuple[Way, Way] = ("ahead", "back")
 PROBES: dict[Kind, Literal["impulse", "heaviside"]] = {"impulse": "impulse", "step": "heaviside"}
-FIRST_STEPS, FURTHER = (
-    256,
-    4,
-)  # steps that a memory is followed for at first, and how many times longer while it is not gone
-CONFIRMING = (
-    2  # windows per memory that show it is gone where no law does: an oscillation is small at each of its zeros
-)
+FIRST_STEPS = 256  # that a memory is followed for at first
 MIN_RATIO = 1.5  # two horizons differ where one is this many times the other
 SATURATING_SIZE = 1.0  # of an input from which on units and gates saturate
 MAX_DIRECTIONS = 16  # of input that are tried
@@ -186,16 +181,14 @@ def _followed(reading: Reading, kind: Kind, steps: int, most: int, double: bool,
                 few = f"it was followed for {steps:,} steps, since the model is large"
                 one = _noted(one, few)
             if one.reach.measured and not gone:
-                one = _noted(one, f"{one.steps:,.0f} steps may be too few: the memory was followed for {steps:,}")
+                one = _noted(one, may_be_short(one.steps or 0.0, steps))
             return one
         steps *= FURTHER
 
 
 def _gone(one: Forgetting) -> bool:
-    """Whether 1% was passed for good: by a law that was decided, or by as many steps again without a return."""
-    if not one.reach.measured or one.steps is None:
-        return False
-    return one.fit.status == "decided" or CONFIRMING * one.steps <= float(one.curve.time[-1])
+    """Whether 1% was passed for good."""
+    return one.reach.measured and is_confirmed(one.fit)
 
 
 def _noted(one: Forgetting, note: str) -> Forgetting:

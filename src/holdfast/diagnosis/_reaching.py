@@ -16,6 +16,7 @@ from holdfast.stability import RecurrentRate, reach, recurrent_rate
 
 USUAL_LR, USUAL_STEPS = 1e-3, 1000  # if not stated how the model will be trained
 LOG100 = math.log(100.0)  # time constants until 1% is left
+MAX_SAID_STEPS = 100_000  # beyond which the estimate is no number: sequences that would show it are not trained on
 AUTO = 'recurrent_lr="auto"'  # by which the call for the rate is known among those that were tried
 
 
@@ -156,6 +157,8 @@ def _asked(one: Reaching) -> str:
 
 
 def _steps(value: float) -> str:
+    if value > MAX_SAID_STEPS:
+        return f"more than {MAX_SAID_STEPS:,}"
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from holdfast._arguments import as_generator, checked, positive
 from holdfast.errors import ArgumentError
+from holdfast.memory._confirming import is_gone, may_be_short
 from holdfast.memory._data_memory import DataMemory
 from holdfast.memory._data_runner import Runner
 from holdfast.memory._options import Run
@@ -226,7 +228,15 @@ def _result(plan: _Plan, measured: _Measured, each_step: bool, chosen: int | Non
         notes.append(f"at {still} of {len(sizes)} places no output moved beyond rounding; they are left out")
     if bool((0.01 * sizes.max(1) < floors).mean() > 0.5):
         notes.append("1% of most changes lies below rounding: double=True sees further")
-    return DataMemory(plan.lags, sizes, floors, places, measured.states, not each_step, not measured.leak, tuple(notes))
+    found = DataMemory(
+        plan.lags, sizes, floors, places, measured.states, not each_step, not measured.leak, tuple(notes)
+    )
+    last = float(plan.lags[-1])
+    # steps are NaN where nothing moved, and inf where the summary says that they are more than the last lag
+    if not math.isfinite(found.steps) or is_gone(found.steps, last):
+        return found
+    more = f"{may_be_short(found.steps, last)}, and an oscillation is small at each of its zeros; give longer sequences"
+    return replace(found, notes=(*found.notes, more))
 
 
 def affordable_places(model: Callable[..., Any], steps: int) -> int:

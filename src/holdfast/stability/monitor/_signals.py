@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Cause = Literal["not finite", "loss", "gradient", "state", "step size", "boundary", "approach"]
+Cause = Literal["not finite", "loss", "gradient", "state", "step size", "boundary", "approach", "dead"]
 Series = Literal["loss", "gradient", "state", "step size"]
 
 WINDOW_STEPS = 100  # whose median is what is usual
@@ -17,6 +17,7 @@ START_STEPS = 20  # until then the start of training is no measure yet: ratios h
 # chosen on 40 diverging and 45 fine runs of seeds 100 to 104 (docs/stability.md has those of seeds 0 to 4): smaller ones
 # speak no earlier where a loss doubles within 2 steps, and raise false alarms (a gradient of 5 times: 6 of 45 fine runs)
 RATIOS: Mapping[Series, float] = {"loss": 1.6, "gradient": 6.0, "state": 10.0, "step size": 10.0}
+DEAD_STEPS = 5  # in a row with a gradient of exactly 0 of all recurrent weights, from which on they do not learn
 ACUTE: frozenset[Cause] = frozenset({"not finite", "loss", "gradient", "state"})
 
 

@@ -24,7 +24,7 @@ from holdfast.nn._views.reads import settle_views
 from holdfast.nn._views.rest import runs_away
 from holdfast.nn._views.view import belongs
 from holdfast.stability.monitor._activations import Activations
-from holdfast.stability.monitor._signals import Alarm, Cause, Series, Signals
+from holdfast.stability.monitor._signals import DEAD_STEPS, Alarm, Cause, Series, Signals
 from holdfast.stability.monitor.history import GradientHistory
 
 MAX_SAMPLES = 1 << 12  # entries of one weight that quantiles are taken of; more are sampled evenly
@@ -33,6 +33,12 @@ _NAMES: Mapping[Series, str] = {
     "loss": "the loss", "gradient": "the norm of all gradients", "state": "the largest state or output",
     "step size": "the 0.99 quantile of the step sizes",
 }  # fmt: skip
+SLOWER = "lower the learning rate, or let holdfast.stability.DivergenceGuard stop or roll back"
+# in the alarm itself, since TrainingWatch repeats that and nothing else
+DEAD = (
+    f"the recurrence does not learn: the gradients of all recurrent weights were 0 for {DEAD_STEPS} steps; look for detach() "
+    "or no_grad() in the recurrence and for saturated gates or units, or freeze it: requires_grad_(False)"
+)
 PACE_RECORDS = 10  # over which the pace of a margin is taken
 
 
@@ -75,7 +81,8 @@ class GradientMonitor:
     times) and the largest state or output of a recurrence (10 times; step sizes of selective ones too). A
     DivergenceWarning is given once for each cause: one of these; a loss, weight or gradient that is not finite; a
     recurrence at or past the boundary; one that at its present pace reaches it soon (a weight whose parameterization
-    cannot reach it is left alone). `DivergenceGuard` stops or rolls back by the same signals.
+    cannot reach it is left alone); recurrent weights whose gradients are all exactly 0 for 5 steps (frozen ones do not
+    count). `DivergenceGuard` stops or rolls back by the same signals.
 
     Args:
         model: the model that is trained.
@@ -136,6 +143,7 @@ class GradientMonitor:
         self.alarms: list[Alarm] = []
         self._scalars: list[tuple[float, ...]] = []
         self._seen = 0
+        self._still = 0  # steps in a row without a gradient of recurrent weights
         self._steps: list[int] = []
         self._rows: list[np.ndarray] = []
         self._warned: set[tuple[str, Cause]] = set()
@@ -193,9 +201,20 @@ class GradientMonitor:
             self._tell(number, path, "not finite", what)
         for series, ratio in self._signals.judge(values):
             self._tell(number, "", series, f"{_NAMES[series]} is {ratio:.3g} times its recent median")
+        self._still = self._still + 1 if self._is_still() else 0
+        if self._still >= DEAD_STEPS:
+            self._tell(number, "", "dead", DEAD)
         if number % self.every == 0:
             self._keep(number, values, dense)
         return tuple(self.alarms[told:])
+
+    def _is_still(self) -> bool:
+        """Whether other weights may learn, but no recurrent one that is trained has a gradient other than 0."""
+        trained = [p for w in self.watched for p in w.parameters if p.requires_grad]
+        # without any gradient nothing was propagated back yet: that is no sign of these weights
+        if not trained or all(p.grad is None for p in self._parameters.values()):
+            return False
+        return not any(p.grad is not None and bool(p.grad.any()) for p in trained)
 
     def forgive(self) -> None:
         """Warns again of what it has warned of: training continues from another place."""
@@ -234,6 +253,7 @@ class GradientMonitor:
         """What later records and warnings depend on: plain values, and the recent rows."""
         recent = slice(-PACE_RECORDS - 1, None)
         plain = {"seen": self._seen, "steps": self._steps[recent], "warned": sorted(map(list, self._warned))}
+        plain["still"] = self._still
         plain |= {
             "scalars": [[v if math.isfinite(v) else None for v in s] for s in self._scalars[recent]],
             "windows": self._signals.state(),
@@ -249,6 +269,7 @@ class GradientMonitor:
             rows: its rows.
         """
         self._seen, self._steps, self._rows = plain["seen"], list(plain["steps"]), list(rows)
+        self._still = plain.get("still", 0)  # older checkpoints have none
         self._warned = {(path, cause) for path, cause in plain["warned"]}
         self._scalars = [tuple(math.nan if v is None else v for v in s) for s in plain["scalars"]]
         self._signals.load(plain["windows"])
@@ -370,8 +391,8 @@ class GradientMonitor:
             sentence = f"{subject}, step {step}: {text}" if subject else f"step {step}: {text}"
             self.alarms.append(Alarm(step, cause, subject, sentence))
             consequence = "training has diverged" if cause == "not finite" else "training may diverge"
-            advice = "lower the learning rate, or let holdfast.stability.DivergenceGuard stop or roll back"
-            warnings.warn(f"{consequence}: {sentence}; {advice}", DivergenceWarning, stacklevel=2)
+            whole = sentence if cause == "dead" else f"{consequence}: {sentence}; {SLOWER}"
+            warnings.warn(whole, DivergenceWarning, stacklevel=2)
 
     def windows(self) -> dict[str, list[float]]:
         """The recent values that alarms compare with; `state` has more, which a continued run of `fit` needs."""
