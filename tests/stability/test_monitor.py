@@ -370,13 +370,13 @@ class Detached(nn.Module):
         return self.out(h if self.alive else 0 * h + h.detach())
 
 
-def trained(model, steps=8):
+def trained(model, steps=8, scale=1.0):
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     with GradientMonitor(model) as monitor, warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         for _ in range(steps):
             optimizer.zero_grad()
-            loss_of(model).backward()
+            (scale * loss_of(model)).backward()
             optimizer.step()
     return [alarm for alarm in monitor.alarms if alarm.cause == "dead"], [str(one.message) for one in told]
 
@@ -395,3 +395,8 @@ def test_frozen_weights_and_those_that_learn_raise_no_alarm_of_a_dead_recurrence
     if case == "frozen":
         model.rnn.requires_grad_(False)
     assert trained(model) == ([], [])
+
+
+def test_a_loss_without_any_gradient_is_no_dead_recurrence():
+    alarms, _ = trained(Detached(), scale=0.0)
+    assert alarms == []

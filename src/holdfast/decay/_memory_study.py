@@ -106,7 +106,8 @@ def study_memory(
         announce(text, None, None)
         tick = partial(announce, text)
         run = partial(memory_function, model, input_size=input_size, probe=probe, progress=tick, **options)
-        curves[name] = _past_zeros(run, steps, furthest)
+        # a reversed probe costs the square of its steps: it is followed no further than asked
+        curves[name] = _past_zeros(run, steps, steps if name == "reversed" else furthest)
     checked = None
     if properties:
         announce("properties", None, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 CONFIRMING = (
-    2  # windows per memory that show it is gone where no law does: an oscillation is small at each of its zeros
+    2  # times as long as a memory, without its return, if no law was decided: an oscillation is small at each zero
 )
 FURTHER = 4  # times longer that a memory is followed for while it is not known to be gone
 

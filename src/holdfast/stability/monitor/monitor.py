@@ -81,8 +81,8 @@ class GradientMonitor:
     times) and the largest state or output of a recurrence (10 times; step sizes of selective ones too). A
     DivergenceWarning is given once for each cause: one of these; a loss, weight or gradient that is not finite; a
     recurrence at or past the boundary; one that at its present pace reaches it soon (a weight whose parameterization
-    cannot reach it is left alone); recurrent weights whose gradients are all exactly 0 for 5 steps (frozen ones do not
-    count). `DivergenceGuard` stops or rolls back by the same signals.
+    cannot reach it is left alone); recurrent weights whose gradients are all exactly 0 for 5 steps while others learn
+    (frozen ones do not count). `DivergenceGuard` stops or rolls back by the same signals.
 
     Args:
         model: the model that is trained.
@@ -201,7 +201,7 @@ class GradientMonitor:
             self._tell(number, path, "not finite", what)
         for series, ratio in self._signals.judge(values):
             self._tell(number, "", series, f"{_NAMES[series]} is {ratio:.3g} times its recent median")
-        self._still = self._still + 1 if self._is_still() else 0
+        self._still = self._still + 1 if values["gradient"] > 0 and self._is_still() else 0
         if self._still >= DEAD_STEPS:
             self._tell(number, "", "dead", DEAD)
         if number % self.every == 0:
@@ -209,10 +209,9 @@ class GradientMonitor:
         return tuple(self.alarms[told:])
 
     def _is_still(self) -> bool:
-        """Whether other weights may learn, but no recurrent one that is trained has a gradient other than 0."""
+        """Whether some recurrent weight is trained, and none has a gradient other than 0."""
         trained = [p for w in self.watched for p in w.parameters if p.requires_grad]
-        # without any gradient nothing was propagated back yet: that is no sign of these weights
-        if not trained or all(p.grad is None for p in self._parameters.values()):
+        if not trained:
             return False
         return not any(p.grad is not None and bool(p.grad.any()) for p in trained)
 
