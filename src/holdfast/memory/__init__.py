@@ -2,10 +2,11 @@
 
 `_measure.py` holds `memory_function`, `_options.py` what can be said to it and `_curve.py` what it gives. `preserve.py`
 leaves the model as it was, `_subject.py` gives every model one face, `_checks.py` sees that it can be measured and brings
-it to rest. `_probes.py` has the inputs of a probe, `_search.py` looks for the worst input. `_properties.py` (tests in
-`_property_tests.py`) and `_repeated.py` hold other public functions, `_on_data.py` (with `_data_runner.py` and
-`_data_memory.py`) measures along data, `_capacity.py` and `_receptive_field.py` hold measures that others use,
-`huggingface.py` the adapters for transformers, `closed_form/` exact answers for linear layers.
+it to rest. `_probes.py` has the inputs of a probe, `_search.py` looks for the worst input, `_confirming.py` tells a memory
+that is gone from a zero of an oscillation. `_properties.py` (tests in `_property_tests.py`) and `_repeated.py` hold other
+public functions, `_on_data.py` (with `_data_runner.py` and `_data_memory.py`) measures along data, `_capacity.py` and
+`_receptive_field.py` hold measures that others use, `huggingface.py` the adapters for transformers, `closed_form/` exact
+answers for linear layers.
 """
 
 from holdfast.memory import closed_form, huggingface
