@@ -55,6 +55,7 @@ def test_the_steps_that_a_large_model_runs_are_bounded(mamba, counted, monkeypat
     assert found.learning is not None
     assert found.learning.run_steps == 10
     assert not found.unseen
+    assert any("2 random changes of the weights at each size instead of 8" in note for note in found.notes)
     # 129 million weights take 2.7 ms per step: 25 s forward; it ran 33,000 steps before
     assert counted[False] < 14_000
     assert counted[True] < 8_000

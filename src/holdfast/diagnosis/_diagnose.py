@@ -18,7 +18,15 @@ from holdfast.decay import TaskStudy, study_task
 from holdfast.diagnosis._advice import Advice, advise
 from holdfast.diagnosis._candidates import Evidence, candidates
 from holdfast.diagnosis._forgetting import ahead_of, measure_memory
-from holdfast.diagnosis._learning import RATES, Learning, look_at_learning, release_copies, signs_of_training
+from holdfast.diagnosis._learning import (
+    FEW_RUN_STEPS,
+    RATES,
+    RUN_STEPS,
+    Learning,
+    look_at_learning,
+    release_copies,
+    signs_of_training,
+)
 from holdfast.diagnosis._on_data import (
     CHANGE_ROWS,
     CHANGE_STEPS,
@@ -32,7 +40,7 @@ from holdfast.diagnosis._reading import HUGE, Reading, count_weights, features_o
 from holdfast.diagnosis._result import Diagnosis
 from holdfast.diagnosis._samples import Samples, data_samples, stand_in_samples, task_form
 from holdfast.diagnosis._trial import MAX_RATE, USUAL_RATE, Trials
-from holdfast.diagnosis._weights import Edge, Survival, look_at_edge, look_at_survival
+from holdfast.diagnosis._weights import DRAWS, FEW_DRAWS, Edge, Survival, look_at_edge, look_at_survival
 from holdfast.errors import ArgumentError, HoldfastError
 from holdfast.memory import DataMemory
 from holdfast.memory._curve import NotCausalError, NotRepeatableError
@@ -235,7 +243,7 @@ class _Examination:
             dropped=tuple(dropped),
             untried=tuple(untried),
             unseen=tuple(self.unseen),
-            notes=(*reading.notes, *notes, *self._remarks(trained, given)),
+            notes=(*reading.notes, *notes, *_reduced(reading), *self._remarks(trained, given)),
             trained=trained is not None,
             seconds=dict(self.seconds),
         )
@@ -346,6 +354,16 @@ class _Examination:
         if not isinstance(self.model, nn.Module) and not modules_of(self.model):
             return ["a function without a module that can be seen: what it keeps between calls cannot be put back"]
         return []
+
+
+def _reduced(reading: Reading) -> list[str]:
+    if not reading.large:
+        return []
+    rates = "" if reading.huge else f", {FEW_RUN_STEPS} steps of training at each learning rate instead of {RUN_STEPS}"
+    return [
+        f"the model is large ({count_weights(reading.model):,} weights), so less was run: {FEW_DRAWS} random changes "
+        f"of the weights at each size instead of {DRAWS}{rates}, and fewer tokens and settling steps"
+    ]
 
 
 def _pair(data: Any) -> tuple[Tensor, Tensor]:
