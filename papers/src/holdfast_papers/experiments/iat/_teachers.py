@@ -15,7 +15,7 @@ from holdfast.nn import ContinuousRNN
 from holdfast_papers.experiments.base import Config
 
 SIZE = 0.2  # root mean square of a teacher's outputs on the noise that students learn from: that of (t+1)^-1.5
-AMPLITUDES = (0.1, 1.0, 10.0)  # of the steps that memory is measured by
+AMPLITUDES = (0.1, 1.0, 10.0)  # of the inputs that memory is measured by
 
 
 def random_rnn(config: Config) -> nn.Module:
@@ -119,9 +119,9 @@ def outputs(teacher: nn.Module, x: Tensor) -> Tensor:
     return torch.cat([y[0] if isinstance(y, tuple) else y for y in found])
 
 
-def memory(teacher: nn.Module, config: Config, burn_in: int | None = None) -> MemoryCurve:
-    """The Heaviside memory of a teacher in float64."""
-    probe = Probe(dt=config["memory_dt"], burn_in=burn_in)
+def memory(teacher: nn.Module, config: Config) -> MemoryCurve:
+    """The memory of a teacher in float64, by the probe that the config names."""
+    probe = Probe(config["probe"], burn_in=0)
     return memory_function(
         teacher.double(), horizon=config["horizon"], probe=probe, search=InputSearch(amplitudes=AMPLITUDES)
     )

@@ -4,7 +4,8 @@ The criterion. Beside the transformers stand two controls: random RNNs of expone
 (1+t)^-0.5. Students of several widths start with a longest memory of m, and with one of 2; all weights are perturbed, the sup
 searched on a horizon that grows with m (`_sup`), and a target is judged as in iat-fig3. Met if the RNNs are kept (approximated
 and stable), the slow control is approximated and unstable, and no transformer is kept; undecided where a control fails. Targets
-are asked for less their instantaneous part, the best polynomial of degree 5 in the input of the same step.
+are asked for less their instantaneous part, the best polynomial of degree 5 in the input of the same step. The memory of the
+teachers is measured by an impulse: attention without positions answers a constant input with a constant, which shows none.
 """
 
 from __future__ import annotations
@@ -32,10 +33,7 @@ DEGREE = 5
 LEFT = 0.01  # of the memory of the first step, that transformers have to keep
 EARLY, LATE = 1, 100  # the steps whose memory is compared
 ROUNDING = 1e-6  # of M(0): a memory below it is float32 rounding
-UNSEEN = (
-    "M(1) is rounding: attention without positions over equal tokens gives the same output at every step, so a constant input "
-    "cannot show its memory. An impulse would."
-)
+UNSEEN = "M(1) is rounding: the ratio would compare noise with noise."
 FITTED = 256  # sequences that the instantaneous part is fitted on
 Teacher = tuple[str, int]
 
@@ -51,7 +49,7 @@ def units(config: Config) -> list[Config]:
     shared = {name: config[name] for name in (*_students.TRAINING, *_sup.SETTINGS)}
     student = {"part": "student", "seed": 0, **shared}
     return [
-        *({"part": "memory", "horizon": config["horizon"], **teacher} for teacher in random),
+        *({"part": "memory", "probe": "impulse", "horizon": config["horizon"], **teacher} for teacher in random),
         *(unit for t in teachers for unit in split({**student, **t}, start=STARTS, m=config["widths"])),
     ]  # fmt: skip
 
@@ -59,8 +57,7 @@ def units(config: Config) -> list[Config]:
 def run(config: Config, work: Work) -> Arrays:
     """The memory function of a teacher, or one student of it."""
     if config["part"] == "memory":
-        curve = _teachers.memory(_teacher(config), {**config, "memory_dt": 1.0}, burn_in=0)
-        return {"memory": curve.values.astype(np.float32)}
+        return {"memory": _teachers.memory(_teacher(config), config).values.astype(np.float32)}
     answers = target(config)
     noise = _students.lesson(config)
     parts = []
@@ -150,7 +147,8 @@ def _memory(left: Mapping[Teacher, float]) -> Claim:
     largest = max(value for t, value in left.items() if t[0] == "rnn")
     return Claim.decide(
         "memory",
-        f"A causal transformer's memory does not decay exponentially: M({LATE}) / M({EARLY}) above {LEFT} for every one",
+        f"A causal transformer's memory of an impulse does not decay exponentially: M({LATE}) / M({EARLY}) above {LEFT} for "
+        "every one",
         None if math.isnan(smallest) else smallest > LEFT,
         {} if math.isnan(smallest) else {
             f"smallest M({LATE}) / M({EARLY}), transformer": smallest, "largest, random RNN": largest
