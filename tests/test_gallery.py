@@ -25,6 +25,13 @@ def test_a_stream_equals_one_pass(printed):
     assert all(float(d) < 1e-5 for d in differences)  # float32 outputs of order 1, summed in another order
 
 
+def test_an_accelerated_model_trains_with_the_losses_of_torch(printed):
+    text = printed("faster_lstm", "--windows", "8", "--epochs", "2")
+    differences = re.findall(r"largest difference of a loss ([\d.e+-]+)", text)
+    assert len(differences) == 2
+    assert all(float(d) < 1e-5 for d in differences)  # of losses of 4 nats: rounding, after 4 steps
+
+
 def test_slow_modes_recall_what_fast_ones_cannot(printed):
     shares = [int(s) for s in re.findall(r"(\d+)% of the values", printed("long_recall", "--distances", "10", "300"))]
     assert shares[0] == 100
