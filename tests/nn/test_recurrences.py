@@ -1,6 +1,7 @@
 """recurrences: one view of any model's recurrences, by structure or by the Jacobian of a step; nothing else walks a model."""
 
 import ast
+import copy
 import math
 from pathlib import Path
 
@@ -355,6 +356,33 @@ class TestUnknownRecurrences:
             certify(StepFunction(nn.Linear(2, 2), torch.zeros(1, 2), torch.zeros(1, 3), lambda x, s: s @ torch.eye(2)))
         with pytest.raises(ArgumentError, match="expected a next state of 2 numbers, got 1"):
             certify(StepFunction(nn.Linear(2, 2), torch.zeros(1), torch.zeros(2), lambda x, s: s[:1]))
+
+
+GLOBAL_CELL = nn.GRUCell(2, 5)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda cell: lambda x, state: cell(x, state),
+        lambda cell: lambda x, state, cell=cell: cell(x, state),
+        lambda cell: lambda x, state, *, cell=cell: cell(x, state),
+        lambda cell: cell.forward,
+        lambda cell: lambda x, state: GLOBAL_CELL(x, state),
+    ],
+    ids=["closure", "default", "keyword", "method", "global"],
+)
+def test_a_copied_step_function_runs_the_copied_weights(made):
+    """A float64 copy of it failed, and copies that train or change their weights would have read the original's."""
+    cell = GLOBAL_CELL
+    own = StepFunction(cell, torch.zeros(1, 2), torch.zeros(1, 5), made(cell)).eval()
+    copied = copy.deepcopy(own).double()
+    assert not copied.training and copied.module is not cell
+    before = certify(own).spectral_radius
+    assert certify(copied).spectral_radius == pytest.approx(before, rel=1e-5)  # float32 weights
+    with torch.no_grad():
+        copied.module.weight_hh.zero_()
+    assert certify(own).spectral_radius == before != certify(copied).spectral_radius
 
 
 def _remembering(module):

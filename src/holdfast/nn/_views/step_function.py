@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import types
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -67,9 +69,35 @@ class StepFunction(nn.Module):
         """The model's own outputs."""
         return self.module(*args, **kwargs)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> StepFunction:
+        """A copy whose step runs the copied module: Python copies no function, so a closure would keep the original."""
+        copied = type(self).__new__(type(self))
+        memo[id(self)] = copied
+        x, state, step = self._described
+        copied.__dict__ = copy.deepcopy({**self.__dict__, "_described": None}, memo)
+        copied._described = (copy.deepcopy(x, memo), copy.deepcopy(state, memo), _rebound(step, memo))
+        return copied
+
     def view(self, path: str) -> JacobianView:
         """The view of its recurrence, for a StepFunction at `path` of a model."""
         return JacobianView(path, self.module, *self._described, prefix=f"{path}.module." if path else "module.")
+
+
+def _rebound(step: Any, memo: dict[int, Any]) -> Any:
+    """The step on copies: a function that encloses or names objects copied in `memo` gets those copies."""
+    if not isinstance(step, types.FunctionType):
+        return copy.deepcopy(step, memo)
+
+    def now(held: Any) -> Any:
+        return memo.get(id(held), held)
+
+    names = {name: step.__globals__[name] for name in step.__code__.co_names if name in step.__globals__}
+    replaced = {name: now(held) for name, held in names.items() if now(held) is not held}
+    cells = tuple(types.CellType(now(cell.cell_contents)) for cell in step.__closure__ or ())
+    defaults = tuple(map(now, step.__defaults__ or ()))
+    copied = types.FunctionType(step.__code__, {**step.__globals__, **replaced}, step.__name__, defaults, cells)
+    copied.__kwdefaults__ = {name: now(held) for name, held in (step.__kwdefaults__ or {}).items()}
+    return copied
 
 
 class _Stepping(nn.Module):
