@@ -103,6 +103,11 @@ SMALLER = {
     "holdfast reproduce stable-fig2": ("holdfast reproduce iat-def38", "a minute"),
     "holdfast reproduce stable-fig2 iat-fig11": ("holdfast reproduce iat-def38", "a minute"),
     "holdfast reproduce --preset standard": ("holdfast reproduce iat-def38 --preset standard", "hours"),
+    "holdfast reproduce stable-table2 --preset standard --store docs/results": (
+        None,
+        "hours, and writes over our results",
+    ),
+    "python tools/keep_results.py results stable-table2": (None, "writes over our results; test_folder.py runs it"),
     "holdfast reproduce --check": ("holdfast reproduce iat-def38 --check", "minutes"),
     "holdfast reproduce --preset paper --executor ray --address auto": (None, "needs a cluster"),
     "holdfast train examples/configs/smnist.toml": (None, "7 minutes; `test_train_command.py` runs each config"),

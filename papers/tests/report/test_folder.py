@@ -1,5 +1,6 @@
 """The page's folder: nothing in it is touched but what an earlier page wrote."""
 
+import importlib.util
 import os
 import shutil
 import threading
@@ -9,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from holdfast._files import seal
-from holdfast.errors import ArgumentError
+from holdfast.errors import ArgumentError, HoldfastError
 from holdfast.figures import Axis, Figure, Panel, Rule
+from holdfast_papers import experiments
 from holdfast_papers._manifest import unseal
+from holdfast_papers.execution import Store
+from holdfast_papers.experiments.running import run_unit
 from holdfast_papers.report import page as page_module
 from holdfast_papers.report import write_figures, write_page
 from holdfast_papers.results import Result
@@ -273,3 +277,24 @@ def test_results_of_the_repository_are_shown_without_damage(tmp_path):
     damage = []
     write_page(docs, tmp_path / "page", notice=damage.append)
     assert damage == []
+
+
+def test_kept_results_are_conclusions_of_the_standard_preset_and_long_units(tmp_path, monkeypatch, capsys):
+    path = Path(__file__).parents[3] / "tools" / "keep_results.py"
+    spec = importlib.util.spec_from_file_location("keep_results", path)
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    monkeypatch.setattr(tool, "KEPT", tmp_path / "kept")
+    experiment, store = experiments.get("stable-fig2"), Store(tmp_path / "store")
+    for preset in ("quick", "standard"):
+        experiments.run(experiment, "quick").save(store.conclusion(experiment.id, preset))
+    for name, seconds in (("short", 59.0), ("long", 61.0)):
+        unit = run_unit(experiment, experiment.units(experiment.config("quick"))[0])
+        replace(unit, provenance=replace(unit.provenance, seconds=seconds)).save(store.unit(experiment.id, name))
+    tool.main(str(store.root), experiment.id)
+    kept = tmp_path / "kept" / experiment.id
+    assert sorted(folder.name for folder in kept.iterdir()) == ["conclusion-standard", "long"]
+    assert Result.load(kept / "long").provenance.seconds == 61.0
+    assert "kept 1 conclusions, 1 units" in capsys.readouterr().out
+    with pytest.raises(HoldfastError, match="no-such"):
+        tool.main(str(store.root), "no-such")
