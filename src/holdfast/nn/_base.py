@@ -75,11 +75,13 @@ class AbstractRecurrent(Keeping, Described):
 
     @abstractmethod
     def _run(
-        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
-    ) -> tuple[Tensor, Tensor]:
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool,
+        resets: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """The whole sequence, arguments checked; x in the dtype of the state, or lower if the class `takes_half`.
 
-        No state starts from zeros, at no cost.
+        No state starts from zeros, at no cost. The state is zero before each step that `resets` marks, which are given only
+        where `_masks_resets`: nothing is cut, and no value is read back from a GPU.
         """
 
     def _outputs(
@@ -89,15 +91,8 @@ class AbstractRecurrent(Keeping, Described):
         return self._run(x, state, lengths, dt, reverse)[0]
 
     def _masks_resets(self) -> bool:
-        """Whether the layer has `_run_marked`, and a kernel on a GPU that takes resets as a mask."""
+        """Whether `_run` takes resets, by a kernel that has them as a mask; otherwise sequences are cut at the marks."""
         return False
-
-    def _run_marked(
-        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool,
-        resets: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """`_run` with a state of zero before each marked step; nothing is cut, and no value is read back from a GPU."""
-        raise NotImplementedError
 
     def _run_exported(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
@@ -211,7 +206,7 @@ class AbstractRecurrent(Keeping, Described):
         masked = self._masks_resets() and takes_resets(x, "auto", "scan") and not torch.compiler.is_exporting()
         if marks is not None and how.cu_seqlens is None and masked:
             checks.resets(name, marks, x.shape[:2], x.device)
-            y, last = self._run_marked(x, state, how.lengths, how.dt, reverse, marks)
+            y, last = self._run(x, state, how.lengths, how.dt, reverse, marks)
             return y, last if how.return_state else None
         return in_pieces(name, run, {"x": x, **steps}, state, Cuts(how.lengths, marks, how.cu_seqlens, reverse))
 

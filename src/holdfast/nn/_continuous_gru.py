@@ -117,8 +117,9 @@ class ContinuousGRU(AbstractRecurrent):
         return motion, residual
 
     def _run(
-        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
-    ) -> tuple[Tensor, Tensor]:
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool,
+        resets: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         drive = widened(project(x, self.W, self.b))
         start = drive.new_zeros(len(x), self.state_size) if state is None else state
         h, last = gru_states(GRUCall(drive, self.U, start, self.dt if dt is None else dt, lengths, reverse))

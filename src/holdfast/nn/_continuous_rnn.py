@@ -123,8 +123,9 @@ class ContinuousRNN(AbstractRecurrent):
         self.recurrence.settle_()
 
     def _run(
-        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
-    ) -> tuple[Tensor, Tensor]:
+        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool,
+        resets: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         step = self.dt if dt is None else dt
         h, last = rnn(
             x, self.recurrence(), self.U, self.b, state,

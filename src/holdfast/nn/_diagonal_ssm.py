@@ -183,17 +183,12 @@ class DiagonalSSM(AbstractRecurrent):
             step = step.unsqueeze(-1)
         return discretize(lam, step, self.discretization)
 
-    def _run(
-        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
-    ) -> tuple[Tensor, Tensor]:
-        return self._run_marked(x, state, lengths, dt, reverse, None)
-
     def _masks_resets(self) -> bool:
         return True
 
-    def _run_marked(
+    def _run(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool,
-        resets: Tensor | None,
+        resets: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         factor, v = self._drive(x, dt)
         h, last = scan(factor, v, state, reverse=reverse, lengths=lengths, resets=resets)

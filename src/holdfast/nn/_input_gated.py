@@ -50,17 +50,12 @@ class AbstractInputGated(AbstractRecurrent):
     def remarks(self) -> tuple[str, ...]:
         return ("a gate that reads the input sets the pace of each step; every factor is below 1, whatever it reads",)
 
-    def _run(
-        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
-    ) -> tuple[Tensor, Tensor]:
-        return self._run_marked(x, state, lengths, dt, reverse, None)
-
     def _masks_resets(self) -> bool:
         return True
 
-    def _run_marked(
+    def _run(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool,
-        resets: Tensor | None,
+        resets: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         a, v = self._motion(x, dt.unsqueeze(-1) if isinstance(dt, Tensor) else dt)
         if watch.watched():

@@ -153,17 +153,12 @@ class LinearRNN(AbstractRecurrent):
         matrix = torch.diag(gain) if gain.ndim == 1 else gain
         return single_system(factor, matrix @ self.U, None if self.b is None else matrix @ self.b, self.C, dt=self.dt)
 
-    def _run(
-        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
-    ) -> tuple[Tensor, Tensor]:
-        return self._run_marked(x, state, lengths, dt, reverse, None)
-
     def _masks_resets(self) -> bool:
         return self.recurrence.structure == "diagonal"
 
-    def _run_marked(
+    def _run(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool,
-        resets: Tensor | None,
+        resets: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         factor, gain = self._factors(dt)
         if self.recurrence.structure == "diagonal":

@@ -176,17 +176,12 @@ class LRU(AbstractRecurrent):
         C = torch.complex(*self.read_out().chunk(2, dim=1))
         return single_system(self.eigenvalues(), B, None, C, torch.diag(self.D) if self.D.ndim == 1 else self.D)
 
-    def _run(
-        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
-    ) -> tuple[Tensor, Tensor]:
-        return self._run_marked(x, state, lengths, dt, reverse, None)
-
     def _masks_resets(self) -> bool:
         return True
 
-    def _run_marked(
+    def _run(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool,
-        resets: Tensor | None,
+        resets: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         re, im = self._pair()
         # the kernel has a direct path from a feature to itself; a matrix is added outside

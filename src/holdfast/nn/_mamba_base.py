@@ -40,7 +40,7 @@ class AbstractMamba(AbstractRecurrent):
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None,
         resets: Tensor | None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """`_run_marked` from the first step to the last."""
+        """`_run` from the first step to the last."""
 
     @classmethod
     @abstractmethod
@@ -113,17 +113,12 @@ class AbstractMamba(AbstractRecurrent):
     def remarks(self) -> tuple[str, ...]:
         return ("the step size depends on the input; A < 0 keeps every step stable, whatever it is",)
 
-    def _run(
-        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
-    ) -> tuple[Tensor, Tensor]:
-        return self._run_marked(x, state, lengths, dt, reverse, None)
-
     def _masks_resets(self) -> bool:
         return True
 
-    def _run_marked(
+    def _run(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool,
-        resets: Tensor | None,
+        resets: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         if not reverse:
             return self._ahead(x, state, lengths, dt, resets)

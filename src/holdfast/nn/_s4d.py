@@ -176,17 +176,12 @@ class S4D(AbstractRecurrent):
         """Moves the free weight so that the effective C is this, in the shape of `read_out()`."""
         self.C.copy_(C if self.readout == "plain" else C / self._read_scale())
 
-    def _run(
-        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
-    ) -> tuple[Tensor, Tensor]:
-        return self._run_marked(x, state, lengths, dt, reverse, None)
-
     def _masks_resets(self) -> bool:
         return True
 
-    def _run_marked(
+    def _run(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool,
-        resets: Tensor | None,
+        resets: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         if isinstance(dt, Tensor):
             return self._run_irregular(x, state, lengths, dt, reverse, resets)

@@ -142,17 +142,12 @@ class SelectiveSSM(AbstractRecurrent):
     def _step_sizes(self, raw: Tensor, dt: Tensor | float | None) -> Tensor:
         return input_steps(raw, self.step_bias, dt)
 
-    def _run(
-        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool
-    ) -> tuple[Tensor, Tensor]:
-        return self._run_marked(x, state, lengths, dt, reverse, None)
-
     def _masks_resets(self) -> bool:
         return True
 
-    def _run_marked(
+    def _run(
         self, x: Tensor, state: Tensor | None, lengths: Tensor | None, dt: Tensor | float | None, reverse: bool,
-        resets: Tensor | None,
+        resets: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         raw, b, c = self._project(x)
         # without a dt of the caller the kernel adds the bias and takes the softplus itself: a pass over delta less
