@@ -76,6 +76,16 @@ def test_a_delay_has_no_few_modes_and_starts_from_its_length():
     assert study.time_constants.tolist() == [1.0, 15.0]
 
 
+def test_targets_that_are_the_inputs_need_no_memory_and_are_named():
+    x = normal(40, 60, 1)
+    copied, noisy = study_task(x, x), study_task(x, x + 0.3 * normal(40, 60, 1, seed=1))
+    assert copied.memoryless and "targets x[:, 1:]" in copied.summary()
+    assert noisy.memoryless and "shift" not in noisy.summary()
+    assert not study_task(x, x.roll(1, 1)).memoryless
+    report = holdfast.diagnose(nn.LSTM(1, 1, batch_first=True), data=(x.float(), x.float()))
+    assert "needs no memory: inputs of the same step explain 100%" in " ".join(str(report).split())
+
+
 def test_one_answer_is_read_at_the_end_of_each_padded_row():
     x, lengths = normal(300, 30, 2), torch.randint(10, 31, (300,), generator=torch.Generator().manual_seed(2))
     rows = torch.arange(300)

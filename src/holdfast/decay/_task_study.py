@@ -25,6 +25,7 @@ from holdfast.memory import MemoryCurve
 from holdfast.nn import LAYERS, AbstractRecurrent
 
 LITTLE, NOTHING = 0.3, 0.05  # shares explained below which products are tried, and below which no steps are reported
+COPIED = 0.999  # share explained by one step from which on targets may be the inputs themselves
 MIN_ANSWERS, MIN_BLOCKS = 16, 4  # below which nothing can be held out
 ORDERS = (1, 2, 3, 4, 6, 8, 12)  # numbers of modes that are tried
 MIN_FITTED, MAX_FITTED = 8, 64  # lags that modes are fitted to
@@ -102,6 +103,11 @@ class TaskStudy(Record):
     def tells(self) -> bool:
         """Whether the kernel explains enough for its steps to mean something."""
         return self.explained >= NOTHING and self.explained_interval[0] > 0
+
+    @property
+    def memoryless(self) -> bool:
+        """Whether inputs of the same step explain the targets as well as longer kernels do."""
+        return self.status == "decided" and self.steps_interval[1] == 0
 
     @property
     def slowest(self) -> float | None:
@@ -187,11 +193,21 @@ class TaskStudy(Record):
         share = f"a kernel of {kind} explains {self.explained:.0%} of the targets"
         if self.status == "undecided":
             return f"undecided: {self.reason}; {share}"
+        if self.memoryless:
+            return f"needs no memory: {self.same_step()}"
         low, high = self.steps_interval
         text = f"needs the last {self.steps} steps (95%: {low} to {high}); {share}; law {self.fit.law}"
         if self.fit.constant is not None:
             text += f", {self.fit.constant[0]} {self.fit.constant[1]:.3g}"
         return f"{text}; {self._modes()}"
+
+    def same_step(self) -> str:
+        """What a task without memory has, in words, and the usual mistake that makes one."""
+        kind = "inputs and their products" if self.products else "inputs"
+        text = f"{kind} of the same step explain {self.explained:.0%} of the targets"
+        if self.explained > COPIED:
+            text += "; if that is a copy of the inputs, shift it to forecast: inputs x[:, :-1], targets x[:, 1:]"
+        return text
 
     def _modes(self) -> str:
         if self.modes is None or not self.reached:

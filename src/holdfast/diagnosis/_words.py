@@ -125,6 +125,8 @@ def task(report: Diagnosis) -> list[str]:
     if not one.tells:
         more = "" if report.needs is None else f"; needs {report.needs} steps, as asked"
         return [f"the data do not show how far back the task reaches: {one.reason}{more}"]
+    if one.memoryless:
+        return [f"needs no memory: {one.same_step()}", *_errors(one)]
     low, high = one.steps_interval
     said = [
         f"needs the last {one.steps} steps (95%: {low} to {high}): {kind} explains {one.explained:.0%} of the targets"
