@@ -221,3 +221,15 @@ def test_memory_that_is_rounding_decides_nothing():
     assert fig12._memory(left).status == "undecided"
     slow = {("transformer", 0): fig12._left(1 / (1 + np.arange(201.0))), ("rnn", 0): 0.5}
     assert fig12._memory(slow).status == "met"
+
+
+def test_the_fit_of_a_teacher_does_not_depend_on_where_its_numbers_lie():
+    rng = torch.Generator().manual_seed(0)
+    powers, y = (torch.randn(24_000, k, dtype=torch.float64, generator=rng) for k in (4, 1))
+
+    def moved(x, offset):
+        return torch.empty(x.numel() + offset, dtype=x.dtype)[offset:].view(x.shape).copy_(x)
+
+    first, *others = (fig12._fitted(moved(powers, k), moved(y, k)) for k in range(8))
+    assert all(torch.equal(first, other) for other in others)  # torch.linalg.lstsq: two of these differ in a bit
+    assert (first - torch.linalg.lstsq(powers, y).solution).abs().max() < 1e-14  # 10 roundings of a sum of 24,000
