@@ -18,7 +18,7 @@ def test_links_images_and_anchors_that_are_not_there_are_named_and_others_not(tm
         '<h1 id="here"><a href="../a.html#away">a</a><a href="https://example.org/x">x</a>'
     )
     assert broken_links(tmp_path) == [
-        "a.html: no.png is not there",
+        "a.html: no.png is missing",
         "part/b.html: ../a.html#away has no such anchor",
     ]
 
@@ -28,8 +28,8 @@ def test_a_public_name_without_an_entry_is_named(tmp_path):
     names = [name for name in holdfast.__all__ if name != "fit_decay"]
     (tmp_path / "api/holdfast.html").write_text("".join(f'<dt id="holdfast.{name}"></dt>' for name in names))
     missing = [fault for fault in missing_names(tmp_path) if fault.startswith("api/holdfast.html")]
-    assert missing == ["api/holdfast.html: holdfast.fit_decay is not there"]
-    assert "api/holdfast.laws.html: holdfast.laws.PowerLaw is not there" in missing_names(tmp_path)
+    assert missing == ["api/holdfast.html: holdfast.fit_decay is missing"]
+    assert "api/holdfast.laws.html: holdfast.laws.PowerLaw is missing" in missing_names(tmp_path)
 
 
 def test_every_page_is_looked_at(tmp_path):

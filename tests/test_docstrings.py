@@ -149,7 +149,7 @@ def test_the_example_of_a_docstring_gives_what_it_shows(name, capsys):
 
 
 def test_no_sentence_is_left_behind_by_a_bracket_that_closed_too_early():
-    """A text that is no docstring and goes nowhere is the lost end of a caption or message."""
+    """A text that is not a docstring and goes nowhere is the lost end of a caption or message."""
     lost = []
     for path in (path for source in SOURCES for path in source.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):

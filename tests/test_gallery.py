@@ -90,7 +90,7 @@ def test_the_advice_for_a_forecaster_was_tried_and_its_error_is_told(printed):
     assert text.count('layer="s4d"') == 1
     before, after = map(float, re.search(r"held-out loss ([\d.]+) -> ([\d.]+)", text).groups())
     assert after < before
-    assert "another layer learns it better: test error" in text
+    assert "another layer learns the task better: test error" in text
 
 
 def test_a_small_recurrent_rate_cannot_reach_the_memory_and_a_larger_one_learns_it(printed, tmp_path):

@@ -178,9 +178,9 @@ def test_axes_are_made_where_none_are_given_and_too_few_are_refused(results):
     pyplot = pytest.importorskip("matplotlib.pyplot")
     assert results["MemoryCurve"].plot().get_xlabel() == "t"
     both = results["GradientHistory"].plot()
-    with pytest.raises(ArgumentError, match="ax must be 2 axes"):
+    with pytest.raises(ArgumentError, match="ax must be 2 matplotlib axes"):
         results["GradientHistory"].plot(both[0])
-    with pytest.raises(ArgumentError, match="ax must be 1 axes"):
+    with pytest.raises(ArgumentError, match="ax must be 1 matplotlib axes"):
         results["MemoryCurve"].plot("here")
     pyplot.close("all")
 
@@ -197,11 +197,11 @@ def test_a_file_that_was_changed_or_cut_is_refused_by_name(results, tmp_path):
 
 def test_loading_names_what_a_file_holds_and_saving_refuses_a_folder(results, tmp_path):
     file = results["DecayFit"].save(tmp_path / "fit.json")
-    with pytest.raises(ArgumentError, match=r"holds a DecayFit; use DecayFit\.load"):
+    with pytest.raises(ArgumentError, match=r"got a DecayFit in .*; use DecayFit\.load"):
         holdfast.MemoryCurve.load(file)
-    with pytest.raises(ArgumentError, match="is a folder"):
+    with pytest.raises(ArgumentError, match="got the folder"):
         results["DecayFit"].save(tmp_path)
-    with pytest.raises(DamagedResultError, match="not there"):
+    with pytest.raises(DamagedResultError, match="does not exist"):
         holdfast.DecayFit.load(tmp_path / "none.json")
 
 
@@ -218,22 +218,22 @@ def test_a_link_is_read_and_written_through(results, tmp_path):
 def test_a_path_that_cannot_be_is_refused_by_what_is_there(results, tmp_path):
     curve = results["MemoryCurve"]
     file = curve.save(tmp_path / "curve.json")
-    with pytest.raises(ArgumentError, match=r"must lie in a folder, and .*curve\.json is none"):
+    with pytest.raises(ArgumentError, match=r"must be in a folder, got .*curve\.json, which is not a folder"):
         curve.save(file / "inside.json")
     with pytest.raises(ArgumentError, match=r"path must be text or a pathlib\.Path, got int 3"):
         curve.save(3)
-    with pytest.raises(ArgumentError, match=r"is a folder; name a file in it"):
+    with pytest.raises(ArgumentError, match=r"got the folder .*; give a file in it"):
         holdfast.MemoryCurve.load(tmp_path)
     file.write_text('{"not": "ours"}')
     with pytest.raises(
-        DamagedResultError, match=r"does not begin as a file of holdfast does.*file that save\(\) wrote"
+        DamagedResultError, match=r"does not begin with the header of a holdfast file.*file that save\(\) wrote"
     ):
         holdfast.MemoryCurve.load(file)
 
 
 def test_the_page_of_a_diagnosis_is_not_loaded_and_a_wrong_ending_makes_no_folder(results, tmp_path):
     page = results["Diagnosis"].save(tmp_path / "report.html")
-    with pytest.raises(ArgumentError, match=r"is a page to look at; load the file that save\('....json'\) writes"):
+    with pytest.raises(ArgumentError, match=r"got the page .*; load the file that save\('NAME\.json'\) wrote"):
         holdfast.Diagnosis.load(page)
     with pytest.raises(ArgumentError, match=r"\.html or \.json, got '\.txt'"):
         results["Diagnosis"].save(tmp_path / "new" / "report.txt")

@@ -49,7 +49,7 @@ class Page(HTMLParser):
 
 
 def broken_links(site: Path) -> list[str]:
-    """Each link to a file or an anchor that is not there, with its page."""
+    """Each link to a file or a missing anchor, with its page."""
     pages = {
         path.resolve(): Page(path.read_text(errors="replace"))
         for path in site.rglob("*.html")
@@ -63,7 +63,7 @@ def broken_links(site: Path) -> list[str]:
                 continue
             file = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             if not file.is_file():
-                faults.append(f"{path.relative_to(site.resolve())}: {target} is not there")
+                faults.append(f"{path.relative_to(site.resolve())}: {target} is missing")
             elif parts.fragment and file in pages and unquote(parts.fragment) not in pages[file].anchors:
                 faults.append(f"{path.relative_to(site.resolve())}: {target} has no such anchor")
     return faults
@@ -81,7 +81,7 @@ def missing_names(site: Path) -> list[str]:
         text = html.unescape(re.sub(r"<[^>]+>", "", page))
         # an entry has its full name as anchor; what another page has is reported with its full name
         faults += [
-            f"api/{file.name}: {name} is not there"
+            f"api/{file.name}: {name} is missing"
             for name in (f"{package.__name__}.{short}" for short in package.__all__)
             if f'id="{name}"' not in page and not re.search(rf"{re.escape(name)}\b", text)
         ]

@@ -1,6 +1,6 @@
 """Sequential MNIST with the recurrent learning rate by rule ("auto") against 1e-3, from a long and from a short start.
 
-`python tools/compare_rates.py FOLDER` trains examples/configs/smnist.toml (two epochs, width 32 in place of 64, which
+`python tools/compare_rates.py FOLDER` trains examples/configs/smnist.toml (two epochs, width 32 instead of 64, which
 halves the time) with three seeds for each of two starts and two rates, and prints the accuracies on the test images with
 the paired difference. Runs are kept in the folder; the same command continues where it was stopped. `--print` trains nothing.
 

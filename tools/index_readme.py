@@ -39,7 +39,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("repository", help="address, as in https://host/owner/name")
     parser.add_argument("--branch", default="main", help="branch or tag to link to")
-    parser.add_argument("--write", action="store_true", help="write README.md in place of printing")
+    parser.add_argument("--write", action="store_true", help="write README.md instead of printing")
     options = parser.parse_args()
     text = absolute((ROOT / "README.md").read_text(encoding="utf-8"), options.repository, options.branch)
     if options.write:

@@ -94,7 +94,7 @@ def main() -> None:
         run(bin / "python", "-m", "pip", "install", "--quiet", papers)
         run(bin / "holdfast", "list")
         run(bin / "python", "-m", "pip", "uninstall", "--quiet", "--yes", "holdfast")
-        # CMake looks beyond PATH, so that the compiler is named as well: one that is not there
+        # CMake looks beyond PATH, so that the compiler is named as well: a missing one
         without = {"path": str(bin), "CXX": str(Path(folder, "no-compiler"))}
         run(bin / "python", "-m", "pip", "install", "--quiet", "--no-deps", source, **without)
         run(bin / "python", "-I", "-c", TRIAL, "torch")

@@ -53,7 +53,7 @@ def notebook(example: str, outputs: Outputs | None = None) -> str:
 
 
 def kept_outputs(name: str) -> Outputs:
-    """The outputs that a notebook holds, cell by cell; none where it is not there."""
+    """The outputs that a notebook holds, cell by cell; none where it is missing."""
     path = ROOT / "notebooks" / f"{name}.ipynb"
     if not path.exists():
         return []

@@ -132,7 +132,7 @@ inline Vector<T> smaller(Vector<T> bound, Vector<T> x) {
 template <typename T>
 inline Power<T> power_of_two(Vector<T> x) {
   constexpr T largest = sizeof(T) == 4 ? T(128) : T(1024);
-  x = larger<T>(broadcast<T>(T(1) - largest), x);  // 1 - largest: the first power that is no normal number
+  x = larger<T>(broadcast<T>(T(1) - largest), x);  // 1 - largest: the first power that is not a normal number
 #if defined(__AVX512F__) && defined(__clang__)
   if constexpr (sizeof(T) == 4) {
     const __m512 v = (__m512)x, n = _mm512_roundscale_ps(v, 8);

@@ -92,7 +92,7 @@ def positive(**sizes: int | None) -> None:
     """Refuses sizes below 1; None is passed over."""
     for name, size in sizes.items():
         if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
-            raise ArgumentError(f"{name} must be a whole number above 0, got {size!r}")
+            raise ArgumentError(f"{name} must be a whole number >= 1, got {size!r}")
 
 
 def probability(**values: float) -> None:
@@ -182,4 +182,4 @@ def _read_element(value: Any, readers: tuple[Reader, ...]) -> Any:
                 return reader.read(value, exactly)
             except Refused:
                 continue
-    raise Refused(f"one of them is {_readers.describe(value)}")
+    raise Refused(f"one element is {_readers.describe(value)}")

@@ -55,7 +55,7 @@ def plain(value: Any, *, exact: bool = True) -> Any:
     if isinstance(value, Path):
         return str(value)
     raise ArgumentError(
-        f"expected numbers, text, lists and dicts of them, got {type(value).__name__} {str(value)[:80]!r}"
+        f"expected numbers, text, or lists and dicts of these, got {type(value).__name__} {str(value)[:80]!r}"
     )
 
 
@@ -105,7 +105,10 @@ def _encode_several(value: Any, arrays: Arrays, name: str) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         own = {f.name: getattr(value, f.name) for f in fields(value) if f.init}
         return {type(value).__name__: {key: encode(item, arrays, f"{name}.{key}") for key, item in own.items()}}
-    raise ArgumentError(f"{name}: cannot be saved, it is {type(value).__name__}")
+    raise ArgumentError(
+        f"{name} must be something that can be saved (numbers, text, arrays, lists and dicts of them), got "
+        f"{type(value).__name__}"
+    )
 
 
 def decode(encoded: Any, arrays: Mapping[str, np.ndarray], kinds: Mapping[str, type]) -> Any:
@@ -138,21 +141,23 @@ def decode(encoded: Any, arrays: Mapping[str, np.ndarray], kinds: Mapping[str, t
 def check_arrays(arrays: Mapping[str, np.ndarray]) -> None:
     """Refuses what cannot be saved and read back under its own name."""
     if not isinstance(arrays, Mapping):
-        raise ArgumentError(f"arrays come as a dict of name and array, got {type(arrays).__name__}")
+        raise ArgumentError(f"arrays must be a dict from names to arrays, got {type(arrays).__name__}")
     for name, array in arrays.items():
         _check_name(name)
         dtype = np.asarray(array).dtype
         if dtype.hasobject:
-            raise ArgumentError(f"array {name!r} holds Python objects; only numbers, booleans and text are saved")
+            raise ArgumentError(f"array {name!r} must hold numbers, booleans or text, got Python objects; convert it")
         if dtype.kind not in KINDS or dtype.itemsize == 0:
-            raise ArgumentError(f"array {name!r} has dtype {dtype}; only numbers, booleans and text are saved")
+            raise ArgumentError(f"array {name!r} must hold numbers, booleans or text, got dtype {dtype}; convert it")
 
 
 def pack_arrays(arrays: Mapping[str, np.ndarray]) -> bytes:
     """The bytes of an .npz; equal arrays give equal bytes, since no times are stamped."""
     size = sum(np.asarray(array).nbytes for array in arrays.values())
     if size > MAX_BYTES:
-        raise ArgumentError(f"a result holds at most {MAX_BYTES:,} bytes of arrays, got {size:,}; keep fewer numbers")
+        raise ArgumentError(
+            f"expected at most {MAX_BYTES:,} bytes of arrays in a result, got {size:,}; keep fewer numbers"
+        )
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, array in arrays.items():
@@ -167,7 +172,7 @@ def unpack_arrays(content: bytes, path: Path, advice: str = "") -> dict[str, np.
         members = archive.infolist()
         size = sum(member.file_size for member in members)
         if size > MAX_BYTES:
-            what = f"it unpacks to {size} bytes instead of at most {MAX_BYTES}"
+            what = f"it unpacks to {size:,} bytes, and the most that is read is {MAX_BYTES:,}"
             raise DamagedResultError(damage(path, what, advice))
         return {member.filename.removesuffix(".npy"): _member(archive, member, path, advice) for member in members}
 
@@ -181,7 +186,7 @@ def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path, advic
     shape, _, dtype = read_header(raw, max_header_size=MAX_HEADER)
     there = member.file_size - raw.tell()
     if dtype.hasobject or math.prod(shape) * dtype.itemsize != there:
-        what = f"{member.filename} says {shape} of {dtype} and holds {there} bytes"
+        what = f"the header of {member.filename} announces shape {shape} of {dtype}, but {there} bytes follow"
         raise DamagedResultError(damage(path, what, advice))
     raw.seek(0)
     return np.lib.format.read_array(raw, allow_pickle=False, max_header_size=MAX_HEADER)
@@ -190,5 +195,5 @@ def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path, advic
 def _check_name(name: object) -> None:
     if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= MAX_NAME or "\\" in name:
         raise ArgumentError(
-            f"an array's name is text of 1 to {MAX_NAME} printable characters without '\\', got {name!r}"
+            f"the name of an array must be 1 to {MAX_NAME} printable characters without '\\', got {name!r}"
         )

@@ -21,7 +21,9 @@ def load_factory(spec: str) -> Any:
     """What `module:factory` or `file.py:factory` names, not called."""
     where, _ = split_spec(spec)
     if where == "hf":
-        raise ArgumentError(f"expected FILE.py:NAME or package:NAME, got {spec!r}, which names no model of yours")
+        raise ArgumentError(
+            f"expected FILE.py:NAME or package:NAME, got {spec!r}; hf: models can be measured, but not built here"
+        )
     # the last colon, so that a Windows drive letter or a folder with a colon stays part of the file
     where, _, name = spec.rpartition(":")
     return getattr_or_explain(_import(where), name)
@@ -45,14 +47,16 @@ def _import(where: str) -> ModuleType:
     try:
         return importlib.import_module(where)
     except ModuleNotFoundError as error:
-        raise ArgumentError(f"cannot import {where!r}: {error}. For a file write path/to/{where}.py:NAME") from error
+        raise ArgumentError(
+            f"cannot import {where!r}: {error}; to name a file, write path/to/{where}.py:NAME"
+        ) from error
     except Exception as error:
         raise failure(f"importing {where!r}", error) from error
 
 
 def _import_file(path: Path) -> ModuleType:
     if not os.path.isfile(path):  # unlike Path.is_file, False for a name that is too long
-        raise ArgumentError(f"there is no file {path}")
+        raise ArgumentError(f"expected an existing Python file, got {path}, which does not exist; check the path")
     # the file's own imports find its neighbours, as when it is run
     sys.path.insert(0, str(path.parent))
     # a file called like a module (random.py) must neither take its place nor be taken for it later

@@ -59,9 +59,10 @@ def read_regular(path: Path, most: int, advice: str = "") -> bytes:
     try:
         about = os.fstat(handle)
         if not stat.S_ISREG(about.st_mode):
-            raise DamagedResultError(damage(path, f"it is {_kind(about.st_mode)} in place of a file", advice))
+            raise DamagedResultError(damage(path, f"it is {_kind(about.st_mode)} instead of a file", advice))
         if about.st_size > most:
-            raise DamagedResultError(damage(path, f"it has {about.st_size} bytes instead of at most {most}", advice))
+            what = f"it has {about.st_size:,} bytes, expected at most {most:,}"
+            raise DamagedResultError(damage(path, what, advice))
         with open(handle, "rb", closefd=False) as file:
             return file.read(most + 1)
     finally:
@@ -75,7 +76,7 @@ def damage(path: Path, what: str, advice: str = "") -> str:
 
 def _why(path: Path, error: OSError) -> str:
     if isinstance(error, FileNotFoundError):
-        return "the file is not there"
+        return "the file does not exist"
     # not Path.is_symlink, which raises where the folder may not be entered
     return "it is a symbolic link, which is not followed" if os.path.islink(path) else os.strerror(error.errno or 0)
 
@@ -104,18 +105,21 @@ def open_seal(path: Path, format: str, advice: str = "", most: int = MAX_BYTES) 
     """What a file of at most `most` bytes written by `seal` says, checksum and format checked; `advice` is for errors."""
     raw = read_regular(path, most, advice)
     if not raw.startswith(_HEAD):
-        raise DamagedResultError(damage(path, "it does not begin as a file of holdfast does", advice))
+        raise DamagedResultError(damage(path, "it does not begin with the header of a holdfast file", advice))
     start = len(_HEAD) + 64 + len(_NECK)
     rest = raw[start:-1]
     expected = _HEAD + hashlib.sha256(rest).hexdigest().encode() + _NECK
     if raw[:start] != expected or raw[-1:] != b"\n":
-        raise DamagedResultError(damage(path, "its checksum does not fit its contents", advice))
+        raise DamagedResultError(damage(path, "its checksum does not match its contents", advice))
     try:
         body: dict[str, Any] = json.loads(b"{" + rest)
     except (ValueError, RecursionError) as error:
-        raise DamagedResultError(damage(path, f"it is no JSON that can be read ({error})", advice)) from None
+        raise DamagedResultError(damage(path, f"it is not valid JSON ({error})", advice)) from None
     if body.get("format") != format:
-        raise DamagedResultError(f"{path} has format {body.get('format')!r}; this version reads {format!r}")
+        raise DamagedResultError(
+            f"{path}: expected format {format!r}, got {body.get('format')!r}; read it with the version of holdfast "
+            "that wrote it"
+        )
     return body
 
 
@@ -124,7 +128,8 @@ def verified(folder: Path, entry: Mapping[str, Any], manifest: str, advice: str 
     path = folder / entry["file"]
     content = read_regular(path, entry["bytes"], advice)
     if len(content) != entry["bytes"]:
-        raise DamagedResultError(damage(path, f"it has {len(content)} bytes instead of {entry['bytes']}", advice))
+        what = f"it has {len(content):,} bytes, expected {entry['bytes']:,}"
+        raise DamagedResultError(damage(path, what, advice))
     if hashlib.sha256(content).hexdigest() != entry["sha256"]:
-        raise DamagedResultError(damage(path, f"its checksum is not the one written in {manifest}", advice))
+        raise DamagedResultError(damage(path, f"its checksum differs from the one recorded in {manifest}", advice))
     return content

@@ -64,7 +64,7 @@ def _bool(value: Any, exactly: bool) -> bool:
 def _whole(value: Any, exactly: bool) -> int:
     if isinstance(value, numbers.Integral) and not isinstance(value, bool):
         if abs(int(value)) >= MAX_WHOLE:
-            raise Refused("nothing that large fits into a machine")
+            raise Refused("whole numbers here are sizes and counts below 2**40")
         return int(value)
     raise Refused
 
@@ -82,9 +82,9 @@ def _number(value: Any, exactly: bool) -> Any:
         raise Refused
     try:
         if math.isnan(value):
-            raise Refused("not a number")
+            raise Refused("NaN is not accepted")
     except OverflowError:
-        raise Refused("beyond floating-point numbers") from None
+        raise Refused("it is too large for a float") from None
     return value if isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**53) else float(value)
 
 
@@ -134,7 +134,7 @@ def array(kind: type, dtypes: Any, dims: str = "...") -> Reader:
 
     def read(value: Any, exactly: bool) -> Any:
         if isinstance(value, Tensor) and value.is_nested:
-            raise Refused("it is nested; call torch.nested.to_padded_tensor")
+            raise Refused("it is nested; convert it with torch.nested.to_padded_tensor")
         if not exactly:
             value = _converted(value, known)
         if exactly and kind is np.ndarray:
@@ -148,9 +148,12 @@ def array(kind: type, dtypes: Any, dims: str = "...") -> Reader:
         if not isinstance(value, Tensor) or (known and _name(value.dtype) not in known):
             raise Refused
         if not holds_numbers(value):
-            raise Refused("it holds no numbers: on the meta device, fake, or a wrapper around other tensors")
+            raise Refused(
+                "its values cannot be read: it is on the meta device, fake, or a wrapper around other tensors; pass a "
+                "plain tensor"
+            )
         if value.layout is not torch.strided:
-            raise Refused(f"it is {value.layout}; call .to_dense()")
+            raise Refused(f"its layout is {value.layout}; convert it with .to_dense()")
         if kind is np.ndarray:
             value = (value.float() if value.dtype == torch.bfloat16 else value).detach().cpu().numpy()
         return _shaped(value, dims)
@@ -162,7 +165,7 @@ def array(kind: type, dtypes: Any, dims: str = "...") -> Reader:
 def _shaped(value: Any, dims: str) -> Any:
     names = dims.split()
     if not any("*" in name or "..." in name for name in names) and value.ndim != len(names):
-        raise WrongShape(f"expected the dimensions ({', '.join(names)})")
+        raise WrongShape(f"expected {len(names)} dimension{'' if len(names) == 1 else 's'}: {', '.join(names)}")
     return value
 
 
@@ -224,14 +227,15 @@ def several(elements: Sequence[Reader], element: Callable[[Any], Any]) -> Reader
             return value
         return type(value)(map(element, value)) if isinstance(value, (list, tuple)) else list(map(element, value))
 
-    return Reader("several of " + " or ".join(reader.words for reader in elements) if elements else "several", read)
+    each = f", each element {' or '.join(reader.words for reader in elements)}" if elements else ""
+    return Reader(f"a list or tuple{each}", read)
 
 
 def _listed(value: Tensor | np.ndarray, exactly: bool) -> list[Any]:
     if exactly:
         raise Refused
     if (isinstance(value, Tensor) and (value.is_nested or value.is_meta)) or value.ndim != 1:
-        raise Refused("one dimension is needed")
+        raise Refused("expected 1 dimension")
     return value.tolist()
 
 
@@ -254,7 +258,7 @@ def instance(kind: type) -> Reader:
 
 
 NUMBER_OR_NAN = Reader("a number", _number_or_nan)
-SEED = Reader("a whole number of 64 bits", _seed)
+SEED = Reader("a whole number that fits into 64 bits", _seed)
 PLAIN: dict[Any, Reader] = {
     None: Reader("None", _none),
     type(None): Reader("None", _none),

@@ -69,7 +69,7 @@ class Record:
         return f'{text}<img alt="{html.escape(figure.caption)}" src="data:image/png;base64,{data}">'
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes everything into one file, in place of the one that was there; folders on the way are made.
+        """Writes everything into one file, which replaces an existing one; missing folders are created.
 
         Args:
             path: of the file; `.json` says what it is. Of a symbolic link, the file that it leads to is written.
@@ -102,30 +102,30 @@ class Record:
             raise
         # whoever can write a file can seal it: what is inside may be anything, and raise anything
         except Exception as error:
-            what = f"it holds no {cls.__name__} of this version ({type(error).__name__}: {str(error)[:200]})"
+            what = f"it does not hold a {cls.__name__} that this version reads ({type(error).__name__}: {str(error)[:200]})"
             raise DamagedResultError(damage(file, what, ADVICE)) from error
-        raise ArgumentError(f"path must name a saved {cls.__name__}, and {file} holds a {kind}; use {kind}.load")
+        raise ArgumentError(f"path must be the file of a saved {cls.__name__}, got a {kind} in {file}; use {kind}.load")
 
 
 def writable_file(path: str | os.PathLike[str]) -> Path:
     """The path of a file to write, its folder made; ArgumentError where no file can be there."""
     file = as_path(path)
     if os.path.isdir(file):
-        raise ArgumentError(f"path must name a file, and {file} is a folder; say {file / 'result.json'}")
+        raise ArgumentError(f"path must be a file, got the folder {file}; write for example {file / 'result.json'}")
     try:
         file.resolve().parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        why = f"{file.parent} is none and cannot be made one ({error.strerror})"
-        raise ArgumentError(f"path must lie in a folder, and {why}") from None
+        why = f"{file.parent}, which is not a folder and cannot be created ({error.strerror})"
+        raise ArgumentError(f"path must be in a folder, got {why}; choose another folder") from None
     return file
 
 
 def _readable_file(path: str | os.PathLike[str], kind: str) -> Path:
     file = as_path(path)
     if not os.path.exists(file):
-        raise DamagedResultError(f"{file} is not there, so no {kind} can be loaded; name a file that save() wrote")
+        raise DamagedResultError(f"cannot load a {kind}: {file} does not exist; give a file that save() wrote")
     if os.path.isdir(file):
-        raise ArgumentError(f"path must name the file of a saved {kind}, and {file} is a folder; name a file in it")
+        raise ArgumentError(f"path must be the file of a saved {kind}, got the folder {file}; give a file in it")
     return file
 
 

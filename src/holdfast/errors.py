@@ -13,7 +13,7 @@ class HoldfastError(Exception):
 
 
 class ArgumentError(HoldfastError, ValueError):
-    """An argument has a wrong value; the text says what was expected, what got and what to do."""
+    """An argument has a wrong value; the text says what was expected, what was given and what to do."""
 
 
 class ShapeError(ArgumentError):
@@ -25,7 +25,16 @@ class DtypeError(ArgumentError, TypeError):
 
 
 class RangeError(ArgumentError):
-    """A value lies outside the set that a parameterization or a law can represent."""
+    """A value lies outside the set that a parameterization or a law can represent.
+
+    Args:
+        text: the message.
+        names_allow_change: whether the text names stabilize's `allow_change` as a remedy already.
+    """
+
+    def __init__(self, text: str = "", names_allow_change: bool = False) -> None:
+        super().__init__(text)
+        self.names_allow_change = names_allow_change
 
 
 class UnknownNameError(ArgumentError, KeyError):
@@ -36,11 +45,11 @@ class UnknownNameError(ArgumentError, KeyError):
 
 
 class BackendError(HoldfastError, RuntimeError):
-    """A backend that was asked for by name is not there; the text says how to get it."""
+    """A backend or package that was requested is not installed; the text says how to get it."""
 
 
 class OutOfMemoryError(HoldfastError, MemoryError):
-    """A kernel found no memory for its results or its work; the text says how much was asked for."""
+    """A kernel could not allocate its results or its workspace; the text says how many bytes it requested."""
 
 
 class DamagedResultError(HoldfastError, OSError):

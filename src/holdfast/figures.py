@@ -90,7 +90,7 @@ class Bars(Layer):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, _numbers(getattr(self, name)))
         if any(a.shape != (len(self.names),) for a in self.arrays().values()):
-            raise ShapeError(f"{self.label!r}: one number a name is needed, {len(self.names)} names")
+            raise ShapeError(f"{self.label!r}: expected one number for each of the {len(self.names)} names")
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +127,7 @@ class Rule(Layer):
 
     def __post_init__(self) -> None:
         if (self.x is None) == (self.y is None):
-            raise ArgumentError(f"{self.label!r}: a rule lies at x or at y, one of them")
+            raise ArgumentError(f"{self.label!r}: a line needs x or y, one of them; got x={self.x!r}, y={self.y!r}")
 
     @property
     def finite(self) -> bool:
@@ -160,11 +160,11 @@ class Figure:
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9-]+", self.name):
-            raise ArgumentError(f"a figure's name has small letters, digits and '-', got {self.name!r}")
+            raise ArgumentError(f"the name of a figure must be lower-case letters, digits and '-', got {self.name!r}")
 
 
 def _numbers(values: Any) -> np.ndarray:
     array = np.asarray(values)
     if array.dtype.kind not in "fiub":
-        raise ArgumentError(f"a figure is drawn from real numbers, got {array.dtype}; take abs, real or imag first")
+        raise ArgumentError(f"a figure needs real numbers, got {array.dtype}; take abs, real or imag first")
     return array

@@ -181,7 +181,7 @@ def test_a_law_that_is_not_integrable_ends_with_its_horizon(method, share):
     found = fit_exponential_sum(law, 8, method, horizon=1e4)
     assert found.tail == "not known" and found.l1_error == found.l1_inside
     assert found.l1_error < share * float(law.integral(0.0, 1e4))
-    with pytest.raises(ArgumentError, match="not integrable"):
+    with pytest.raises(ArgumentError, match="a law with a finite L1 norm"):
         fit_exponential_sum(law, 8, "quadrature", horizon=math.inf)
 
 
@@ -212,7 +212,7 @@ def test_nonnegative_weights_in_the_sup_norm_are_the_smallest_on_their_rates():
 
 
 def test_a_function_that_is_zero_is_refused():
-    with pytest.raises(ArgumentError, match="nothing to approximate"):
+    with pytest.raises(ArgumentError, match="not 0 everywhere"):
         fit_exponential_sum(lambda t: 0 * t, 4)
 
 
@@ -234,9 +234,9 @@ def test_bad_samples_are_refused_with_what_is_wrong():
         fit_exponential_sum(good, 2, "matrix_pencil", time=np.arange(20) ** 1.5)
     with pytest.raises(ArgumentError, match="increase"):
         fit_exponential_sum(good, 2, time=np.zeros(20))
-    with pytest.raises(ShapeError, match="one time each"):
+    with pytest.raises(ShapeError, match="one time for each sample"):
         fit_exponential_sum(good, 2, time=np.arange(19.0))
-    with pytest.raises(ArgumentError, match="not both"):
+    with pytest.raises(ArgumentError, match="got both"):
         fit_exponential_sum(good, 2, time=np.arange(20.0), dt=1.0)
     with pytest.raises(ArgumentError, match="every sample of rho is 0"):
         fit_exponential_sum(np.zeros(5), 2)
@@ -248,7 +248,7 @@ def test_bad_samples_are_refused_with_what_is_wrong():
         fit_exponential_sum([1.0], 1)
     with pytest.raises(DtypeError, match="real numbers"):
         fit_exponential_sum(np.array([1j, 2j]), 1)
-    with pytest.raises(ShapeError, match="one column"):
+    with pytest.raises(ShapeError, match="must have one dimension"):
         fit_exponential_sum(np.ones((3, 3)), 1)
 
 
@@ -267,10 +267,10 @@ def test_growing_samples_have_no_decaying_mode():
         ({"norm": "sup", "method": "nonlinear"}, "norm"),
         ({"rates": [1.0, 1.0]}, "equal"),
         ({"rates": [-1.0]}, "above 0"),
-        ({"rates": [1.0], "method": "matrix_pencil"}, "finds its own rates"),
+        ({"rates": [1.0], "method": "matrix_pencil"}, "finds the rates itself"),
         ({"rates": [1.0, 2.0]}, "leave order out"),
-        ({"dt": 0.1}, "dt goes with samples"),
-        ({"time": [0.0, 1.0]}, "goes with samples"),
+        ({"dt": 0.1}, "leave dt out"),
+        ({"time": [0.0, 1.0]}, "only when rho is samples"),
     ],
 )
 def test_bad_choices_are_refused(options, text, user_mistakes):
@@ -281,13 +281,13 @@ def test_bad_choices_are_refused(options, text, user_mistakes):
 def test_unknown_methods_and_laws_without_an_integral_are_named(user_mistakes):
     with pytest.raises(UnknownNameError, match="nonnegative"):
         fit_exponential_sum(laws.PowerLaw(1.5), 4, "non_negative")
-    with pytest.raises(ArgumentError, match="quadrature knows"):
+    with pytest.raises(ArgumentError, match="'quadrature' needs a PowerLaw"):
         fit_exponential_sum(laws.StretchedExponential(1.0, 0.5), 4, "quadrature")
-    with pytest.raises(ArgumentError, match="raise order"):
+    with pytest.raises(ArgumentError, match="order must be at least"):
         fit_exponential_sum(MIXTURE, 2, "quadrature")
     with pytest.raises(ShapeError, match="as many values"):
         fit_exponential_sum(lambda t: t[:-1], 2)
-    with pytest.raises(ArgumentError, match="not finite at t = 0"):
+    with pytest.raises(ArgumentError, match=r"must be finite.*at t = 0"):
         fit_exponential_sum(lambda t: np.where(t == 0, np.inf, np.exp(-t)), 2)
 
 

@@ -107,8 +107,8 @@ def test_orders_below_rounding_are_cut_and_said():
         (laws.OscillatingExponential(0.3, 2.0), {}, "completely monotone"),
         (laws.Finite(3.0), {}, "completely monotone"),
         (lambda t: -np.exp(-t), {}, "is -1 at t = 0"),
-        (0.9 ** np.arange(50), {}, "not samples"),
-        (laws.PowerLaw(1.3), {"rates": [1.0, 2.0]}, "finds its own rates"),
+        (0.9 ** np.arange(50), {}, "got samples"),
+        (laws.PowerLaw(1.3), {"rates": [1.0, 2.0]}, "finds the rates itself"),
         (laws.PowerLaw(1.3), {"norm": "l1"}, "sup"),
     ],
 )

@@ -49,7 +49,11 @@ def test_tasks_are_read_from_npz_and_csv_and_mistakes_are_named(tmp_path):
     assert (tuple(x.shape), tuple(y.shape), x.dtype, y.dtype) == ((3, 5), (3,), torch.int64, torch.int64)
     np.savez(tmp_path / "other.npz", a=np.ones(3))
     (tmp_path / "text.npz").write_text("no zip")
-    for name, said in (("other.npz", "must hold 'inputs'"), ("text.npz", "not a readable"), ("none.npz", "no file")):
+    for name, said in (
+        ("other.npz", "must hold arrays 'inputs'"),
+        ("text.npz", "not a readable"),
+        ("none.npz", "existing file"),
+    ):
         with pytest.raises(ArgumentError, match=said):
             read_data(tmp_path / name)
 
@@ -61,7 +65,11 @@ def test_inputs_alone_are_read_and_mistakes_are_named(tmp_path):
     assert tuple(read_inputs(tmp_path / "x.npz").shape) == (3, 5, 1)
     np.save(tmp_path / "bad.npy", np.full((3, 5), np.nan))
     np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
-    for name, said in (("bad.npy", "finite real numbers"), ("objects.npy", "not a readable"), ("no.npy", "no file")):
+    for name, said in (
+        ("bad.npy", "finite real numbers"),
+        ("objects.npy", "not a readable"),
+        ("no.npy", "existing file"),
+    ):
         with pytest.raises(ArgumentError, match=said):
             read_inputs(tmp_path / name)
 
@@ -88,7 +96,7 @@ def test_a_series_with_stamps_and_a_gap_is_cut_into_windows_of_forecasts(tmp_pat
     assert torch.equal(x[..., 1], y[..., 0].remainder(100).remainder(7))
     assert len(x) == sum(steps // length for steps in (17, 40, 61))
     (tmp_path / "dates.csv").write_text("when,load\n2026-01-01,3\n")
-    with pytest.raises(ArgumentError, match="--time and --series"):
+    with pytest.raises(ArgumentError, match="--time or --series"):
         read_data(tmp_path / "dates.csv")
     done = CliRunner().invoke(app, ["m:f", "--time", "when"])
-    assert "name it too" in str(done.exception)
+    assert "give --data too" in str(done.exception)

@@ -116,9 +116,9 @@ def test_a_noisy_kernel_stops_at_the_modes_that_it_carries(tmp_path):
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        ("", "holds no numbers"),
-        ("t,rho\n", "holds no numbers"),
-        ("1,2\n3\n", "different numbers of columns"),
+        ("", "must hold lines of numbers"),
+        ("t,rho\n", "must hold lines of numbers"),
+        ("1,2\n3\n", "same number of columns"),
         ("1,2\nx,3\n", "line 2"),
         ("1,2,3\n4,5,6\n", "one column"),
         ("0,1\n1,nan\n2,0.1\n", "NaN"),
@@ -139,7 +139,7 @@ def test_bad_options_end_in_one_line(csv, tmp_path):
         header = {"descr": "<f8", "fortran_order": False, "shape": (2**40,)}
         np.lib.format.write_array_header_1_0(file, header)
     for arguments, text in (
-        (("missing.csv",), "no file"),
+        (("missing.csv",), "existing file"),
         ((tmp_path / "text.npy",), "NPY"),
         ((tmp_path / "promise.npy",), "NPY"),
         ((csv, "--orders", "1,x"), "--orders"),
@@ -147,8 +147,8 @@ def test_bad_options_end_in_one_line(csv, tmp_path):
         ((csv, "--method", "magic"), "unknown method"),
         ((csv, "--tolerance", "0"), "tolerance must"),
         ((csv, "--dt", "0.1"), "leave --dt out"),
-        ((csv, "--orders", "1", "--export", tmp_path / "no" / "layer"), "make it first"),
-        ((csv, "--orders", "1", "--plot", tmp_path / "fit.xyz"), "figure"),
+        ((csv, "--orders", "1", "--export", tmp_path / "no" / "layer"), "create it first"),
+        ((csv, "--orders", "1", "--plot", tmp_path / "fit.xyz"), "--plot must end in"),
         ((csv, "--orders", "1", "--time", "never", "--export", tmp_path / "layer"), "time"),
     ):
         done = run(*arguments)

@@ -39,7 +39,7 @@ def test_doctor_shows_markup_and_terminal_codes_in_a_path_as_text(command, tmp_p
 def test_errors_show_terminal_codes_as_text(command, tmp_path):
     done = command("doctor", cwd=tmp_path, HOLDFAST_DATA="nowhere\x1b[2J[/red]")
     assert done.returncode == 2
-    assert done.stderr.startswith("holdfast: HOLDFAST_DATA=nowhere\\x1b[2J[/red] is not a folder")
+    assert done.stderr.startswith("holdfast: HOLDFAST_DATA must name a folder, got 'nowhere\\x1b[2J[/red]'")
 
 
 def test_ctrl_c_while_loading_ends_quietly_with_130(tmp_path):

@@ -91,7 +91,7 @@ def test_plot_writes_a_figure_by_the_files_ending(run, tmp_path):
     assert "<svg" in (tmp_path / "new" / "curve.svg").read_text()
     code, _, err = run("memory", "my_models.py:gru", "--horizon", 60, "--no-properties", "--plot", "curve.doc")
     assert code == 2
-    assert "use .png, .pdf or .svg" in err
+    assert "must end in .png, .pdf or .svg" in err
 
 
 def test_a_model_that_returns_nan_ends_with_1_and_says_so(run):
@@ -109,15 +109,15 @@ def test_a_model_that_returns_nan_ends_with_1_and_says_so(run):
         (["my_models.py:mean"], "not causal"),
         (["my_models.py:module", "--input-size", "2"], "Check input_size"),
         (["my_models.py:gru", "--probe", "step"], "unknown probe 'step'"),
-        (["my_models.py:gru", "--probe", "repeated"], "for hf: models"),
+        (["my_models.py:gru", "--probe", "repeated"], "needs an hf: model"),
         (["my_models.py:gru", "--probe", "repeated", "--dt", "0.1", "--double"], "leave out --dt, --double"),
         (["my_models.py:gru", "--horizon", "0"], "horizon"),
         (["my_models.py:grue"], "unknown name in my_models.py 'grue'. Did you mean 'gru'?"),
         (["my_models.py:two_sizes"], "callable without arguments"),
         (["my_models.py:broken"], "KeyError: 'weights'"),
         (["my_models.py:number"], "is of type int"),
-        (["no_such.py:gru"], "there is no file"),
-        (["no_such_module:gru"], "For a file write"),
+        (["no_such.py:gru"], "expected an existing Python file"),
+        (["no_such_module:gru"], "to name a file, write"),
         (["gru"], "FILE.py:NAME, package:NAME or hf:"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Own tensors: what the targets mean, and arrays that are no task."""
+"""Own tensors: what the targets mean, and arrays that are not a task."""
 
 import numpy as np
 import pytest
@@ -50,17 +50,17 @@ NAN[2, 1, 0] = float("nan")
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"train": (X, [0, 1])}, "4 inputs need as many targets"),
+        ({"train": (X, [0, 1])}, "one target for each of 4 inputs"),
         ({"train": (X,)}, "must be .inputs, targets. or"),
         ({"train": (X, [0, -1, 1, 0])}, "targets must be 0 to"),
         ({"train": (X, [0, 1, 5, 0]), "classes": 3}, "targets must be 0 to 2, got 0 to 5; .*classes=6"),
-        ({"train": (NAN, [0, 1, 1, 0])}, r"train: inputs\[2, 1, 0\] is nan"),
-        ({"train": (X, [0.0, float("inf"), 1, 2])}, r"targets\[1\] is inf"),
-        ({"train": (X.double() * 1e300 + 1e300, [0, 1, 1, 0])}, "is inf, beyond what float32 holds"),
+        ({"train": (NAN, [0, 1, 1, 0])}, r"train: inputs must be finite in float32, got nan at \[2, 1, 0\]"),
+        ({"train": (X, [0.0, float("inf"), 1, 2])}, r"targets must be finite in float32, got inf at \[1\]"),
+        ({"train": (X.double() * 1e300 + 1e300, [0, 1, 1, 0])}, "finite in float32, got inf"),
         ({"train": (X[:0], [])}, "none empty"),
         (
             {"train": (X, [0, 1, 1, 0]), "test": (X[:, :, :1], [0, 1, 1, 0])},
-            "the splits differ: 2 features, 1 features",
+            "in every split, got 2 features, 1 features",
         ),
         ({"train": (X, torch.zeros(4, 3))}, r"\(samples, 3, features\) for values at each step"),
         ({"train": (X, [0, 1, 1, 0]), "kind": "regress"}, "regress needs real targets"),

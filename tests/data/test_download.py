@@ -182,7 +182,7 @@ def test_a_wrong_archive_is_not_kept(server, folder):
 
 def test_an_archive_that_unpacks_to_more_than_it_should_leaves_nothing(server, folder):
     bomb = zip_of({"top/a.txt": bytes(1 << 22)})
-    with pytest.raises(DamagedResultError, match=r"a\.txt unpacks to more than it should"):
+    with pytest.raises(DamagedResultError, match=r"a\.txt unpacks to more than the expected"):
         find(folder, offered(server, bomb, "x.zip"))
     assert [p.name for p in folder.iterdir()] == ["x.zip"]
 
@@ -190,9 +190,9 @@ def test_an_archive_that_unpacks_to_more_than_it_should_leaves_nothing(server, f
 @pytest.mark.parametrize(
     ("packed", "words"),
     [
-        (tar_of(NAMES)[:60], "is not a whole archive"),
+        (tar_of(NAMES)[:60], "is not a complete archive"),
         (tar_of({"top/a.txt": b"one"}), "lacks in/b.txt"),
-        (b"no archive", "is not a whole archive"),
+        (b"no archive", "is not a complete archive"),
     ],
     ids=["cut off", "lacks a file", "no archive"],  # an archive holds the time: two processes would name it differently
 )
@@ -254,7 +254,7 @@ def test_odd_headers_are_no_traceback(server, file, folder, status, headers, who
     if whole:
         assert read(folder, file) == CONTENT
     else:
-        with pytest.raises(MissingDataError, match=r"no mirror gave some\.txt"):
+        with pytest.raises(MissingDataError, match=r"no mirror delivered some\.txt"):
             read(folder, file)
 
 

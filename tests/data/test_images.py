@@ -58,7 +58,7 @@ def test_held_out_images_are_always_the_same_and_the_splits_are_all_images(root)
     fewer = every(load_task("mnist", valid=2), "valid").inputs
     assert all(bool((every(task, "valid").inputs == image).all((1, 2)).any()) for image in fewer)
     for valid in (-1, 12):
-        with pytest.raises(ArgumentError, match="must leave some of the 12 training images"):
+        with pytest.raises(ArgumentError, match="valid must be from 0 to 11"):
             load_task("mnist", valid=valid)
 
 
@@ -100,7 +100,7 @@ def test_files_unpacked_with_their_own_folder_are_found(root):
 @pytest.mark.parametrize("content", [b"", bytes(3072), bytes(3073 * 2 + 1), bytes(3073 * 10_001)])
 def test_a_file_that_is_no_whole_number_of_images_is_refused(tmp_path, content):
     (tmp_path / "x.bin").write_bytes(content)
-    with pytest.raises(DamagedResultError, match="truncated or of another set"):
+    with pytest.raises(DamagedResultError, match="truncated or another file"):
         read_batch(tmp_path / "x.bin")
 
 
@@ -108,10 +108,10 @@ def test_a_label_that_is_no_class_is_refused_with_its_place(root, monkeypatch):
     records = cifar_records(4, 0)
     records[2, 0] = 10
     (root / "cifar10" / "data_batch_1.bin").write_bytes(records.tobytes())
-    with pytest.raises(DamagedResultError, match=r"data_batch_1\.bin: image 2 has the label 10, expected 0 to 9"):
+    with pytest.raises(DamagedResultError, match=r"data_batch_1\.bin: expected labels from 0 to 9, got 10 at image 2"):
         load_task("cifar10")
     set_mnist(root, monkeypatch, np.zeros((3, 28, 28)), np.array([1, 77, 3]))
-    with pytest.raises(DamagedResultError, match="image 1 has the label 77"):
+    with pytest.raises(DamagedResultError, match="got 77 at image 1"):
         load_task("mnist", valid=0)
 
 
@@ -129,16 +129,16 @@ def set_mnist(root, monkeypatch, *arrays):
 
 def test_images_without_a_label_each_are_refused(root, monkeypatch):
     set_mnist(root, monkeypatch, np.zeros((3, 28, 28)), np.zeros(2))
-    with pytest.raises(DamagedResultError, match=r"holds \(3, 28, 28\) and .* \(2,\)"):
+    with pytest.raises(DamagedResultError, match=r"got shapes \(3, 28, 28\) in .* and \(2,\) in"):
         load_task("mnist", valid=0)
 
 
 def test_a_header_that_promises_a_trillion_images_allocates_nothing():
     header = struct.pack(">BBBB3I", 0, 0, 8, 3, 2**20, 2**20, 1)
-    with pytest.raises(DamagedResultError, match=r"says \(1048576, 1048576, 1\) and holds 9 bytes"):
+    with pytest.raises(DamagedResultError, match=r"for the shape \(1048576, 1048576, 1\) of its header, got 9;"):
         read_idx(header + bytes(9), "some.gz")
 
 
 def test_a_seed_for_an_order_that_has_none_is_refused(root):
-    with pytest.raises(ArgumentError, match="goes with order 'permuted'"):
+    with pytest.raises(ArgumentError, match="only with order='permuted'"):
         load_task("mnist", valid=0, permutation_seed=3)

@@ -1,4 +1,4 @@
-"""Own CSV files: what is given and asked for at each step, no leak between splits, and files that are no series."""
+"""Own CSV files: what is given and asked for at each step, no leak between splits, and files that are not a series."""
 
 import pytest
 import torch
@@ -58,14 +58,14 @@ def test_names_may_be_quoted_and_another_delimiter_is_taken(write):
     ("text", "options", "words"),
     [
         ("", {}, "is empty"),
-        ("a,b", {}, "no line of numbers below"),
-        ("a,b\n\n", {}, "no line of numbers below"),
-        ("a,b\n1,2\n3,nan\n" + "1,2\n" * 30, {}, "line 3 has nan in column 'b'"),
-        ("a,b\n1,2\n3,-inf\n" + "1,2\n" * 30, {}, "line 3 has -inf"),
+        ("a,b", {}, "lines of numbers below the names, got none"),
+        ("a,b\n\n", {}, "lines of numbers below the names, got none"),
+        ("a,b\n1,2\n3,nan\n" + "1,2\n" * 30, {}, "got nan in line 3, column 'b'"),
+        ("a,b\n1,2\n3,-inf\n" + "1,2\n" * 30, {}, "got -inf in line 3"),
         ("a,b\n1,2\n3,x\n", {}, "must have a number in each column .*row 1"),
         ("a,b\n1,2\n3\n", {}, "must have a number in each column"),
         ("a,a\n1,2\n", {}, "name each column once"),
-        ("a,b\n" + "1,2\n" * 9, {"window": 8}, "fewer than window . horizon = 9"),
+        ("a,b\n" + "1,2\n" * 9, {"window": 8}, "at least window . horizon = 9"),
         ("a,b\n" + "1,2\n" * 30, {"delimiter": ", "}, "delimiter must be one character"),
         (b"a,b\n1,\xff\n", {}, "not UTF-8 text at byte 6"),
     ],

@@ -163,16 +163,16 @@ def test_a_frame_of_pandas_is_the_same_as_its_file(write):
 @pytest.mark.parametrize(
     ("text", "options", "words"),
     [
-        ("t,v\n0,1\n1,2\n1,3\n", {"time": "t"}, "stamps 1 and 2 are the same time"),
-        ("t,v\n0,1\n1,2\n2,3\n2.5,3\n", {"time": "t"}, "stamp 3 lies 2.5 steps of 1"),
+        ("t,v\n0,1\n1,2\n1,3\n", {"time": "t"}, "stamps 1 and 2 at the same time"),
+        ("t,v\n0,1\n1,2\n2,3\n2.5,3\n", {"time": "t"}, "got stamp 3 at 2.5 steps of 1"),
         ("t,v\nsoon,1\nlater,2\n", {"time": "t"}, "row 0: expected a date such as"),
         ("t,v\n0,1\n1,2\n", {"time": "t", "every": "1h"}, "every: expected a number, or for dates"),
-        ("t,v\n0,1\n1,2\n", {"every": 1.0}, "expected a column of time stamps"),
+        ("t,v\n0,1\n1,2\n", {"every": 1.0}, "needs a column of time stamps"),
         ("t,v\n0,1\n,2\n", {"time": "t"}, "expected a date|no time stamp"),
         ("t,v\n0,x\n1,2\n", {"time": "t"}, "row 0: expected a number or an empty cell, got 'x'"),
-        ("t,v\n0,\n1,\n", {"time": "t"}, "every row misses a value"),
-        ("t,v\n0,1\n1\n", {"time": "t"}, "row 1 has 1 cells, expected 2"),
-        ("t,v\n0,1\n1,2\n", {"time": "t", "horizon": 5}, "horizon: expected fewer steps"),
+        ("t,v\n0,\n1,\n", {"time": "t"}, "rows with a value in each"),
+        ("t,v\n0,1\n1\n", {"time": "t"}, "expected 2 cells in row 1, got 1"),
+        ("t,v\n0,1\n1,2\n", {"time": "t", "horizon": 5}, "horizon must be below the length"),
         ("t,t\n0,1\n1,2\n", {"time": "t"}, "names each column once"),
     ],
 )

@@ -88,11 +88,11 @@ def test_indices_outside_of_a_split_are_refused(make, name, user_mistakes):
         size = task.size(split)
         for bad in ([-1], [] if size is None else [size]):
             if bad:
-                with pytest.raises(ArgumentError, match=f"{split} has the indices 0 to"):
+                with pytest.raises(ArgumentError, match=f"indices of {split} must be >= 0"):
                     task.batch(split, torch.tensor(bad))
-    with pytest.raises(DtypeError, match="at least one int64"):
+    with pytest.raises(DtypeError, match="must be int64"):
         task.batch("train", torch.tensor([], dtype=torch.int64))
-    with pytest.raises(DtypeError, match="at least one int64"):
+    with pytest.raises(DtypeError, match="must be int64"):
         task.batch("train", torch.tensor([0], dtype=torch.int32))
 
 
@@ -152,5 +152,5 @@ def test_an_empty_split_is_refused(root):
     with pytest.raises(ArgumentError, match="recall: the split 'valid' has no sample"):
         load_task("recall", valid=-1)
     (root / "wikitext-2" / "wiki.valid.tokens").write_text("a\n")
-    with pytest.raises(ArgumentError, match="'valid' has 2 tokens, too few for one window of length 4"):
+    with pytest.raises(ArgumentError, match=r"'valid' .a window of length 4 .*, got 2"):
         load_task("wikitext-2", length=4)

@@ -151,7 +151,7 @@ def test_trained_attention_retrieves_and_every_screen_says_so(copier):
     assert 0.6 < found.largest_return.size < 1.1
     report = holdfast.diagnose(copier, input_size=1, horizon=256)
     first = report.lines(width=200)[1]
-    assert "retrieval, no decay: the effect returns after 30 steps" in first
+    assert "retrieval, no decay: the effect of one input (impulse) returns after 30 steps" in first
 
 
 def test_the_figure_marks_the_return():

@@ -49,7 +49,7 @@ def test_an_eigenvalue_of_modulus_one_never_forgets():
 def test_models_without_a_linear_state_are_refused():
     with pytest.raises(ArgumentError, match="ContinuousRNN"):
         stack_rate(nn.ContinuousRNN(1, 3))
-    with pytest.raises(ArgumentError, match="none of them"):
+    with pytest.raises(ArgumentError, match="linear recurrence only, got a Linear with none"):
         stack_rate(torch.nn.Linear(1, 1))
     with pytest.raises(ArgumentError, match="input_rate"):
         stack_rate(layer(0.1), input_rate=-1.0)

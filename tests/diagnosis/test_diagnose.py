@@ -64,7 +64,7 @@ def test_its_numbers_are_those_of_the_functions_behind_it(lstm):
     assert lstm.edge.worst.margin == pytest.approx(holdfast.certify(model).margin, rel=1e-6)
     said = json.loads(json.dumps(lstm.to_dict(), allow_nan=False))
     assert said["memory"][0]["steps"] == by_kind["impulse"].steps
-    assert said["training"]["stable_means"].startswith("20 steps of Adam")
+    assert said["training"]["stable_means"].startswith("the loss never doubles within 20 steps of Adam")
 
 
 def test_the_page_is_one_file_with_its_figure_and_everything_in_it_escaped(lstm, tmp_path):
@@ -208,7 +208,7 @@ def test_rounding_is_told_where_it_moves_outputs_and_advised_against_where_it_is
 
 
 def wiping(model, edge):
-    return [one for one in candidates(Evidence(model, [], edge, None, None, None)) if "wipe" in one.trouble]
+    return [one for one in candidates(Evidence(model, [], edge, None, None, None)) if "erase" in one.trouble]
 
 
 def selective_stack():

@@ -102,7 +102,7 @@ def test_rest_and_data_stand_side_by_side_and_a_part_that_fails_does_not_lose_th
     ("x", "said"),
     [
         (torch.full((2, 9, 1), math.nan), "NaN"),
-        (torch.zeros(2, 9, 1), "some that differ"),
+        (torch.zeros(2, 9, 1), "must not all be equal"),
         (torch.zeros(9), "expected numbers"),
     ],
 )
@@ -129,7 +129,7 @@ def test_a_trained_model_is_known_by_entries_beyond_the_bounds_of_a_fresh_one():
     assert signs_of_training(model, None) is None
     with torch.no_grad():
         model.weight_hh_l0[0, 0] = 0.4  # untrained ones lie within 1 / sqrt(16)
-    assert "an untrained one none above 0.25" in signs_of_training(model, None)
+    assert "an untrained one up to 0.25" in signs_of_training(model, None)
 
 
 def test_of_a_trained_model_without_data_nothing_is_claimed_of_training_and_nothing_is_changed():
@@ -140,5 +140,5 @@ def test_of_a_trained_model_without_data_nothing_is_claimed_of_training_and_noth
     report = holdfast.diagnose(model, horizon=64)
     assert report.trained and report.learning is None and report.advice == ()
     text = " ".join(str(report).split())
-    assert "a stand-in says nothing about its learning rate" in text
+    assert "a stand-in task would not show its learning rate" in text
     assert "nothing was tried" in text

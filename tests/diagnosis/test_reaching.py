@@ -35,14 +35,14 @@ def test_the_sentence_says_from_where_to_where_and_what_the_task_needs():
     assert (one.now, one.reached) == (pytest.approx(2 * LOG100), pytest.approx(2 * LOG100 * math.e, rel=1e-6))
     assert one.rate == holdfast.recurrent_rate(diagonal(), steps=2000, memory=200 / LOG100).rate
     assert said(one) == [
-        "in 2,000 optimizer steps at 0.001 training can lengthen its memory from 9.2 to 25 steps; your task needs 200: "
-        f"recurrent_lr={one.rate:.2g} (not tried)"
+        "in 2,000 optimizer steps at learning rate 0.001 training can lengthen its slowest memory from 9.2 to 25 steps (to 1% "
+        f"left); your task needs 200 steps: recurrent_lr={one.rate:.2g} (not tried)"
     ]
 
 
 def test_values_that_nobody_gave_are_said_to_be_assumed():
     (line,) = said(look_at_reach(diagonal(), TrainingPlan(), None))
-    assert "in 1,000 optimizer steps at 0.001 (assumed) training" in line
+    assert "in 1,000 optimizer steps at learning rate 0.001 (assumed) training" in line
     assert "your task" not in line
 
 
@@ -65,15 +65,18 @@ def test_a_way_is_told_by_what_became_of_it_on_a_copy():
     one = Reaching(TrainingPlan(), "lstm", 5.0, 10.0, needs=200, rate=0.1, bias=3.8)
     optimizer, start = faster_call(one), "model.lstm.bias_hh_l0.data[32:64].fill_(1.79)"
     ends = {
-        ((optimizer, start), ()): "needs 200: recurrent_lr=0.1, or start from bias 1.8",  # the bias that was tried
+        (
+            (optimizer, start),
+            (),
+        ): "needs 200 steps: recurrent_lr=0.1, or start from bias 1.8",  # the bias that was tried
         ((start,), (f"{optimizer}: held-out loss 1 -> 2",)): (
-            "needs 200: start from bias 1.8; tried on a copy without gain: recurrent_lr=0.1"
+            "needs 200 steps: start from bias 1.8; no gain on a copy: recurrent_lr=0.1"
         ),
         ((), (f"{optimizer}: held-out loss 1 -> 2", f"{start}: memory 9 -> 9 steps")): (
-            "needs 200; tried on a copy without gain: recurrent_lr=0.1, start from bias 1.8"
+            "needs 200 steps; no gain on a copy: recurrent_lr=0.1, start from bias 1.8"
         ),
         ((), (f"{optimizer}: not tried, 40 s of CPU time are over",)): (
-            "needs 200: recurrent_lr=0.1 (not tried), or start from bias 3.8 (not tried)"
+            "needs 200 steps: recurrent_lr=0.1 (not tried), or start from bias 3.8 (not tried)"
         ),
     }
     for (helpful, in_vain), end in ends.items():
@@ -120,12 +123,12 @@ def test_diagnose_says_it_and_tries_the_optimizer_before_it_tells():
     assert report.reaching.short
     text = str(report)
     assert "REACH" in text
-    assert "500 optimizer steps at 0.002 training" in " ".join(text.split())
+    assert "500 optimizer steps at learning rate 0.002 training" in " ".join(text.split())
     calls = [one.call for one in report.advice if 'recurrent_lr="auto"' in one.call]
     dropped = [line for line in report.dropped if 'recurrent_lr="auto"' in line]
     assert len(calls) + len(dropped) == 1  # tried, and reported only where it helped
     assert report.reaching.helped["rate"] == bool(calls)
-    assert ("without gain" in text) == (False in report.reaching.helped.values())
+    assert ("no gain on a copy" in " ".join(text.split())) == (False in report.reaching.helped.values())
     assert json.loads(json.dumps(report.to_dict()))["reach"]["needs"] == 200
     for one in report.advice:
         if one.call in calls:
@@ -142,7 +145,7 @@ def test_a_plan_that_is_none_is_refused(mistake):
 
 def test_a_rate_above_the_largest_stable_one_is_named():
     learning = Learning("your data", {"recurrent": 0.1}, 1.0, 2.0, 0.01, {})
-    for lr, told in ((3.0, ["Your rate of 3 is 300 times that: lower it, or clip gradients"]), (0.01, [])):
+    for lr, told in ((3.0, ["Your learning rate of 3 is 300 times that: lower it, or clip gradients."]), (0.01, [])):
         reaching = look_at_reach(diagonal(), TrainingPlan(lr, 200, given=True), None)
         report = SimpleNamespace(learning=learning, reaching=reaching, trained=False)
         assert training(report)[2:] == told

@@ -235,7 +235,7 @@ def test_quantised_inference_beside_accelerate_is_right(kind):
     whole = quantised(model, {kind, nn.Linear})
     assert not isinstance(whole.core, kind)
     assert torch.allclose(whole(x), expected, rtol=0, atol=tolerance)
-    with pytest.raises(holdfast.errors.ArgumentError, match=r"expected a model with torch\.nn\.LSTM"):
+    with pytest.raises(holdfast.errors.ArgumentError, match=r"expected a model that contains torch\.nn\.LSTM"):
         holdfast.accelerate(whole)
 
 

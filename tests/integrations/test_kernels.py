@@ -86,5 +86,5 @@ def test_the_comparison_of_the_document_runs(package):
 
 def test_without_the_package_it_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "kernels", None)
-    with pytest.raises(BackendError, match="kernels is not installed; get it by: pip install"):
+    with pytest.raises(BackendError, match="kernels is not installed: pip install"):
         kernels.register()

@@ -201,5 +201,5 @@ def test_an_adapter_without_its_package_says_how_to_get_it(name, monkeypatch):
     for package in ("lightning", "lightning.pytorch", "pytorch_lightning", "transformers"):
         monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.delitem(sys.modules, f"holdfast.integrations.{name}", raising=False)
-    with pytest.raises(BackendError, match="get it by: pip install"):
+    with pytest.raises(BackendError, match="is not installed: pip install"):
         __import__(f"holdfast.integrations.{name}")

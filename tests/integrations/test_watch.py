@@ -172,7 +172,7 @@ def test_groups_of_an_optimizer_become_those_of_memory():
     assert sorted(held) == sorted(map(id, [*model.parameters(), foreign]))  # each once
     model(torch.randn(2, 5, 2)).square().mean().backward()
     optimizer.step()
-    with pytest.raises(ArgumentError, match="has not taken a step"):
+    with pytest.raises(ArgumentError, match="must not have taken a step"):
         regroup(optimizer, model, recurrent_lr=1e-3)
 
 

@@ -124,7 +124,7 @@ MISTAKES = [
     ({0: torch.rand(5, 3)}, {}, ShapeError, r"x of shape \(batch time channels\), got \(5, 3\)"),
     ({0: torch.zeros(2, 5, 3, dtype=torch.int64)}, {}, DtypeError, "x in one of float32"),
     ({1: torch.rand(4, 3)}, {}, ShapeError, r"weight of shape \(3, 3\)"),
-    ({1: torch.rand(3, 0)}, {}, ShapeError, "at least one tap"),
+    ({1: torch.rand(3, 0)}, {}, ShapeError, "with taps >= 1"),
     ({1: None}, {}, DtypeError, "weight to be a torch.Tensor, got NoneType"),
     ({2: torch.rand(1)}, {}, ShapeError, r"bias of shape \(3,\)"),
     ({3: torch.rand(2, 3, 4)}, {}, ShapeError, r"state of shape \(2, 3, 3\) \(batch, channels, taps less one\)"),

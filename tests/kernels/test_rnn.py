@@ -492,7 +492,7 @@ def test_choose_says_what_auto_takes_and_why():
     name, reason = choose("mps", function="rnn")  # no Triton there
     assert name == "chunked" and "Triton" in reason
     assert choose("cpu", "reference") == ("reference", "asked for by name")
-    with pytest.raises(BackendError, match=r"runs on the CPU, the tensors are on cuda.*backend='chunked'"):
+    with pytest.raises(BackendError, match=r"needs tensors on the CPU, got cuda.*backend='chunked'"):
         choose("cuda", "native")
 
 

@@ -77,7 +77,7 @@ def relative_error(x, truth):
     return ((x.double() - truth).abs().max() / truth.abs().max()).item()
 
 
-# every shape, with the choices that go with it: each choice meets short and long, narrow and wide
+# every shape, with its choices: each choice meets short and long, narrow and wide
 CHOICES = ("pairs", "reverse", "bilinear", "lengths", "initial", "strided")
 SHAPES = list(itertools.product(TIMES, FEATURES))
 

@@ -208,7 +208,7 @@ BAD = {
     "resets in another shape": ({"resets": torch.zeros(1, 5, dtype=torch.bool)}, ShapeError, "resets of shape"),
     "resets as numbers": ({"resets": torch.zeros(1, 6)}, DtypeError, "resets in one of bool"),
     "resets as a list": ({"resets": [[True] * 6]}, DtypeError, "resets to be a torch.Tensor"),
-    "bounds that fall": ({"cu_seqlens": torch.tensor([0, 4, 3, 6])}, ArgumentError, "never falls"),
+    "bounds that fall": ({"cu_seqlens": torch.tensor([0, 4, 3, 6])}, ArgumentError, "without decreasing"),
     "bounds that end early": ({"cu_seqlens": torch.tensor([0, 5])}, ArgumentError, "from 0 to 6"),
     "bounds that start late": ({"cu_seqlens": torch.tensor([1, 6])}, ArgumentError, "from 0 to 6"),
     "bounds as real numbers": ({"cu_seqlens": torch.tensor([0.0, 6.0])}, DtypeError, "cu_seqlens in one of int64"),
@@ -233,7 +233,7 @@ def test_packed_sequences_in_a_batch_and_states_of_another_number_are_refused():
     for run, shape in KERNELS.values():
         with pytest.raises(ShapeError, match="batch of 1 with cu_seqlens"):
             run(normal(2, 6, FEATURES), None, bounds)
-        with pytest.raises(ShapeError, match="2 initial states"):
+        with pytest.raises(ShapeError, match=r"initial states of shape \(2, \.\.\.\)"):
             run(normal(1, 6, FEATURES), normal(3, *shape), bounds)
 
 

@@ -295,7 +295,7 @@ MISTAKES = [
     ({"u": torch.rand(5, 6)}, ShapeError, r"u of shape \(batch time channels\), got \(5, 6\)"),
     ({"u": torch.zeros(2, 5, 6, dtype=torch.int64)}, DtypeError, "u in one of float32"),
     ({"dt": torch.rand(2, 5, 1)}, ShapeError, r"dt of shape \(2, 5, 6\) \(u's\), got \(2, 5, 1\)"),
-    ({"dt": -2 * torch.ones(2, 5, 6)}, ArgumentError, r"dt \+ dt_bias >= 0, got a smallest of -1.0; give dt_softplus"),
+    ({"dt": -2 * torch.ones(2, 5, 6)}, ArgumentError, r"dt \+ dt_bias >= 0, got a smallest of -1.0; pass dt_softplus"),
     ({"A": torch.rand(5, 3)}, ShapeError, r"A of shape \(6, 3\)"),
     ({"A": torch.rand(6, 0)}, ShapeError, "at least one state"),
     ({"B": torch.rand(2, 5, 4)}, ShapeError, r"B of shape \(2, 5, 3\)"),

@@ -1,4 +1,4 @@
-"""Teams of threads: one thread in place of a team gives the same bits, and a container's share of cores counts."""
+"""Teams of threads: one thread instead of a team gives the same bits, and a container's share of cores counts."""
 
 import ctypes
 import math

@@ -195,7 +195,7 @@ def test_layers_without_a_closed_form_are_refused(user_mistakes):
     for layer, said in (
         (nn.DiagonalSSM(1, 2), "activation='tanh'"),
         (nn.LRU(1, 2, bidirectional=True), "bidirectional"),
-        (torch.nn.GRU(1, 2), "no closed form is known for GRU"),
+        (torch.nn.GRU(1, 2), "got GRU, for which no closed form is known"),
     ):
         with pytest.raises(ArgumentError, match=said):
             closed_form.of_layer(layer, 10)
@@ -207,11 +207,11 @@ def test_mistakes_are_named(user_mistakes):
     lam, one = torch.tensor([-1.0]), torch.ones(1)
     with pytest.raises(ArgumentError, match="whole numbers"):
         closed_form.diagonal(lam, one, one, [0.5], time="discrete")
-    with pytest.raises(ArgumentError, match="not negative"):
+    with pytest.raises(ArgumentError, match="finite numbers >= 0"):
         closed_form.diagonal(lam, one, one, [-1.0])
     with pytest.raises(ArgumentError, match="delta"):
         closed_form.diagonal(lam, one, one, [1.0], D=torch.ones(1, 1))
-    with pytest.raises(ArgumentError, match="step averages"):
+    with pytest.raises(ArgumentError, match="step is the averaging interval"):
         closed_form.diagonal(lam, one, one, [1.0], time="discrete", step=0.1)
     with pytest.raises(ShapeError):
         closed_form.diagonal(lam, torch.ones(3), one, [1.0])

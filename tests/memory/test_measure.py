@@ -343,7 +343,7 @@ def test_wrong_output_shapes_are_named():
         memory_function(lambda x: x.mean(1), horizon=10)
     with pytest.raises(ModelError, match="as long as the input"):
         memory_function(lambda x: x[:, ::2], horizon=10)
-    with pytest.raises(ModelError, match="changes with the length"):
+    with pytest.raises(ModelError, match="one output per step at every length"):
         memory_function(lambda x: x if x.shape[1] < 60 else x[:, 1:], horizon=100)
     with pytest.raises(ModelError, match="Check input_size"):
         memory_function(nn.Linear(3, 1), horizon=10)

@@ -142,9 +142,9 @@ def test_what_is_left_has_its_reason():
     done = holdfast.accelerate(model)
     assert done.replaced == ("plain",)
     assert {name: reason.split(";")[0] for name, reason in done.left} == {
-        "own": "its class Own may compute something else than torch's",
+        "own": "its class Own is not torch's own and may compute something else",
         "wide": "it has 400 units",
-        "projected": "it has a proj_size, which the kernels do not have",
+        "projected": "it has a proj_size, which the kernels do not support",
     }
     with pytest.warns(UserWarning, match="replaced nothing"):
         again = holdfast.accelerate(model)
@@ -152,7 +152,7 @@ def test_what_is_left_has_its_reason():
 
 
 def test_a_model_without_recurrence_is_refused():
-    with pytest.raises(holdfast.HoldfastError, match=r"expected a model with torch\.nn\.LSTM"):
+    with pytest.raises(holdfast.HoldfastError, match=r"expected a model that contains torch\.nn\.LSTM"):
         holdfast.accelerate(nn.Linear(2, 2))
 
 

@@ -43,9 +43,9 @@ def test_the_one_with_a_recurrence_counts_and_two_of_them_are_named():
     thing.head = nn.Linear(2, 2)
     assert network_inside(thing) is thing.model
     thing.others = {"b": Network()}
-    with pytest.raises(ArgumentError, match=r"Forecaster holds several networks: model, others\['b'\]"):
+    with pytest.raises(ArgumentError, match=r"got Forecaster with several: model, others\['b'\]"):
         network_inside(thing)
-    with pytest.raises(ArgumentError, match="fitted first, for 0 epochs"):
+    with pytest.raises(ArgumentError, match="for 0 epochs to leave it untrained"):
         network_inside(Forecaster(None))
 
 

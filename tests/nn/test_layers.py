@@ -352,15 +352,15 @@ class TestMistakes:
             LRU(FEATURES, 4, bidirectional=True).step(x[:, 0])
 
     def test_wrong_choices_are_refused(self):
-        with pytest.raises(ArgumentError, match="features must be a whole number above 0, got 0"):
+        with pytest.raises(ArgumentError, match="features must be a whole number >= 1, got 0"):
             LRU(0, 4)
         with pytest.raises(ArgumentError, match="state_size must be even, got 3"):
             S4D(2, 3)
         with pytest.raises(UnknownNameError, match=r"unknown initialization 'line'. Did you mean 'lin'"):
             S4D(2, 4, initialization="line")
-        with pytest.raises(ArgumentError, match="nothing to discretize"):
+        with pytest.raises(ArgumentError, match="are for time='continuous'"):
             DiagonalSSM(2, 4, time="discrete", dt=0.1)
-        with pytest.raises(RangeError, match=r"2 of 2 eigenvalues lie outside: 0\.5, 1"):
+        with pytest.raises(RangeError, match=r"2 of 2 eigenvalues outside it: 0\.5, 1"):
             DiagonalSSM(2, 2, eigenvalues=torch.tensor([0.5, 1.0]))
         with pytest.raises(ArgumentError, match="r_min < r_max"):
             LRU(2, 4, r_min=0.9, r_max=0.5)

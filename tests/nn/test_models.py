@@ -100,7 +100,7 @@ def test_wrong_choices_are_refused():
         SequenceModel(3, 8, layer="s4")
     with pytest.raises(ArgumentError, match="takes no options"):
         SequenceModel(3, 8, layer=lambda width: LRU(width, 6), r_min=0.5)
-    with pytest.raises(ArgumentError, match="tanh alone"):
+    with pytest.raises(ArgumentError, match="neither expansion nor dropout"):
         SequenceModel(3, 8, block="naive", dropout=0.1)
     with pytest.raises(ShapeError, match="one entry for each of the 2 blocks, got 1"):
         model()(sequence(), (None,))

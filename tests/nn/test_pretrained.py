@@ -71,12 +71,12 @@ def test_a_model_card_tells_the_memory_of_the_saved_weights(tmp_path):
 
 
 def test_a_folder_that_is_none_is_named(tmp_path):
-    with pytest.raises(ArgumentError, match=r"there is no folder .*none; name one that save_pretrained wrote"):
+    with pytest.raises(ArgumentError, match=r"a folder that save_pretrained wrote.* got .*none; check the path"):
         SequenceModel.from_pretrained(tmp_path / "none")
     (tmp_path / "file").write_text("")
-    with pytest.raises(ArgumentError, match=r"folder must be a folder, and .*file is a file"):
+    with pytest.raises(ArgumentError, match=r"folder must be a folder, got .*file, which is a file"):
         MODELS["sequence"]().save_pretrained(tmp_path / "file")
-    with pytest.raises(DamagedResultError, match=r"config\.json.*name a folder that save_pretrained wrote"):
+    with pytest.raises(DamagedResultError, match=r"config\.json.*give a folder that save_pretrained wrote"):
         SequenceModel.from_pretrained(tmp_path)
 
 
@@ -88,7 +88,7 @@ def test_a_repository_that_the_hub_does_not_give_is_named(monkeypatch):
 
     monkeypatch.setattr(hub, "snapshot_download", download)
     with pytest.raises(
-        ArgumentError, match=r"no folder someone/none, and .* gave no repository of that name \(OSError: 404\)"
+        ArgumentError, match=r"got someone/none: no such folder .* returned no such repository \(OSError: 404\)"
     ):
         SequenceModel.from_pretrained("someone/none")
 
@@ -100,7 +100,7 @@ def test_what_cannot_be_written_or_read_is_said(tmp_path):
     with pytest.raises(ArgumentError, match="describes a SequenceModel, not a LanguageModel; call SequenceModel"):
         LanguageModel.from_pretrained(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"cut")
-    with pytest.raises(DamagedResultError, match="does not hold a whole SequenceModel"):
+    with pytest.raises(DamagedResultError, match="does not hold a complete SequenceModel"):
         SequenceModel.from_pretrained(tmp_path)
 
 
@@ -159,4 +159,6 @@ except DamagedResultError as error:
     print(error)
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
-    assert "does not hold a whole SequenceModel (ArgumentError: expected" in run.stdout, run.stdout + run.stderr
+    assert "does not hold a complete SequenceModel (ArgumentError: the file holds" in run.stdout, (
+        run.stdout + run.stderr
+    )

@@ -148,7 +148,7 @@ class TestNoNameIsEnough:
                 self.D = nn.Parameter(torch.ones(4))
 
         assert recurrences(DeltaNet()) == ()
-        with pytest.raises(ArgumentError, match="no recurrence was found"):
+        with pytest.raises(ArgumentError, match="a recurrence that holdfast recognizes"):
             certify(DeltaNet())
 
     def test_qwen3_next_itself_is_not_certified(self):

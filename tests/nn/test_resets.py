@@ -157,7 +157,7 @@ def test_a_classifier_scores_each_packed_sequence(pool):
     x = sequence()[:1]
     scores = model(x, cu_seqlens=torch.tensor([0, 4, 9]))
     torch.testing.assert_close(scores, torch.cat([model(x[:, :4]), model(x[:, 4:])]), **EXACT)
-    with pytest.raises(ArgumentError, match="at least one time step of each sequence"):
+    with pytest.raises(ArgumentError, match="at least one time step per sequence"):
         model(x, cu_seqlens=CU)
 
 

@@ -145,20 +145,20 @@ def test_float32_weights_stay_float32():
 @pytest.mark.usefixtures("user_mistakes")
 def test_unusable_matrices_are_refused_with_their_eigenvalues():
     eye = torch.eye(3)
-    with pytest.raises(RangeError, match=r"real part < 0; 3 of 3 have not: 0\.5, 0\.5, 0\.5"):
+    with pytest.raises(RangeError, match=r"real part < 0., got 3 of 3 eigenvalues outside: 0\.5, 0\.5, 0\.5"):
         Hurwitz().right_inverse(0.5 * eye)
-    with pytest.raises(RangeError, match=r"modulus < 1; 3 of 3 have not: 1\.5"):
+    with pytest.raises(RangeError, match=r"modulus < 1., got 3 of 3 eigenvalues outside: 1\.5"):
         Schur().right_inverse(-1.5 * eye)
     with pytest.raises(ShapeError, match=r"square matrix \(n, n\), got shape \(2, 3\)"):
         Schur().right_inverse(torch.zeros(2, 3))
     with pytest.raises(DtypeError, match=r"real floating-point tensor, got torch\.int64"):
         Schur().right_inverse(torch.zeros(2, 2, dtype=torch.int64))
-    with pytest.raises(RangeError, match="not finite"):
+    with pytest.raises(RangeError, match="must be finite"):
         Schur().right_inverse(eye * float("nan"))
     shear = torch.tensor([[-1.0, 5.0], [0.0, -1.0]])
-    with pytest.raises(RangeError, match="W is not normal"):
+    with pytest.raises(RangeError, match="W must be normal"):
         parameterizations.get_matrix("normal").right_inverse(shear)
-    with pytest.raises(RangeError, match="takes values in"):
+    with pytest.raises(RangeError, match="must be in the range"):
         parameterizations.get_matrix("normal", parameterization="best").right_inverse(-3 * eye)
 
 

@@ -224,7 +224,7 @@ def test_torch_parametrize_keeps_the_eigenvalues(f):
 def test_eigenvalues_outside_the_range_are_refused_with_their_values(name, time, bad):
     f = parameterizations.get(name, time=time)
     inside = float(f(torch.tensor(0.3)))
-    with pytest.raises(RangeError, match=rf"1 of 2 eigenvalues lie outside: {bad:.6g}"):
+    with pytest.raises(RangeError, match=rf"1 of 2 eigenvalues outside it: {bad:.6g}"):
         f.inverse(torch.tensor([inside, bad], dtype=torch.float64))
 
 

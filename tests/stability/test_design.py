@@ -101,14 +101,14 @@ def test_a_criterion_that_fades_too_fast_cannot_reach_the_boundary_and_says_so()
     f = design_parameterization(lambda w: torch.exp(-w))
     assert f.range.high < 0  # u stays below b + 1, so that |f| stays above 1/(b + 1)
     assert f.range.high == pytest.approx(-1 / 1.5)
-    with pytest.raises(RangeError, match="lie outside"):
+    with pytest.raises(RangeError, match="eigenvalues outside it"):
         f.inverse(torch.tensor([-0.01], dtype=torch.float64))
 
 
 @pytest.mark.parametrize(
     ("criterion", "how", "error", "text"),
     [
-        (lambda w: w - 1, {}, ArgumentError, "not negative"),
+        (lambda w: w - 1, {}, ArgumentError, "finite and >= 0"),
         (lambda w: 0 * w, {}, ArgumentError, "0 everywhere"),
         (lambda w: w.sum(), {}, ArgumentError, "element by element"),
         ("|w|", {}, UnknownNameError, "L|w|"),
@@ -116,8 +116,8 @@ def test_a_criterion_that_fades_too_fast_cannot_reach_the_boundary_and_says_so()
         ("L|w|", {"b": 0.0}, ArgumentError, "b must be above 0"),
         ("L|w|", {"b": 0.5, "time": "discrete"}, ArgumentError, "at least 1"),
         ("L|w|", {"b": math.nan}, ArgumentError, "b must be"),
-        (torch.exp, {"L": 2.0}, ArgumentError, "a function has its own"),
-        (lambda w: torch.exp(-w), {"form": "decreasing", "b": 1.0}, ArgumentError, "no constant"),
+        (torch.exp, {"L": 2.0}, ArgumentError, "got a function; leave L out"),
+        (lambda w: torch.exp(-w), {"form": "decreasing", "b": 1.0}, ArgumentError, "only with form='even'"),
         ("L|w|", {"time": "discreet"}, UnknownNameError, "discrete"),
         ("L|w|", {"form": "odd"}, UnknownNameError, "even"),
     ],

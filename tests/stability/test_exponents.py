@@ -126,13 +126,13 @@ def test_a_direction_that_a_step_forgets_has_minus_infinity():
 
 
 def test_what_has_no_state_or_too_few_steps_is_refused():
-    with pytest.raises(ArgumentError, match="state must be what the model itself returns for 1 rows"):
+    with pytest.raises(ArgumentError, match="state must have the shapes and dtypes that the model returns for 1 rows"):
         holdfast.stability.lyapunov_spectrum(
             nn.GRU(1, 2, batch_first=True), torch.zeros(1, 40, 1), state=torch.zeros(3), discard=0
         )
-    with pytest.raises(HoldfastError, match="does not continue from a state"):
+    with pytest.raises(HoldfastError, match="a model that continues from a state"):
         holdfast.stability.lyapunov_spectrum(nn.Linear(1, 1), torch.zeros(1, 200, 1))
-    with pytest.raises(ArgumentError, match="inputs need at least 16 steps"):
+    with pytest.raises(ArgumentError, match="at least 16 steps of inputs"):
         holdfast.stability.lyapunov_spectrum(nn.GRU(1, 2, batch_first=True), torch.zeros(1, 20, 1), discard=10)
 
 

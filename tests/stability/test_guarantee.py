@@ -1,4 +1,4 @@
-"""What `stabilize` promises, attacked: switching units, long optimizer steps, weights outside, names that are not there."""
+"""What `stabilize` promises, attacked: switching units, long optimizer steps, weights outside, names that do not exist."""
 
 import pytest
 import torch
@@ -238,7 +238,7 @@ def test_mamba_is_told_that_its_a_was_stable_before():
         ((nn.RNN(1, 2), 3), {}, ArgumentError, "parameterization must be text or .*, got int 3"),
         ((None,), {}, ArgumentError, "model must be an nn.Module, got None"),
         ((nn.RNN,), {}, ArgumentError, "model must be an nn.Module"),
-        ((nn.RNN(1, 2), "best", "weight_hh_l0"), {}, ArgumentError, "names must be several of text"),
+        ((nn.RNN(1, 2), "best", "weight_hh_l0"), {}, ArgumentError, "names must be a list or tuple, each element text"),
         ((nn.RNN(1, 2),), {"time": "discret"}, UnknownNameError, "Did you mean 'discrete'"),
         ((nn.GRU(1, 2),), {}, ArgumentError, "belongs to a gated GRU.*update gate"),
         ((nn.LSTM(1, 2),), {"names": ["weight_hh_l0"]}, ArgumentError, "forget gate"),

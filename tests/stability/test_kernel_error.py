@@ -188,11 +188,15 @@ def test_a_function_with_a_horizon_is_integrated_like_the_law():
 @pytest.mark.parametrize(
     ("change", "error", "text"),
     [
-        ({"rho": laws.PowerLaw(0.8)}, ArgumentError, "no finite L1 norm"),
+        ({"rho": laws.PowerLaw(0.8)}, ArgumentError, "must have a finite L1 norm"),
         ({"rho": lambda t: torch.exp(-t)}, ArgumentError, "horizon"),
-        ({"horizon": 10.0}, ArgumentError, "leave horizon out"),
+        ({"horizon": 10.0}, ArgumentError, "horizon is for rho given as a function"),
         ({"sum": SimpleNamespace(rates=[-1.0], coefficients=[1.0])}, ArgumentError, "above 0"),
-        ({"sum": SimpleNamespace(rates=[1.0, 2.0], coefficients=[1.0])}, ArgumentError, "one coefficient a rate"),
+        (
+            {"sum": SimpleNamespace(rates=[1.0, 2.0], coefficients=[1.0])},
+            ArgumentError,
+            "as many coefficients as rates",
+        ),
         ({"sum": SimpleNamespace(rates=[1 + 1j], coefficients=[1.0])}, ArgumentError, "real rates"),
         ({"sum": 3}, ArgumentError, "rates and coefficients"),
         ({"scope": "w"}, UnknownNameError, "recurrent"),

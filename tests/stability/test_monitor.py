@@ -174,7 +174,7 @@ def test_a_recurrence_on_its_way_out_is_warned_about_before_it_is_out():
     model = DiagonalSSM(1, 1, parameterization="direct", time="discrete")
     monitor = GradientMonitor(model, lookahead=20)
     path = np.arange(0.5, 0.995, 0.01)
-    with pytest.warns(DivergenceWarning, match=r"leaves the stable region in \d+ records") as caught:
+    with pytest.warns(DivergenceWarning, match=r"will leave the stable region in \d+ records") as caught:
         drive(model, model.w, path, monitor)
     assert len(caught) == 1
     step = int(str(caught[0].message).split("step ")[1].split(":")[0])
@@ -291,7 +291,7 @@ def test_named_weights_are_watched_too():
 @pytest.mark.parametrize(
     ("model", "how", "error", "text"),
     [
-        (nn.Linear(2, 2), {}, ArgumentError, "name them"),
+        (nn.Linear(2, 2), {}, ArgumentError, "pass their names"),
         (nn.Linear(2, 2), {"names": ["wieght"]}, UnknownNameError, "Did you mean 'weight'"),
         (nn.RNN(2, 2), {"every": 0}, ArgumentError, "every >= 1"),
         (None, {}, ArgumentError, "model must be an nn.Module, got NoneType"),
@@ -304,7 +304,7 @@ def test_mistakes_are_named(model, how, error, text):
     with pytest.raises(error, match=text):
         GradientMonitor(model, **how)
     monitor = GradientMonitor(nn.RNN(2, 2))
-    with monitor, pytest.raises(ArgumentError, match="already listening"):
+    with monitor, pytest.raises(ArgumentError, match="already attached"):
         monitor.__enter__()
 
 

@@ -244,7 +244,7 @@ def test_a_curve_can_be_made_by_hand(user_mistakes):
     assert by_hand.at_zero == 1.0
     with pytest.raises(ShapeError, match="one error for each radius"):
         PerturbationCurve(radii=[0.1, 0.2], errors=[1.0])
-    with pytest.raises(ArgumentError, match="not negative"):
+    with pytest.raises(ArgumentError, match="errors must be >= 0"):
         PerturbationCurve(radii=[0.1], errors=[-1.0])
 
 
@@ -314,7 +314,11 @@ def test_integer_inputs_and_outputs_of_a_classifier_work():
         ({"radii": [float("nan")]}, ArgumentError, "finite"),
         ({"radii": []}, ShapeError, "at least one"),
         ({"targets": torch.zeros(5, 19, 2)}, ShapeError, r"\(5, 20, 2\)"),
-        ({"norm": Ball(scope="recurrent"), "model": nn.Linear(2, 2)}, ArgumentError, "no recurrent weight"),
+        (
+            {"norm": Ball(scope="recurrent"), "model": nn.Linear(2, 2)},
+            ArgumentError,
+            "needs recurrent weights that holdfast recognizes",
+        ),
         ({"norm": Ball(scope=["weihgt"]), "model": nn.Linear(2, 2)}, UnknownNameError, "Did you mean 'weight'"),
         ({"norm": Ball(scope=[])}, ArgumentError, "empty"),
         ({"search": "gradient"}, UnknownNameError, "adversarial"),
@@ -324,7 +328,7 @@ def test_integer_inputs_and_outputs_of_a_classifier_work():
         ({"model": nn.Identity()}, ArgumentError, "no weights"),
         ({"search": "modes", "model": nn.Linear(2, 2)}, ArgumentError, "diagonal recurrence"),
         ({"search": "modes", "norm": "frobenius"}, ArgumentError, "spectral"),
-        ({"draws": 3, "search": Search(draws=3)}, ArgumentError, "say it there"),
+        ({"draws": 3, "search": Search(draws=3)}, ArgumentError, "set it in the Search"),
     ],
 )
 def test_mistakes_are_named(user_mistakes, change, error, text):

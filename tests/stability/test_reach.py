@@ -256,17 +256,17 @@ def unstable():
     [
         (lambda: recurrent_rate(diagonal("exp"), steps=0, memory=10.0), "steps"),
         (lambda: recurrent_rate(diagonal("exp"), steps=10, memory=0.5), "memory: expected at least 1 step"),
-        (lambda: recurrent_rate(nn.Linear(1, 1), steps=10, memory=5.0), "no recurrence that is known"),
+        (lambda: recurrent_rate(nn.Linear(1, 1), steps=10, memory=5.0), "a recurrence that holdfast recognizes"),
         (lambda: recurrent_rate(diagonal("exp"), steps=10, memory=50.0, optimizer="sgd"), "gradient="),
         (lambda: reach(diagonal("exp"), 0.1, 10, schedule=[1.0]), "expected 10 shares"),
-        (lambda: recurrent_rate(nn.LSTM(1, 4, bias=False), steps=10, memory=50), "needs bias=True"),
+        (lambda: recurrent_rate(nn.LSTM(1, 4, bias=False), steps=10, memory=50), "build it with bias=True"),
         (lambda: recurrent_rate(unstable(), steps=10, memory=50), "holdfast.stabilize"),
         (
             lambda: recurrent_rate(
                 DiagonalSSM(1, 2, parameterization=parameterizations.get("clip", edge=0.05), time="continuous"),
                 steps=10, memory=1e6,
             ),
-            "cannot remember",
+            "can reach at most",
         ),
     ],
 )  # fmt: skip
@@ -347,9 +347,9 @@ class TestGroups:
     @pytest.mark.parametrize(
         ("choice", "text"),
         [
-            ({"recurrent_lr": "auto"}, "needs both"),
-            ({"recurrent_lr": "auto", "steps": 5}, "needs both"),
-            ({"recurrent_lr": 0.1, "steps": 5, "memory": 5}, "go with recurrent_lr='auto'"),
+            ({"recurrent_lr": "auto"}, "needs steps= and memory="),
+            ({"recurrent_lr": "auto", "steps": 5}, "needs steps= and memory="),
+            ({"recurrent_lr": 0.1, "steps": 5, "memory": 5}, "recurrent_lr='auto' needs steps= and memory="),
         ],
     )
     def test_mistakes_say_what_is_missing(self, choice, text):

@@ -86,10 +86,12 @@ def test_what_no_free_weight_of_the_form_can_make_is_refused_and_changes_nothing
     here = DiagonalSSM(1, 2, parameterization="exp")
     before = here.w.detach().clone()
     for strict in (True, False):
-        with pytest.raises(RangeError, match=r"w of the state dict has no place in the exp form.*0\.25"):
+        with pytest.raises(RangeError, match=r"w of the state dict cannot be represented in the exp form.*0\.25"):
             here.load_state_dict(unstable.state_dict(), strict=strict)
     assert torch.equal(here.w, before)
-    with pytest.raises(ArgumentError, match=r"'best' \(discrete time\); this model has 'exp' \(continuous time\)"):
+    with pytest.raises(
+        ArgumentError, match=r"for the parameterization 'exp' \(continuous time\), got one for 'best' \(discrete time\)"
+    ):
         here.load_state_dict(DiagonalSSM(1, 2, time="discrete").state_dict())
 
 
@@ -205,7 +207,9 @@ def test_weights_stabilized_in_another_way_are_translated_or_refused():
     rnn = stabilized(nn.RNN(1, 3))
     before = rnn.weight_hh_l0.detach().clone()
     growing = nn.RNN(1, 3).state_dict() | {"weight_hh_l0": 1.5 * torch.eye(3)}
-    with pytest.raises(RangeError, match=r"weight_hh_l0 of the state dict has no place in the contraction form.*1\.5"):
+    with pytest.raises(
+        RangeError, match=r"weight_hh_l0 of the state dict cannot be represented in the contraction form.*1\.5"
+    ):
         rnn.load_state_dict(growing, strict=False)
     with pytest.raises(ArgumentError, match=r"weight_hh_l0 of the state dict has shape \(2, 2\), expected \(3, 3\)"):
         rnn.load_state_dict({"weight_hh_l0": torch.eye(2)}, strict=False)
@@ -274,12 +278,17 @@ def test_a_damaged_name_is_said_to_be_damaged():
 
 
 HOSTILE = [
-    (DiagonalSSM(1, 4, parameterization="best"), "parameterization", {"a": -5.0, "b": -5.0}, "best needs finite a > 0"),
+    (
+        DiagonalSSM(1, 4, parameterization="best"),
+        "parameterization",
+        {"a": -5.0, "b": -5.0},
+        "'best' needs finite a > 0",
+    ),
     (DiagonalSSM(1, 4, parameterization="best"), "parameterization", {"a": 1.0, "b": math.nan}, "finite|a number"),
     (DiagonalSSM(1, 4, parameterization="best"), "parameterization", {"a": 1.0, "b": "x"}, "must be a number"),
-    (DiagonalSSM(1, 4, parameterization="clip"), "parameterization", {"edge": -1.0}, "clip needs a finite edge > 0"),
-    (DiagonalSSM(1, 4, time="discrete"), "parameterization", {"b": 0.1}, "discrete best needs b >= 0.5"),
-    (ContinuousRNN(1, 4), "recurrence.parameterization", {"dt": 1e-9}, "stable up to Euler steps of 1e-09"),
+    (DiagonalSSM(1, 4, parameterization="clip"), "parameterization", {"edge": -1.0}, "edge must be finite and above 0"),
+    (DiagonalSSM(1, 4, time="discrete"), "parameterization", {"b": 0.1}, "'best' in discrete time needs b >= 0.5"),
+    (ContinuousRNN(1, 4), "recurrence.parameterization", {"dt": 1e-9}, "stable at Euler steps of .*up to 1e-09"),
     (ContinuousRNN(1, 4), "recurrence.parameterization", {"dt": -1.0}, "dt must be a finite number above 0"),
 ]
 

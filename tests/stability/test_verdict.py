@@ -194,7 +194,7 @@ def test_verdict_is_plain_json():
     ("curves", "how", "text"),
     [
         ({}, {}, "got none"),
-        (family(0.0, norm=None), {}, "give target_norm="),
+        (family(0.0, norm=None), {}, "pass target_norm="),
         (family(0.0), {"target_norm": 0.0}, "above 0"),
         (family(0.0), {"target_norm": math.inf}, "finite"),
         (family(0.0), {"level": 1.0}, "level < 1"),

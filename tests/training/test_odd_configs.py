@@ -73,7 +73,7 @@ def build_first(file):
     ("section", "values", "said"),
     [
         ("model", {"dropout": "1.5"}, r"dropout must be a probability from 0 to 1, got 1\.5"),
-        ("model", {"factory": "1"}, r"model\.factory must be a name, or several in a list; got 1"),
+        ("model", {"factory": "1"}, r"model\.factory must be a name or a list of names, got 1"),
         ("model", {"layer": "{}"}, r"model\.layer must be a name"),
         ("task", {"name": "{}"}, r"task\.name must be a name"),
     ],

@@ -17,7 +17,7 @@ STEPS = 12
 
 
 class Killed(BaseException):
-    """In place of kill -9: nothing of ours catches it."""
+    """Instead of kill -9: nothing of ours catches it."""
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_a_killed_run_continues_to_the_same_weights_with_the_rate_that_it_began_
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"recurrent_lr": 1e-3, "memory": 10.0}, "memory goes with recurrent_lr = 'auto'"),
+        ({"recurrent_lr": 1e-3, "memory": 10.0}, "needs recurrent_lr = 'auto'"),
         ({"recurrent_lr": "auto", "memory": 0.5}, "or at least 1 step"),
         ({"recurrent_lr": "fast"}, "recurrent_lr"),
     ],
@@ -108,5 +108,5 @@ def test_a_model_without_a_recurrence_says_so(auto, tmp_path):
         def forward(self, x):
             return self.read(x).mean(1)
 
-    with pytest.raises(ArgumentError, match="no recurrence that is known"):
+    with pytest.raises(ArgumentError, match="a recurrence that holdfast recognizes"):
         fit(Mean(), new_task(), auto, folder=tmp_path / "run")

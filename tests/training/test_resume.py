@@ -16,7 +16,7 @@ from holdfast.training import _checkpoint as checkpoints
 
 
 class Killed(BaseException):
-    """In place of kill -9: nothing of ours catches it."""
+    """Instead of kill -9: nothing of ours catches it."""
 
 
 @pytest.fixture

@@ -116,7 +116,7 @@ def test_finished_runs_are_not_trained_again(recipes, monkeypatch):
 
 @pytest.mark.parametrize("workers", [0, -1])
 def test_a_sweep_needs_a_worker(recipes, workers):
-    with pytest.raises(ArgumentError, match="workers must be a whole number above 0"):
+    with pytest.raises(ArgumentError, match="workers must be a whole number >= 1"):
         run_sweep("s", recipes(4, 5), Path("swept"), workers=workers)
 
 

@@ -108,7 +108,7 @@ def test_tried_rates_end_in_a_command_that_can_be_typed(holdfast):
         ("model.layer=s4", "unknown model.layer 's4'. Did you mean 's4d'?"),
         ("model.kind=classifier", "use model.kind = 'language'"),
         ("optimizer.lr=fast", "lr must be"),
-        ("run.batch=[]", "is an empty list"),
+        ("run.batch=[]", "got an empty list"),
         ("lr=1", "expected section.key=value"),
     ],
 )
@@ -120,7 +120,8 @@ def test_a_typo_meets_the_nearest_known_name(holdfast, change, said):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("[task", "is no TOML"), ("[tasks]", "Did you mean 'task'"), ("task = 3", "as a table")]
+    ("text", "said"),
+    [("[task", "is not valid TOML"), ("[tasks]", "Did you mean 'task'"), ("task = 3", "expected a table")],
 )
 def test_a_file_that_is_no_config_is_refused(tmp_path, text, said):
     (tmp_path / "bad.toml").write_text(text)
@@ -200,7 +201,7 @@ def test_a_folder_of_others_is_no_place_for_a_sweep(holdfast):
     Path("mine").mkdir()
     Path("mine/data.csv").write_text("1")
     code, _, err = holdfast("sweep.toml", "--folder", "mine")
-    assert (code, "not empty and holds no sweep" in err) == (2, True)
+    assert (code, "expected an empty or new folder, or one with a sweep" in err) == (2, True)
 
 
 def test_a_range_test_suggests_a_pair(holdfast):

@@ -18,7 +18,7 @@ from holdfast.training._descent import Order, share
 
 
 class Killed(BaseException):
-    """In place of kill -9: nothing of ours catches it."""
+    """Instead of kill -9: nothing of ours catches it."""
 
 
 def weights(model):
@@ -184,7 +184,7 @@ def test_a_finished_run_is_not_trained_again(task, config, tmp_path):
 
 
 class Explodes(nn.Module):
-    """A linear model whose output grows with its own bias, until it is no number."""
+    """A linear model whose output grows with its own bias, until it is NaN."""
 
     def __init__(self, how):
         super().__init__()
@@ -296,7 +296,7 @@ def refused(error, match, *arguments, **options):
 
 def test_a_folder_of_something_else_is_refused_and_kept(task, config, tmp_path):
     (tmp_path / "mine.txt").write_text("keep")
-    refused(ArgumentError, "no run of holdfast", new_model(), task, config, folder=tmp_path)
+    refused(ArgumentError, "expected an empty or new folder", new_model(), task, config, folder=tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
     run = tmp_path / "run"
     fit(new_model(), task, config | {"steps": 2}, folder=run)
@@ -338,12 +338,12 @@ def test_bad_settings_and_data_are_named(task, config, tmp_path):
     folder = tmp_path / "run"
     refused(ArgumentError, "Did you mean 'batch'", new_model(), task, {"bach": 8, "steps": 1}, folder=folder)
     refused(ArgumentError, "steps or epochs", new_model(), task, {"batch": 8}, folder=folder)
-    refused(ArgumentError, "fewer than one batch", new_model(), task, {"batch": 64, "steps": 1}, folder=folder)
+    refused(ArgumentError, "at least one batch", new_model(), task, {"batch": 64, "steps": 1}, folder=folder)
     refused(ArgumentError, "multiple of 3", new_model(), task, {"batch": 8, "steps": 1, "accumulate": 3}, folder=folder)
     refused(ArgumentError, r"outputs of shape \(8, 2\).*got \(8, 3\)", Wrong(3), task, config, folder=tmp_path / "a")
     refused(ArgumentError, "must return a tensor", Wrong(None), task, config, folder=tmp_path / "b")
     padded = ArrayTask((torch.randn(8, 4, 1), torch.zeros(8, dtype=torch.int64), [4] * 8), classes=2)
-    refused(ArgumentError, "no argument `lengths`", Wrong(2), padded, config, folder=tmp_path / "c")
+    refused(ArgumentError, "an argument `lengths`", Wrong(2), padded, config, folder=tmp_path / "c")
     with pytest.raises(ArgumentError, match="lr must be"):
         TrainingConfig(lr=-1.0, steps=1)
 
@@ -370,7 +370,14 @@ class Odd(ArrayTask):
 def test_nan_data_and_labels_out_of_range_are_no_divergence(task, config, tmp_path):
     odd = Odd((torch.randn(8, 4, 1), torch.tensor([0, 1] * 4)))
     odd.factor, odd.shift = math.nan, 0
-    refused(ArgumentError, "inputs of the batch of step 0 are not finite", Wrong(2), odd, config, folder=tmp_path / "a")
+    refused(
+        ArgumentError,
+        "inputs must be finite, got NaN or infinity in example 0 of the batch of step 0",
+        Wrong(2),
+        odd,
+        config,
+        folder=tmp_path / "a",
+    )
     odd.factor, odd.shift = 1.0, 1
     refused(ArgumentError, "targets must be 0 to 1, got 1 to 2", Wrong(2), odd, config, folder=tmp_path / "b")
 

@@ -35,19 +35,21 @@ def _check_manifest(body: Mapping[str, Any]) -> None:
     """Refuses a manifest whose names would be paths, whoever sealed it."""
     check_experiment(body["experiment"])
     if not {"arrays"} <= body["files"].keys() <= _FILES.keys():
-        raise ArgumentError(f"a result has files {' and '.join(_FILES)}, got {[*body['files']]}")
+        raise ArgumentError(f"expected the files {' and '.join(_FILES)}, got {[*body['files']]}")
     for kind, entry in body["files"].items():
         if not _FILES[kind].fullmatch(entry["file"]):
-            raise ArgumentError(f"the file of its {kind} is called {entry['file']!r}")
+            raise ArgumentError(f"expected the usual name for the file of its {kind}, got {entry['file']!r}")
         if type(entry["bytes"]) is not int or not isinstance(entry["sha256"], str):
-            raise ArgumentError(f"size and checksum of {entry['file']} are no number and text")
+            raise ArgumentError(
+                f"expected a number as the size of {entry['file']} and text as its checksum, got other types"
+            )
 
 
 def check_experiment(name: object) -> None:
     """Refuses a name that no folder or file should be called by."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ArgumentError(
-            "an experiment is called by up to 100 letters, digits, '-', '_' and '.', beginning with a letter or digit; "
+            "the id of an experiment must be up to 100 letters, digits, '-', '_' and '.', beginning with a letter or digit, "
             f"got {name!r}"
         )
 

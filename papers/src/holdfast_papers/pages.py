@@ -33,7 +33,9 @@ class Table:
     def __post_init__(self) -> None:
         for row in self.rows:
             if len(row) != len(self.columns):
-                raise ShapeError(f"table {self.name!r} has {len(self.columns)} columns; a row has {len(row)}: {row}")
+                raise ShapeError(
+                    f"table {self.name!r}: expected {len(self.columns)} cells in each row, got {len(row)}: {row}"
+                )
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Page:
 
 
 def pack(page: Page) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The page as plain values with names in place of arrays, and the arrays; equal arrays are kept once."""
+    """The page as plain values with names instead of arrays, and the arrays; equal arrays are kept once."""
     arrays: dict[str, np.ndarray] = {}
     seen: dict[tuple[Any, ...], str] = {}
 

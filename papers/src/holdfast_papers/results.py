@@ -94,7 +94,7 @@ class Claim:
 
     def __post_init__(self) -> None:
         if self.status not in ("met", "not met", "undecided"):
-            raise ArgumentError(f"a claim is 'met', 'not met' or 'undecided', got {self.status!r}")
+            raise ArgumentError(f"status must be 'met', 'not met' or 'undecided', got {self.status!r}")
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Result:
     page: Page | None = None
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Writes the result into `folder`, in place of the one that was there; other files in it are left alone."""
+        """Writes the result into `folder`, where it replaces an earlier one; other files in it are left alone."""
         path = Path(folder)
         check_experiment(self.experiment)
         check_names(self.arrays)
@@ -227,7 +227,7 @@ def check_names(arrays: Mapping[str, np.ndarray]) -> None:
     for name in arrays:
         if name.startswith(ARRAYS):
             raise ArgumentError(
-                f"array {name!r}: names that begin with {ARRAYS!r} are those of a figure's numbers; rename it"
+                f"the name of an array must not begin with {ARRAYS!r}, which is reserved for figures, got {name!r}; rename it"
             )
 
 
@@ -235,12 +235,12 @@ def _claim(values: Mapping[str, Any]) -> Claim:
     claim = Claim(**_typed("claim", values))
     for key, number in [*claim.numbers.items(), *claim.paper.items()]:
         if not isinstance(number, _REAL):
-            raise ArgumentError(f"claim {claim.name!r}: {key} is no number, but {number!r}")
+            raise ArgumentError(f"claim {claim.name!r}: {key} must be a number, got {number!r}")
     return claim
 
 
 def _typed(kind: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
     for name, expected in _FIELDS[kind].items():
         if name in values and not isinstance(values[name], expected):
-            raise ArgumentError(f"{name} of a {kind} is {values[name]!r}")
+            raise ArgumentError(f"{name} of a {kind} has a wrong type, got {values[name]!r}")
     return values

@@ -72,7 +72,7 @@ def test_a_budget_of_nothing_is_refused():
 def test_a_folder_that_is_not_there_is_noticed_before_measuring(tmp_path):
     done = holdfast("--json", str(tmp_path / "no" / "bench.json"))
     assert isinstance(done.exception, ArgumentError)
-    assert "there is no folder" in str(done.exception)
+    assert "does not exist; create it first" in str(done.exception)
 
 
 @pytest.mark.parametrize("options", [["--only", "scan"], ["--budget", "3"], ["--quick"], ["--peers"], ["--json", "x"]])

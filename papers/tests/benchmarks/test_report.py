@@ -53,10 +53,10 @@ def test_json_is_valid_even_with_an_infinite_error(report, tmp_path):
 
 def test_reading_what_is_no_report_says_so(tmp_path):
     path = tmp_path / "bench.json"
-    with pytest.raises(ArgumentError, match="make one with `holdfast bench --json"):
+    with pytest.raises(ArgumentError, match="write it with `holdfast bench --json"):
         Report.load(path)
     path.write_text("{")
-    with pytest.raises(DamagedResultError, match="is not JSON"):
+    with pytest.raises(DamagedResultError, match="is not valid JSON"):
         Report.load(path)
     with path.open("wb") as file:
         file.truncate(2**40)  # a hole in the file: nothing is read into memory beyond the limit
@@ -104,7 +104,7 @@ def test_page_is_changed_only_between_its_marks(report, tmp_path):
 def test_page_without_marks_is_refused_and_left_alone(report, tmp_path):
     page = tmp_path / "page.md"
     page.write_text("# Speed\n")
-    with pytest.raises(ArgumentError, match="has no single pair of lines to write between"):
+    with pytest.raises(ArgumentError, match="must contain each of these two lines once"):
         markdown.write_page(page, report)
     assert page.read_text() == "# Speed\n"
 

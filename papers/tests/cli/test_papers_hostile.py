@@ -45,7 +45,7 @@ def test_report_into_the_users_project_is_refused_and_touches_nothing(command, p
     before = tree(project)
     done = command("report", "--out", ".", cwd=project)
     assert done.returncode == 2
-    assert "holds files that are no page of holdfast (data, raw, results); nothing was written" in done.stderr
+    assert "with other files (data, raw, results); nothing was written" in done.stderr
     assert tree(project) == before
     assert command("report", "--out", "new", cwd=project).returncode == 0
     assert command("report", "--out", "new", cwd=project).returncode == 0
@@ -75,7 +75,7 @@ def test_reproduce_finds_a_page_folder_of_others_before_it_computes(command, pro
     (project / "results" / "page" / "index.html").write_text("mine")
     done = command("reproduce", TOY, cwd=project)
     assert done.returncode == 2
-    assert "no page of holdfast (index.html)" in done.stderr and "to run" not in done.stderr
+    assert "with other files (index.html)" in done.stderr and "to run" not in done.stderr
     assert (project / "results" / "page" / "index.html").read_text() == "mine"
 
 

@@ -118,9 +118,9 @@ def test_check_compares_only_verdicts_where_the_reference_has_another_config(sto
 
 def test_check_and_its_reference_need_each_other(holdfast, store, tmp_path):
     code, _, err = holdfast("reproduce", TOY, "--store", store, "--reference", tmp_path)
-    assert code == 2 and "it needs --check" in err
+    assert code == 2 and "add --check, or leave it out" in err
     code, _, err = holdfast("reproduce", TOY, "--store", store, "--check", "--reference", tmp_path / "nowhere")
-    assert code == 2 and "there are no reference results in" in err
+    assert code == 2 and "expected a folder of reference results" in err
 
 
 def test_report_writes_the_page_and_the_figures(holdfast, store):

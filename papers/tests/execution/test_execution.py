@@ -192,7 +192,7 @@ def test_a_failed_write_becomes_a_store_error_that_says_what_to_do(tmp_path, mon
 def test_unknown_ids_presets_and_executors_end_with_2_and_the_nearest_name(reproduce):
     for name, text in (
         ("stable-fgi2", "unknown experiment id 'stable-fgi2'. Did you mean 'stable-fig2'?"),
-        ("nothing.py", "there is no file"),
+        ("nothing.py", "or an existing .py file"),
     ):
         code, _, err = reproduce(experiment=name)
         assert code == 2 and text in err

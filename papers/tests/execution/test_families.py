@@ -133,7 +133,7 @@ def test_another_version_shares_nothing(family):
 
 
 def test_a_family_is_named_like_an_experiment():
-    with pytest.raises(ArgumentError, match="an experiment's family is a paper and a name"):
+    with pytest.raises(ArgumentError, match="an experiment's family must be a paper and a name"):
         Experiment(**{**vars(_experiment("own-first", [], [])), "family": "mine"})
 
 

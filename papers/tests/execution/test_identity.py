@@ -125,9 +125,7 @@ def test_two_files_with_one_id_are_refused_and_one_named_twice_runs_once(tmp_pat
     store = Store(tmp_path / "results")
     store.prepare()
     one, other = own.write(tmp_path / "one.py"), own.write(tmp_path / "other.py")
-    with pytest.raises(
-        ArgumentError, match=r"one\.py and .*other\.py both call their experiment 'own-mine'.*another id"
-    ):
+    with pytest.raises(ArgumentError, match=r"got 'own-mine' in .*one\.py and in .*other\.py.*change one id"):
         plan(store, [one, other], "quick", print)
     assert len(plan(store, [one, one], "quick", print)) == 1
 
@@ -154,7 +152,7 @@ def test_a_file_edited_while_it_runs_saves_nothing_under_the_old_name(tmp_path):
     path = own.write(tmp_path / "mine.py")
     (job,) = plan(store, [path], "quick", print)
     own.write(tmp_path / "mine.py", 'return {"a": np.zeros(2)}')
-    with pytest.raises(ArgumentError, match="was edited while it ran; run the same command again"):
+    with pytest.raises(ArgumentError, match="was edited during the run; run the same command again"):
         perform_in(store, job.units[0], lambda done, text: None)
     assert list(store.root.glob("own-mine/*/result.json")) == []
 
@@ -168,7 +166,7 @@ def test_a_users_file_with_a_papers_id_is_refused_with_how_to_rename_it(reproduc
     path = own.write(tmp_path / "mine.py", id="stable-fig2")
     code, _, err = reproduce(experiment=path)
     assert code == 2
-    assert "calls its experiment 'stable-fig2', which is the name of a paper's" in err and 'write id="own-fig2"' in err
+    assert "got 'stable-fig2', which is reserved for a paper" in err and 'write id="own-fig2"' in err
     assert not (reproduce.store / "stable-fig2").exists()
 
 
@@ -179,17 +177,17 @@ def test_an_array_name_that_cannot_be_saved_fails_at_once_and_names_the_unit(rep
     code, _, err = reproduce(experiment=own.write(tmp_path / "mine.py", body, units=5))
     assert code == 1
     for k in range(3):
-        told = (
-            f"FAILED  own-mine k={k}: ArgumentError: own-mine: the unit of {{'k': {k}}} returned what cannot be saved"
-        )
-        assert told in err
+        unit = f"the unit of {{'k': {k}}} returned something that cannot be saved"
+        assert f"FAILED  own-mine k={k}: ArgumentError: own-mine: {unit}" in err
     assert [(unit / "result.json").exists() for unit in reproduce.units()].count(True) == 2
 
 
 @pytest.mark.parametrize("returned", ["None", "[1, 2]", '{"a": [object()]}', "{3: [1.0]}"])
 def test_what_is_no_dict_of_arrays_is_refused_with_the_unit(tmp_path, returned):
     experiment = experiments.get(own.write(tmp_path / "mine.py", f"return {returned}"))
-    with pytest.raises(ArgumentError, match=re.escape("own-mine: the unit of {'k': 1} returned what cannot be saved")):
+    with pytest.raises(
+        ArgumentError, match=re.escape("own-mine: the unit of {'k': 1} returned something that cannot be saved")
+    ):
         run_unit(experiment, {"k": 1})
 
 
@@ -198,7 +196,7 @@ def test_what_is_no_dict_of_arrays_is_refused_with_the_unit(tmp_path, returned):
     [
         ("x = (", "SyntaxError"),
         ("\nimport nothing_of_that_name", "at line 2: ModuleNotFoundError"),
-        ("a = 1", "no EXPERIMENT"),
+        ("a = 1", "must define EXPERIMENT"),
     ],
 )
 def test_a_file_that_cannot_be_loaded_ends_with_2_and_one_line(reproduce, tmp_path, text, told):

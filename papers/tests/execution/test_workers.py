@@ -110,7 +110,7 @@ def test_a_folder_in_place_of_result_json_fails_that_unit_alone(finished):
     (manifest / "inside").mkdir(parents=True)
     code, _, err = finished()
     assert code == 1
-    assert f"{manifest} is damaged or half-written: it is a folder in place of a file; it runs again" in err
+    assert f"{manifest} is damaged or half-written: it is a folder instead of a file; it runs again" in err
     assert f"cannot write results to {manifest.parent}: Is a directory: {manifest}. Move it away" in err
     assert "Traceback" not in err and (manifest / "inside").is_dir()
     shutil.rmtree(manifest)

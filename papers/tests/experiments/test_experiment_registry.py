@@ -56,7 +56,7 @@ def test_unknown_experiments_are_refused_by_name():
 def test_a_file_without_an_experiment_is_refused(tmp_path):
     path = tmp_path / "empty.py"
     path.write_text("x = 1\n")
-    with pytest.raises(ArgumentError, match="has no EXPERIMENT"):
+    with pytest.raises(ArgumentError, match="must define EXPERIMENT"):
         experiments.get(str(path))
 
 
@@ -94,7 +94,7 @@ def test_the_version_is_part_of_a_units_identity():
 
 def test_an_id_must_name_a_paper():
     first = experiments.get("stable-fig2")
-    with pytest.raises(ArgumentError, match="an experiment's id is a paper and a name"):
+    with pytest.raises(ArgumentError, match="an experiment's id must be a paper and a name"):
         Experiment(**{**vars(first), "id": "mine"})
 
 

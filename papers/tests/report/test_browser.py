@@ -94,7 +94,7 @@ def visit(browser, page):
 
 
 def wait_until(tab, condition, arg=None):
-    # in place of wait_for_function, whose second look evaluates a string: the page's policy refuses that
+    # instead of wait_for_function, whose second look evaluates a string: the page's policy refuses that
     waited = tab.evaluate(
         f"async arg => {{ for (let k = 0; k < 18000; k++) {{ if (({condition})(arg)) return true;"
         " await new Promise(requestAnimationFrame) } return false }",

@@ -48,7 +48,7 @@ def test_a_folder_with_files_of_others_is_refused_and_left_as_it_was(store, tmp_
         (project / name).write_text("mine")
     before = tree(project)
     with pytest.raises(
-        ArgumentError, match=r"assets, data, index.html, ...\); nothing was written. Name another folder"
+        ArgumentError, match=r"assets, data, index.html, ...\); nothing was written: name another folder"
     ):
         write_page(store, project)
     assert tree(project) == before
@@ -73,7 +73,7 @@ def test_a_file_of_the_users_in_a_pages_folder_is_not_written_over(store, tmp_pa
     out = write_page(store, tmp_path / "page").parent
     (out / "data" / "own-toy.js").write_text("mine")
     shutil.move(toy, store / "own-toy")
-    with pytest.raises(ArgumentError, match=r"own-toy.js is none of the page's files"):
+    with pytest.raises(ArgumentError, match=r"own-toy.js is not a file of the page"):
         write_page(store, out)
     assert (out / "data" / "own-toy.js").read_text() == "mine"
 
@@ -125,7 +125,7 @@ def test_an_experiment_field_that_is_a_path_writes_and_removes_nothing_elsewhere
     (docs / "mine.txt").write_text("mine")
     reseal(toy, lambda body: body.update(experiment=str(docs)))
     text = write_page(store, tmp_path / "page").read_text()
-    assert "an experiment is called by" in text and "stable-fig2" in text
+    assert "the id of an experiment must be" in text and "stable-fig2" in text
     assert tree(tmp_path / "docs") == {docs.joinpath("mine.txt").relative_to(docs): b"mine"}
     assert not (tmp_path / "docs.js").exists()
 
@@ -173,11 +173,11 @@ SPOILED = {
     "missing array": _resealed(
         lambda body: body["page"]["figures"][0]["panels"][0]["layers"][0].update(x={"array": "figure.gone"})
     ),
-    "a table that is no table": _resealed(lambda body: body["page"]["tables"][0].update(rows=[3])),
+    "a table that is not a table": _resealed(lambda body: body["page"]["tables"][0].update(rows=[3])),
     "a title that is a list": _resealed(lambda body: body["page"].update(title=[1], summary={"a": 1}, notes=7)),
     "columns that are text": _resealed(lambda body: body["page"]["figures"][0].update(columns="two")),
     "an unknown paper": _resealed(lambda body: body["page"].update(paper="nature")),
-    "a folder in place of result.json": _directory,
+    "a folder instead of result.json": _directory,
 }
 
 

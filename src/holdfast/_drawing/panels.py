@@ -44,7 +44,10 @@ def plot(figure: Figure, ax: Any = None) -> Any:
     places = np.asarray(ax, dtype=object).ravel()
     if len(places) < len(figure.panels) or not all(hasattr(place, "set_title") for place in places):
         names = ", ".join(panel.y.label for panel in figure.panels)
-        raise ArgumentError(f"ax must be {len(figure.panels)} axes of matplotlib ({names}), got {describe(ax)}")
+        raise ArgumentError(
+            f"ax must be {len(figure.panels)} matplotlib axes ({names}), got {describe(ax)}; leave it out to draw on a new "
+            "figure"
+        )
     _fill(places, figure.panels)
     return places[0] if len(figure.panels) == 1 else places[: len(figure.panels)]
 

@@ -82,16 +82,18 @@ def fit_exponential_sum(
     """
     positive(order=order)
     if not horizon > 0 or (math.isinf(horizon) and method != "quadrature"):
-        raise ArgumentError(f"horizon must be a number above 0 (inf only for quadrature), got {horizon!r}")
+        raise ArgumentError(f"horizon must be above 0, and finite unless method='quadrature'; got {horizon!r}")
     known = _NORMS.get(method, ("l1",))
     if norm is not None and norm not in known:
-        raise ArgumentError(f"norm is {' or '.join(map(repr, known))} for method {method!r}; got {norm!r}")
+        raise ArgumentError(f"norm must be {' or '.join(map(repr, known))} for method={method!r}, got {norm!r}")
     # read before rho: a wrong option is reported before a function is evaluated
     given = None if rates is None else _checked_rates(rates, method, order)
     wanted = order or (16 if given is None else len(given))
     target = as_target(rho, horizon=horizon, time=time, dt=None if method == "matrix_pencil" and callable(rho) else dt)
     if dt is not None and callable(rho) and method != "matrix_pencil":
-        raise ArgumentError("dt goes with samples, or is the sampling step of matrix_pencil; leave it out")
+        raise ArgumentError(
+            f"dt is used only when rho is samples, or with method='matrix_pencil'; got {dt=} and {method=}; leave dt out"
+        )
     # the alternation holds on [0, horizon] alone, so that errors after it do not count
     if method == "minimax":
         target = replace(target, endless=False)
@@ -130,17 +132,19 @@ def _dispatch(
 
 def _checked_rates(rates: Numbers, method: str, order: int | None) -> np.ndarray:
     if method not in _ON_A_GRID:
-        raise ArgumentError(f"{method} finds its own rates; leave `rates` out or use one of {', '.join(_ON_A_GRID)}")
+        raise ArgumentError(
+            f"method={method!r} finds the rates itself; leave rates out, or use {', '.join(_ON_A_GRID)}"
+        )
     plain = rates.detach().cpu().numpy() if isinstance(rates, Tensor) else rates
     array = np.asarray(plain, dtype=np.float64)
     if array.ndim != 1 or len(array) == 0:
-        raise ShapeError(f"rates must be a row of numbers, got {array.shape=}")
+        raise ShapeError(f"rates must have shape (order,), got {array.shape}")
     if not (np.isfinite(array).all() and (array > 0).all()):
-        raise ArgumentError("rates must be finite and above 0 (decay)")
+        raise ArgumentError(f"rates must be finite and above 0 (decay), got {array}")
     if len(np.unique(array)) < len(array):
-        raise ArgumentError("two of the rates are equal: their modes are the same; leave one out")
+        raise ArgumentError(f"rates must all differ, since equal rates are one mode; got {array}: leave repeats out")
     if order not in (None, len(array)):
-        raise ArgumentError(f"got {len(array)} rates for order {order}; leave order out")
+        raise ArgumentError(f"order must be the number of rates, {len(array)}, got {order}; leave order out")
     return array
 
 

@@ -210,10 +210,10 @@ def fit_quadrature(target: Target, order: int, horizon: float, norm: FitNorm) ->
     elif isinstance(law, Exponential | ExponentialMixture | ReciprocalSum):
         rates, coefficients = _own_modes(law)
         if len(rates) > order:
-            raise ArgumentError(f"{target.name} is a sum of {len(rates)} modes; raise order to that, got {order}")
+            raise ArgumentError(f"order must be at least {len(rates)}, the modes of {target.name}, got {order}")
     else:
         raise ArgumentError(
-            f"quadrature knows the integral of a PowerLaw (and mixtures as they are), not of {target.name}; use "
+            f"method='quadrature' needs a PowerLaw or a mixture of exponentials, got {target.name}; use "
             "method='nonnegative' or 'nonlinear'"
         )
     number, rank = condition(pose(target, rates.min(), rates.max()), rates)

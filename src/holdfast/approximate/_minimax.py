@@ -73,7 +73,10 @@ def _why(
 def posed(target: Target) -> AlternationProblem:
     """The kernel on [0, target.end]; refuses samples, and kernels that do not begin above 0."""
     if target.sampled:
-        raise ArgumentError("minimax moves the times it looks at; it takes a law or a function, not samples")
+        raise ArgumentError(
+            "method='minimax' evaluates rho at times of its choice and needs a law or a function, got samples; use "
+            "method='nonnegative' or 'nonlinear'"
+        )
     function = _precise(target.law) or (lambda t: target(t.astype(np.float64)).astype(Extended))
     first = float(function(np.zeros(1))[0])
     if not first > 0:

@@ -37,7 +37,9 @@ def fit_matrix_pencil(target: Target, order: int, dt: float | None) -> Exponenti
         status = "reduced"
         notes += (f"{len(modes) - len(decaying)} modes that do not decay were left out",)
     if len(decaying) == 0:
-        raise ArgumentError("no decaying mode was found in the samples: they do not look like a decaying kernel")
+        raise ArgumentError(
+            "matrix_pencil found no decaying mode in the samples; check that they decay, or use method='nonnegative'"
+        )
     # the principal logarithm: a frequency above pi / step cannot be distinguished from one below
     rates = -np.log(decaying) / step
     coefficients = mode_weights(decaying, time / step, values[:, None])[:, 0]
@@ -57,17 +59,19 @@ def _samples(target: Target, dt: float | None) -> tuple[np.ndarray, np.ndarray]:
         if not 4 <= len(target.values) <= _MAX_SAMPLES:
             raise ArgumentError(
                 f"matrix_pencil takes 4 to {_MAX_SAMPLES} samples (its cost grows with their third power), got "
-                f"{len(target.values)}; use method='nonnegative', or thin out what is too many"
+                f"{len(target.values)}; use method='nonnegative', or keep fewer samples"
             )
         return target.time, target.values
     if not math.isfinite(target.end):
-        raise ArgumentError("matrix_pencil samples rho up to the horizon; set a finite one")
+        raise ArgumentError("method='matrix_pencil' samples rho up to the horizon, got an infinite one; set horizon")
     # where nearly all of the kernel is: a kernel that ends soon would fall between two samples
     last = target.end if dt is not None else min(target.end, 4 * target.time_of(0.999))
     step = last / (_SAMPLES - 1) if dt is None else dt
     count = round(last / step) + 1
     if not 4 <= count <= _MAX_SAMPLES:
-        raise ArgumentError(f"horizon / dt gives {count} samples; matrix_pencil takes 4 to {_MAX_SAMPLES}")
+        raise ArgumentError(
+            f"matrix_pencil takes 4 to {_MAX_SAMPLES} samples, got {count} from horizon / dt; change horizon or dt"
+        )
     time = np.arange(count) * step
     return time, target(time)
 

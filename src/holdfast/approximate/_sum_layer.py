@@ -86,10 +86,12 @@ def save_layer(layer: AbstractRecurrent, path: str | Path) -> None:
     tensors = {name: value.detach().contiguous() for name, value in layer.state_dict().items()}
     target = Path(path)
     if target.is_dir():
-        raise ArgumentError(f"path must name a file, got {str(path)!r}, which is a folder")
+        raise ArgumentError(
+            f"path must be a file, got the folder {str(path)!r}; write for example {str(target / 'layer.safetensors')!r}"
+        )
     if not os.path.isdir(target.absolute().parent):
         raise ArgumentError(
-            f"cannot write to path {target}: there is no folder {target.absolute().parent}; make it first"
+            f"cannot write to path {target}: the folder {target.absolute().parent} does not exist; create it first"
         )
     write_atomically(target, save(tensors, metadata=described))
 
@@ -104,15 +106,19 @@ def load_layer(path: str | Path) -> AbstractRecurrent:
     from safetensors import SafetensorError, safe_open
 
     if not os.path.isfile(path):
-        raise ArgumentError(f"there is no file at path {path}")
+        raise ArgumentError(f"path must be a file that save_layer wrote, got {path}, which does not exist")
     try:
         with safe_open(str(path), framework="pt") as file:
             described = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
-        raise DamagedResultError(f"{path} is not a whole safetensors file: {error}") from error
+        raise DamagedResultError(
+            f"{path} is not a complete safetensors file ({error}); save it again with save_layer"
+        ) from error
     if described.get("format") != FORMAT:
-        raise ArgumentError(f"{path} was not written by save_layer: its metadata lacks format = {FORMAT!r}")
+        raise ArgumentError(
+            f"path must be a file that save_layer wrote, got {path}, whose metadata lacks format = {FORMAT!r}"
+        )
     try:
         layer = _build(described["layer"], json.loads(described["choices"]), tensors)
         layer.load_state_dict(tensors)
@@ -126,11 +132,13 @@ def load_layer(path: str | Path) -> AbstractRecurrent:
 
 def _choices(layer: AbstractRecurrent) -> dict[str, Any]:
     if layer.backward_layer is not None:
-        raise ArgumentError("only a layer in one direction is saved, got a bidirectional one; save its state_dict()")
+        raise ArgumentError("expected a layer in one direction, got a bidirectional one; save its state_dict() instead")
     choices = layer.choices()
     f = layer.boundary_form
     if not isinstance(f, AbstractParameterization) or not _is_named(f):
-        raise ArgumentError(f"{f!r} is not one of the named parameterizations and cannot be saved with its weights")
+        raise ArgumentError(
+            f"expected a layer with a named parameterization, got {f!r}; save the layer's state_dict() instead"
+        )
     return {"features": layer.features, "state_size": layer.state_size, **choices}
 
 
@@ -145,7 +153,7 @@ def _build(kind: str, choices: dict[str, Any], tensors: dict[str, Tensor]) -> Ab
     """A layer of that kind and shape, its weights still to be loaded."""
     features, size = choices.pop("features"), choices.pop("state_size")
     if not 0 < features * size <= sum(tensor.numel() for tensor in tensors.values()):
-        raise ValueError(f"{features} features of {size} states are more than the weights that are there")
+        raise ValueError(f"{features} features of {size} states need more weights than the file holds")
     with torch.random.fork_rng(devices=[]):
         layer = LAYERS[kind](features, size, **choices)
     return layer.to(next(value.dtype for value in tensors.values() if value.is_floating_point()))

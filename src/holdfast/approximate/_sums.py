@@ -39,17 +39,17 @@ class ExponentialSum(Record):
     `measure`; NaN is not measured.
 
     Args:
-        rates: one for each mode, real or complex; complex modes come with their conjugates.
-        coefficients: one weight for each mode.
+        rates: one for each mode, (modes,), per unit of time, real or complex; complex modes come with their conjugates.
+        coefficients: one weight for each mode, (modes,).
         method: how it was found; "given" for a sum made by hand.
         l1_error: integral of |rho - s| over [0, inf), with the exact tail of a law, or over the known times where
             `tail` is "not known".
-        l1_inside: the part of it up to `horizon`.
+        l1_inside: the part of `l1_error` up to `horizon`.
         sup_error: the largest |rho - s|.
-        horizon: time up to which rho was looked at.
+        horizon: time up to which rho was evaluated, in the units of 1 / `rates`.
         tail: whether the part after that is "exact" or "not known".
         condition: condition number of the modes as columns of unit norm.
-        rank: their numerical rank.
+        rank: numerical rank of the modes.
         status: "ok", "reduced" (fewer modes than asked for), "rank deficient" or "not converged".
         notes: the status and other remarks in words.
         held_by_horizon: the horizon, where it and not the kernel holds the slowest rate; else None.
@@ -80,8 +80,8 @@ class ExponentialSum(Record):
             object.__setattr__(self, name, array.astype(kind))
         if self.rates.ndim != 1 or self.rates.shape != self.coefficients.shape or len(self.rates) == 0:
             raise ShapeError(
-                "a sum needs one coefficient for each rate and at least one: got "
-                f"{self.rates.shape=}, {self.coefficients.shape=}"
+                "expected as many coefficients as rates and at least one, got rates of shape "
+                f"{self.rates.shape} and coefficients of shape {self.coefficients.shape}"
             )
         if not (np.isfinite(self.rates).all() and (self.rates.real > 0).all()):
             raise ArgumentError(f"rates must be finite with a real part above 0 (decay), got {self.rates}")
@@ -133,7 +133,7 @@ class ExponentialSum(Record):
     def law(self) -> ExponentialMixture:
         """The sum as a decay law with exact tails; real modes only."""
         if self.is_complex:
-            raise ArgumentError("a mixture law has real rates; this sum has complex ones")
+            raise ArgumentError("a mixture law needs real rates, got complex ones; fit with method='nonnegative'")
         return ExponentialMixture(tuple(self.rates.tolist()), tuple(self.coefficients.tolist()))
 
     def measure(

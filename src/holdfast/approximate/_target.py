@@ -104,8 +104,8 @@ class Target:
         mean = float(steps.mean()) if len(steps) else 1.0
         if len(steps) and float(np.abs(steps - mean).max()) > _SPACING_TOLERANCE * mean:
             raise ArgumentError(
-                f"equally spaced samples are needed here; the spacing goes from {steps.min():g} to {steps.max():g}. "
-                "Interpolate them, or use method 'nonnegative', 'least_squares' or 'nonlinear', which take any times."
+                f"expected equally spaced samples, got steps from {steps.min():g} to {steps.max():g}; interpolate them, or "
+                "use method='nonnegative', 'least_squares' or 'nonlinear', which take any times"
             )
         return mean
 
@@ -124,25 +124,25 @@ def as_target(rho: KernelLike, *, horizon: float, time: Any = None, dt: float | 
         _no_times("a decay law", time)
         if not rho.integrable and not math.isfinite(horizon):
             raise ArgumentError(
-                f"{rho.name} is not integrable: its L1 norm is infinite, so that no sum of decaying exponentials is "
-                "near it over all times. Set a finite horizon."
+                f"expected a law with a finite L1 norm, got {rho.name}, which no sum of decaying exponentials "
+                "approximates over all times; set a finite horizon"
             )
         whole = rho.integrable
         return Target(name=rho.name, end=horizon, law=rho, function=lambda t: np.asarray(rho(t)), endless=whole)
     if callable(rho):
         _no_times("a function", time)
         if not math.isfinite(horizon):
-            raise ArgumentError("a function can only be looked at up to a finite time; set horizon to it")
+            raise ArgumentError("rho given as a function needs a finite horizon, got none; set horizon")
         target = Target(name=getattr(rho, "__name__", "rho"), end=horizon, function=_vectorised(rho))
         if not np.any(target(_spread_times(target.end))):
-            raise ArgumentError(f"{target.name} is 0 up to t = {target.end:g}: there is nothing to approximate")
+            raise ArgumentError(f"{target.name} is 0 up to t = {target.end:g}; give a kernel that is not 0 everywhere")
         return target
     return _from_samples(rho, time, dt)
 
 
 def _no_times(what: str, time: Any) -> None:
     if time is not None:
-        raise ArgumentError(f"`time` goes with samples; rho is {what}, which is evaluated where it is needed")
+        raise ArgumentError(f"time is used only when rho is samples, got {what}; leave time out")
 
 
 def _vectorised(rho: Callable[..., Any]) -> Callable[[np.ndarray], np.ndarray]:
@@ -152,10 +152,14 @@ def _vectorised(rho: Callable[..., Any]) -> Callable[[np.ndarray], np.ndarray]:
         except TypeError as error:
             raise ArgumentError(f"rho must map a numpy array of times to as many values: {error}") from error
         if values.shape != t.shape:
-            raise ShapeError(f"rho must map an array of times to as many values; {t.shape} became {values.shape}")
+            raise ShapeError(
+                f"rho must map an array of times to as many values, got shape {values.shape} for times of shape {t.shape}"
+            )
         if not np.isfinite(values).all():
             first = t.ravel()[int(np.flatnonzero(~np.isfinite(values.ravel()))[0])]
-            raise ArgumentError(f"rho is not finite at t = {first:g}; it must be for every t >= 0 up to the horizon")
+            raise ArgumentError(
+                f"rho must be finite for every t from 0 to the horizon, got NaN or infinity at t = {first:g}"
+            )
         return values
 
     return evaluate
@@ -164,23 +168,27 @@ def _vectorised(rho: Callable[..., Any]) -> Callable[[np.ndarray], np.ndarray]:
 def _from_samples(rho: Any, time: Any, dt: float | None) -> Target:
     values = _array(rho, "rho")
     if time is not None and dt is not None:
-        raise ArgumentError("samples need `time` or `dt`, not both")
+        raise ArgumentError("samples take time or dt, got both; leave one out")
     if dt is not None and not (math.isfinite(dt) and dt > 0):
         raise ArgumentError(f"dt must be a finite number above 0, got {dt!r}")
     times = np.arange(len(values)) * (dt or 1.0) if time is None else _array(time, "time")
     if times.shape != values.shape:
-        raise ShapeError(f"samples need one time each; got {values.shape=} and {times.shape=}")
+        raise ShapeError(
+            f"expected one time for each sample, got times of shape {times.shape} for samples of shape {values.shape}"
+        )
     if len(values) < 2:
-        raise ArgumentError(f"at least 2 samples of rho are needed, got {len(values)}")
+        raise ArgumentError(f"rho must have at least 2 samples, got {len(values)}")
     if times[0] < 0 or not (np.diff(times) > 0).all():
-        raise ArgumentError("the times of samples must start at 0 or later and increase; sort them and drop repeats")
+        raise ArgumentError(
+            f"time must start at 0 or later and increase, got {times[:5]}...; sort the samples and drop repeated times"
+        )
     if times[0] > 10 * (times[-1] - times[0]):
         raise ArgumentError(
-            f"the samples begin at t = {times[0]:g} and span {times[-1] - times[0]:g}: they say nothing about rho near 0; "
-            "count the times from the first sample"
+            f"time must begin near 0, got samples from t = {times[0]:g} that span {times[-1] - times[0]:g}; count time "
+            "from the first sample"
         )
     if not np.any(values):
-        raise ArgumentError("every sample of rho is 0: there is nothing to approximate")
+        raise ArgumentError("every sample of rho is 0; give a kernel that is not 0 everywhere")
     return Target(name=f"{len(values)} samples", end=float(times[-1]), time=times, values=values)
 
 
@@ -189,9 +197,12 @@ def _array(given: Any, name: str) -> np.ndarray:
     if array.dtype.kind not in "fiu":
         raise DtypeError(f"{name} must be real numbers (or a law or a function), got {array.dtype}")
     if array.ndim != 1:
-        raise ShapeError(f"{name} must be one column of numbers, got {array.shape=}")
+        raise ShapeError(f"{name} must have one dimension, got shape {array.shape}")
     values = array.astype(np.float64)
     bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):
-        raise ArgumentError(f"{name} has {len(bad)} values that are NaN or infinite, the first at index {bad[0]}")
+        raise ArgumentError(
+            f"{name} must be finite, got {len(bad)} values that are NaN or infinite, the first at index {bad[0]}; fill or "
+            "remove them"
+        )
     return values

@@ -22,16 +22,16 @@ NAMES = (("inputs", "targets"), ("x", "y"))
 def read_kernel(path: Path, dt: float | None) -> tuple[np.ndarray, np.ndarray]:
     """Times and values from a CSV (comma, semicolon, tab or space; a header line is skipped) or an NPY file."""
     if not os.path.isfile(path):
-        raise ArgumentError(f"there is no file {path}")
+        raise ArgumentError(f"expected an existing file, got {path}; check the path")
     table = _read_columns(path) if path.suffix.lower() == ".npy" else read_csv(path)
     if table.ndim == 2 and table.shape[1] == 1:
         table = table[:, 0]
     if table.ndim == 1:
         return np.arange(len(table)) * (1.0 if dt is None else dt), table
     if table.ndim != 2 or table.shape[1] != 2:
-        raise ArgumentError(f"{path} must hold one column (rho) or two (t, rho); it holds an array of {table.shape}")
+        raise ArgumentError(f"{path} must hold one column (rho) or two (t, rho), got an array of shape {table.shape}")
     if dt is not None:
-        raise ArgumentError(f"{path} has a column of times; leave --dt out")
+        raise ArgumentError(f"--dt is for files without times, and {path} has a column of times; leave --dt out")
     return table[:, 0], table[:, 1]
 
 
@@ -42,7 +42,7 @@ def _read_npy(path: Path) -> np.ndarray:
     except (ValueError, OSError, EOFError) as error:
         raise ArgumentError(f"{path} is not a readable NPY file of numbers: {error}") from error
     if table.dtype.kind not in "fiu":
-        raise ArgumentError(f"{path} must hold real numbers, it holds {table.dtype}")
+        raise ArgumentError(f"{path} must hold real numbers, got {table.dtype}")
     return table
 
 
@@ -58,7 +58,7 @@ def read_csv(path: Path) -> np.ndarray:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ArgumentError(f"{path} is neither text (CSV) nor named .npy") from error
+        raise ArgumentError(f"expected CSV text or a file named .npy, got {path}, which is not UTF-8 text") from error
     except OSError as error:
         raise ArgumentError(f"cannot read {path}: {error.strerror}") from error
     # not numpy.loadtxt, which expects one delimiter, named beforehand
@@ -71,11 +71,14 @@ def read_csv(path: Path) -> np.ndarray:
             rows.append([float(field) for field in fields])
         except ValueError as error:
             if rows or number > 1:
-                raise ArgumentError(f"{path}, line {number}: {line[:60]!r} is not numbers") from error
+                raise ArgumentError(f"{path}, line {number}: expected numbers, got {line[:60]!r}") from error
     if not rows:
-        raise ArgumentError(f"{path} holds no numbers")
+        raise ArgumentError(f"{path} must hold lines of numbers, got none")
     if len({len(row) for row in rows}) > 1:
-        raise ArgumentError(f"{path}: lines have different numbers of columns")
+        counts = sorted({len(row) for row in rows})
+        raise ArgumentError(
+            f"{path}: expected the same number of columns in each line, got {', '.join(map(str, counts))}"
+        )
     return np.array(rows)
 
 
@@ -86,13 +89,16 @@ def read_data(path: Path, columns: SeriesColumns | None = None) -> tuple[Tensor,
     target, the others are inputs. With columns that have a meaning it is read as `holdfast.data.read_series` does.
     """
     if not os.path.isfile(path):
-        raise ArgumentError(f"there is no file {path}")
+        raise ArgumentError(f"expected an existing file, got {path}; check the path")
     if columns is not None and columns.named:
         return _from_series(path, columns)
     x, y = _from_npz(path) if path.suffix.lower() == ".npz" else _from_csv(path)
     for name, part in (("inputs", x), ("targets", y)):
         if part.dtype.kind not in "fiu" or not np.isfinite(part).all():
-            raise ArgumentError(f"{path}: {name} must be finite real numbers, got {part.dtype} {part.shape}")
+            raise ArgumentError(
+                f"{path}: {name} must be finite real numbers, got {part.dtype} of shape {part.shape}"
+                + ("" if part.dtype.kind not in "fiu" else " with NaN or infinite ones; fill or remove them")
+            )
     return _tensor(x if x.ndim != 2 or x.dtype.kind in "iu" else x[..., None]), _tensor(y)
 
 
@@ -124,7 +130,7 @@ def _from_series(path: Path, columns: SeriesColumns) -> tuple[Tensor, Tensor]:
     """Windows of the pieces without a gap; at least 8 of the longest piece, if it is alone."""
     if path.suffix.lower() in (".npz", ".npy"):
         raise ArgumentError(
-            f"{path}: --time, --series, --target, --future and --ahead are for CSV files; leave them out"
+            f"--time, --series, --target, --future and --ahead name columns of a CSV file, got {path}; leave them out"
         )
     found = read_series(
         path, None, columns.targets or None, time=columns.time, series=columns.series, future=columns.future,
@@ -138,7 +144,7 @@ def _from_series(path: Path, columns: SeriesColumns) -> tuple[Tensor, Tensor]:
 def read_inputs(path: Path) -> Tensor:
     """Inputs alone: an .npy, an .npz that holds `inputs` (or x), or a CSV of one series with a line for each time."""
     if not os.path.isfile(path):
-        raise ArgumentError(f"there is no file {path}")
+        raise ArgumentError(f"expected an existing file, got {path}; check the path")
     kind = path.suffix.lower()
     x = _read_npy(path) if kind == ".npy" else _named_inputs(path) if kind == ".npz" else read_csv(path)[None]
     if x.dtype.kind not in "fiu" or x.ndim < 2 or not np.isfinite(x).all():
@@ -153,7 +159,7 @@ def _named_inputs(path: Path) -> np.ndarray:
     for name in (pair[0] for pair in NAMES):
         if name in arrays:
             return arrays[name]
-    raise ArgumentError(f"{path} must hold 'inputs' (or 'x'); it holds {', '.join(arrays)}")
+    raise ArgumentError(f"{path} must hold an array 'inputs' (or 'x'), got {', '.join(arrays)}")
 
 
 def _tensor(part: np.ndarray) -> Tensor:
@@ -177,7 +183,7 @@ def _from_npz(path: Path) -> tuple[np.ndarray, np.ndarray]:
             return x, y if y.dtype.kind in "iu" or y.ndim > 2 or (y.ndim == 2 and y.shape[:2] != x.shape[:2]) else y[
                 ..., None
             ]
-    raise ArgumentError(f"{path} must hold 'inputs' and 'targets' (or 'x' and 'y'); it holds {', '.join(arrays)}")
+    raise ArgumentError(f"{path} must hold arrays 'inputs' and 'targets' (or 'x' and 'y'), got {', '.join(arrays)}")
 
 
 def _from_csv(path: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -185,10 +191,10 @@ def _from_csv(path: Path) -> tuple[np.ndarray, np.ndarray]:
         table = read_csv(path)
     except ArgumentError as error:
         raise ArgumentError(
-            f"{error}; columns of time stamps and of series are named by --time and --series"
+            f"{error}; if a column holds time stamps or names of series, name it with --time or --series"
         ) from error
     if table.shape[1] < 2:
         raise ArgumentError(
-            f"{path} needs at least two columns, inputs and at last the target; it has {table.shape[1]}"
+            f"{path} must have at least two columns, the inputs and then the target, got {table.shape[1]}"
         )
     return table[None, :, :-1], table[None, :, -1:]

@@ -64,8 +64,8 @@ def _adapted(name: str, model: nn.Module, tokenizer: Any, notes: tuple[str, ...]
     """A transformers model, from embeddings to hidden states."""
     if huggingface.token_table(model) is None:
         raise ArgumentError(
-            f"{type(model).__name__} reads no tokens, so {name} cannot be measured as it is; wrap it in a file as a module "
-            "from (batch, time, features) to (batch, time, outputs), and give file.py:function"
+            f"expected a model that reads tokens, got {name}, a {type(model).__name__}; wrap it in a module that maps (batch, "
+            "time, features) to (batch, time, outputs), and give file.py:function"
         )
     fast = accelerate_quietly(model).replaced if mixers_of(model) else ()
     adapter = huggingface.FromEmbeddings(model)

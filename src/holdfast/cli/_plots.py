@@ -24,7 +24,7 @@ def check_plot(path: Path) -> None:
     except ImportError as error:
         raise BackendError("--plot needs matplotlib: pip install matplotlib") from error
     if path.suffix.lstrip(".").lower() not in FigureCanvasBase.get_supported_filetypes():
-        raise ArgumentError(f"unknown kind of figure {path.suffix!r}; use .png, .pdf or .svg")
+        raise ArgumentError(f"--plot must end in .png, .pdf or .svg, got {str(path)!r}")
 
 
 def write_plot(figure: Figure, path: Path) -> None:

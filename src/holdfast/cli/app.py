@@ -20,8 +20,8 @@ app = typer.Typer(
     name="holdfast",
     help="Measure, stabilize and accelerate memory in recurrent sequence models.",
     epilog=(
-        "A model is named by its file, FILE.py:NAME: a module there, or a function that returns one. "
-        "Every command explains itself with --help.\n\n"
+        "Give a model as FILE.py:NAME, where NAME is a module or a function that returns one. "
+        "For the options of a command, add --help.\n\n"
         "Start with: holdfast doctor, then holdfast diagnose your_file.py:your_model"
     ),
     no_args_is_help=True,
@@ -46,7 +46,7 @@ def _options(
 
 
 PANELS: dict[str, dict[str, Callable[..., None]]] = {
-    "A model of yours": {
+    "Your model": {
         "diagnose": diagnose.command,
         "compare": compare.command,
         "memory": memory.command,

@@ -28,43 +28,43 @@ COLOURS = {"stable": "green", "marginal": "yellow", "undecided": "yellow", "unst
 def command(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=models.HELP, show_default=False)],
     weight: Annotated[
-        str | None, typer.Option(metavar="PATH", help="One weight or layer by its path, instead of all that are known.")
+        str | None,
+        typer.Option(metavar="PATH", help="One weight or layer, such as rnn.weight_hh_l0 (default: every recurrence)."),
     ] = None,
     time: Annotated[
-        str | None, typer.Option(help="How a named weight acts: continuous (dh/dt = W h) or discrete (h+ = W h).")
+        str | None,
+        typer.Option(help="Time of the weight of --weight: continuous (dh/dt = W h) or discrete (h+ = W h)."),
     ] = None,
     structure: Annotated[
-        str | None, typer.Option(help="What a named weight is: dense (a matrix) or diagonal (eigenvalues).")
+        str | None, typer.Option(help="Kind of the weight of --weight: dense (a matrix) or diagonal (eigenvalues).")
     ] = None,
-    horizon: Annotated[int, typer.Option(help="Steps over which the memory of a DiagonalSSM is measured.")] = 200,
+    horizon: Annotated[int, typer.Option(help="Steps over which to measure the memory of a DiagonalSSM.")] = 200,
     target: Annotated[
         str | None,
         typer.Option(
             metavar="LAW:CONSTANTS",
-            help="Also tell how large weights must be for a memory that fades by this law, as power:1.5.",
+            help="Also report how large the weights must be for a memory that decays by this law, such as power:1.5.",
         ),
     ] = None,
     steps: Annotated[
         int,
-        typer.Option(
-            help="Steps of random inputs, or tokens, over which a selective recurrence is watched; 0 is none."
-        ),
+        typer.Option(help="Steps of random inputs or tokens over which to follow a selective recurrence (0: none)."),
     ] = 256,
-    starts: Annotated[int, typer.Option(help="States from which equilibria are looked for.")] = 16,
-    limit: Annotated[int, typer.Option(help="Largest dense state that is analysed.")] = 2048,
+    starts: Annotated[int, typer.Option(help="Number of states from which to search for equilibria.")] = 16,
+    limit: Annotated[int, typer.Option(help="Largest dense state to analyse, in numbers.")] = 2048,
     details: Annotated[
-        bool, typer.Option("--details", help="Also print spectra, Lyapunov norms and the papers' bounds.")
+        bool, typer.Option("--details", help="Also print spectra, Lyapunov norms and the bounds of the papers.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Seed of the starts, and of a model with random weights.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the starting states and of a model with random weights.")] = 0,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", parser=file, help="Write the eigenvalues as a figure (.png, .pdf, .svg)."),
+        typer.Option(metavar="FILE", parser=file, help="Write the eigenvalues to this figure (.png, .pdf or .svg)."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON.")] = False,
 ) -> None:
-    """Report from the weights whether each recurrence is stable, its margin, and how far a state can grow.
+    """Check from the weights whether each recurrence is stable, with its margin and how far a state can grow.
 
-    Ends with 1 if a recurrence is not stable.
+    Exits with status 1 if a recurrence is not stable.
 
     Example: holdfast certify my_models.py:lstm --plot eigenvalues.png
     """
@@ -74,7 +74,9 @@ def command(
     loaded = models.load_model(model)
     module = loaded.plain if loaded.plain is not None else loaded.model
     if not isinstance(module, nn.Module):
-        raise ArgumentError(f"{model} gives a {type(module).__name__}; weights are those of an nn.Module")
+        raise ArgumentError(
+            f"MODEL must be an nn.Module, which has weights; got a {type(module).__name__} from {model}"
+        )
     law = None if target is None else law_of(target)
     certificate = certify(
         module,

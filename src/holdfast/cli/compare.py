@@ -20,20 +20,23 @@ def command(
     inputs: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", parser=file, help="Sequences that the models read: .npz with inputs, or a CSV file."
+            metavar="FILE", parser=file, help="Input sequences for the models: an .npz with inputs, or a CSV file."
         ),
     ] = None,
-    input_size: Annotated[int | None, typer.Option(help="Input features; by default what a model says.")] = None,
-    horizon: Annotated[int, typer.Option(help="Most steps to follow a memory for.")] = 1024,
-    seed: Annotated[int, typer.Option(help="Seed of random inputs, and of models with random weights.")] = 0,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", parser=file, help="Write the curves as a figure (.png, .pdf, .svg).")
+    input_size: Annotated[
+        int | None, typer.Option(help="Number of input features (default: read from each model).")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    horizon: Annotated[int, typer.Option(help="Longest memory to measure, in steps.")] = 1024,
+    seed: Annotated[int, typer.Option(help="Seed of the random inputs and of models with random weights.")] = 0,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", parser=file, help="Write the curves to this figure (.png, .pdf or .svg)."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON.")] = False,
 ) -> None:
     """Compare models in one table: memory at rest and on data, decay law, margin, tolerated change, bits, weights, operations.
 
-    Ends with 1 if a model could not be measured at all.
+    Exits with status 1 if a model could not be measured at all.
 
     Example: holdfast compare my_models.py:lstm my_models.py:gru --inputs task.npz --plot compared.png
     """

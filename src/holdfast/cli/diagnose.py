@@ -22,64 +22,72 @@ def command(
         typer.Option(
             metavar="FILE",
             parser=file,
-            help="Data of your task: .npz with inputs and targets, or a CSV file whose last column is the target.",
+            help="Inputs and targets of your task: an .npz with both, or a CSV file whose last column is the target.",
         ),
     ] = None,
     time: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Of a CSV file: its time stamps, numbers or dates in ISO 8601.")
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of the CSV file with time stamps (numbers or ISO 8601 dates)."),
     ] = None,
     series: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Of a CSV file: which series a line belongs to.")
+        str | None, typer.Option(metavar="COLUMN", help="Column of the CSV file with the name of each line's series.")
     ] = None,
     target: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN", help="Of a CSV file: what to forecast; may be given several times."),
+        typer.Option(metavar="COLUMN", help="Column of the CSV file to forecast; may be given several times."),
     ] = None,
     future: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN", help="Of a CSV file: what is known ahead, such as a calendar; several times."),
+        typer.Option(
+            metavar="COLUMN", help="Column of the CSV file known in advance, as a calendar; may be given several times."
+        ),
     ] = None,
     ahead: Annotated[
         int | None,
-        typer.Option(help="Of a CSV file with named columns: how many steps ahead targets are.", show_default="1"),
+        typer.Option(
+            help="Forecast horizon of the targets, in steps, for a CSV file with named columns.", show_default="1"
+        ),
     ] = None,
     inputs: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
             parser=file,
-            help="Inputs of your task without targets (.npy, .npz or CSV): memory is measured on them too.",
+            help="Inputs of your task without targets (.npy, .npz or CSV), on which to measure memory as well.",
         ),
     ] = None,
     needs: Annotated[
-        int | None, typer.Option(help="How many steps back your task needs; by default as many as --data shows.")
+        int | None, typer.Option(help="Memory that your task needs, in steps (default: estimated from --data).")
     ] = None,
     lr: Annotated[
-        float | None, typer.Option(help="Learning rate that you will train at, of Adam.", show_default="0.001")
+        float | None, typer.Option(help="Learning rate of Adam that you will train with.", show_default="0.001")
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(help="Optimizer steps that you will train for.", show_default="1000")
+        int | None, typer.Option(help="Number of optimizer steps that you will train for.", show_default="1000")
     ] = None,
-    input_size: Annotated[int | None, typer.Option(help="Input features; by default what the model says.")] = None,
-    horizon: Annotated[int, typer.Option(help="Most steps to follow the memory for.")] = 4096,
+    input_size: Annotated[
+        int | None, typer.Option(help="Number of input features (default: read from the model).")
+    ] = None,
+    horizon: Annotated[int, typer.Option(help="Longest memory to measure, in steps.")] = 4096,
     details: Annotated[
-        bool, typer.Option("--details", help="Also print decay laws, spectra and bounds, in the papers' words.")
+        bool, typer.Option("--details", help="Also print decay laws, spectra and bounds, in the terms of the papers.")
     ] = False,
     html: Annotated[
-        Path | None, typer.Option(metavar="FILE", parser=file, help="Write one page with the figure in it.")
+        Path | None,
+        typer.Option(metavar="FILE", parser=file, help="Write the report with its figure as one HTML page."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of random inputs, and of a model with random weights.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the random inputs and of a model with random weights.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON.")] = False,
 ) -> None:
     """Diagnose a model: memory, distance to instability, learning rate, and which call helps.
 
-    Ends with 1 if a recurrence is unstable or the memory could not be measured.
+    Exits with status 1 if a recurrence is unstable or the memory could not be measured.
 
     Example: holdfast diagnose my_models.py:lstm --data task.npz --html report.html
     """
     columns = SeriesColumns(time, series, tuple(target or ()), tuple(future or ()), ahead)
     if data is None and columns.named:
-        raise ArgumentError("--time, --series, --target, --future and --ahead say what --data holds; name it too")
+        raise ArgumentError("--time, --series, --target, --future and --ahead name columns of --data; give --data too")
     # before the model is made: its factory may draw the weights
     torch.manual_seed(seed)
     loaded = load_model(model)

@@ -42,7 +42,7 @@ class Check:
 def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Report what this installation can do, and test it for a few seconds.
+    """Report what this installation can do, and run a self-test of a few seconds.
 
     Example: holdfast doctor
     """

@@ -32,34 +32,42 @@ def command(
             help="CSV or NPY with the kernel rho(t), the weight of the input t steps ago: one column of rho, or t and rho.",
         ),
     ],
-    orders: Annotated[str, typer.Option(help="How many modes to try, with commas between.")] = ",".join(
+    orders: Annotated[str, typer.Option(help="Numbers of modes to try, separated by commas.")] = ",".join(
         map(str, DEFAULT_ORDERS)
     ),
-    method: Annotated[str, typer.Option(help=f"best, or one of {', '.join(OFFERED_METHODS)}.")] = "best",
-    tolerance: Annotated[float, typer.Option(help="L1 error wanted, relative to the kernel's L1 norm.")] = 0.01,
+    method: Annotated[
+        str, typer.Option(help=f"Method of the fit: best (tries all), {', '.join(OFFERED_METHODS)}.")
+    ] = "best",
+    tolerance: Annotated[
+        float, typer.Option(help="Largest L1 error to accept, relative to the L1 norm of the kernel.")
+    ] = 0.01,
     dt: Annotated[
-        float | None, typer.Option(help="Spacing of the samples where the file has no times (default: 1).")
+        float | None, typer.Option(help="Spacing of the samples if the file has no column of times (default: 1).")
     ] = None,
     export: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", parser=options.file, help="Write the chosen sum's layer as safetensors."),
+        typer.Option(
+            metavar="FILE", parser=options.file, help="Write the layer of the chosen fit to this safetensors file."
+        ),
     ] = None,
     parameterization: Annotated[str, typer.Option(help="Parameterization of the exported layer.")] = "exp",
     layer_time: Annotated[
-        str, typer.Option("--time", help="Exported layer: discrete (y = sum rho x) or continuous (inputs held).")
+        str, typer.Option("--time", help="Time of the exported layer: discrete (y = sum rho x) or continuous.")
     ] = "discrete",
     plot: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", parser=options.file, help="Write kernel, fit and errors as a figure (.png, .pdf, .svg)."
+            metavar="FILE",
+            parser=options.file,
+            help="Write kernel, fit and errors to this figure (.png, .pdf or .svg).",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON.")] = False,
 ) -> None:
     """Fit a layer to a memory kernel: the best sum of decaying modes, its errors and its decay law.
 
-    Chosen is the smallest order within the tolerance, else the best that the samples carry (by information criterion).
-    Ends with 1 if none is within the tolerance.
+    Chooses the fewest modes within the tolerance, else the number with the best information criterion.
+    Exits with status 1 if none is within the tolerance.
 
     Example: holdfast fit-kernel rho.csv --tolerance 1e-3 --export layer.safetensors --plot fit.png
     """
@@ -81,10 +89,12 @@ def command(
 
 
 def _check_outputs(export: Path | None, plot: Path | None, parameterization: str, time: str) -> None:
-    """Minutes of fitting are not lost to a folder that is not there or a name that is wrong."""
+    """Minutes of fitting are not lost to a missing folder or a name that is wrong."""
     for path in (export, plot):
         if path is not None and not os.path.isdir(path.absolute().parent):
-            raise ArgumentError(f"cannot write {path}: there is no folder {path.absolute().parent}; make it first")
+            raise ArgumentError(
+                f"cannot write {path}: the folder {path.absolute().parent} does not exist; create it first"
+            )
     if plot is not None:
         check_plot(plot)
     if time not in ("discrete", "continuous"):
@@ -96,7 +106,7 @@ def _orders(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError as error:
-        raise ArgumentError(f"--orders: expected whole numbers with commas, got {text!r}") from error
+        raise ArgumentError(f"--orders: expected whole numbers separated by commas, as 4,8; got {text!r}") from error
 
 
 def _report(name: str, fit: KernelFit, export: Path | None) -> None:

@@ -34,39 +34,45 @@ PROBE_WORDS = {
 def command(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=HELP, show_default=False)],
     input_size: Annotated[
-        int | None, typer.Option(help="Input features; by default what the model says, or 1.")
+        int | None, typer.Option(help="Number of input features (default: read from the model, else 1).")
     ] = None,
-    horizon: Annotated[int, typer.Option(help="Steps to follow the memory for.")] = 1000,
+    horizon: Annotated[int, typer.Option(help="Number of steps to measure the memory for.")] = 1000,
     probe: Annotated[
         str,
         typer.Option(
-            help="Input by which memory is measured: heaviside (on from 0), impulse, reversed, all, or repeated (tokens)."
+            help="Test input: heaviside (on from step 0), impulse, reversed, all three, or repeated (an item of tokens)."
         ),
     ] = "heaviside",
-    item: Annotated[str, typer.Option(help="What to repeat: text, or token ids like 17,4.")] = "good",
-    dt: Annotated[float, typer.Option(help="Time of one step, for continuous-time models.")] = 1.0,
-    normalization: Annotated[str, typer.Option(help="Divide by |x| ('x') or by |x| + 1 ('x+1').")] = "x",
-    search: Annotated[str, typer.Option(help="How the worst x is searched: auto, grid or ascent.")] = "auto",
+    item: Annotated[
+        str, typer.Option(help="Item to repeat with --probe repeated: text, or token ids such as 17,4.")
+    ] = "good",
+    dt: Annotated[float, typer.Option(help="Duration of one step, in the time unit of a continuous-time model.")] = 1.0,
+    normalization: Annotated[str, typer.Option(help="Divide responses by |x| ('x') or by |x| + 1 ('x+1').")] = "x",
+    search: Annotated[
+        str, typer.Option(help="Search for the input x with the largest response: auto, grid or ascent.")
+    ] = "auto",
     burn_in: Annotated[
-        int | None, typer.Option(help="Steps on zeros before the probe; by default until the output rests.")
+        int | None,
+        typer.Option(help="Steps of zero input before the probe (default: until the output no longer changes)."),
     ] = None,
-    layout: Annotated[str, typer.Option(help="batch_first or time_first.")] = "batch_first",
+    layout: Annotated[str, typer.Option(help="Order of the input's axes: batch_first or time_first.")] = "batch_first",
     double: Annotated[
         bool | None,
         typer.Option(
-            "--double/--no-double", help="Measure a float64 copy or not; by default where the model allows it."
+            "--double/--no-double", help="Measure a float64 copy of the model (default: if the model can be converted)."
         ),
     ] = None,
     properties: Annotated[
-        bool, typer.Option(help="Also check whether it is linear, continuous, bounded, causal, ...")
+        bool, typer.Option(help="Also check whether the model is linear, continuous, bounded, causal and so on.")
     ] = True,
-    seed: Annotated[int, typer.Option(help="Seed of random probes, and of a model with random weights.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random probes and of a model with random weights.")] = 0,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", parser=file, help="Write the curves as a figure (.png, .pdf, .svg).")
+        Path | None,
+        typer.Option(metavar="FILE", parser=file, help="Write the curves to this figure (.png, .pdf or .svg)."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON.")] = False,
 ) -> None:
-    """Measure how far back a model looks, its decay law, and whether it is linear, causal, ...
+    """Measure a model's memory over time, its decay law, and whether the model is linear, causal and bounded.
 
     Example: holdfast memory my_models.py:lstm --probe all --horizon 2000 --plot memory.png
     """
@@ -109,7 +115,7 @@ def _refuse_beside_tokens(options: dict[str, Any]) -> None:
     }
     given = [f"--{name.replace('_', '-')}" for name, value in plain.items() if options[name] != value]
     if given:
-        raise ArgumentError(f"--probe repeated reads tokens and scores them as they are: leave out {', '.join(given)}")
+        raise ArgumentError(f"--probe repeated scores whole token sequences: leave out {', '.join(given)}")
 
 
 def _study(
@@ -127,7 +133,9 @@ def _study(
 
 def _repeated(loaded: LoadedModel, item: str, horizon: int, tick: Tick) -> MemoryStudy:
     if loaded.plain is None:
-        raise ArgumentError("--probe repeated is for hf: models, which read tokens; others take numbers")
+        raise ArgumentError(
+            "--probe repeated needs an hf: model, which reads tokens; measure other models with --probe all"
+        )
     what: Any = item
     parts = [part.strip() for part in item.split(",")]
     if all(part.isdecimal() for part in parts):

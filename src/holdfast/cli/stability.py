@@ -30,53 +30,59 @@ def command(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=models.HELP, show_default=False)],
     widths: Annotated[
         str | None,
-        typer.Option(metavar="M,M,...", help="Judge a family: NAME is a function, called with each of these widths."),
+        typer.Option(
+            metavar="M,M,...", help="Judge a family of models: NAME is a function, called with each of these widths."
+        ),
     ] = None,
     target: Annotated[
         str | None,
         typer.Option(
             metavar="LAW:CONSTANTS",
-            help="What the family approximates: a memory that fades by this law, as power:1.5 or exponential:0.5.",
+            help="Memory that the family approximates, given by its decay law, such as power:1.5 or exponential:0.5.",
         ),
     ] = None,
     radii: Annotated[
-        str, typer.Option(metavar="LOW:HIGH:COUNT", help="Sizes of the change, evenly spaced on a logarithmic scale.")
+        str,
+        typer.Option(
+            metavar="LOW:HIGH:COUNT", help="Sizes of the weight changes, spaced evenly on a logarithmic scale."
+        ),
     ] = "1e-4:1:21",
     search: Annotated[
         str,
-        typer.Option(help="How the worst change is looked for: random, adversarial, or modes (diagonal recurrences)."),
+        typer.Option(help="How to search for the worst change: random, adversarial, or modes (diagonal recurrences)."),
     ] = "random",
     scope: Annotated[
-        str, typer.Option(help="Which weights change: all, recurrent, or names with commas between.")
+        str, typer.Option(help="Weights to change: all, recurrent, or names separated by commas.")
     ] = "all",
-    metric: Annotated[
-        str, typer.Option(help="How the error of outputs is measured: sup, mean-square or sobolev.")
-    ] = "sup",
+    metric: Annotated[str, typer.Option(help="Measure of the output error: sup, mean-square or sobolev.")] = "sup",
     norm: Annotated[
-        str, typer.Option(help="How the size of a change is measured: spectral, frobenius or max-abs.")
+        str, typer.Option(help="Measure of the size of a weight change: spectral, frobenius or max-abs.")
     ] = "spectral",
-    ball: Annotated[str, typer.Option(help="ball: changes up to each size; sphere: of exactly that size.")] = "ball",
-    draws: Annotated[int, typer.Option(help="Random changes at each size.")] = 30,
-    batch: Annotated[int, typer.Option(help="Random input sequences.")] = 32,
-    length: Annotated[int, typer.Option(help="Steps of each sequence.")] = 100,
+    ball: Annotated[
+        str, typer.Option(help="Changes of up to each size (ball) or of exactly that size (sphere).")
+    ] = "ball",
+    draws: Annotated[int, typer.Option(help="Number of random changes at each size.")] = 30,
+    batch: Annotated[int, typer.Option(help="Number of random input sequences.")] = 32,
+    length: Annotated[int, typer.Option(help="Length of each input sequence, in steps.")] = 100,
     level: Annotated[
-        float, typer.Option(help="Error up to which a model is unharmed, as a share of the targets' norm.")
+        float, typer.Option(help="Largest error that counts as intact, as a share of the norm of the targets.")
     ] = HARMLESS_SHARE,
     input_size: Annotated[
-        int | None, typer.Option(help="Input features; by default what the model says, or 1.")
+        int | None, typer.Option(help="Number of input features (default: read from the model, else 1).")
     ] = None,
-    layout: Annotated[str, typer.Option(help="batch_first or time_first.")] = "batch_first",
-    seed: Annotated[int, typer.Option(help="Seed of inputs, perturbations and random weights.")] = 0,
+    layout: Annotated[str, typer.Option(help="Order of the input's axes: batch_first or time_first.")] = "batch_first",
+    seed: Annotated[int, typer.Option(help="Seed of the inputs, the perturbations and random weights.")] = 0,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", parser=file, help="Write the curves as a figure (.png, .pdf, .svg).")
+        Path | None,
+        typer.Option(metavar="FILE", parser=file, help="Write the curves to this figure (.png, .pdf or .svg)."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON.")] = False,
 ) -> None:
-    """Perturb the weights and report how far the outputs move; for a family of widths, whether it is stable.
+    """Perturb the weights and report how far the outputs move; with --widths, judge whether a family is stable.
 
-    Without --target the outputs of the unperturbed model are the target. Ends with 1 if the family is unstable or fewer
-    than four of its widths approximate the target, or if a single model breaks at the smallest radius or is not finite
-    at a larger one.
+    Without --target the outputs of the unperturbed model are the target. Exits with status 1 if the family is unstable
+    or fewer than four of its widths approximate the target, or if a single model breaks at the smallest radius or is
+    not finite at a larger one.
 
     Example: holdfast stability my_models.py:make --widths 8,16,32,64 --target power:1.5 --plot stability.png
     """
@@ -105,7 +111,9 @@ def _load(spec: str, seed: int) -> tuple[nn.Module, int, tuple[str, ...]]:
     torch.manual_seed(seed)
     loaded = models.load_model(spec)
     if not isinstance(loaded.model, nn.Module):
-        raise ArgumentError(f"{spec} gives a {type(loaded.model).__name__}; perturbing weights needs an nn.Module")
+        raise ArgumentError(
+            f"MODEL must be an nn.Module, which has weights; got a {type(loaded.model).__name__} from {spec}"
+        )
     return loaded.model, loaded.input_size or 1, loaded.notes
 
 
@@ -113,13 +121,11 @@ def _load_family(spec: str, widths: list[int], seed: int) -> tuple[dict[int, nn.
     """A module of each width from the factory that is called with it."""
     if spec.startswith("hf:"):
         raise ArgumentError(
-            f"--widths needs a function that takes a width, as FILE.py:NAME or package:NAME; got {spec!r}"
+            f"--widths needs a function that takes a width, given as FILE.py:NAME or package:NAME; got {spec!r}"
         )
     factory, wanted = load_factory(spec), "take the width as its one argument"
     if isinstance(factory, nn.Module):
-        raise ArgumentError(
-            f"{spec} must {wanted}, and is a {type(factory).__name__}: name a function that returns one"
-        )
+        raise ArgumentError(f"{spec} must {wanted}, got a {type(factory).__name__}; name a function that returns one")
     family: dict[int, nn.Module] = {}
     for width in widths:
         torch.manual_seed(seed)
@@ -186,7 +192,7 @@ def _widths(text: str | None) -> list[int]:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and int(part) > 0 for part in parts) or len(parts) < MIN_WIDTHS:
         raise ArgumentError(
-            f"--widths: expected at least {MIN_WIDTHS} whole numbers with commas, as 8,16,32,64; got {text!r}"
+            f"--widths: expected at least {MIN_WIDTHS} whole numbers separated by commas, as 8,16,32,64; got {text!r}"
         )
     return sorted({int(part) for part in parts})
 
@@ -198,7 +204,7 @@ def _radii(text: str) -> np.ndarray:
     except ValueError:
         raise ArgumentError(f"--radii: expected LOW:HIGH:COUNT, as 1e-4:1:21; got {text!r}") from None
     if not 0 < bounds[0] < bounds[1] < math.inf or number < 2:
-        raise ArgumentError(f"--radii: needs 0 < LOW < HIGH and COUNT >= 2; got {text!r}")
+        raise ArgumentError(f"--radii: expected 0 < LOW < HIGH and COUNT >= 2, got {text!r}")
     return np.geomspace(*bounds, number)
 
 

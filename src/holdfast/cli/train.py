@@ -40,12 +40,17 @@ DIVERGED = (
 
 def command(
     config: Annotated[
-        Path, typer.Argument(metavar="CONFIG.toml", help="What to train; docs/training.md explains each part.")
+        Path,
+        typer.Argument(
+            metavar="CONFIG.toml", help="Config file of the training run; docs/training.md explains its keys."
+        ),
     ],
     changes: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="SECTION.KEY=VALUE", help="A value in place of the file's own; may be given several times."
+            "--set",
+            metavar="SECTION.KEY=VALUE",
+            help="Override a value of the config file; may be given several times.",
         ),
     ] = None,
     folder: Annotated[
@@ -53,35 +58,39 @@ def command(
         typer.Option(
             metavar="FOLDER",
             parser=folder_option,
-            help="Where the run is kept (default: runs/CONFIG).",
+            help="Folder of the run (default: runs/CONFIG).",
             show_default=False,
         ),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the run in the folder; begin it where there is none.")
+        bool, typer.Option("--resume", help="Continue the run in the folder, or start it if the folder holds none.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Build everything, say what it takes, train nothing.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Build the task and the model, report sizes and cost, and stop before training."
+        ),
     ] = False,
     range_test: Annotated[
         bool,
         typer.Option(
-            "--range-test", help="Train nothing; propose a learning rate for recurrent weights and one for the others."
+            "--range-test",
+            help="Propose a learning rate for recurrent weights and one for the others, without keeping a run.",
         ),
     ] = False,
     workers: Annotated[
         int | None,
         typer.Option(
             metavar="N",
-            help="How many runs of a sweep at the same time (default: one for each core).",
+            help="Number of runs of a sweep to train at the same time (default: one for each core).",
             show_default=False,
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Train a model from a config file. Lists in the file make it a sweep with a page of all runs.
+    """Train a model from a config file; lists of values in it make a sweep with one page for all runs.
 
-    Stop it any time; with --resume the same command goes on. Ends with 1 if a run diverged.
+    You can stop it at any time and continue with the same command and --resume. Exits with status 1 if a run diverged.
 
     Example: holdfast train examples/configs/smnist.toml --set optimizer.lr=0.002 --folder runs/mnist
     """
@@ -91,11 +100,13 @@ def command(
     where = folder or RUNS / config.stem
     if len(recipes) > 1:
         if dry_run or range_test:
-            raise ArgumentError(f"{config} is a sweep of {len(recipes)} runs; choose one with --set first")
+            raise ArgumentError(
+                f"--dry-run and --range-test need one run, got a sweep of {len(recipes)} in {config}; choose one with --set"
+            )
         _sweep(config.stem, recipes, where, resume, workers, as_json)
         return
     if workers is not None:
-        raise ArgumentError(f"--workers is for sweeps, and {config} has no lists")
+        raise ArgumentError(f"--workers is for a sweep, and {config} has no list of values; leave it out")
     recipe = recipes[0][1]
     if dry_run:
         _say_estimate(recipe, as_json)

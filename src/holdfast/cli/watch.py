@@ -19,22 +19,22 @@ WORK_SHARE = 0.1  # of a core at most: training needs it more
 
 
 def command(
-    run: Annotated[Path, typer.Argument(metavar="RUN", parser=folder, help="The folder of the run.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", parser=folder, help="Folder of the run.")],
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", parser=file, help="Where the page goes (default: RUN/watch.html).", show_default=False
+            metavar="FILE", parser=file, help="File to write the page to (default: RUN/watch.html).", show_default=False
         ),
     ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     once: Annotated[
-        bool, typer.Option("--once", help="Write the page once and exit, also while the run continues.")
+        bool, typer.Option("--once", help="Write the page once and exit, even if the run continues.")
     ] = False,
 ) -> None:
     """Show a run while it trains: loss, margins, time constants, reach, gradients, alarms.
 
-    Reads the log that `holdfast train` or `holdfast.integrations` writes, and keeps one page up to date that reloads itself in
-    a browser. Ends with the run, or by Ctrl-C.
+    Reads the log that `holdfast train` or `holdfast.integrations` writes, and keeps one page up to date, which reloads
+    itself in a browser. Stops when the run ends, or with Ctrl-C.
 
     Example: holdfast watch runs/smnist --open
     """

@@ -106,7 +106,9 @@ def _read_split(split: str, given: Sequence[Any]) -> _Part:
             f"{split}: inputs must be (samples, time, features) or (samples, time), none empty; got {tuple(inputs.shape)}"
         )
     if targets.ndim == 0 or len(targets) != len(inputs):
-        raise ShapeError(f"{split}: {len(inputs)} inputs need as many targets, got targets of {tuple(targets.shape)}")
+        raise ShapeError(
+            f"{split}: expected one target for each of {len(inputs)} inputs, got targets of shape {tuple(targets.shape)}"
+        )
     # whole numbers of two dimensions are tokens, real ones a single feature
     if inputs.ndim == 2 and inputs.is_floating_point():
         inputs = inputs[..., None]
@@ -128,8 +130,8 @@ def _tensor(split: str, given: Any, what: str) -> Tensor:
         if not bool(tensor.isfinite().all()):
             where = (~tensor.isfinite()).nonzero()[0].tolist()
             raise ArgumentError(
-                f"{split}: {what}{where} is {float(tensor[tuple(where)])}, beyond what float32 holds or no number; "
-                "remove or fill such values"
+                f"{split}: {what} must be finite in float32, got {float(tensor[tuple(where)])} at {where}; remove or fill "
+                "such values"
             )
     return tensor
 
@@ -197,5 +199,8 @@ def _count(split: str, what: str, ids: Tensor, most: int | None) -> int:
 
 def _widest(spaces: list[Space]) -> Space:
     if len({space.kind for space in spaces}) > 1 or (spaces[0].kind == "features" and len(set(spaces)) > 1):
-        raise ShapeError(f"the splits differ: {', '.join(f'{s.size} {s.kind}' for s in spaces)}")
+        raise ShapeError(
+            f"expected inputs and targets of one kind and size in every split, got "
+            f"{', '.join(f'{s.size} {s.kind}' for s in spaces)}"
+        )
     return max(spaces, key=lambda space: space.size)

@@ -93,7 +93,7 @@ class AbstractTask(ABC):
         empty = [split for split, size in sizes.items() if size is not None and size < 1]
         if empty:
             raise ArgumentError(
-                f"{name}: the split {empty[0]!r} has no sample; give it more data, shorten the sequences, or leave it out"
+                f"{name}: the split {empty[0]!r} has no samples; give it more data, shorten the sequences, or leave it out"
             )
         self.name = name
         self.kind = kind
@@ -118,12 +118,14 @@ class AbstractTask(ABC):
         size = self.size(split)
         if indices.dtype != torch.int64 or indices.ndim != 1 or len(indices) == 0:
             raise DtypeError(
-                f"{self.name}: indices must be a vector of at least one int64, got {indices.dtype} {tuple(indices.shape)}"
+                f"{self.name}: indices must be int64 of shape (samples,), at least one, got {indices.dtype} of shape "
+                f"{tuple(indices.shape)}"
             )
         # a negative index would silently count from the end
         low, high = (int(bound) for bound in indices.aminmax())
         if low < 0 or (size is not None and high >= size):
-            raise ArgumentError(f"{self.name}: {split} has the indices 0 to {size}, less one; got {low} to {high}")
+            most = "" if size is None else f" and < {size}"
+            raise ArgumentError(f"{self.name}: indices of {split} must be >= 0{most}, got {low} to {high}")
         return self._batch(split, indices)
 
     @abstractmethod

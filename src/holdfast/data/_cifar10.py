@@ -48,7 +48,7 @@ def cifar10_task(
     Args:
         order: "pixel", "permuted" (one random order of the pixels for all images) or "row".
         scale: "unit" gives pixels in [0, 1], "standard" with mean 0 and deviation 1 for each colour.
-        grey: one brightness (ITU-R 601) in place of three colours.
+        grey: one brightness (ITU-R 601) instead of three colours.
         valid: number of training images held out for validation, always the same ones; 0: none.
         permutation_seed: of the order of pixels, for "permuted" only; None is 0.
         part: whether some of the files will do; otherwise all are downloaded.
@@ -71,12 +71,12 @@ def cifar10_task(
 
 
 def read_batch(path: Path) -> tuple[UInt8[Tensor, "count 32 32 3"], Int64[Tensor, " count"]]:
-    """Images and labels of one file; refuses a size that is no whole number of records."""
+    """Images and labels of one file; refuses a size that is not a whole number of records."""
     size = path.stat().st_size
     if size == 0 or size % RECORD_BYTES or size > RECORDS_PER_FILE * RECORD_BYTES:
         raise DamagedResultError(
-            f"{path} has {size:,} bytes, expected {RECORD_BYTES:,} for each of 1 to {RECORDS_PER_FILE:,} images; "
-            "it is truncated or of another set: delete it and run again"
+            f"{path}: expected {RECORD_BYTES:,} bytes for each of 1 to {RECORDS_PER_FILE:,} images, got {size:,} bytes, so "
+            "it is truncated or another file; delete it and run again"
         )
     records = torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8).view(-1, RECORD_BYTES)
     labels = check_labels(records[:, 0], str(path))

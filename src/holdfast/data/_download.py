@@ -54,7 +54,7 @@ def data_root() -> Path:
     if not named:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdfast" / "data"
     if not os.path.isdir(named):
-        raise ArgumentError(f"{ENVIRONMENT}={named} is not a folder; create it or unset the variable")
+        raise ArgumentError(f"{ENVIRONMENT} must name a folder, got {named!r}; create it or unset the variable")
     return Path(named)
 
 
@@ -94,7 +94,7 @@ def _receive(answer: http.client.HTTPResponse, part: Path, have: int, most: int)
     from rich.console import Console
     from rich.progress import Progress
 
-    # the length as http.client read it: a header that is no number is none
+    # the length as http.client read it: a header that is not a number counts as missing
     total = None if answer.length is None else have + answer.length
     limit = START_SECONDS + (most - have) / MIN_BYTES_PER_SECOND
     began = time.monotonic()
@@ -174,17 +174,19 @@ def read_file(folder: Path, file: DataFile, *, download: bool, needed: Sequence[
     if not path.is_file():
         names, source = [f.name for f in needed], needed[0].mirrors[0]
         if not download:
-            raise missing(folder, names, source, "and download=False does not allow to fetch them")
+            raise missing(folder, names, source, "and download=False forbids downloading them")
 
         def check(part: Path) -> str:
             return _fault(_unpacked(part.read_bytes(), file, part.name), file)
 
         obtain(path, file.mirrors, file.most_packed, check, missing_names=names)
     if path.stat().st_size > file.most_packed:
-        raise DamagedResultError(f"{path} is larger than its content could be; delete it and run again")
+        raise DamagedResultError(
+            f"{path}: expected at most {file.most_packed:,} bytes, got {path.stat().st_size:,}; delete it and run again"
+        )
     content = _unpacked(path.read_bytes(), file, str(path))
     if _fault(content, file):
-        raise DamagedResultError(f"{path} does not hold what it should (wrong SHA-256); delete it and run again")
+        raise DamagedResultError(f"{path} is damaged (wrong SHA-256 checksum); delete it and run again")
     return content
 
 
@@ -199,10 +201,10 @@ def _unpacked(packed: bytes, file: DataFile, where: str) -> bytes:
         with gzip.GzipFile(fileobj=io.BytesIO(packed)) as stream:
             content = stream.read(file.size + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise DamagedResultError(f"{where} is not a whole gzip file ({error}); delete it and run again") from error
+        raise DamagedResultError(f"{where} is not a complete gzip file ({error}); delete it and run again") from error
     if len(content) > file.size:
         raise DamagedResultError(
-            f"{where} unpacks to more than the {file.size:,} bytes it should; delete it and run again"
+            f"{where} unpacks to more than the expected {file.size:,} bytes; delete it and run again"
         )
     return content
 
@@ -231,9 +233,9 @@ def obtain(
                     return
                 reasons.append(f"{mirror}: {fault}")
     except (OSError, CannotWriteError) as error:
-        why = f"and it cannot be written ({error}), or {ENVIRONMENT} must name a folder that can"
+        why = f"and they cannot be downloaded there ({error})"
         raise missing(path.parent, missing_names, mirrors[0], why) from error
-    why = f"and with download=True no mirror gave {path.name} ({'; '.join(reasons)})"
+    why = f"and no mirror delivered {path.name} ({'; '.join(reasons)})"
     raise missing(path.parent, missing_names, mirrors[0], why)
 
 
@@ -255,7 +257,7 @@ def _from_mirror(url: str, part: Path, most: int, check: Callable[[Path], str]) 
 
 
 def missing(folder: Path, names: Sequence[str], source: str, why: str) -> MissingDataError:
-    """The error for files of a set that are not there and cannot be had.
+    """The error for files of a set that are missing and cannot be downloaded.
 
     Args:
         folder: where they should be.

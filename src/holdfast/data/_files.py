@@ -31,10 +31,10 @@ def read_text(path: Path) -> tuple[bytes, str]:
         # without O_NONBLOCK a named pipe would hold the process until it has a writer
         with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ArgumentError(f"{path} is not a regular file; name another")
+                raise ArgumentError(f"expected a regular file, got {path}; choose another")
             content = file.read()
     except OSError as error:
-        raise DamagedResultError(f"{path} cannot be read ({error.strerror}); name another") from error
+        raise DamagedResultError(f"{path} cannot be read ({error.strerror}); choose another file") from error
     if not content:
         raise DamagedResultError(f"{path} is empty; put the text there")
     return content, hashlib.sha256(content).hexdigest()
@@ -43,7 +43,9 @@ def read_text(path: Path) -> tuple[bytes, str]:
 def cut(steps: Shaped[Tensor, "steps ..."], valid: float, test: float) -> dict[Split, Tensor]:
     """The start of a text or series for training, then `valid` and `test` as shares of it; 0 leaves a split out."""
     if not (0 <= valid < 1 and 0 <= test < 1 and valid + test < 1):
-        raise ArgumentError(f"valid and test are shares of the whole, together below 1; got {valid} and {test}")
+        raise ArgumentError(
+            f"valid and test must be shares of the data, each >= 0 and together below 1; got {valid=}, {test=}"
+        )
     last = len(steps) - round(test * len(steps))
     middle = last - round(valid * len(steps))
     parts: dict[Split, Tensor] = {"train": steps[:middle], "valid": steps[middle:last], "test": steps[last:]}
@@ -77,7 +79,7 @@ class Archive:
 def find_files(folder: Path, names: Sequence[str], archive: Archive, *, download: bool, part: bool) -> Path:
     """The folder that has the files `names`: `folder` itself, or the archive's own folder within it.
 
-    Where some are missing and `part` is true, those that are there must do; where none is there, or `part` is false, the
+    Where some are missing and `part` is true, the others must do; where all are missing, or `part` is false, the
     archive is unpacked, from `folder` or downloaded.
     """
     # a user may have unpacked it by hand, which keeps the archive's own folder
@@ -88,7 +90,7 @@ def find_files(folder: Path, names: Sequence[str], archive: Archive, *, download
     given = (folder / archive.name).is_file()
     if not given:
         if not download:
-            why = f"and download=False does not allow to fetch them with {archive.name}"
+            why = f"and download=False forbids downloading {archive.name}, which has them"
             raise missing(folder, names, archive.mirrors[0] + archive.name, why)
         obtain(folder / archive.name, archive.mirrors, archive.most, lambda p: _fault(p, archive), missing_names=names)
     fault = _fault(folder / archive.name, archive)
@@ -131,11 +133,11 @@ def unpack(path: Path, archive: Archive) -> None:
             if not (path.parent / entry.name).exists():
                 os.replace(entry, path.parent / entry.name)
     except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error) as error:
-        raise DamagedResultError(f"{path} is not a whole archive ({error}); delete it and run again") from error
+        raise DamagedResultError(f"{path} is not a complete archive ({error}); delete it and run again") from error
     except DamagedResultError:
         raise
     except OSError as error:
-        raise MissingDataError(f"{path} cannot be unpacked: {error}; make room and run again") from error
+        raise MissingDataError(f"{path} cannot be unpacked: {error}; free disk space and run again") from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
@@ -165,6 +167,8 @@ def _copy(read: Callable[[int], bytes], to: Path, most: int) -> int:
         while piece := read(_CHUNK_BYTES):
             copied += len(piece)
             if copied > most:
-                raise DamagedResultError(f"{to.name} unpacks to more than it should; delete the archive and run again")
+                raise DamagedResultError(
+                    f"{to.name} unpacks to more than the expected {most:,} bytes; delete the archive and run again"
+                )
             file.write(piece)
     return copied

@@ -95,6 +95,7 @@ def _kernel(law: laws.AbstractLaw, length: int, dt: float, weights: str) -> Floa
     if not bool(kernel.isfinite().all()):
         step = int((~kernel.isfinite()).nonzero()[0])
         raise ArgumentError(
-            f"the law {law.name} has no finite weight at step {step} (t = {step * dt:g}); choose another"
+            f"expected a law with finite weights, got {law.name}, whose weight at step {step} (t = {step * dt:g}) is not; "
+            "choose another law or constants"
         )
     return kernel

@@ -64,12 +64,15 @@ class ImageTask(AbstractTask):
     def __init__(self, images: ImageSet, order: Order, scale: Scale, valid: int, permutation_seed: int | None) -> None:
         if not 0 <= valid < len(images.train):
             raise ArgumentError(
-                f"{images.name}: valid must leave some of the {len(images.train):,} training images, got {valid:,}"
+                f"{images.name}: valid must be from 0 to {len(images.train) - 1:,}, so that training images are left; "
+                f"got {valid:,}"
             )
         if order == "permuted":
             permutation_seed = permutation_seed or 0
         elif permutation_seed is not None:
-            raise ArgumentError(f"{images.name}: permutation_seed goes with order 'permuted', got order {order!r}")
+            raise ArgumentError(
+                f"{images.name}: permutation_seed is used only with order='permuted', got {order=}; leave it out"
+            )
         self._set, self.order, self.scale, self.permutation_seed = images, order, scale, permutation_seed
         shuffle = shuffled(len(images.train), _VALID_SEED, "validation")
         # sorted: neighbours in a batch then lie near each other in memory, and without validation the file's order stays
@@ -118,11 +121,11 @@ def _scale(images: ImageSet, scale: Scale, features: int) -> tuple[Tensor, Tenso
 
 
 def check_labels(labels: Tensor, where: str) -> Int64[Tensor, " count"]:
-    """The labels as int64; refuses one that is no class."""
+    """The labels as int64; refuses one that is not a class."""
     if len(labels) and int(labels.max()) >= CLASSES:
         place = int((labels >= CLASSES).nonzero()[0])
         raise DamagedResultError(
-            f"{where}: image {place} has the label {int(labels[place])}, expected 0 to {CLASSES - 1}; the file is damaged or "
-            "of another set: put the right one there"
+            f"{where}: expected labels from 0 to {CLASSES - 1}, got {int(labels[place])} at image {place}; the file is damaged "
+            "or of another data set: replace it"
         )
     return labels.long()

@@ -56,7 +56,9 @@ def imdb_task(
     train, train_labels, train_sum = _read_folder(base / "train")
     test, test_labels, test_sum = _read_folder(base / "test")
     if not 0 <= valid < len(train):
-        raise ArgumentError(f"valid must leave some of the {len(train):,} training reviews, got {valid:,}")
+        raise ArgumentError(
+            f"valid must be from 0 to {len(train) - 1:,}, so that training reviews are left; got {valid:,}"
+        )
     order = shuffled(len(train), SPLIT_SEED, "validation")
     rows: dict[Split, Tensor] = {"train": order[valid:]}
     if valid:

@@ -54,8 +54,8 @@ class LotkaVolterraTask(AbstractTask):
         positive(length=length, train=train)
         if (train + valid + test) * length * 3 > _MAX_NUMBERS:
             raise ArgumentError(
-                f"{train + valid + test:,} trajectories of {length:,} steps are kept in RAM, at most "
-                f"{_MAX_NUMBERS // 3:,} steps in all; ask for fewer"
+                f"expected at most {_MAX_NUMBERS // 3:,} steps in all, which are kept in RAM, got {train + valid + test:,} "
+                f"trajectories of {length:,} steps; use fewer or shorter ones"
             )
         self.dt, self.amplitude, self.seed = dt, amplitude, seed
         sizes = generated_sizes(train, valid, test)
@@ -73,8 +73,8 @@ class LotkaVolterraTask(AbstractTask):
         # found here and not as a loss that is NaN
         if not bool(z.isfinite().all()):
             raise ArgumentError(
-                f"with amplitude {self.amplitude:g}, dt {self.dt:g} and {self.length:,} steps a trajectory of {split} grows "
-                "beyond all numbers; make one of them smaller"
+                f"a trajectory of {split} overflows with amplitude={self.amplitude:g}, dt={self.dt:g} and "
+                f"length={self.length:,}; reduce one of them"
             )
         return u.float()[..., None], z.float().contiguous()
 

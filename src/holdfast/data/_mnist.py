@@ -96,8 +96,8 @@ def mnist(split: Split = "train", *, download: bool = True) -> LabelledImages:
     images, labels = (read_idx(read_file(folder, f, download=download, needed=needed), f.name) for f in needed)
     if images.ndim != 3 or labels.shape != images.shape[:1]:
         raise DamagedResultError(
-            f"{folder}: {needed[0].name} holds {tuple(images.shape)} and {needed[1].name} {tuple(labels.shape)}; expected "
-            "images and a label for each"
+            f"{folder}: expected images and one label for each, got shapes {tuple(images.shape)} in {needed[0].name} and "
+            f"{tuple(labels.shape)} in {needed[1].name}; delete both files and run again"
         )
     return LabelledImages(
         images, check_labels(labels, needed[1].name), f"{len(images):,} {split} images of MNIST in {folder}"
@@ -134,14 +134,19 @@ def mnist_task(
 def read_idx(content: bytes, name: str) -> UInt8[Tensor, "*any"]:
     """The array of an IDX file of unsigned bytes: 2 zero bytes, type 8, number of dimensions, sizes, then the bytes."""
     if len(content) < 4 or content[:3] != b"\x00\x00\x08":
-        raise DamagedResultError(f"{name} is not an IDX file of unsigned bytes: it begins with {content[:4]!r}")
+        raise DamagedResultError(
+            f"{name}: expected an IDX file of unsigned bytes, got one that begins with {content[:4]!r}; delete it and run again"
+        )
     dimensions = content[3]
     start = 4 + 4 * dimensions
     if len(content) < start:
-        raise DamagedResultError(f"{name} ends within its header, after {len(content)} bytes")
+        raise DamagedResultError(f"{name} ends within its header, after {len(content)} bytes; delete it and run again")
     shape = struct.unpack(f">{dimensions}I", content[4:start])
     # before memory is asked for: sizes in headers are not trusted
     if len(content) - start != math.prod(shape):
-        raise DamagedResultError(f"{name} says {shape} and holds {len(content) - start} bytes")
+        raise DamagedResultError(
+            f"{name}: expected {math.prod(shape):,} bytes for the shape {shape} of its header, got "
+            f"{len(content) - start:,}; delete it and run again"
+        )
     # bytearray: a tensor on read-only memory would warn
     return torch.frombuffer(bytearray(content), dtype=torch.uint8, offset=start).reshape(shape)

@@ -128,8 +128,8 @@ class MultiRecallTask(AbstractTask):
         positive(length=length, pairs=pairs, train=train)
         if 4 * pairs > length or pairs > vocabulary // 2 - 1 or vocabulary >= 1 << 20:
             raise ArgumentError(
-                f"{pairs} pairs need a length of at least {4 * pairs} and a vocabulary of {2 * pairs + 2} to {(1 << 20) - 1:,}"
-                f", got length {length} and vocabulary {vocabulary}"
+                f"{pairs} pairs need length >= {4 * pairs} and a vocabulary of {2 * pairs + 2} to {(1 << 20) - 1:,}, got "
+                f"length {length} and vocabulary {vocabulary}"
             )
         if not 0 < power < float("inf"):
             raise ArgumentError(f"power must be a finite number above 0, got {power!r}")

@@ -100,8 +100,8 @@ class SeriesTask(AbstractTask):
         if not long:
             rows = max((len(piece.values) for piece in pieces), default=0)
             raise ArgumentError(
-                f"{self._file}: the split {split!r} has {rows} rows, fewer than window + horizon = {length}; choose a "
-                "smaller window or a larger share"
+                f"{self._file}: expected at least window + horizon = {length} rows in the split {split!r}, got {rows}; choose "
+                "a smaller window or a larger share"
             )
         values = torch.cat([torch.from_numpy(piece.values) for piece in long])
         ends = np.cumsum([len(piece.values) for piece in long])
@@ -190,7 +190,7 @@ def _read(
         raise DamagedResultError(f"{file} is not UTF-8 text at byte {error.start:,}; save it as UTF-8") from None
     header = [name.strip() for name in next(csv.reader(lines, delimiter=delimiter), [])]
     if len(set(header)) != len(header):
-        raise DamagedResultError(f"{file}: the first line has to name each column once, it is {', '.join(header)}")
+        raise DamagedResultError(f"{file}: the first line must name each column once, got {', '.join(header)}")
     wanted = [*dict.fromkeys([*(columns or header), *(targets or ())])]
     for name in wanted:
         if name not in header:
@@ -201,20 +201,21 @@ def _read(
 def _numbers(text: str, file: str, names: Sequence[str], places: Sequence[int], delimiter: str) -> np.ndarray:
     """The columns at these places (rows, columns); refuses what is no finite number."""
     if not text.strip():
-        raise DamagedResultError(f"{file} has names and no line of numbers below them; put the series there")
+        raise DamagedResultError(f"{file}: expected lines of numbers below the names, got none; add the series")
     try:
         values = np.loadtxt(
             io.StringIO(text), delimiter=delimiter, usecols=places, ndmin=2, quotechar='"', comments=None
         )
     except ValueError as error:
         raise DamagedResultError(
-            f"{file}: every line after the first must have a number in each column ({error} Rows count from 0 after the first "
-            "line.)"
+            f"{file}: every line after the first must have a number in each column ({error}; rows are numbered from 0 after "
+            "the first line)"
         ) from None
     bad = np.argwhere(~np.isfinite(values))
     if len(bad):
         row, column = bad[0]
         raise DamagedResultError(
-            f"{file}: line {row + 2} has {values[row, column]} in column {names[column]!r}; fill or remove such lines"
+            f"{file}: expected finite numbers, got {values[row, column]} in line {row + 2}, column {names[column]!r}; fill or "
+            "remove such lines"
         )
     return values

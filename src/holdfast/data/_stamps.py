@@ -47,8 +47,8 @@ def _seconds(text: str, where: str) -> float:
         date = datetime.fromisoformat(text.strip())
     except ValueError:
         raise DamagedResultError(
-            f"{where}: expected a date such as 2026-01-31 12:00 or a number, got {text!r:.60}; other forms are read by "
-            "pandas.to_datetime, and the frame is passed"
+            f"{where}: expected a date such as 2026-01-31 12:00 or a number, got {text!r:.60}; for other formats read the "
+            "file with pandas, convert the column with pandas.to_datetime, and pass the DataFrame"
         ) from None
     return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
 
@@ -76,7 +76,7 @@ def grid_step(stamps: Sequence[np.ndarray], dates: bool, every: float | str | No
 def _parsed(every: float | str, dates: bool) -> float | str:
     if not isinstance(every, str):
         if not 0 < every < math.inf:
-            raise ArgumentError(f"every: expected a step above 0, got {every}")
+            raise ArgumentError(f"every: expected a finite step above 0, got {every}")
         return float(every)
     match = re.fullmatch(r"(\d*\.?\d*) *(s|min|h|d|w|month)", every.strip().lower())
     if match is None or not dates or (match[2] == MONTH and match[1] not in ("", "1")):
@@ -87,7 +87,7 @@ def _parsed(every: float | str, dates: bool) -> float | str:
 
 
 def on_grid(stamps: np.ndarray, origin: float, step: float | str, where: str) -> Int64[np.ndarray, " rows"]:
-    """How many steps after the origin each stamp lies; refuses those off the grid, and those that are there twice.
+    """How many steps after the origin each stamp lies; refuses those off the grid, and repeated ones.
 
     Args:
         stamps: sorted, of one series.
@@ -98,7 +98,9 @@ def on_grid(stamps: np.ndarray, origin: float, step: float | str, where: str) ->
     if step == MONTH:
         months, same = _months(np.append(origin, stamps))
         if not same:
-            raise ArgumentError(f"{where}: expected dates a month apart on the same day; name another step by every=")
+            raise ArgumentError(
+                f"{where}: expected dates one month apart on the same day of the month; pass another every="
+            )
         places = months[1:] - months[0]
     else:
         exact = (stamps - origin) / float(step)
@@ -107,14 +109,15 @@ def on_grid(stamps: np.ndarray, origin: float, step: float | str, where: str) ->
         if off.any():
             i = int(off.argmax())
             raise ArgumentError(
-                f"{where}: stamp {i} lies {exact[i]:.6g} steps of {step:g} after the first one, expected a whole number; "
-                "name the step by every=, or bring the series onto a grid (pandas: frame.resample('1h').mean())"
+                f"{where}: expected time stamps a whole number of steps apart, got stamp {i} at {exact[i]:.6g} steps "
+                f"of {step:g} after the first; pass the step as every=, or resample the series (pandas: "
+                "frame.resample('1h').mean())"
             )
     twice = np.diff(places) == 0
     if twice.any():
         raise ArgumentError(
-            f"{where}: stamps {int(twice.argmax())} and {int(twice.argmax()) + 1} are the same time, expected one row for "
-            "each; name the column that tells series apart by series=, or remove one"
+            f"{where}: expected one row for each time, got stamps {int(twice.argmax())} and {int(twice.argmax()) + 1} at the "
+            "same time; pass the column that identifies the series as series=, or remove one row"
         )
     return places
 

@@ -82,7 +82,9 @@ class Series:
         ]
         if not rows:
             longest = int(self.lengths.max())
-            raise ArgumentError(f"length: expected at most {longest}, the steps of the longest piece, got {length}")
+            raise ArgumentError(
+                f"length must be at most {longest}, the steps of the longest piece without a gap, got {length}"
+            )
         x, y = zip(*rows, strict=True)
         return torch.stack(x), torch.stack(y)
 
@@ -124,7 +126,10 @@ def read_series(
     asked = tuple(targets or given)
     long = [piece for piece in pieces if len(piece.values) > horizon]
     if not long:
-        raise ArgumentError(f"horizon: expected fewer steps than the longest piece without a gap has, got {horizon}")
+        raise ArgumentError(
+            f"horizon must be below the length of the longest piece without a gap, got {horizon}; use a shorter horizon or "
+            "a larger fill"
+        )
     lengths = torch.tensor([len(piece.values) - horizon for piece in long])
     now, then, ask = ([names.index(name) for name in some] for some in (given, future, asked))
     x = torch.zeros(len(long), int(lengths.max()), len(now) + len(then))
@@ -142,9 +147,9 @@ def read_pieces(
 ) -> tuple[list[str], list[Piece]]:  # fmt: skip
     """Names of the columns and the pieces of a table; the arguments are those of `read_series`."""
     if fill < 0:
-        raise ArgumentError(f"fill: expected a number of steps, got {fill}")
+        raise ArgumentError(f"fill must be a number of steps >= 0, got {fill}")
     if every is not None and time is None:
-        raise ArgumentError("every: expected a column of time stamps beside it; name it by time=")
+        raise ArgumentError("every needs a column of time stamps; pass its name as time=")
     cells, where = _read_table(source, delimiter)
     for name in (time, series, *(columns or ()), *(targets or ()), *future):
         if name is not None and name not in cells:
@@ -166,7 +171,9 @@ def read_pieces(
             places = on_grid(stamps[rows], float(stamps.min()), step, about)
         pieces += _cut_at_gaps(label, places, values[rows], fill)
     if not pieces:
-        raise DamagedResultError(f"{where}: every row misses a value in {', '.join(names)}; name other columns")
+        raise DamagedResultError(
+            f"{where}: expected rows with a value in each of {', '.join(names)}, got none; choose other columns"
+        )
     return names, pieces
 
 
@@ -200,8 +207,8 @@ def _numbers(cells: Any, where: str) -> Float64[np.ndarray, " rows"]:
             values[i] = float(text)
         except ValueError:
             raise DamagedResultError(
-                f"{where}, row {i}: expected a number or an empty cell, got {text!r:.60}; name the columns to read, and those "
-                "of time stamps and series"
+                f"{where}, row {i}: expected a number or an empty cell, got {text!r:.60}; pass the names of the columns to "
+                "read, with time stamps as time= and names of series as series="
             ) from None
     values[~np.isfinite(values)] = np.nan
     return values
@@ -220,13 +227,17 @@ def _read_table(source: Any, delimiter: str) -> tuple[dict[str, Any], str]:
         rows = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""), delimiter=delimiter)
         header, *lines = [line for line in rows if line]
     except (UnicodeDecodeError, csv.Error, ValueError, TypeError) as error:
-        raise DamagedResultError(f"{name} is no table with a line of names and lines below it ({error})") from None
+        raise DamagedResultError(
+            f"{name}: expected a CSV file with a line of column names and lines of values below it, got something else "
+            f"({error})"
+        ) from None
     header = [cell.strip() for cell in header]
     if len(set(header)) != len(header) or not lines:
         raise DamagedResultError(
-            f"{name}: expected a line that names each column once and lines below it, got {header}"
+            f"{name}: expected a line that names each column once and lines of values below it, got the names {header} "
+            f"and {len(lines)} lines"
         )
     for number, line in enumerate(lines):
         if len(line) != len(header):
-            raise DamagedResultError(f"{name}: row {number} has {len(line)} cells, expected {len(header)}")
+            raise DamagedResultError(f"{name}: expected {len(header)} cells in row {number}, got {len(line)}")
     return {column: [line[i] for line in lines] for i, column in enumerate(header)}, name

@@ -57,5 +57,5 @@ def load_task(name: str, **options: Any) -> AbstractTask:
             raise unknown_name(f"option of the task {name!r}", option, known)
     missing = [p.name for p in known.values() if p.default is inspect.Parameter.empty and p.name not in options]
     if missing:
-        raise ArgumentError(f"the task {name!r} needs {', '.join(missing)}; load_task({name!r}, {missing[0]}=...)")
+        raise ArgumentError(f"the task {name!r} needs {', '.join(missing)}; call load_task({name!r}, {missing[0]}=...)")
     return TASKS[name](**options)

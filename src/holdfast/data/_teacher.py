@@ -62,15 +62,18 @@ class TeacherTask(AbstractTask):
         first, second = self._outputs(x), self._outputs(x)
         if first.ndim != 3 or first.shape[:2] != x.shape[:2]:
             raise ShapeError(
-                f"teacher must map {tuple(x.shape)} to (2, {length}, outputs), it gave {tuple(first.shape)}"
+                f"teacher must map inputs of shape {tuple(x.shape)} to (2, {length}, outputs), got {tuple(first.shape)}"
             )
         if not bool(first.isfinite().all()):
             raise ArgumentError(
-                f"the teacher's outputs on white noise of scale {self.scale:g} are not all finite; choose a stable teacher or "
-                "a smaller scale"
+                f"expected finite outputs of the teacher, got NaN or infinity on white noise of scale {self.scale:g}; choose a "
+                "stable teacher or a smaller scale"
             )
         if not torch.equal(first, second):
-            raise ArgumentError("the teacher gives other outputs when asked again; a target must be a fixed function")
+            raise ArgumentError(
+                "the teacher returned different outputs for the same inputs; call teacher.eval(), or reset its state "
+                "inside the function"
+            )
         return first.shape[2]
 
     @torch.no_grad()

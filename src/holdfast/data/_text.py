@@ -52,8 +52,8 @@ class TokenTask(AbstractTask):
         short = [split for split, ids in tokens.items() if len(ids) <= length]
         if short:
             raise ArgumentError(
-                f"{name}: the split {short[0]!r} has {len(tokens[short[0]]):,} tokens, too few for one window of length "
-                f"{length:,} and its next token; choose a smaller length or a longer text"
+                f"{name}: expected at least {length + 1:,} tokens in the split {short[0]!r} (a window of length {length:,} and "
+                f"its next token), got {len(tokens[short[0]]):,}; choose a smaller length or a longer text"
             )
         # views of the text: windows share its memory, and each holds the first token of the next as its last target
         self._windows = {split: ids.unfold(0, length + 1, length) for split, ids in tokens.items()}
@@ -128,5 +128,5 @@ def _characters(content: bytes, title: str) -> tuple[np.ndarray, int]:
     used[points] = True
     number = np.cumsum(used) - 1
     if not used.any():
-        raise ArgumentError(f"{title} has no character")
+        raise ArgumentError(f"{title} must hold text, got an empty file")
     return number[points].astype(np.int32), int(used.sum())

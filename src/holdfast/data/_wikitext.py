@@ -59,7 +59,7 @@ def wikitext_task(
 ) -> TokenTask:
     """The next word of WikiText; a line's end is the word <eos>, and words that training does not have are <unk>.
 
-    Read from a folder of that name in the data root. Where the training file is not there, the validation file takes its
+    Read from a folder of that name in the data root. Where the training file is missing, the validation file takes its
     place: its first nine tenths train, the last tenth validates, and `describe()` says so.
 
     Args:
@@ -74,7 +74,7 @@ def wikitext_task(
     folder = find_files(set_folder(name), tuple(FILES.values()), archive, download=download, part=part)
     there = {split: folder / file for split, file in FILES.items() if os.path.isfile(folder / file)}
     if "train" not in there and "valid" not in there:
-        why = "and neither of the files that could train is there"
+        why = "and neither of the files to train on exists"
         raise missing(folder, tuple(FILES.values()), archive.mirrors[0] + archive.name, why)
     # the vocabulary is that of training: words that only the test has stay unknown
     first: Split = "train" if "train" in there else "valid"

@@ -35,7 +35,7 @@ MIN_QUIET_STEPS = 6  # values of a pause: white noise of size 1 stays below 1/8 
 MIN_QUIET_SHARE = 0.5  # share of the delay that the pause lasts
 MIN_RETURN = 0.05  # smallest return, as a share of the first effect: below that the slow mode of a sum looks alike
 MIN_FIRST = 0.01  # smallest first effect, as a share of the largest value: less is a delay, whose law begins later
-MAX_RETURNS = 8  # returns of a curve that is no fluctuation
+MAX_RETURNS = 8  # returns of a curve that is not a fluctuation
 SPACING_TOLERANCE = 0.05  # relative difference of the distances of a filter that rings
 RATIO_TOLERANCE = 0.2  # difference of its log factors
 

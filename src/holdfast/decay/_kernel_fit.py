@@ -30,14 +30,14 @@ class KernelFit:
     """A sampled kernel: its decay law, and the best exponential sum of each order.
 
     Args:
-        time: the times of the samples.
-        values: the samples.
+        time: the times of the samples, (samples,).
+        values: the samples of the kernel, (samples,).
         sums: the best sum of each order.
         useful: the last order that the samples carry; larger ones follow the noise.
         chosen: the order to take: the smallest within the tolerance, else the best of the useful ones.
-        tolerance: L1 error that was wanted, relative to the L1 norm of the samples.
+        tolerance: largest accepted L1 error, relative to the L1 norm of the samples.
         decay: the law of |values|.
-        notes: what the fits had to say.
+        notes: remarks of the fits, in words.
     """
 
     time: Float[np.ndarray, " samples"]
@@ -95,7 +95,10 @@ def spacing(time: Float[np.ndarray, " samples"]) -> float:
     if len(steps) == 0:
         return 1.0  # one sample, which the fit refuses
     if float(np.ptp(steps)) > 1e-6 * float(steps.mean()):
-        raise ArgumentError("a discrete layer needs equally spaced samples; take continuous time (--time continuous)")
+        raise ArgumentError(
+            f"a discrete layer needs equally spaced samples, got steps from {steps.min():g} to {steps.max():g}; use "
+            "time='continuous' (--time continuous)"
+        )
     return float(steps.mean())
 
 
@@ -127,7 +130,7 @@ def fit_kernel(
         raise ArgumentError(f"tolerance must be above 0, got {tolerance}")
     wanted = sorted(set(orders))
     if not wanted or wanted[0] < 1:
-        raise ArgumentError(f"orders must be whole numbers above 0, at least one; got {list(orders)}")
+        raise ArgumentError(f"orders must be one or more whole numbers >= 1, got {list(orders)}")
     sums: dict[int, ExponentialSum] = {}
     notes: list[str] = []
     for done, order in enumerate(wanted):

@@ -34,7 +34,7 @@ class MemoryStudy:
         curves: the memory curve of each probe.
         fits: its decay law.
         properties: of the functional; None where they were not checked.
-        notes: what has to be said beside them.
+        notes: remarks, in words.
     """
 
     curves: dict[str, MemoryCurve]
@@ -91,7 +91,7 @@ def study_memory(
     """
     sent = {probe.name: probe for probe in map(_as_probe, probes)}
     if not sent:
-        raise ArgumentError(f"probes is empty; name at least one of {', '.join(PROBES)}")
+        raise ArgumentError(f"probes must name at least one of {', '.join(PROBES)}, got none")
     announce = progress or _quiet
     longest = getattr(model, "longest_input", None)
     able = math.inf if longest is None else longest - MIN_SETTLING_STEPS - 1
@@ -191,7 +191,7 @@ def uniform_memory(curves: Sequence[MemoryCurve]) -> MemoryCurve:
         curves: one for each model, at the same times.
     """
     if not curves:
-        raise ArgumentError("curves: needs at least one memory curve, got none")
+        raise ArgumentError("curves must hold at least one memory curve, got none")
     first = curves[0]
     for curve in curves:
         if curve.time.shape != first.time.shape or not np.array_equal(curve.time, first.time):

@@ -26,11 +26,11 @@ class UndecidedError(HoldfastError, ValueError):
 
 @dataclass(frozen=True)
 class AsymptoticLaw:
-    """What the eigenvalues of a linear recurrence say about t -> inf.
+    """The decay law for t -> inf that the eigenvalues of a linear recurrence imply.
 
     Args:
         law: the law of its slowest mode.
-        rate: the rate of that mode.
+        rate: the rate of that mode, per unit of time.
         slowest: its eigenvalue.
     """
 
@@ -44,7 +44,7 @@ class Return:
     """One return of the effect of an input.
 
     Args:
-        delay: time from the first peak of the effect to the peak of the return.
+        delay: time from the first peak of the effect to the peak of the return, in the units of the curve.
         size: of that peak, relative to the first one.
     """
 
@@ -57,23 +57,23 @@ class DecayFit(Record):
     """The law of a curve over `window`, by the criterion described at `fit_decay`.
 
     Args:
-        law: "exponential", "polynomial", "finite", "periodic", "non-decaying", "retrieval" (it comes back after a
+        law: "exponential", "polynomial", "finite", "periodic", "non-decaying", "retrieval" (the effect returns after a
             pause: no law of decay), "zero" or "undecided".
         status: "decided" or "undecided".
         explanation: the reason, in words.
-        window: first and last time of the part that was judged.
+        window: first and last time of the part that was judged, in the units of `time`.
         margin: how far inside its criterion the verdict lies: in standard errors (exponential, finite by shape), as the
             root of the chi^2 ratio to three exponentials (polynomial), as a multiple of the limit (the others).
-        rate: of exponential decay.
-        exponent: of polynomial decay.
-        support: time at which a finite curve ends.
-        period: of a periodic curve.
-        interval: the 95% interval of that constant.
-        noise: level below which the curve says nothing.
-        asymptotic: what known eigenvalues say about t -> inf.
-        time: the times of the curve.
-        envelope: sup of the curve over all later times, at each of them.
-        offset: of a polynomial law A (t + offset)^-exponent.
+        rate: of exponential decay, per unit of `time`; None for other laws, as the next three.
+        exponent: of polynomial decay, without a unit.
+        support: time at which a finite curve ends, in the units of `time`.
+        period: of a periodic curve, in the units of `time`.
+        interval: the 95% interval of that constant, in its unit.
+        noise: level below which the curve is rounding noise, in the units of `envelope`.
+        asymptotic: the law for t -> inf that known eigenvalues imply; None without them.
+        time: the times of the curve, (times,), in steps times dt.
+        envelope: sup of the curve over all later times, at each time, (times,).
+        offset: of a polynomial law A (t + offset)^-exponent, in the units of `time`.
         returns: of a retrieval, each return of the effect in the order of time; empty for every other law.
     """
 
@@ -116,9 +116,11 @@ class DecayFit(Record):
         if self.law == "zero":
             return float(self.time[0])
         if not np.isfinite(self.envelope).all():
-            raise UndecidedError("the curve is not finite everywhere: the model diverged or returned NaN")
+            raise UndecidedError(
+                "expected a finite curve, got NaN or infinity: the model diverged; measure it on smaller inputs"
+            )
         if self.envelope[0] <= self.noise:
-            raise UndecidedError(f"the curve shows no memory to take a share of: {self.explanation}")
+            raise UndecidedError(f"no memory is left to take a fraction of: {self.explanation}")
         wanted = fraction * float(self.envelope[0])
         below = np.flatnonzero(self.envelope <= max(wanted, 0.0))
         last = self.window[1]
@@ -135,8 +137,9 @@ class DecayFit(Record):
         if self.law == "polynomial" and self.exponent is not None:
             return (last + self.offset) * math.exp(e_folds / self.exponent) - self.offset
         raise UndecidedError(
-            f"{float(self.envelope[-1] / self.envelope[0]):.2g} of the memory is left at the last time "
-            f"{self.time[-1]:g} and {'it comes back' if self.returns else 'its law is undecided'}; measure a longer horizon"
+            f"a share of {float(self.envelope[-1] / self.envelope[0]):.2g} of the memory is left at the last time "
+            f"{self.time[-1]:g}, and {'the curve rises again' if self.returns else 'the law of decay is undecided'}; "
+            "measure a longer horizon"
         )
 
     @property

@@ -34,7 +34,7 @@ def asymptotic_law(
         dt: time of one step, in discrete time.
     """
     if eigenvalues.numel() == 0 or not bool(torch.isfinite(eigenvalues).all()):
-        raise ArgumentError(f"eigenvalues must be finite numbers, at least one, got {eigenvalues.tolist()}")
+        raise ArgumentError(f"eigenvalues must be one or more finite numbers, got {eigenvalues.tolist()}")
     if not 0 < dt < math.inf:
         raise ArgumentError(f"dt must be a finite number above 0, got {dt!r}")
     lam = eigenvalues.detach().to(torch.complex128).flatten()
@@ -75,11 +75,11 @@ def stack_rate(model: nn.Module, *, input_rate: float = math.inf) -> float:
     if not layers or any(lam is None for lam in spectra):
         which = next((type(la).__name__ for la, lam in zip(layers, spectra, strict=True) if lam is None), "none")
         raise ArgumentError(
-            f"model: needs holdfast layers whose states move linearly, got {type(model).__name__} with {which} of them; "
+            f"model must have holdfast layers with a linear recurrence only, got a {type(model).__name__} with {which}; "
             "fit_decay measures the rate of any model"
         )
     if not input_rate >= 0:
-        raise ArgumentError(f"input_rate is a rate of decay from 0 on, got {input_rate!r}")
+        raise ArgumentError(f"input_rate must be a decay rate >= 0, got {input_rate!r}")
     # 0 where every state is forgotten in one step: the rate is then infinite
     radius = max(float(lam.abs().max()) for lam in spectra if lam is not None)
     return min(input_rate, 0.0 - math.log(radius) if radius > 0 else math.inf)

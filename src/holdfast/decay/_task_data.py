@@ -78,8 +78,8 @@ def read_data(inputs: Any, targets: Any, lengths: Any = None, mask: Any = None) 
     x, y = _array(inputs, "x"), _array(targets, "y")
     if x.ndim not in (2, 3) or not len(x) or len(x) != len(y) or 0 in x.shape:
         raise ShapeError(
-            f"x, y: expected inputs (rows, time, features), or tokens (rows, time), and as many targets, got {x.shape} and "
-            f"{y.shape}"
+            f"x, y: expected inputs (rows, time, features), or tokens (rows, time), and one target for each row, got {x.shape} "
+            f"and {y.shape}"
         )
     steps = _lengths(lengths, *x.shape[:2])
     inside = np.arange(x.shape[1]) < steps[:, None]
@@ -93,7 +93,7 @@ def read_data(inputs: Any, targets: Any, lengths: Any = None, mask: Any = None) 
         asked = asked & _mask(mask, asked.shape)
     asked_y = y[asked]
     if not np.isfinite(x).all() or not np.isfinite(asked_y).all():
-        raise ArgumentError("x, y: expected finite numbers, got NaN or infinite ones; leave those rows out")
+        raise ArgumentError("x, y: expected finite numbers, got NaN or infinity; leave those rows out")
     return TaskData(x, np.where(asked[..., None], y, 0.0), steps, asked, classes, tokens, tuple(notes))
 
 
@@ -149,7 +149,9 @@ def _columns(values: np.ndarray, where: np.ndarray, what: str, notes: list[str])
     """A column of zeros and ones for each kind that there is; beyond 64 kinds the rarest share the last column."""
     kinds, counts = np.unique(values[where], return_counts=True)
     if not len(kinds):
-        raise ArgumentError(f"there are no {what}: every one is below 0 or past the end of its sequence")
+        raise ArgumentError(
+            f"expected at least one of the {what}, got none: each is below 0 (ignored) or past the end of its sequence"
+        )
     if len(kinds) > MAX_KINDS:
         notes.append(f"of {len(kinds)} {what} the {MAX_KINDS - 1} most frequent are distinguished")
         kinds = np.sort(kinds[np.argsort(-counts, kind="stable")[: MAX_KINDS - 1]])
@@ -258,7 +260,7 @@ def _windows(data: TaskData, lags: int, row: np.ndarray, step: np.ndarray) -> np
 
 
 def _blocks(row: np.ndarray, step: np.ndarray, once: bool) -> np.ndarray:
-    """Numbers from 0 on, of at most 48 blocks: neighbouring sequences, or parts of their time where those are few."""
+    """Numbers 0, 1, ... of at most 48 blocks: neighbouring sequences, or parts of their time where those are few."""
     rows, place = np.unique(row, return_inverse=True)
     if once or len(rows) >= BLOCKS // 2:
         return place * min(BLOCKS, len(rows)) // max(len(rows), 1)

@@ -58,7 +58,8 @@ def start_modes(model: nn.Module, time_constants: np.ndarray) -> TaskStart:
     views = [view for view in recurrences(model) if not view.stated]
     if not views:
         raise ArgumentError(
-            "model: it has no recurrence that is known; holdfast.recurrences(model) lists what is found"
+            f"model must have a recurrence that holdfast recognizes, got a {type(model).__name__} without one; describe its "
+            "step with holdfast.nn.StepFunction"
         )
     steps = torch.from_numpy(np.asarray(time_constants, dtype=np.float64))
     changed: dict[str, tuple[np.ndarray, np.ndarray]] = {}
@@ -79,7 +80,7 @@ def start_modes(model: nn.Module, time_constants: np.ndarray) -> TaskStart:
             step()
         raise
     if not changed:
-        raise ArgumentError(f"model: no recurrence of it can be started; {'; '.join(notes)}")
+        raise ArgumentError(f"model: no start can be set for any of its recurrences; {'; '.join(notes)}")
     return TaskStart(changed, tuple(notes), tuple(undo))
 
 

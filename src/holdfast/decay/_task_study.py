@@ -39,22 +39,22 @@ NOISE_L1 = math.sqrt(2 / math.pi)  # mean size of normal noise, in standard erro
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TaskStudy(Record):
-    """How far back the targets of a task depend on its inputs, by which law, and which modes hold that.
+    """How far back the targets of a task depend on its inputs, by which law, and which modes represent it.
 
     Args:
-        status: "decided", or "undecided" where the data do not tell; then nothing is recommended.
+        status: "decided", or "undecided" where the data do not show it; then nothing is recommended.
         reason: why it is undecided; empty otherwise.
         steps: the task needs inputs up to this many steps back: 99% of what kernels of any length explain.
-        steps_interval: its 95% interval.
+        steps_interval: its 95% interval, in steps.
         explained: share of the targets' variance that the kernel explains where it was not fitted.
-        explained_interval: its 95% interval.
-        lags: steps back that the kernel was given.
-        curve: the size of its weights on the inputs k steps back.
-        low: lower ends of the 95% intervals of the curve.
-        high: upper ends.
+        explained_interval: its 95% interval, a share.
+        lags: the longest distance of the kernel, in steps.
+        curve: a MemoryCurve of the size of its weights on the inputs k steps back, k = 0 to `lags`.
+        low: lower ends of the 95% intervals of the curve, (lags + 1,).
+        high: upper ends, (lags + 1,).
         fit: the decay law of the curve.
         weights: the kernel (lags + 1, features, outputs).
-        errors: standard errors of the weights.
+        errors: standard errors of the weights, in their shape.
         modes: the sum of exponentials with the fewest modes that is as near as `eps` and the noise allow; None where there
             is none.
         eps: error of that sum, relative to the L1 norm of the kernel.
@@ -150,7 +150,7 @@ class TaskStudy(Record):
         `steps`.
         """
         if self.status == "undecided":
-            raise UndecidedError(f"the data do not tell what memory the task needs: {self.reason}; nothing is started")
+            raise UndecidedError(f"the data do not show what memory the task needs: {self.reason}; nothing was changed")
         level = self.fit.law == "non-decaying"
         if self.modes is not None and (slowest := self.slowest) is not None and not level:
             return np.sort(1 / np.maximum(self.modes.rates.real, slowest))
@@ -289,7 +289,9 @@ def study_task(
         raise ArgumentError(f"eps: expected a share between 0 and 1, got {eps}")
     data = read_data(x, y, lengths, mask)
     if products and not data.can_multiply:
-        raise ArgumentError(f"products: expected at most 8 real inputs, got {data.x.shape[2]} or tokens")
+        raise ArgumentError(
+            f"products needs at most 8 real inputs, got {data.x.shape[2]} inputs or tokens; use products=False"
+        )
     first = data.with_products() if products else data
     study = _studied(make_rows(first, lags), data.classes, eps, bool(products))
     if products is not None or study.explained >= LITTLE or not data.can_multiply:

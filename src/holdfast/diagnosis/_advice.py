@@ -25,14 +25,14 @@ LOSS_TOLERANCE = 0.02  # relative: two runs that differ by less are alike
 
 @dataclass(frozen=True)
 class Advice:
-    """One thing to do, which was tried.
+    """One call that helps, and what it did to a copy of the model.
 
     Args:
-        trouble: what is wrong, in plain words.
+        trouble: the problem, in plain words.
         number: the number behind it.
-        call: what to type.
-        effect: what it does, and what it costs.
-        trial: what became of a copy to which it was done; None in an advice made by hand.
+        call: the Python code to run.
+        effect: what the call does, and what it costs.
+        trial: loss, memory and margin of a copy with and without the call; None where it was not tried.
     """
 
     trouble: str
@@ -123,9 +123,7 @@ def _longer_memory(evidence: Evidence, trials: Trials) -> Iterator[Candidate]:
         return  # its state lasts that long, and outputs do not show it: the recurrence is not what is short
     asked = f", the task needs {wanted}" if evidence.needs is not None else ""
     number = f"it remembers {have:.0f} step{'' if have == 1 else 's'}{asked}"
-    trouble = (
-        "it forgets before the task is over" if asked else f"short memory, if your task reaches back {wanted} steps"
-    )
+    trouble = "it forgets before the task ends" if asked else f"short memory, if your task reaches back {wanted} steps"
     aim, best, longest, too_far = float(wanted), None, 0.0, math.inf
     deadline = time.process_time() + SEARCH_SECONDS
     for _ in range(MAX_AIMS):
@@ -149,5 +147,5 @@ def _longer_memory(evidence: Evidence, trials: Trials) -> Iterator[Candidate]:
         too_far, aim = (too_far, aim * step) if stable else (aim, 0.85 * aim)
         aim = min(aim, 0.95 * too_far)
     if best is not None:
-        short = "" if longest >= wanted else f"; {wanted} steps are not reached this way"
+        short = "" if longest >= wanted else f"; this does not reach {wanted} steps"
         yield replace(best, effect=f"{best.effect}{short}")

@@ -72,7 +72,7 @@ def candidates(evidence: Evidence) -> list[Candidate]:
     """Calls that may help, but those for a longer memory, which are made by trying.
 
     Of a trained model without its data nothing is proposed: there is nothing to judge a change by. With data nothing that
-    overwrites what it has learned; a layer in place of another only where it ends below the trained model.
+    overwrites what it has learned; a layer replaces another only where it ends below the trained model.
 
     Args:
         evidence: what was measured.
@@ -103,21 +103,23 @@ def _unstable(evidence: Evidence) -> Iterator[Candidate]:
     if call is None:
         return
     worst = min(rest, key=lambda part: part.margin)
-    number = f"a step of {worst.path or 'its recurrence'} multiplies by up to {1 - worst.margin:.4g}{_growing(worst)}"
+    number = (
+        f"one step of {worst.path or 'the recurrence'} multiplies it by up to {1 - worst.margin:.4g}{_growing(worst)}"
+    )
     yield Candidate("its state grows without bound", number, call, effect, "stability")
 
 
 def _growing(part: Certificate) -> str:
-    return f", an e-fold in {-part.time_constant:.3g} steps" if part.time_constant < 0 else ""
+    return f", by e in {-part.time_constant:.3g} steps" if part.time_constant < 0 else ""
 
 
 def _shorter_step(part: Certificate, dt: float) -> Candidate:
     assert part.euler is not None
     return Candidate(
-        "its step is too long for Euler's rule, and the state grows though the system is stable",
+        "its time step is too long for the Euler method, and the state grows although the system is stable",
         f"dt = {part.euler.dt:g}, and the longest stable step is {part.euler.largest_dt:.3g}",
         f"{place(part.path)}.dt = {dt:.3g}",
-        "a stable step; resample the inputs at the new dt",
+        "a stable time step; resample the inputs at the new dt",
         "stability",
     )
 
@@ -132,7 +134,7 @@ def _swap(evidence: Evidence) -> Iterator[Candidate]:
             effect += "; keep the trained model until the new one is better"
         have = ahead_of(evidence.memory)
         number = "" if have is None or math.isinf(have) else f"; the present one remembers {have:.0f} steps"
-        texts = ("another layer learns it better", f"S4D, linear in time{number}", call, effect)
+        texts = ("another layer learns the task better", f"S4D, a linear recurrence{number}", call, effect)
         yield Candidate(*texts, "replacement", rate=MAX_RATE)
 
 
@@ -152,7 +154,10 @@ def _crossing(evidence: Evidence) -> Iterator[Candidate]:
         return
     call, effect = _stabilizing(evidence)
     if call is not None:
-        number = f"{max(steps, 1):.0f} steps of Adam at {rate:g} on {width} units could use up its margin, {nearest.margin:.3g}"
+        number = (
+            f"{max(steps, 1):.0f} steps of Adam at learning rate {rate:g} could use up the margin of "
+            f"{nearest.margin:.3g} per step of {width} units"
+        )
         yield Candidate("training can make it unstable", number, call, effect, "stability")
 
 
@@ -171,12 +176,12 @@ def _stabilizing(evidence: Evidence) -> tuple[str | None, str]:
             return None, ""
         moved = max(done.changes.values(), default=0.0)
         same = (
-            "outputs stay as they are"
+            "outputs are unchanged"
             if moved < 1e-3
-            else f"weights move by {100 * moved:.2g}% once, and outputs with them"
+            else f"the weights change once by {100 * moved:.2g}%, and the outputs with them"
         )
         extra = ", allow_change=True" if allow else ""
-        return f"holdfast.stabilize(model{extra})", f"no step of training can make this recurrence unstable; {same}"
+        return f"holdfast.stabilize(model{extra})", f"no training step can make this recurrence unstable; {same}"
     return None, ""
 
 
@@ -185,11 +190,11 @@ def _rates(evidence: Evidence) -> Iterator[Candidate]:
     if learning is not None and learning.pair is not None:
         lr, own = learning.pair
         yield Candidate(
-            "its recurrent weights hold the learning rate down",
+            "its recurrent weights limit the learning rate",
             f"{learning.safe:.2g} is stable for all weights, {lr:.2g} for the others with recurrent_lr={own:.2g}",
             "optimizer = torch.optim.Adam(\n"
             f"    holdfast.parameter_groups(model, lr={lr:.2g}, recurrent_lr={own:.2g})\n)",
-            "a learning rate of their own for the recurrent weights",
+            "a separate learning rate for the recurrent weights",
             "loss",
             "optimizer",
         )
@@ -215,7 +220,7 @@ def _clipping(evidence: Evidence) -> Iterator[Candidate]:
         "its gradient explodes with the length of the sequence",
         f"{learning.growth:.3g} times larger for sequences twice as long",
         f"torch.nn.utils.clip_grad_norm_(model.parameters(), {limit})",
-        "a step is never longer than one at half the length; before each optimizer.step()",
+        "no step is larger than at half the length; call it before each optimizer.step()",
         "loss",
         "step",
     )
@@ -239,8 +244,8 @@ def _wiping(evidence: Evidence) -> Iterator[Candidate]:
             continue
         many = "" if len(several) == 1 else f", the most of {len(several)} layers"
         yield Candidate(
-            "inputs can wipe its memory in one step",
-            f"dt of {worst.view.owner or 'the model'} reaches {worst.largest:.3g}{many}: such a step keeps "
+            "a single input can erase its memory",
+            f"dt of {worst.view.owner or 'the model'} reaches {worst.largest:.3g}{many}: such a step leaves "
             f"e^-{worst.largest / worst.limit:.3g} of the slowest state",
             *remedy,
             "caution",
@@ -254,9 +259,9 @@ def _fragile(evidence: Evidence) -> Iterator[Candidate]:
     random = survival.random
     if random.share < BFLOAT16_ROUNDING and random.censored != "at least":
         yield Candidate(
-            "its recurrent weights are too coarse to be trained",
-            f"random changes above {100 * random.share:.2g}% of their size move outputs by a tenth; bfloat16 rounds by 0.4%",
+            "16 bits are too few for its recurrent weights",
+            f"random changes above {100 * random.share:.2g}% of their size change outputs by 10%; bfloat16 rounds by 0.4%",
             "model.float()  # and keep recurrent weights out of autocast",
-            "recurrent weights in float32: rounding them is then harmless",
+            "recurrent weights in float32, whose rounding is harmless",
             "caution",
         )

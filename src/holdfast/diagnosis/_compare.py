@@ -45,23 +45,23 @@ class ComparedModel:
     """What was found of one of several models; None where it could not be measured, with the reason in `unseen`.
 
     Args:
-        name: what it is called.
+        name: name of the model.
         kind: its class.
-        weights: numbers that training would change.
-        operations: multiply-adds of one step, counted.
-        steps: until 1% of one input is left at rest; inf where it does not fade.
-        law: of the memory at rest, with its number.
+        weights: number of trainable weights.
+        operations: multiply-adds per step, counted and not timed.
+        steps: steps until 1% of the effect of one input is left at rest; inf where it does not fade.
+        law: decay law of the memory at rest, with its constant.
         time_constant: of its slowest recurrence at rest, in steps.
         margin: of the recurrence nearest to instability, per step.
         data_steps: median of the steps until 1% of an exchanged input is left on data; inf where more is left to the end.
-        exponent: of small deviations along the data, per step.
+        exponent: growth rate of small deviations along the data, per step.
         survival: largest random change of its recurrent weights, as a share of them, that moves outputs by less than 10%.
-        bits: of its recurrent weights that are enough on data.
-        lags: steps of `left`.
-        left: share of one input that is left at rest after so many steps.
-        data_lags: steps of `data_left`.
-        data_left: median share that is left on data.
-        unseen: what could not be measured, and why.
+        bits: fewest bits per recurrent weight that keep outputs on data within 10%.
+        lags: steps since the input, for `left`, (lags,).
+        left: share of the effect of one input that is left at rest after so many steps, (lags,).
+        data_lags: steps since the exchanged input, for `data_left`, (data lags,).
+        data_left: median share that is left on data, (data lags,).
+        unseen: what could not be measured, each with its reason.
     """
 
     name: str
@@ -99,7 +99,7 @@ COLUMNS: dict[str, str] = {
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison(Record):
-    """Several models side by side.
+    """The rows of several models and their table, figure and numbers: the result of `compare`.
 
     Args:
         models: one row each, in the order in which they were given.
@@ -116,7 +116,7 @@ class Comparison(Record):
         for one in self.models:
             if one.name == name:
                 return one
-        raise KeyError(f"expected one of {', '.join(one.name for one in self.models)}, got {name!r}")
+        raise KeyError(f"expected the name of a model ({', '.join(one.name for one in self.models)}), got {name!r}")
 
     def rows(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         """Heads and cells as text; columns in which no model has a number are left out."""
@@ -234,7 +234,7 @@ def compare(
     """
     positive(horizon=horizon)
     if not models:
-        raise ArgumentError("models: expected at least one by its name, as in {'mine': model}, got none")
+        raise ArgumentError("models must be a dict with at least one model, as {'mine': model}, got none")
     given = dict(inputs) if isinstance(inputs, Mapping) else dict.fromkeys(models, inputs)
     if unknown := sorted(set(given) - set(models)):
         raise ArgumentError(f"inputs: expected names of models ({', '.join(models)}), got {', '.join(unknown)}")

@@ -304,7 +304,7 @@ class _Examination:
         try:
             return data_samples(copy.deepcopy(self.model), reading, self.wanted.data)
         except (HoldfastError, *INPUT_ERRORS) as error:
-            self.unseen.append(f"training on your data: {_line(error)}; a stand-in is trained on instead")
+            self.unseen.append(f"training on your data: {_line(error)}; a stand-in task is used instead")
             return None
 
     def _subject(self, reading: Reading, samples: Samples) -> nn.Module:
@@ -347,12 +347,12 @@ class _Examination:
 
     def _remarks(self, trained: str | None, given: bool) -> list[str]:
         if trained is not None:
-            blind = (
-                "" if given else "; without its data no change is proposed, since nothing could judge it: give data="
-            )
-            return [f"it counts as trained ({trained}): no advice overwrites its weights{blind}"]
+            blind = "" if given else "; without its data no change is proposed, since none could be tested: pass data="
+            return [f"the model counts as trained ({trained}), so no advice overwrites its weights{blind}"]
         if not isinstance(self.model, nn.Module) and not modules_of(self.model):
-            return ["a function without a module that can be seen: what it keeps between calls cannot be put back"]
+            return [
+                "the model is a function without a visible module, so what it keeps between calls cannot be restored"
+            ]
         return []
 
 
@@ -372,7 +372,7 @@ def _pair(data: Any) -> tuple[Tensor, Tensor]:
     inputs, targets = (torch.as_tensor(part) for part in data)
     if inputs.ndim < 2 or targets.ndim < 1 or len(inputs) != len(targets):
         raise ArgumentError(
-            f"data: expected inputs (rows, time, features) or tokens (rows, time), and as many targets, got "
+            f"data: expected inputs (rows, time, features) or tokens (rows, time), and one target for each row, got "
             f"{tuple(inputs.shape)} and {tuple(targets.shape)}"
         )
     return inputs, targets

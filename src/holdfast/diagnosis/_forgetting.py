@@ -286,19 +286,20 @@ def why_they_differ(memory: list[Forgetting], cause: Cause) -> str | None:
     a, b = ahead["impulse"].steps, ahead["step"].steps
     if a is None or b is None or math.isinf(a) or max(a, b) <= MIN_RATIO * max(min(a, b), 1.0):
         return None
-    size, longer = ahead["step"].size, "slower" if b > a else "faster"
+    size, how = ahead["step"].size, "more slowly" if b > a else "faster"
     if cause == "unknown":
-        return "They differ, so the model is not linear: how long it keeps one input depends on the inputs around it."
+        return "The two differ, so the model is not linear: how long it keeps an input depends on the inputs around it."
     if cause == "selection":
         return (
-            f"They differ by selection: inputs set its step sizes, and at those of a steady input it forgets {longer}."
+            "The two differ by selection: the inputs set the step sizes, and with those of a constant input the model forgets "
+            f"{how}."
         )
     if size < SATURATING_SIZE:
         return (
-            f"They differ though the input that lasts longest is small (size {size:g}): it moves the state in which the model "
-            f"rests, and there it forgets {longer}."
+            f"The two differ although the input that lasts longest is small (size {size:g}): it shifts the state in which the "
+            f"model rests, where it forgets {how}."
         )
     return (
-        f"They differ by saturation: a steady input of size {size:.3g} holds units and gates where they hardly move, and there "
-        f"the model forgets {longer} than after one input."
+        f"The two differ by saturation: a constant input of size {size:.3g} drives units and gates to their limits, where the "
+        f"model forgets {how} than after a single input."
     )

@@ -69,7 +69,10 @@ class Learning:
     @property
     def stable_means(self) -> str:
         """What a stable rate is, in words."""
-        return f"{self.run_steps} steps of Adam never double the loss, and held-out loss ends no higher than at smaller rates"
+        return (
+            f"the loss never doubles within {self.run_steps} steps of Adam, and the held-out loss ends no higher than "
+            "at smaller rates"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, for JSON."""
@@ -87,7 +90,7 @@ def look_at_learning(reading: Reading, model: nn.Module, samples: Samples) -> Le
         samples: the user's data, or a stand-in.
     """
     if not any(p.requires_grad for p in model.parameters()):
-        raise ArgumentError("the model has no weight that is trained")
+        raise ArgumentError("expected a model with trainable weights, got none with requires_grad")
     x, y = (part[: samples.batch] for part in samples.training)
     task = samples.words
     if reading.large:
@@ -275,7 +278,7 @@ def _moved(name: str, weight: Tensor, start: Tensor) -> str | None:
     even = 0 < peaks[1] < EVEN_PEAK * sizes[1]
     # of n entries between bounds the largest is within 1/n of them: few numbers are no sign
     if even and weight.numel() >= MIN_EVEN_NUMBERS and peaks[0] > MAX_PEAK * peaks[1]:
-        return f"{name} has entries of {peaks[0]:.2g}, and an untrained one none above {peaks[1]:.2g}"
+        return f"{name} has entries up to {peaks[0]:.2g}, an untrained one up to {peaks[1]:.2g}"
     return None
 
 

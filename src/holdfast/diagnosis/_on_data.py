@@ -42,7 +42,7 @@ def checked_inputs(model: Callable[..., Any], inputs: Any, lengths: Any = None) 
         runner.row_lengths(x, torch.as_tensor(lengths))
     if x.shape[1] > 1 and torch.equal(x, x[:1, :1].expand_as(x)):
         raise ArgumentError(
-            "inputs: expected some that differ, got the same one everywhere; one is exchanged for another"
+            "inputs must not all be equal, since the measurement exchanges one for another; give inputs that differ"
         )
     return x
 
@@ -97,13 +97,13 @@ def difference(memory: Sequence[Forgetting], found: DataMemory | None) -> str | 
     if not longer and there >= MIN_DIFFERENCE * max(here, 1.0):
         return (
             f"On your data it keeps an input {'more than ' if endless else ''}{there / max(here, 1.0):.2g} times as long as at "
-            "rest: your inputs hold its gates or units where they let go more slowly. For inputs like yours trust the figure "
-            "on data; the one at rest is for silence."
+            "rest: your inputs hold its gates or units where it forgets more slowly. For inputs like yours trust the number on "
+            "data; the one at rest holds if only zeros follow."
         )
     if not endless and here >= MIN_DIFFERENCE * max(there, 1.0):
         times = f"{'more than ' if longer else ''}{here / max(there, 1.0):.2g} times as long at rest"
         return (
             f"It would keep an input {'forever at rest' if math.isinf(here) else times}: on your data the inputs that "
-            "follow overwrite it. For inputs like yours trust the figure on data; the one at rest is what silence would leave."
+            "follow overwrite it. For inputs like yours trust the number on data; the one at rest holds if only zeros follow."
         )
     return None

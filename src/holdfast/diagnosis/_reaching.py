@@ -129,17 +129,17 @@ def said(one: Reaching | None) -> list[str]:
         return []
     how = "" if one.plan.given else " (assumed)"
     if math.isinf(one.reached):
-        can = f"training can move its memory from {_steps(one.now)} steps to any length, up to instability"
+        can = f"training can lengthen its slowest memory from {_steps(one.now)} steps to any length, up to instability"
     else:
-        can = f"training can lengthen its memory from {_steps(one.now)} to {_steps(one.reached)} steps"
-    return [f"in {one.plan.steps:,} optimizer steps at {one.plan.lr:g}{how} {can}{_asked(one)}"]
+        can = f"training can lengthen its slowest memory from {_steps(one.now)} to {_steps(one.reached)} steps (to 1% left)"
+    return [f"in {one.plan.steps:,} optimizer steps at learning rate {one.plan.lr:g}{how} {can}{_asked(one)}"]
 
 
 def _asked(one: Reaching) -> str:
     """What the task needs, and the ways there: those that helped a copy, or were not tried, before those that did not."""
     if one.needs is None:
         return ""
-    needs = f"; your task needs {one.needs:,}"
+    needs = f"; your task needs {one.needs:,} steps"
     if not one.short:
         return needs
     ways = {} if one.rate is None else {"rate": f"recurrent_lr={one.rate:.2g}"}
@@ -153,7 +153,7 @@ def _asked(one: Reaching) -> str:
     ]
     vain = [way for name, way in ways.items() if not one.helped.get(name, True)]
     text = f"{needs}: {', or '.join(open_)}" if open_ else needs
-    return f"{text}; tried on a copy without gain: {', '.join(vain)}" if vain else text
+    return f"{text}; no gain on a copy: {', '.join(vain)}" if vain else text
 
 
 def _steps(value: float) -> str:
@@ -177,5 +177,5 @@ def faster_recurrence(one: Reaching | None, lr: float) -> Iterator[tuple[str, st
         f"to {_steps(one.reached)} of {one.needs:,} steps",
         "optimizer = torch.optim.Adam(holdfast.parameter_groups(\n"
         f"    model, lr={lr:.2g}, {AUTO}, steps={one.plan.steps}, memory={max(one.needs / LOG100, 1.0):.0f}))",
-        f"recurrent_lr={one.rate:.2g} for what decides its memory (memory= is to 1/e)",
+        f"recurrent_lr={one.rate:.2g} for the weights that set its memory (memory= is the time to 1/e)",
     )

@@ -153,14 +153,17 @@ def _copy(model: Callable[..., Any]) -> nn.Module:
     try:
         return copy.deepcopy(model)
     except (RuntimeError, TypeError) as error:
-        raise ModelError(f"the model cannot be copied, and is not measured in place: {error}") from error
+        raise ModelError(
+            f"the model must be one that copy.deepcopy can copy, since the diagnosis works on a copy: {error}"
+        ) from error
 
 
 def _taking(model: nn.Module, input_size: int | None, seed: int) -> Reading:
     """By tokens, or by real inputs with time in the second dimension."""
     if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
         raise ModelError(
-            "it has an encoder and a decoder, which read two sequences; give one of them: model.get_encoder()"
+            "expected a model that reads one sequence, got one with an encoder and a decoder; give one part, such as "
+            "model.get_encoder()"
         )
     if (tokens := huggingface.token_table(model)) is not None:
         left = accelerate_quietly(model).left if mixers_of(model) else ()
@@ -213,9 +216,7 @@ def _by_tokens(inner: nn.Module, table: nn.Embedding, seed: int, prefix: str) ->
         prefix=f"inner.{prefix}",
         tokens=(weight - weight[ids[0]]) / size,
     )
-    said = (
-        f"read by tokens: at rest it reads token {int(ids[0])} again and again, an input is another of {swaps} tokens"
-    )
+    said = f"read by tokens: token {int(ids[0])} is repeated at rest, and an input is one of {swaps} other tokens"
     return reading.note(said)
 
 
@@ -227,12 +228,12 @@ def _giving(reading: Reading) -> Reading:
     inner, path = BeforePooling.find(reading.model, reading.input_size, SHORT)
     if inner is None:
         raise ModelError(
-            f"the model gives one answer per sequence, {shapes[0][1:]}, and no module inside it one output per step; give "
-            "the model without its pooling"
+            f"expected a model, or a module inside it, with one output per step, got one answer of shape {shapes[0][1:]} per "
+            "sequence; give the model without its pooling"
         )
     read = replace(reading, model=inner, prefix=f"inner.{reading.prefix}")
     return read.note(
-        f"it gives one answer per sequence: measured is what comes before the pooling ({path or 'its input'})"
+        f"the model gives one answer per sequence, so the outputs before its pooling were measured ({path or 'its input'})"
     )
 
 

@@ -153,12 +153,12 @@ def _matrix(where: str, view: RecurrenceView, slowest: float) -> tuple[str, str]
     if module.nonlinearity == "relu":
         start, effect = (
             f"w.data.copy_({size:.4f} * torch.eye({n}))",
-            "overwrites the recurrent weights: every unit remembers by itself",
+            "overwrites the recurrent weights: each unit keeps its own state",
         )
     else:
         start, effect = (
             f"torch.nn.init.orthogonal_(w, gain={size:.4f})",
-            "overwrites the recurrent weights by a rotation",
+            "overwrites the recurrent weights with a rotation",
         )
     call = f'for n, w in {where}.named_parameters():\n    if "weight_hh" in n:\n        {start}'
     if module.bias:
@@ -194,7 +194,7 @@ def _shift(what: str, have: float, wanted: int) -> tuple[str, str]:
     times = wanted / max(have, 1.0)
     return (
         f"{what}.sub_({math.log(times):.2f})",
-        f"a limit on dt: steps {times:.3g} times shorter, all modes slower by that",
+        f"a limit on dt: steps {times:.3g} times shorter, and all modes slower by that factor",
     )
 
 
@@ -263,11 +263,11 @@ def smaller_steps(kind: str, several: list[Wiped], worst: Wiped) -> tuple[str, s
         share = min(_share(one, bias) for one in several)
         call, effect = (
             f"{where}.{steps.weight}.data.mul_({share:.2g})",
-            "inputs move dt less: a limit on dt to start from",
+            "inputs change dt less: an initial limit on dt",
         )
     else:
         return None
-    erases = "no single input erases more than 1/e of the slowest state"
+    erases = "no single input leaves less than 1/e of the slowest state"
     return (call if len(several) == 1 else each(kind, call)), f"{effect}, {erases}"
 
 

@@ -38,23 +38,23 @@ class Diagnosis(Record):
     """The result of `diagnose`: what was measured of a model, and advice.
 
     Args:
-        name: what the model is called.
-        about: its kind, size and inputs, in a line.
-        memory: its memory of one input and of a change that lasts; empty where it could not be measured.
-        on_data: its memory of an input of the data given, beside that at rest; None without data.
-        edge: its recurrences and how near they are to instability; None where none is known.
-        survival: how large a change of its recurrent weights it survives.
-        learning: what training does to it at its start.
-        task: the memory that the data given need.
-        needs: steps that were asked for, or that the data need.
-        reaching: how far training can lengthen its memory.
-        advice: what to do, each tried on a copy; the one with the smallest loss first.
+        name: name of the model.
+        about: its kind, number of weights and inputs, in one line.
+        memory: its memory of one input and of a lasting change, in steps; empty where it could not be measured.
+        on_data: its memory of an input of the data given, in steps; None without data.
+        edge: its recurrences and their margins, per step; None where none is known.
+        survival: the largest change of its recurrent weights that leaves outputs within 10%.
+        learning: gradients at the start of training, and the largest stable learning rate.
+        task: the memory that the data given need, in steps.
+        needs: steps that you gave, or that the data need.
+        reaching: how far training can lengthen its memory, in steps until 1% is left.
+        advice: calls that help, each tried on a copy; the one with the smallest held-out loss first.
         dropped: calls that were tried and did not help, with the reason.
         untried: calls that might help, for which there was no time.
-        unseen: what could not be looked at, and why.
+        unseen: what could not be measured, each with its reason.
         notes: how the model was read.
-        trained: whether it counts as trained.
-        seconds: CPU time of each part.
+        trained: whether the model counts as trained.
+        seconds: CPU time of each part, in seconds.
     """
 
     _parts: ClassVar[tuple[type, ...]] = (
@@ -175,7 +175,7 @@ class Diagnosis(Record):
         """
         suffix = as_path(path).suffix
         if suffix not in (".html", ".json"):
-            raise ArgumentError(f"a diagnosis is saved as .html or .json, got {suffix!r}")
+            raise ArgumentError(f"path must end in .html or .json, got {suffix!r}")
         if suffix == ".json":
             return super().save(path)
         file = writable_file(path)
@@ -190,7 +190,9 @@ class Diagnosis(Record):
             path: of the file.
         """
         if as_path(path).suffix == ".html":
-            raise ArgumentError(f"{path} is a page to look at; load the file that save('....json') writes")
+            raise ArgumentError(
+                f"path must be a .json file, got the page {path}; load the file that save('NAME.json') wrote"
+            )
         return super().load(path)
 
 
@@ -208,7 +210,7 @@ def _label(one: Forgetting) -> str:
 
 
 def _share(one: Forgetting) -> tuple[np.ndarray, np.ndarray]:
-    """Steps from 1 on, up to where the curve ends, and the share that is left of its largest value."""
+    """Steps 1, 2, ... up to where the curve ends, and the share that is left of its largest value."""
     rest = one.fit.envelope
     peak = float(rest[0]) if math.isfinite(rest[0]) and rest[0] > 0 else 1.0
     last = int(np.searchsorted(one.curve.time, one.fit.window[1])) + 1

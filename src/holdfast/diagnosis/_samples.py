@@ -157,7 +157,9 @@ def data_samples(model: nn.Module, reading: Reading, data: tuple[Tensor, Tensor]
     last = each_step and y.ndim < (2 if labels else 3)
     asked = (out[:, -1] if last else out)[0].numel()
     if asked % max(y[0].numel(), 1) or (not labels and asked != y[0].numel()):
-        raise ArgumentError(f"outputs {tuple(out.shape[1:])} of a sequence do not fit its targets {tuple(y.shape[1:])}")
+        raise ArgumentError(
+            f"expected outputs that fit the targets, of shape {tuple(y.shape[1:])} per sequence, got {tuple(out.shape[1:])}"
+        )
     return _with_held_out(model, x, y, "cross entropy" if labels else "mean squared error", last, each_step)
 
 
@@ -184,7 +186,7 @@ def _with_held_out(model: nn.Module, x: Tensor, y: Tensor, unit: Unit, last: boo
         steps = min(MAX_PIECE_STEPS, max(MIN_STEPS, x.shape[1] // PIECES) if len(x) < MIN_ROWS else MAX_PIECE_STEPS)
         x, y = _pieces(x, steps), _pieces(y, steps)
     if len(x) < MIN_ROWS:
-        raise ArgumentError(f"at least {MIN_ROWS} sequences are needed to hold some out, got {len(x)}")
+        raise ArgumentError(f"data must have at least {MIN_ROWS} sequences, so that some can be held out; got {len(x)}")
     weights = max(sum(p.numel() for p in model.parameters()), 1)
     affordable = max(MIN_ROWS, int(HELD_WORK / (weights * x.shape[1])))
     held = min(MAX_HELD_ROWS, affordable, max(1, int(HELD_OUT * len(x))))
@@ -216,7 +218,7 @@ def stand_in_samples(reading: Reading, needs: int | None, seed: int) -> Samples:
     length = length if reading.longest is None else min(length, reading.longest)
     x = random_inputs(reading, rows, length, seed)
     y = _running_mean(x, average, _outputs(reading, x))
-    words = f"a stand-in: the mean of random inputs over the last {average:.0f} steps"
+    words = f"a stand-in task (the mean of random inputs over the last {average:.0f} steps)"
     return Samples(x, y, "mean squared error", False, words, _batch(reading.model, length), max(1, rows // 4))
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.diagnosis._result import Diagnosis
 
 HEAD_COLUMNS = 10  # of the heads
-ROUGH = "; roughly, since the model was not at rest"
+ROUGH = "; approximate, since the model had not come to rest before"
 INDENT = "   "  # of what belongs to a number
 NUMBERED = re.compile(r"\d+\. ")  # how advice begins
 MAX_NAMED = 6  # recurrences that a screen names
@@ -95,24 +95,24 @@ def _cause(report: Diagnosis) -> Cause:
 
 
 def _reach(one: Forgetting) -> str:
-    what = "one input (impulse)" if one.kind == "impulse" else "a change that stays (step)"
-    what = what if one.way == "ahead" else f"{what}, read backwards"
+    what = "one input (impulse)" if one.kind == "impulse" else "a lasting change (step input)"
+    what = f"the effect of {what}{'' if one.way == 'ahead' else ', read backwards,'}"
     if one.curve.status == "not finite":
-        return f"{what}: the outputs are not finite"
+        return f"{what}: not measured, the outputs became NaN or infinite"
     if one.steps is None:
-        return f"more than {one.curve.time[-1]:.0f} steps for {what}: {one.left:.2g} of it is left at the end"
+        return f"more than {one.curve.time[-1]:.0f} steps: {100 * one.left:.2g}% of {what} is left after them"
     if math.isinf(one.steps):
         return f"{what} does not fade ({one.fit.explanation})"
     if (back := one.fit.largest_return) is not None:
-        return f"{_returned(back, one.steps)} of {what}"
-    by = "" if one.reach.measured else f", by its law beyond the {one.curve.time[-1]:.0f} steps measured"
-    return f"{one.steps:.0f} step{'' if one.steps == 1 else 's'} until {REMAINING_SHARE:.0%} is left of {what}{by}"
+        return _returned(back, one.steps, what)
+    by = "" if one.reach.measured else f" (extrapolated: {one.curve.time[-1]:.0f} steps were measured)"
+    return f"{one.steps:.0f} step{'' if one.steps == 1 else 's'} until {REMAINING_SHARE:.0%} of {what} is left{by}"
 
 
-def _returned(back: Return, steps: float) -> str:
+def _returned(back: Return, steps: float, what: str) -> str:
     return (
-        f"retrieval, no decay: the effect returns after {back.delay:.0f} steps with {back.size:.0%} of its first peak; "
-        f"{steps:.0f} steps until {REMAINING_SHARE:.0%} is left"
+        f"retrieval, no decay: {what} returns after {back.delay:.0f} steps with {back.size:.0%} of its first peak; "
+        f"{steps:.0f} steps until {REMAINING_SHARE:.0%} of it is left"
     )
 
 
@@ -120,21 +120,21 @@ def task(report: Diagnosis) -> list[str]:
     """What the data need."""
     one = report.task
     if one is None:
-        return [] if report.needs is None else [f"needs {report.needs} steps, as asked"]
+        return [] if report.needs is None else [f"needs {report.needs} steps, as you gave"]
     kind = "a kernel of them and their products" if one.products else "a linear kernel of them"
     if not one.tells:
-        more = "" if report.needs is None else f"; needs {report.needs} steps, as asked"
+        more = "" if report.needs is None else f"; needs {report.needs} steps, as you gave"
         return [f"the data do not show how far back the task reaches: {one.reason}{more}"]
     if one.memoryless:
         return [f"needs no memory: {one.same_step()}", *_errors(one)]
     low, high = one.steps_interval
     said = [
-        f"needs the last {one.steps} steps (95%: {low} to {high}): {kind} explains {one.explained:.0%} of the targets"
+        f"needs the last {one.steps} steps (95% interval: {low} to {high}): {kind} explains {one.explained:.0%} of the targets"
     ]
     if one.steps >= one.lags and not one.complete:
         said[0] += f"; only {one.lags} were tried, so the task may need more"
     if one.explained < LITTLE:
-        said.append("that is little: the task is nonlinear in its inputs and may need more steps")
+        said.append("That is a small share: the task is nonlinear in its inputs and may need more steps.")
     return said + _law_of_task(one) + _errors(one)
 
 
@@ -142,9 +142,11 @@ def _law_of_task(one: TaskStudy) -> list[str]:
     if one.status == "undecided" or one.modes is None or one.slowest is None:
         return []
     constant = "" if one.fit.constant is None else f", {one.fit.constant[0]} {one.fit.constant[1]:.3g}"
-    law = "its law is undecided" if one.fit.status == "undecided" else f"its law: {one.fit.law}{constant}"
-    modes = f"{one.modes.order} mode{'' if one.modes.order == 1 else 's'}"
-    return [f"{law}; {modes} hold it to {one.eps:.0%}, the slowest of {number(1 / one.slowest)} steps"]
+    law = "decay law of the kernel: " + ("undecided" if one.fit.status == "undecided" else f"{one.fit.law}{constant}")
+    modes = "1 mode represents" if one.modes.order == 1 else f"{one.modes.order} modes represent"
+    return [
+        f"{law}; {modes} it to within {one.eps:.0%}, the slowest with a time constant of {number(1 / one.slowest)} steps"
+    ]
 
 
 def _errors(one: TaskStudy) -> list[str]:
@@ -152,7 +154,7 @@ def _errors(one: TaskStudy) -> list[str]:
         return []
     worse = ": the kernel is better, so the model has not learned the linear part of the task"
     return [
-        f"{one.unit} on held-out sequences: {one.model_error:.3g} for the model as it is, {one.error:.3g} for the kernel"
+        f"{one.unit} on held-out sequences: {one.model_error:.3g} for the present model, {one.error:.3g} for the kernel"
         f"{worse if one.error < one.model_error else ''}"
     ]
 
@@ -163,7 +165,7 @@ def edge(report: Diagnosis) -> list[str]:
     if one is None:
         return []
     worst = one.worst
-    name = worst.path or "its recurrence"
+    name = worst.path or "the recurrence"
     beside = "at rest, " if one.fastest_growing is not None else ""
     said = [f"{beside}{name}{'' if len(one.parts) == 1 else ', the nearest to instability'}: {_lasting(worst)}"]
     said += [
@@ -183,16 +185,16 @@ def _beside_law(report: Diagnosis) -> list[str]:
     slowest, reach = lasting_of(report.edge), ahead_of(report.memory)
     if reach is not None and slowest * LOG100 > UNREAD_RATIO * reach:
         return [
-            f"that is longer than the memory of {number(reach)} step{'' if reach == 1 else 's'} above: outputs read little of "
-            "this slowest part, and training has to raise its readout"
+            f"That is longer than the memory above, {number(reach)} step{'' if reach == 1 else 's'}: the outputs read "
+            "little of this slowest part. To use it, training has to raise its readout weights."
         ]
     rate = next((m.fit.rate for m in report.memory if m.kind == "impulse" and m.way == "ahead"), None)
     if rate is None or rate <= 0 or slowest <= 0 or abs(slowest * rate - 1) <= LAW_TOLERANCE:
         return []
-    why = "outputs follow faster parts" if slowest * rate > 1 else "large inputs keep it away from rest for longer"
+    why = "the outputs follow faster parts" if slowest * rate > 1 else "large inputs keep it away from rest for longer"
     return [
-        f"the law fitted to the memory above has a time constant of {number(1 / rate)} steps, the slowest recurrence one of "
-        f"{number(slowest)}: {why}"
+        f"The memory above fits a time constant of {number(1 / rate)} steps, the slowest recurrence has one of "
+        f"{number(slowest)} steps: {why}."
     ]
 
 
@@ -209,9 +211,7 @@ def _on_data(one: Edge) -> list[str]:
             f"along your data{where}: a small deviation grows by e every {number(-steps)} steps {rate}: chaotic, and bounded"
         ]
     if abs(found.exponent) <= 2 * found.error:
-        return [
-            f"along your data{where}: a small deviation neither fades nor grows, as far as these steps can tell {rate}"
-        ]
+        return [f"along your data{where}: a small deviation neither fades nor grows measurably {rate}"]
     return [f"along your data{where}: a small deviation falls to 1/e in {number(steps)} steps {rate}"]
 
 
@@ -228,11 +228,11 @@ def _lasting(part: Certificate) -> str:
     steps = part.time_constant
     if math.isnan(steps):
         return f"{part.status}, no equilibrium was found"
+    kind = "small deviation of its state" if part.scope == "local" else "deviation of its state"
     if steps < 0:
-        return f"unstable, a deviation grows by e every {number(-steps)} steps (margin {part.margin:.3g} per step)"
+        return f"unstable, a {kind} grows by e every {number(-steps)} steps (margin {part.margin:.3g} per step)"
     if math.isinf(steps):
-        return "on the stability boundary, a deviation never fades (margin 0)"
-    kind = "small deviation" if part.scope == "local" else "deviation"
+        return f"on the stability boundary, a {kind} never fades (margin 0)"
     return f"a {kind} falls to 1/e in {number(steps)} steps (margin {part.margin:.3g} per step)"
 
 
@@ -242,36 +242,37 @@ def survival(report: Diagnosis) -> list[str]:
     if one is None:
         return []
     on = " on your data" if one.on_data else ""
-    measure = "of the logarithms that store its rates" if one.random.logarithmic else "relative to the weights"
     said = [
-        f"outputs{on} change by less than {MOVED:.0%} if all recurrent weights change at once, by size {measure}"
-        f": {_tolerated(one.random)} for random changes; "
+        f"outputs{on} change by less than {MOVED:.0%} as long as all recurrent weights together change "
+        f"{_tolerated(one.random)} at random"
         + (
-            "the worst change was not searched for, since the model is large"
+            "; the worst change was not searched for, since the model is large"
             if one.worst is None
-            else f"{_tolerated(one.worst)} for the worst change found"
+            else f", or {_tolerated(one.worst)} in the worst direction found"
         )
     ]
     if one.on_data:
         bits = "more than 16" if one.bits is None else f"{one.bits}"
-        said.append(f"{bits} bits per recurrent weight keep outputs on your data within {MOVED:.0%} (round to nearest)")
+        said.append(
+            f"rounding recurrent weights to {bits} bits keeps outputs on your data within {MOVED:.0%} (nearest value of a grid)"
+        )
     if one.rounded > MOVED and not one.half:
         said.append(f"rounding them to bfloat16 would change outputs by {one.rounded:.0%}: keep them in float32")
     return said
 
 
 def _tolerated(one: Tolerance) -> str:
-    sign = {"": "up to ", "at least": "at least ", "at most": "less than "}[one.censored]
+    sign = {"": "by up to ", "at least": "by at least ", "at most": "by less than "}[one.censored]
     if one.logarithmic:
-        return f"{sign}{one.radius:.2g}"
-    return f"{sign}{number(100 * one.share)}% ({one.radius:.2g})"
+        return f"{sign}{one.radius:.2g} in the logarithms that store the rates"
+    return f"{sign}{number(100 * one.share)}% of their size (norm {one.radius:.2g})"
 
 
 def training(report: Diagnosis) -> list[str]:
     """What training does to it."""
     one = report.learning
     if one is None:
-        blind = "not measured: the model is trained, and a stand-in says nothing about its learning rate; pass data="
+        blind = "not measured: the model is trained, and a stand-in task would not show its learning rate; pass data="
         return [blind] if report.trained else []
     if one.met is not None:
         return [
@@ -284,11 +285,11 @@ def training(report: Diagnosis) -> list[str]:
         "below 1e-4" if one.safe is None else f"{one.safe:.2g}{' or more' if one.safe == max(RATES) or one.cut else ''}"
     )
     apart = "" if one.pair is None else f"; {one.pair[0]:.2g} for the others with recurrent_lr={one.pair[1]:.2g}"
-    longer = "" if math.isnan(one.growth) else f"; for twice the length the gradient is {_times(one.growth)}"
+    longer = "" if math.isnan(one.growth) else f". For sequences twice as long the gradient is {_times(one.growth)}."
     return [
-        f"Gradient over weight at the start: {ratios} (the share of the weights that one step of plain gradient descent "
-        f"at rate 1 moves){longer}",
-        f"Largest stable learning rate: {rate} for all weights{apart}. For {one.task}; stable: {one.stable_means}",
+        f"Gradient norm over weight norm at the start: {ratios} (the relative change by one step of SGD with learning rate "
+        f"1){longer}",
+        f"Largest stable learning rate: {rate} for all weights{apart}. Measured on {one.task}. Stable: {one.stable_means}.",
         *_too_fast(report),
     ]
 
@@ -298,17 +299,20 @@ def _too_fast(report: Diagnosis) -> list[str]:
     one, plan = report.learning, None if report.reaching is None else report.reaching.plan
     if one is None or plan is None or not plan.given or one.cut or one.safe is None or plan.lr <= one.safe:
         return []
-    return [f"Your rate of {plan.lr:.2g} is {number(plan.lr / one.safe)} times that: lower it, or clip gradients"]
+    return [
+        f"Your learning rate of {plan.lr:.2g} is {number(plan.lr / one.safe)} times that: lower it, or clip gradients."
+    ]
 
 
 def _times(growth: float) -> str:
-    return "as large" if abs(growth - 1) < 0.05 else f"{number(growth)} times as large"
+    return "equally large" if abs(growth - 1) < 0.05 else f"{number(growth)} times as large"
 
 
 def advice(report: Diagnosis) -> list[str]:
     """What to do, numbered, with what it did to a copy."""
     if not report.advice:
-        fixed = "nothing was tried: the model is trained and no data were given" if report.trained else "nothing to fix"
+        blind = "nothing was tried, since the model is trained and no data were given; pass data="
+        fixed = blind if report.trained else "nothing to fix"
         tried = "nothing tried helped" if report.dropped else fixed
         if report.trained and report.learning is not None and not report.dropped:
             tried = "nothing to fix"
@@ -336,10 +340,10 @@ def _count(calls: Sequence[str]) -> str:
 
 def _tried_how(trial: Trial) -> str:
     if not trial.task:
-        return "Each was tried alone on a copy (without it -> with it)."
+        return "Each call was tried separately on a copy of the model (without -> with the call)."
     return (
-        f"Each was tried alone on a copy (without it -> with it), {trial.steps} steps of Adam at {trial.rate:.2g} on "
-        f"{trial.task}."
+        f"Each call was tried separately on a copy of the model (without -> with the call), trained for {trial.steps} steps of "
+        f"Adam at learning rate {trial.rate:.2g} on {trial.task}."
     )
 
 

@@ -104,10 +104,12 @@ class TrainingWatch:
             warnings.simplefilter("ignore", DivergenceWarning)
             taken = self.guard.check(loss, step=number, gradient_norm=gradient_norm)
         for alarm in self.monitor.alarms[told:]:
-            self._warn(number, alarm.text)
+            self._warn(number, alarm.text, alarm.warning)
         for at, kept in self.guard.rollbacks[rolled_back:]:
             self._warn(
-                number, f"step {at}: back to the weights of step {kept}, learning rates times {self.guard.rate_scale:g}"
+                number,
+                f"step {at}: training diverged and went back to the weights of step {kept}; learning rates are multiplied by "
+                f"{self.guard.rate_scale:g}",
             )
         if self.monitor.recorded == number:
             self._report(number)
@@ -168,8 +170,8 @@ class TrainingWatch:
         if self._logger is not None and self.values:
             self._logger({f"holdfast/{name}": value for name, value in self.values.items()}, step)
 
-    def _warn(self, step: int, text: str) -> None:
-        warnings.warn(text, DivergenceWarning, stacklevel=3)
+    def _warn(self, step: int, text: str, warning: str | None = None) -> None:
+        warnings.warn(warning or text, DivergenceWarning, stacklevel=3)
         self._write("warning", step, text=text)
 
     def _write(self, event: str, step: int, **values: Any) -> None:
@@ -202,7 +204,9 @@ def regroup(
         memory: steps that the model is to remember.
     """
     if optimizer.state:
-        raise ArgumentError("optimizer: expected one that has not taken a step, got one with a state")
+        raise ArgumentError(
+            "optimizer must not have taken a step yet, got one with a state; make the watch before training begins"
+        )
     rate = float(optimizer.defaults["lr"])
     decay = max(float(group.get("weight_decay", 0.0)) for group in optimizer.param_groups)
     auto = recurrent_lr == "auto"

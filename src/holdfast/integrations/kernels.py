@@ -39,13 +39,13 @@ def _package() -> Any:
 
         kernels.Mode  # noqa: B018  a folder of this name on the path is no package
     except (ImportError, AttributeError) as error:
-        raise BackendError("kernels is not installed; get it by: pip install 'holdfast[kernels]'") from error
+        raise BackendError("the package kernels is not installed: pip install 'holdfast[kernels]'") from error
     return kernels
 
 
 @dataclass(frozen=True)
 class Offer:
-    """One function of ours, as the package loads it: in place of a repository of its Hub.
+    """One function of ours, as the package loads it: instead of from a repository of its Hub.
 
     Args:
         name: that transformers calls the function by.

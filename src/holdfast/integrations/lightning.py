@@ -17,7 +17,7 @@ except ImportError:
     try:
         from pytorch_lightning import Callback
     except ImportError as error:
-        raise BackendError("lightning is not installed; get it by: pip install 'holdfast[lightning]'") from error
+        raise BackendError("lightning is not installed: pip install 'holdfast[lightning]'") from error
 
 
 class HoldfastCallback(Callback):
@@ -72,8 +72,8 @@ class HoldfastCallback(Callback):
         if isinstance(made, list | tuple | dict):
             # its schedule has taken the rates of the groups as they were
             raise ArgumentError(
-                "recurrent_lr: expected configure_optimizers to return one optimizer, got one with a schedule; make it with "
-                "holdfast.parameter_groups(self, lr=..., recurrent_lr=...) there"
+                "recurrent_lr: expected configure_optimizers to return one optimizer, got one with a schedule; make that "
+                "optimizer from holdfast.parameter_groups(self, lr=..., recurrent_lr=...) and leave recurrent_lr out here"
             )
         assert self.recurrent_lr is not None
         steps = int(trainer.estimated_stepping_batches) if self.recurrent_lr == "auto" else None

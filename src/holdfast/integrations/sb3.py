@@ -13,7 +13,7 @@ from holdfast.nn import RecurrentStack, swap_recurrences
 try:
     from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 except ImportError as error:
-    raise BackendError("sb3-contrib is not installed; get it by: pip install 'holdfast[rl]'") from error
+    raise BackendError("sb3-contrib is not installed: pip install 'holdfast[rl]'") from error
 
 
 class RecurrentStackPolicy(RecurrentActorCriticPolicy):

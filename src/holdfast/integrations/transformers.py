@@ -19,7 +19,7 @@ from holdfast.stability.monitor.guard import OnDivergence
 try:
     from transformers import TrainerCallback
 except ImportError as error:
-    raise BackendError("transformers is not installed; get it by: pip install 'holdfast[hf]'") from error
+    raise BackendError("transformers is not installed: pip install 'holdfast[hf]'") from error
 
 # in TrainerState.stateful_callbacks. Not transformers' ExportableState: that one makes a new callback of a checkpoint, and
 # cannot save in a run that was resumed from a checkpoint without it
@@ -60,8 +60,8 @@ def attach(
     if recurrent_lr is not None:
         if trainer.optimizer is not None:
             raise ArgumentError(
-                "recurrent_lr: expected a Trainer that makes its optimizer itself, got one with an optimizer; give that "
-                "the groups of holdfast.parameter_groups"
+                "recurrent_lr: expected a Trainer that makes its own optimizer, got one with an optimizer; make that optimizer "
+                "from holdfast.parameter_groups and leave recurrent_lr out"
             )
         _group_later(trainer, recurrent_lr, memory)
     return callback

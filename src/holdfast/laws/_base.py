@@ -22,7 +22,7 @@ def _apply(function: Callable[[Tensor], Tensor], t: Numeric) -> Numeric:
     else:
         x = torch.as_tensor(np.asarray(t, dtype=np.float64))
     if bool((x < 0).any()):
-        raise RangeError(f"a decay law is defined for times t >= 0; got a smallest of {float(x.min())}")
+        raise RangeError(f"times must be >= 0 for a decay law, got a smallest of {float(x.min())}")
     y = function(x)
     if isinstance(t, Tensor):
         return y

@@ -30,7 +30,7 @@ class Finite(AbstractLaw):
     def __post_init__(self) -> None:
         check_positive(support=self.support)
         if not self.order >= 0:
-            raise ArgumentError(f"order must be 0 (a box) or above, got {self.order!r}")
+            raise ArgumentError(f"order must be >= 0 (0 is a box), got {self.order!r}")
 
     @property
     def name(self) -> str:

@@ -34,8 +34,8 @@ class ExponentialMixture(AbstractLaw):
         object.__setattr__(self, "coefficients", tuple(map(float, self.coefficients)))
         if len(self.rates) != len(self.coefficients) or not self.rates:
             raise ArgumentError(
-                "a mixture needs one coefficient for each rate and at least one: "
-                f"got {len(self.rates)} rates, {len(self.coefficients)} coefficients"
+                "expected as many coefficients as rates and at least one, got "
+                f"{len(self.rates)} rates and {len(self.coefficients)} coefficients"
             )
         for rate in self.rates:
             check_positive(rates=rate)

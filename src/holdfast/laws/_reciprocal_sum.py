@@ -77,4 +77,4 @@ class ReciprocalSum(AbstractLaw):
     def _between(self, start: Tensor, stop: Tensor) -> Tensor:
         if self.terms is not None:
             return super()._between(start, stop)
-        raise ArgumentError("the integral of the infinite sum has no closed form here; set terms to a finite number")
+        raise ArgumentError("terms must be finite for an integral between two times, got None; set terms")

@@ -28,10 +28,11 @@ class MemoryCapacity(Record):
     """Linear memory capacity: MC_k for every delay k, between 0 (forgotten) and 1 (recalled exactly).
 
     Args:
-        delays: k = 1, 2, ...
-        capacities: MC_k, the squared correlation of u(t - k) with the best linear readout, on held-out steps.
+        delays: k = 1, 2, ..., (delays,), in steps.
+        capacities: MC_k, (delays,), from 0 to 1: the squared correlation of u(t - k) with the best linear readout, on
+            held-out steps.
         outputs: numbers in an output of the model; the total is at most about this.
-        length: steps that were run.
+        length: number of steps that were run.
         tested: of these, the last ones that MC_k was measured on. Of a forgotten input about 1 / tested is left by chance.
         ridge: regularization of the readout.
     """
@@ -118,8 +119,8 @@ def memory_capacity(
     trained = len(u) - longest - tested
     if tested < 3 or trained < longest + 3:
         raise ArgumentError(
-            f"the series of {len(u)} steps must be several times {longest=}: {tested} of them test "
-            f"(test_share={readout.test_share}), {trained} train, and {longest} of those warm up"
+            f"the series must be several times longer than {longest=}, got {len(u)} steps, of which {tested} test "
+            f"(test_share={readout.test_share}) and {trained} train, {longest} of those only to warm up; use a longer series"
         )
     with run.undisturbed(model), torch.no_grad():
         subject = run.subject(model, input_size, double=double)
@@ -129,7 +130,8 @@ def memory_capacity(
         y = subject(x)[0].double().cpu().numpy()
     if not np.isfinite(y).all():
         raise ModelError(
-            f"the model returns NaN or infinite values on {len(y)} steps of inputs up to {float(u.abs().max()):g}"
+            f"expected finite outputs, got NaN or infinity within {len(y)} steps of inputs up to "
+            f"{float(u.abs().max()):g}; use smaller inputs, or check that the model is stable"
         )
     past = np.lib.stride_tricks.sliding_window_view(u.numpy(), longest + 1)[:, -2::-1]  # row t: u(t-1), u(t-2), ...
     # warm-up steps are left out of the fit, and the tested ones come last: no output sees the future
@@ -143,7 +145,10 @@ def _series(series: Tensor | int, generator: torch.Generator) -> Tensor:
     if isinstance(series, int):
         return (2 * torch.rand(series, generator=generator, dtype=torch.float64) - 1) * INPUT_BOUND
     if series.ndim != 1 or not bool(torch.isfinite(series).all()):
-        raise ShapeError(f"series must be finite numbers, one per step, got shape {tuple(series.shape)}")
+        raise ShapeError(
+            f"series must be finite numbers of shape (steps,), got shape {tuple(series.shape)}"
+            + ("" if series.ndim != 1 else " with NaN or infinity")
+        )
     return series.detach().double().cpu()
 
 

@@ -73,13 +73,13 @@ def _learn_shape(subject: Subject) -> None:
         subject.outputs, subject.flat = 1, True
     elif long == short:
         raise ModelError(
-            f"the output has shape {long} for inputs of {CHECK_STEPS} and of {CHECK_STEPS - 3} steps: one answer per sequence, "
-            "not one per step. Give the model without its pooling, or use repeated_input_memory."
+            f"expected one output per step, got one answer per sequence (shape {long} for inputs of {CHECK_STEPS} and of "
+            f"{CHECK_STEPS - 3} steps); give the model without its pooling, or use repeated_input_memory"
         )
     else:
         raise ModelError(
-            f"expected outputs (batch, time, outputs) as long as the input; inputs of 2 rows and {CHECK_STEPS} and "
-            f"{CHECK_STEPS - 3} steps gave {long} and {short}. Wrap the model in a function that returns one output per step."
+            f"expected outputs (batch, time, outputs) as long as the input, got {long} and {short} for inputs of 2 rows and "
+            f"{CHECK_STEPS} and {CHECK_STEPS - 3} steps; wrap the model in a function that returns one output per step"
         )
 
 

@@ -39,20 +39,20 @@ class MemoryCurve(Record):
     """M(t_k) for k = 0, 1, ... ("Inverse Approximation Theory", Def. 3.1, App. F, G; "StableSSM", Def. 2.2).
 
     Args:
-        time: the times t_k, increasing.
-        values: M(t_k), not negative, +inf where the model's output was not finite.
+        time: the times t_k, (times,), increasing: steps times `dt`.
+        values: M(t_k), (times,), in units of output per input, >= 0, +inf where the model's output was not finite.
         probe: which input was used: "heaviside", "impulse", "reversed", "repeated", "closed form" (from the weights),
             or "given" for a curve made by hand.
         normalization: what M was divided by: "x" is |x|_inf, "x+1" is |x|_inf + 1.
         norm: order of the norm over several outputs.
-        dt: time of one step.
-        maximiser: row k is the input x that reached the sup at t_k.
-        floor: size of the rounding errors in `values`: values below it say nothing.
+        dt: duration of one step, in the units of `time`.
+        maximiser: row k is the input x that reached the sup at t_k, (times, inputs).
+        floor: size of the rounding errors in `values`, (times,): smaller values are noise.
         status: "ok"; "unsettled" where the response to the constant input before the probe still moved when the probe
             began; "not finite" where some outputs were NaN or infinite.
         notes: the status and other remarks in words.
         burn_in: steps that the model ran before the probe.
-        zero_input: the output at rest, one number for each output.
+        zero_input: the output at rest, (outputs,).
         eigenvalues: those of one step dt of the recurrence, where the model is a layer that tells them.
         tried: number of inputs x that were tried.
         bound: "exact" where the values are the sup over x up to rounding, "lower bound" where they are the largest of those
@@ -85,13 +85,16 @@ class MemoryCurve(Record):
                 object.__setattr__(self, name, np.array(_plain(value), dtype=np.float64))
         if self.time.ndim != 1 or self.time.shape != self.values.shape or len(self.time) == 0:
             raise ShapeError(
-                f"a curve needs as many times as values, at least one of each; got {self.time.shape=} and "
-                f"{self.values.shape=}"
+                f"expected as many times as values, at least one of each, got shapes {self.time.shape} and {self.values.shape}"
             )
         if not (np.isfinite(self.time).all() and (np.diff(self.time) > 0).all()):
-            raise ArgumentError("time must be finite and increase: the steps of a curve, in their order")
+            raise ArgumentError(
+                "time must be finite and increase, got repeated, decreasing or infinite times; sort them"
+            )
         if np.isnan(self.values).any() or (self.values < 0).any():
-            raise ArgumentError("the values of a curve are sizes: not negative and not NaN (+inf where it diverged)")
+            raise ArgumentError(
+                f"values must be >= 0 and not NaN (infinity where the model diverged), got a smallest of {self.values.min()}"
+            )
 
     @property
     def jump(self) -> float:
@@ -103,7 +106,7 @@ class MemoryCurve(Record):
         """The part of the curve up to `time`: every shorter horizon is already in a measured curve."""
         keep = self.time <= time
         if not keep.any():
-            raise ArgumentError(f"the curve begins at {self.time[0]:g}, after {time=:g}")
+            raise ArgumentError(f"time must be at least {self.time[0]:g}, where the curve begins, got {time:g}")
         maximiser = None if self.maximiser is None else self.maximiser[keep]
         floor = None if self.floor is None else self.floor[keep]
         return replace(self, time=self.time[keep], values=self.values[keep], maximiser=maximiser, floor=floor)

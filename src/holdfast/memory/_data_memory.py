@@ -25,7 +25,7 @@ class DataMemory(Record):
     """How long a model keeps an input of its own data: one input was exchanged for another, at each of several places.
 
     Args:
-        lags: steps from the exchanged input to the output that is looked at, increasing.
+        lags: steps from the exchanged input to the output that is compared, (lags,), increasing.
         sizes: row p: largest change of an output at each lag, for the exchange at place p. Of a model with one answer a
             sequence, row p is a sequence, and entry k the change of its answer where the input k steps before the end is
             exchanged.
@@ -34,7 +34,7 @@ class DataMemory(Record):
         states: the same as `sizes` for the hidden states of torch's recurrent modules inside; None where there are none.
         one_answer: whether the model gives one answer per sequence.
         causal: whether no output before the exchanged input moved.
-        notes: what has to be said beside the numbers.
+        notes: remarks, in words.
     """
 
     lags: Float64[np.ndarray, " lags"]
@@ -99,8 +99,8 @@ class DataMemory(Record):
         low, high = (self._told(self.quantile(share)) for share in BAND)
         where = "sequences" if self.one_answer else "places"
         return (
-            f"{self._told(self.steps)} steps until 1% is left of an exchanged input, the median over {len(self.shares)} "
-            f"{where}; {low} to {high} for 80% of them"
+            f"{self._told(self.steps)} steps until 1% of the effect of an exchanged input is left (median over "
+            f"{len(self.shares)} {where}; 80% of them: {low} to {high})"
         )
 
     def figure(self) -> Figure:

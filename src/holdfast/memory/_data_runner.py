@@ -159,7 +159,9 @@ def _tapped(model: Callable[..., Any], shape: tuple[int, ...]) -> Iterator[list[
 def _finite(x: Tensor) -> Tensor:
     bad = int((~torch.isfinite(x)).sum())
     if bad:
-        raise ArgumentError(f"inputs: expected finite numbers, got {bad} of {x.numel()} that are NaN or infinite")
+        raise ArgumentError(
+            f"inputs: expected finite numbers, got {bad} of {x.numel()} that are NaN or infinite; fill or remove them"
+        )
     return x
 
 

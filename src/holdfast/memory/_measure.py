@@ -179,8 +179,8 @@ def _lead(subject: Subject, probe: Probe, x: Tensor, horizon: int) -> tuple[Sett
         wait = min(wait, subject.longest - horizon - 1)
         if wait < MIN_SETTLING_STEPS:
             raise ArgumentError(
-                f"the model takes {subject.longest} steps and {MIN_SETTLING_STEPS} are needed before a probe: {horizon=} may "
-                f"be at most {subject.longest - MIN_SETTLING_STEPS - 1}"
+                f"horizon must be at most {subject.longest - MIN_SETTLING_STEPS - 1} for a model that takes "
+                f"{subject.longest} steps, {MIN_SETTLING_STEPS} of which it needs before the probe; got {horizon}"
             )
     settling = settle(subject, constant, wait, keep_state=not is_reversed)
     # a slow model never comes to rest on x; the window form needs no rest, and costs horizon^2 steps
@@ -276,8 +276,8 @@ def _refuse_leak(subject: Subject, plan: ProbePlan, x: Tensor, parts: list[Measu
     y, other = (subject(given)[:, : plan.lead] for given in (u, changed))
     if not bool(((y - other).abs() <= subject.tolerance(y)).all()):
         raise NotCausalError(
-            f"the model is not causal: outputs before the probe moved because of it, {leak:.3g} times more than "
-            "rounding may do. Use repeated_input_memory for models that see the whole input."
+            f"expected a causal model, got one whose outputs before the probe change with it, by {leak:.3g} times "
+            "what rounding explains; use repeated_input_memory for models that read the whole input at once"
         )
 
 

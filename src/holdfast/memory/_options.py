@@ -41,7 +41,7 @@ class Probe:
         name: "heaviside", "impulse" or "reversed".
         normalization: "x" divides by |x|_inf, "x+1" by |x|_inf + 1 ("StableSSM", Def. 2.2).
         norm: order of the norm over several outputs, at least 1; inf takes the largest output.
-        dt: time of one step. It scales the times of the curve and the difference d/dt, not the model.
+        dt: duration of one step. It scales the times of the curve and the difference d/dt, not the model.
         burn_in: steps before the probe (of x itself for the reversed probe, of zeros for the others). None: until the
             output stands still.
         max_burn_in: most steps to wait for that. None: 4096, or up to 65536 for a model that continues from a state.
@@ -60,24 +60,22 @@ class Probe:
 
     def __post_init__(self) -> None:
         if self.form != "auto" and self.name != "reversed":
-            raise ArgumentError(f"form={self.form!r} is for the reversed probe, got name={self.name!r}")
+            raise ArgumentError(f"form={self.form!r} is for name='reversed', got name={self.name!r}; leave form out")
         if not 0 < self.dt < math.inf or not self.norm >= 1:
             raise ArgumentError(f"expected dt > 0 and norm >= 1, got dt={self.dt}, norm={self.norm}")
         # the reversed probe is the input before t = 0: without a step of it there is none
         shortest = 1 if self.name == "reversed" else 0
         if self.burn_in is not None and self.burn_in < shortest:
-            raise ArgumentError(
-                f"burn_in must not be negative, and at least 1 for the reversed probe; got {self.burn_in}"
-            )
+            raise ArgumentError(f"burn_in must be >= {shortest} for the probe {self.name!r}, got {self.burn_in}")
         if self.max_burn_in is not None and self.max_burn_in < 1:
             raise ArgumentError(f"max_burn_in must be at least 1, got {self.max_burn_in}")
         waits = self.burn_in is None and self.form != "window"
         if self.max_burn_in is not None and not waits:
             raise ArgumentError(
-                "max_burn_in is for a burn-in that ends by itself; leave it out beside burn_in or a window"
+                "max_burn_in limits a burn-in of automatic length; leave it out when burn_in or form='window' is given"
             )
         if self.burn_in is not None and self.form == "window":
-            raise ArgumentError("form='window' begins at rest and has no burn-in; leave burn_in out")
+            raise ArgumentError("form='window' starts from the zero state without a burn-in; leave burn_in out")
 
 
 @checked_fields
@@ -113,11 +111,13 @@ class InputSearch:
         if self.candidates is None:
             return
         if self.method == "grid" or self.budget is not None or (self.amplitudes and self.method != "ascent"):
-            raise ArgumentError("candidates take the place of the grid: leave out method='grid', budget and amplitudes")
+            raise ArgumentError("candidates replace the grid; leave out method='grid', budget and amplitudes")
         if self.candidates.ndim != 2 or len(self.candidates) == 0:
-            raise ShapeError(f"candidates must be (rows, inputs), one x a row; got {tuple(self.candidates.shape)}")
+            raise ShapeError(
+                f"candidates must have shape (rows, inputs), one x per row, got {tuple(self.candidates.shape)}"
+            )
         if not bool((self.candidates.abs().amax(-1) > 0).all() and torch.isfinite(self.candidates).all()):
-            raise ArgumentError("candidates: no x may be 0, NaN or infinite")
+            raise ArgumentError("candidates must be finite and not 0, got a row that is 0, NaN or infinite; remove it")
 
     @property
     def sizes(self) -> tuple[float, ...]:

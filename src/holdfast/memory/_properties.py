@@ -122,5 +122,8 @@ def check_properties(
         prepare(subject, generator, causal=False)
         probe = _property_tests.Functional(subject, horizon, generator)
         if not probe.finite:
-            raise ModelError("the model returns NaN or infinite values on inputs of size 1; nothing can be checked")
+            raise ModelError(
+                "expected finite outputs, got NaN or infinity on inputs of size 1; check that the model is stable, or scale "
+                "its inputs"
+            )
         return Properties(**{name: Property(*getattr(_property_tests, name)(probe)) for name in PROPERTY_NAMES})

@@ -61,7 +61,7 @@ def _longest_lead(subject: Subject, horizon: int) -> int:
     lead = min(1024, subject.longest - 2 * horizon, (subject.longest - horizon - horizon // 3 - 1) // 2)
     if lead < MIN_SETTLING_STEPS:
         raise ArgumentError(
-            f"the model takes {subject.longest} steps: {horizon=} may be at most {subject.longest // 3}"
+            f"horizon must be at most {subject.longest // 3} for a model that takes {subject.longest} steps, got {horizon}"
         )
     return lead
 

@@ -119,9 +119,14 @@ def receptive_field(
             # E |v' J|^2 = |J|_F^2 for random signs v: one backward pass instead of one for each output
             signs = 2 * torch.randint(0, 2, y.shape, generator=generator) - 1
             if not y.requires_grad:
-                raise ModelError("the model's output has no gradient by its input; run it without torch.no_grad inside")
+                raise ModelError(
+                    "expected outputs with a gradient with respect to the inputs, got none; remove torch.no_grad and detach() "
+                    "from the model's forward"
+                )
             (slopes,) = torch.autograd.grad((y * signs.to(y)).sum(), x)
     influence = slopes.double().square().sum(-1).mean(0).sqrt().cpu().numpy()
     if not np.isfinite(influence).all():
-        raise ModelError("the gradient is NaN or infinite on these inputs; give smaller ones as inputs=")
+        raise ModelError(
+            "expected a finite gradient, got NaN or infinity on these inputs; pass smaller ones as inputs="
+        )
     return ReceptiveField(np.arange(-ahead, horizon + 1.0), influence[::-1].copy(), len(x))

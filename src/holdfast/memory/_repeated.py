@@ -90,7 +90,7 @@ def repeat(item: Item, copies: int, separator: str = " ") -> Any:
 def _counts(lengths: int | Iterable[int]) -> list[int]:
     counts = list(range(1, lengths + 1)) if isinstance(lengths, int) else [int(n) for n in lengths]
     if len(counts) < 2 or counts[0] < 0 or any(b <= a for a, b in itertools.pairwise(counts)):
-        raise ArgumentError(f"lengths must be a number from 2 on, or at least two that increase; got {counts[:5]}")
+        raise ArgumentError(f"lengths must be a number >= 2, or at least two increasing numbers, got {counts[:5]}")
     return counts
 
 
@@ -99,11 +99,11 @@ def _scores(score: Callable[..., Any], inputs: list[Any], batched: bool) -> list
         out = score(inputs) if batched else score(inputs[0])
     except TypeError as error:
         kind = "a list of inputs" if batched else f"an input ({type(inputs[0]).__name__})"
-        raise ArgumentError(f"score must be a function of {kind}; it failed: {error}") from error
+        raise ArgumentError(f"score must be a function of {kind}, got one that fails on it: {error}") from error
     try:
         value = torch.as_tensor(out).detach().cpu().double()
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ArgumentError(f"score must give numbers for an input, got {describe(out)}") from error
+        raise ArgumentError(f"score must return numbers for an input, got {describe(out)}") from error
     rows = value.reshape(len(inputs), -1) if batched else value.reshape(1, -1)
     return list(rows)
 
@@ -112,8 +112,8 @@ def _check_repeatable(again: list[Tensor], rows: list[Tensor]) -> None:
     first, second = torch.stack(rows), torch.stack(again)
     if bool(torch.isfinite(first).all()) and not torch.allclose(first, second, rtol=1e-4, atol=1e-12):
         raise ModelError(
-            f"the same input was scored differently by {float((first - second).abs().max()):.3g}: switch dropout and "
-            "noise off (model.eval()) before scoring"
+            f"expected equal scores for the same input, got scores that differ by {float((first - second).abs().max()):.3g}; "
+            "switch dropout and noise off (model.eval())"
         )
 
 

@@ -45,11 +45,11 @@ class Subject:
         positive(input_size=input_size)
         if isinstance(model, nn.Module) and token_table(model) is not None:
             raise ModelError(
-                f"{type(model).__name__} is a transformers model, which reads tokens: measure "
-                "holdfast.memory.huggingface.FromEmbeddings(model), whose inputs are embeddings of size .input_size"
+                f"expected a model that reads numbers, got {type(model).__name__} of transformers, which reads tokens; measure "
+                "holdfast.memory.huggingface.FromEmbeddings(model), which reads embeddings of size .input_size"
             )
         if double and not isinstance(model, nn.Module):
-            raise ArgumentError("double=True needs an nn.Module; give a function the dtype with dtype=torch.float64")
+            raise ArgumentError("double=True needs an nn.Module, got a function; pass dtype=torch.float64 instead")
         self.model = widened_copy(model) if double and isinstance(model, nn.Module) else model
         self.input_size = input_size
         self.time_first = layout == "time_first"
@@ -99,8 +99,8 @@ class Subject:
         y = y.unsqueeze(-1) if self.flat else y
         if y.shape != (x.shape[0], x.shape[1], self.outputs):
             raise ModelError(
-                f"the output's shape changes with the length: {tuple(y.shape)} for an input of {x.shape[1]} steps, "
-                f"expected ({x.shape[0]}, {x.shape[1]}, {self.outputs})"
+                f"expected outputs of shape ({x.shape[0]}, {x.shape[1]}, {self.outputs}) for an input of {x.shape[1]} "
+                f"steps, got {tuple(y.shape)}; the model must return one output per step at every length"
             )
         return y, after
 
@@ -158,8 +158,8 @@ def first_output(out: Any) -> Tensor:
     if found is not None:
         return found
     raise ModelError(
-        f"the model returned {type(out).__name__}; expected a tensor (batch, time, outputs) or a tuple that begins with "
-        "one. Wrap the model in a function or module that picks it."
+        "expected the model to return a tensor (batch, time, outputs), or a tuple that begins with one, got "
+        f"{type(out).__name__}; wrap the model in a function or module that selects it"
     )
 
 
@@ -181,7 +181,9 @@ def _first_tensor(out: Any) -> Tensor | None:
 def first_real(out: Any) -> Tensor:
     y = first_output(out)
     if y.is_complex():
-        raise ModelError("the model returned complex numbers; wrap it in a function that gives real ones")
+        raise ModelError(
+            "expected real outputs, got complex ones; wrap the model in a function that returns real numbers"
+        )
     return y if y.is_floating_point() else y.to(torch.get_default_dtype())
 
 

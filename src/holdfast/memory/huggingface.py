@@ -93,16 +93,17 @@ def _load(transformers: Any, name: str, source: str | Path) -> Loaded:
             model, random = transformers.AutoModel.from_pretrained(source, weights_only=True, **LOADING_OPTIONS), False
     except pickle.UnpicklingError as error:
         raise ArgumentError(
-            f"the weights of {name!r} are a pickle that is more than tensors, which would run code; ask for safetensors, "
-            "or convert them where you trust them: model.save_pretrained(folder, safe_serialization=True)"
+            f"the weights of {name!r} are a pickle that holds more than tensors, and loading it could run code; look for a "
+            "repository with safetensors, or, if you trust the file, convert it: "
+            "model.save_pretrained(folder, safe_serialization=True)"
         ) from error
     except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0]
         if folder.is_dir():
-            wanted = "expected a config.json and, where there are weights, model.safetensors beside it"
+            wanted = "the folder must hold config.json and, unless the weights are to be random, model.safetensors"
             raise ArgumentError(f"transformers could not load the folder {name!r}: {reason} ({wanted})") from error
-        advice = "check its spelling and the network; a folder with the model works without one: hf:path/to/folder"
-        raise ArgumentError(f"transformers could not load the name {name!r}: {reason} What to do: {advice}") from error
+        advice = "check the name and the network; without a network, give a folder: hf:path/to/folder"
+        raise ArgumentError(f"transformers could not load the model {name!r}: {reason} ({advice})") from error
     return Loaded(model.eval(), _tokenizer(transformers, source), random)
 
 
@@ -209,7 +210,9 @@ class TokenScore(nn.Module):
     def _read(self, out: Any, mask: Tensor) -> Tensor:
         if self.output == "logits":
             if not hasattr(out, "logits"):
-                raise ArgumentError("this model has no logits; use output='pooled', 'first' or 'last'")
+                raise ArgumentError(
+                    "output='logits' needs a model with logits, got one without; use 'pooled', 'first' or 'last'"
+                )
             return out.logits if out.logits.ndim == 2 else self._at_end(out.logits, mask)
         hidden = out.last_hidden_state if hasattr(out, "last_hidden_state") else out[0]
         if self.output == "first":
@@ -228,7 +231,7 @@ class TokenScore(nn.Module):
         """The token ids of `item`: of a text, with the special tokens if asked for, or the ids themselves."""
         if isinstance(item, str):
             if self.tokenizer is None:
-                raise ArgumentError("text needs a tokenizer; give one, or token ids instead of text")
+                raise ArgumentError("text needs a tokenizer, got none; pass tokenizer=, or token ids instead of text")
             return list(self.tokenizer(item, add_special_tokens=self.special)["input_ids"])
         return [int(i) for i in item]
 

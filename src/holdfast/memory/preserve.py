@@ -121,10 +121,12 @@ def refuse_unready(modules: Iterable[nn.Module]) -> None:
         for name, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
             where = f"{name} of the model's {type(module).__name__}"
             if nn.parameter.is_lazy(tensor):
-                raise ArgumentError(f"{where} is lazy and has no shape yet; run the model once on an input first")
+                raise ArgumentError(
+                    f"{where} is a lazy parameter without a shape; run the model once on an input first"
+                )
             if tensor.is_meta:
                 raise ArgumentError(
-                    f"{where} is on the meta device and has no numbers; call model.to_empty(device='cpu') and load them"
+                    f"{where} is on the meta device and holds no values; call model.to_empty(device='cpu') and load the weights"
                 )
 
 

@@ -60,8 +60,8 @@ class Acceleration:
         for name, module in zip(self.replaced, self.modules, strict=True):
             if not type(module).__name__.startswith(CLASS_PREFIX):
                 raise ArgumentError(
-                    f"restore: {name} is a {type(module).__name__} by now, so a parametrization was put on it after "
-                    "accelerate; take that off first (the undo() of stabilize)"
+                    f"restore: expected {name} as accelerate left it, got a {type(module).__name__}, which has been given a "
+                    "parametrization since; remove that first (undo() of stabilize)"
                 )
         for module in self.modules:
             module.__class__ = next(kind for kind in type(module).__mro__[1:] if issubclass(kind, nn.Module))
@@ -108,9 +108,8 @@ def accelerate(model: nn.Module) -> Acceleration:
     cells, mixers = torch_modules_of(model), mixers_of(model)
     if not cells and not mixers:
         raise ArgumentError(
-            f"accelerate: expected a model with torch.nn.LSTM, GRU or RNN in it, or transformers' MambaMixer or a relative "
-            f"of it ({', '.join(FAMILIES)}), got {type(model).__name__} without; own blocks can be built with "
-            "holdfast.nn.Mamba"
+            "accelerate: expected a model that contains torch.nn.LSTM, GRU or RNN, or one of transformers' mixers "
+            f"({', '.join(FAMILIES)}), got {type(model).__name__} without any; to build new blocks, use holdfast.nn.Mamba"
         )
     for module in mixers.values():
         if (reason := _other_version(module)) is not None:
@@ -118,11 +117,14 @@ def accelerate(model: nn.Module) -> Acceleration:
     done = accelerate_quietly(model) if mixers else Acceleration(())
     if cells:
         done = _joined(done, _change(cells, _reason_to_leave_torch, torch_class))
-    # a second call finds everything done, which is no reason to warn
+    # a second call finds everything done, which does not need a warning
     reasons = [(name, reason) for name, reason in done.left if reason != ALREADY]
     if not done.replaced and reasons:
         name, reason = reasons[0]
-        warnings.warn(f"accelerate replaced nothing: {name or 'the model'}: {reason}", stacklevel=2)
+        warnings.warn(
+            f"the model runs as before, since accelerate replaced nothing: {name or 'the model'}: {reason}",
+            stacklevel=2,
+        )
     return done
 
 
@@ -151,9 +153,8 @@ def accelerate_quietly(model: nn.Module) -> Acceleration:
     known = mixers_of(model)
     if not known:
         raise ArgumentError(
-            f"accelerate: expected a model with transformers' MambaMixer or a relative of it in it "
-            f"({', '.join(FAMILIES)}), got {type(model).__name__} without; own blocks can be built with "
-            "holdfast.nn.Mamba"
+            f"accelerate: expected a model that contains one of transformers' mixers ({', '.join(FAMILIES)}), got "
+            f"{type(model).__name__} without any; to build new blocks, use holdfast.nn.Mamba"
         )
     from holdfast.nn import _mixer_classes as mixers
 
@@ -190,10 +191,10 @@ def _reason_to_leave(module: Any) -> str | None:
         return "its weights are parametrized; call accelerate first and stabilize after it"
     # a heir may compute something else between the calls that are replaced
     if type(module) is not plain:
-        return f"it is another {kind} than transformers'"
+        return f"its class is not the {kind} of transformers"
     activation = getattr(module, "activation", "silu")  # one without has no convolution
     if activation not in ("silu", "swish"):
-        return f"its activation is {activation}, and the kernel has silu"
+        return f"its activation is {activation}, and the kernel supports silu only"
     return None
 
 
@@ -222,9 +223,9 @@ def _reason_to_leave_torch(module: Any) -> str | None:
     if hasattr(module, "parametrizations"):
         return "its weights are parametrized; call accelerate first and stabilize after it"
     if type(module) not in ACCELERATED:
-        return f"its class {type(module).__name__} may compute something else than torch's"
+        return f"its class {type(module).__name__} is not torch's own and may compute something else"
     if module.proj_size:
-        return "it has a proj_size, which the kernels do not have"
+        return "it has a proj_size, which the kernels do not support"
     if module.hidden_size > max_state(module):
         return f"it has {module.hidden_size} units; above {max_state(module)} torch's own products are as fast"
     return f"the native kernels are {library.missing()}" if library.missing() else None

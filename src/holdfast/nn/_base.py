@@ -230,7 +230,9 @@ class AbstractRecurrent(Keeping, Described):
         """
         name = type(self).__name__
         if self.backward_layer is not None:
-            raise ArgumentError(f"a bidirectional {name} needs the whole sequence; use bidirectional=False")
+            raise ArgumentError(
+                f"a bidirectional {name} has no step, it needs the whole sequence; use bidirectional=False"
+            )
         check_input(name, x, ("batch", "features"), self.features, self._weight())
         state = self._ready_state(x, state)
         if resets is not None:

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from holdfast._arguments import checked, positive, probability
 from holdfast.errors import ArgumentError, ShapeError
+from holdfast.kernels._common import checks
 from holdfast.kernels._common.segments import cleared, packed_bounds
 from holdfast.kernels.causal_conv import causal_conv
 from holdfast.kernels.gate import gate, gate_reference
@@ -262,7 +263,10 @@ class HyenaBlock(nn.Module):
         if state is None:
             return None, None
         if not isinstance(state, tuple) or len(state) != 2 or getattr(state[0], "shape", None) != past:
-            raise ShapeError(f"expected the state of a block as a pair that begins with a tensor of shape {past}")
+            raise ShapeError(
+                f"expected the state of a block, a pair that begins with a tensor of shape {past}, got "
+                f"{checks.describe(state)}; pass a state that the block returned, or leave it out"
+            )
         return state
 
     def _finish(self, x: Tensor, mixed: Tensor) -> Tensor:

@@ -30,7 +30,9 @@ def check_input(name: str, x: Tensor, dims: tuple[str, ...], features: int, weig
         raise DtypeError(f"{name}: expected x to be a dense real floating-point tensor, got {checks.describe(x)}")
     # inside a mode both are fake; one alone would fail deep in a kernel, by an address that is none
     if not torch.compiler.is_compiling() and is_fake(x) and not is_fake(weight):
-        raise ArgumentError(f"{name}: x is a fake tensor and the weights are not; make the layer in the same mode")
+        raise ArgumentError(
+            f"{name}: x is a fake tensor and the weights are not; build the layer under the same FakeTensorMode"
+        )
     if x.ndim != len(dims) or x.shape[-1] != features:
         wanted = ", ".join((*dims[:-1], str(features)))
         raise ShapeError(f"{name}: expected x of shape ({wanted}), got {tuple(x.shape)}")

@@ -53,7 +53,7 @@ class Described(nn.Module, ABC):
 
     def choices(self) -> dict[str, Any]:
         """The keyword arguments, plain values all, that build a layer of this shape and these settings."""
-        raise ArgumentError(f"{type(self).__name__} does not say how it is built; save its state_dict() instead")
+        raise ArgumentError(f"{type(self).__name__} has no choices() to rebuild it from; save its state_dict() instead")
 
     @property
     def euler_step(self) -> float | None:
@@ -152,7 +152,9 @@ class Described(nn.Module, ABC):
         """
         lam, rule, form = self.eigenvalues(), self._step_rule(), self.boundary_form
         if form is None:
-            raise ArgumentError(f"{type(self).__name__} has no modes of its own: gates decide")
+            raise ArgumentError(
+                f"{type(self).__name__} has no fixed modes, its gates set the decay at each step; measure it with fit_decay"
+            )
         moved = paced(lam, steps.to(lam.device), *(rule or (1.0, "discrete")))
         part = getattr(self, str(self.boundary_name))
         if isinstance(part, RecurrentWeight):

@@ -109,7 +109,7 @@ class DiagonalSSM(AbstractRecurrent):
         if not 0 < dt < math.inf:
             raise ArgumentError(f"dt must be a finite number above 0, got {dt!r}")
         if time == "discrete" and (dt != 1.0 or discretization != "zoh"):
-            raise ArgumentError("in discrete time there is nothing to discretize; leave dt and discretization out")
+            raise ArgumentError("dt and discretization are for time='continuous', got time='discrete'; leave both out")
         self.time = time
         self.dt = float(dt)
         self.discretization: RateDiscretization = discretization

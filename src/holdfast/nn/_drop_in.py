@@ -100,7 +100,7 @@ class RecurrentStack(nn.Module):
             options = _with_bias(layer, bias, options)
         positive(input_size=input_size, hidden_size=hidden_size, num_layers=num_layers, state_size=state_size)
         if proj_size < 0:
-            raise ArgumentError(f"proj_size: expected 0 or a number of outputs, got {proj_size}")
+            raise ArgumentError(f"proj_size must be 0 (none) or a number of outputs, got {proj_size}")
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.batch_first, self.bidirectional, self.proj_size = batch_first, bidirectional, proj_size
         self.state_form = state_form
@@ -142,7 +142,9 @@ class RecurrentStack(nn.Module):
         """
         if isinstance(input, PackedSequence):
             if resets is not None or mask is not None:
-                raise ArgumentError("a PackedSequence has lengths of its own; leave resets and mask out, or pad it")
+                raise ArgumentError(
+                    "a PackedSequence carries its own lengths; leave resets and mask out, or pad it first"
+                )
             return self._packed(input, self._ready(hx))
         if not isinstance(input, Tensor) or input.ndim not in (2, 3):
             raise ShapeError(
@@ -290,19 +292,21 @@ def _lengths(mask: Tensor | None, x: Tensor) -> Tensor | None:
     if mask.dtype != torch.bool or mask.shape != x.shape[:2]:
         raise ShapeError(f"mask: expected bool of the input's shape without features, got {checks.describe(mask)}")
     if bool((mask[:, 1:] & ~mask[:, :-1]).any()) or not bool(mask[:, :1].all()):
-        raise ArgumentError("mask: expected True from the first step of a sequence to its last, got a hole or none")
+        raise ArgumentError(
+            "mask: expected True from the first step of each sequence to its last, got one with a gap or without True"
+        )
     return mask.sum(1)
 
 
 def _with_bias(layer: Any, bias: bool, options: dict[str, Any]) -> dict[str, Any]:
-    """The options of a layer that has biases or not; refused where that is no choice of the layer's."""
+    """The options of a layer that has biases or not; refused where the layer has no such choice."""
     if not isinstance(layer, str):
-        raise ArgumentError("a layer given as a function says itself whether it has a bias; leave bias out")
+        raise ArgumentError("bias is for a layer given by name, got a function, which builds its own; leave bias out")
     kind = named_layer(layer)
     if "bias" in inspect.signature(kind).parameters:
         return {**options, "bias": bias}
     if bias:
-        raise ArgumentError(f"{kind.__name__} has no bias; leave bias out")
+        raise ArgumentError(f"bias=True needs a layer with a bias, got {kind.__name__}; leave bias out")
     return options
 
 
@@ -310,15 +314,17 @@ def _build(layer: Any, inputs: int, outputs: int, state_size: int, options: dict
     if isinstance(layer, str):
         return named_layer(layer)(inputs, state_size, out_features=outputs, **options)
     if options:
-        raise ArgumentError(f"a layer given as a function takes no options, got {sorted(options)}")
+        raise ArgumentError(
+            f"a layer given as a function takes no options, got {sorted(options)}; set them inside the function"
+        )
     try:
         made = layer(inputs, outputs)
     except Exception as error:
         raise ArgumentError(
-            f"layer must be a function from inputs and outputs to a layer; it failed: {error}"
+            f"layer must be a function from inputs and outputs to a layer, got one that failed: {error}"
         ) from error
     if not isinstance(made, AbstractRecurrent) or (made.features, made.out_features) != (inputs, outputs):
         raise ArgumentError(
-            f"layer must return a layer of holdfast with {inputs} inputs and {outputs} outputs, got {made}"
+            f"layer must return a holdfast layer with {inputs} inputs and {outputs} outputs, got {made}"
         )
     return made

@@ -17,8 +17,8 @@ def refuse_onnx(what: str) -> None:
     """Says what to export instead, where torch.onnx.export meets an operator of `what` that ONNX lacks."""
     if torch.compiler.is_exporting() and torch.onnx.is_in_onnx_export():
         raise BackendError(
-            f"ONNX has no operator for {what}. For whole sequences export a copy whose matrices are numbers already, "
-            "holdfast.nn.exportable(model); for one step at a time layer.stepper()"
+            f"ONNX has no operator for {what}; for whole sequences export holdfast.nn.exportable(model), a copy with computed "
+            "matrices, and for one step at a time layer.stepper()"
         )
 
 

@@ -164,7 +164,7 @@ def as_eigenvalues(given: Tensor, shape: tuple[int, ...], *, real: bool, layer: 
         raise ShapeError(f"{layer}: expected eigenvalues of shape {shape}, got {tuple(given.shape)}")
     if real and given.is_complex():
         if bool((given.imag != 0).any()):
-            raise ArgumentError(f"{layer} has real eigenvalues; got some with an imaginary part")
+            raise ArgumentError(f"{layer}: expected real eigenvalues, got some with an imaginary part")
         given = given.real
     return given.detach()
 

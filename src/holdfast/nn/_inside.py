@@ -42,11 +42,13 @@ def network_inside(thing: Any) -> nn.Module:
     kind = type(thing).__name__
     if not found:
         raise ArgumentError(
-            f"model must be a module or an object that holds one, got {kind} without; a forecaster that makes its network when "
-            "it is fitted is fitted first, for 0 epochs if it is to stay untrained"
+            f"model must be a module, or an object that holds one, got {kind} without a module; if it builds its network in "
+            "fit(), call that first (for 0 epochs to leave it untrained)"
         )
     if len({id(module) for module in found.values()}) > 1:
-        raise ArgumentError(f"{kind} holds several networks: {', '.join(found)}; pass one of them")
+        raise ArgumentError(
+            f"model must hold one network, got {kind} with several: {', '.join(found)}; pass one of them"
+        )
     return next(iter(found.values()))
 
 
@@ -97,13 +99,13 @@ def swap_recurrences(model: Any, layer: str = "lru", *, state_size: int | None =
     }
     if "" in old:
         raise ArgumentError(
-            f"swap_recurrences: expected a model with torch.nn.LSTM, GRU or RNN in it, got the "
-            f"{type(network).__name__} itself; put RecurrentStack in its place"
+            f"swap_recurrences: expected a model that contains torch.nn.LSTM, GRU or RNN, got the "
+            f"{type(network).__name__} itself; build a RecurrentStack instead"
         )
     if not old:
         raise ArgumentError(
-            f"swap_recurrences: expected a model with torch.nn.LSTM, GRU or RNN in it, got {type(network).__name__} "
-            "without"
+            f"swap_recurrences: expected a model that contains torch.nn.LSTM, GRU or RNN, got {type(network).__name__} "
+            "without any"
         )
     made = {id(module): _stack_like(module, layer, state_size, options) for module in old.values()}
     for name, module in old.items():

@@ -135,7 +135,9 @@ class LanguageModel(AbstractStack, Pretrained):
                 f"LanguageModel: expected tokens as an int64 tensor ({', '.join(dims)}), got {checks.describe(tokens)}"
             )
         if tokens.device != self.embedding.weight.device:
-            raise ArgumentError(f"tokens are on {tokens.device} and the weights are not; move tokens or the model")
+            raise ArgumentError(
+                f"tokens are on {tokens.device} and the weights on {self.embedding.weight.device}; move the tokens or the model"
+            )
         try:
             # torch looks at the values anyway; a check of our own would read every token twice
             return self.embedding(tokens)

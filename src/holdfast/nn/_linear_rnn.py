@@ -91,7 +91,7 @@ class LinearRNN(AbstractRecurrent):
         if discretization not in ("zoh", "euler"):
             raise unknown_name("discretization", discretization, ("zoh", "euler"))
         if time == "discrete" and (dt != 1.0 or discretization != "zoh"):
-            raise ArgumentError("in discrete time there is nothing to discretize; leave dt and discretization out")
+            raise ArgumentError("dt and discretization are for time='continuous', got time='discrete'; leave both out")
         if not dt > 0:
             raise ArgumentError(f"dt must be above 0, got {dt!r}")
         self.time = time

@@ -48,7 +48,10 @@ def check_elements(count: int) -> None:
     """Refuses to make `count` numbers on the CPU where the weights at hand have fewer."""
     budget = _BUDGET.get()
     if budget is not None and count > budget.elements:
-        raise ArgumentError(f"expected at most {budget.elements} more numbers of weights, got a layer of {count}")
+        raise ArgumentError(
+            f"the file holds weights for {budget.elements} more elements, and its description asks for a layer of {count}; "
+            "save the model again"
+        )
 
 
 def _spend(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
@@ -59,4 +62,7 @@ def _spend(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None
     budget.tensors -= 1
     budget.elements -= parameter.numel()
     if budget.tensors < 0:
-        raise ArgumentError(f"expected no more weights, got {name} of another {type(module).__name__}")
+        raise ArgumentError(
+            f"the file holds no weights for {name} of another {type(module).__name__}, which its description asks for; save "
+            "the model again"
+        )

@@ -101,7 +101,7 @@ class LRU(AbstractRecurrent):
         )  # fmt: skip
         super().__init__(features, state_size, bidirectional=bidirectional, **choices)
         if not 0 <= r_min < r_max <= 1:
-            raise ArgumentError(f"the ring needs 0 <= r_min < r_max <= 1, got r_min={r_min!r}, r_max={r_max!r}")
+            raise ArgumentError(f"expected 0 <= r_min < r_max <= 1, got r_min={r_min!r}, r_max={r_max!r}")
         if not math.isfinite(max_phase):
             raise ArgumentError(f"max_phase must be finite, got {max_phase!r}")
         start = starting_values(eigenvalues, lambda: ring(state_size, r_min, r_max, max_phase))

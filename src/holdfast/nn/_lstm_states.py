@@ -45,8 +45,8 @@ def fitting_state_size(
         if state_size > 0 and _builds(numbers, state_size):
             return state_size
     raise ArgumentError(
-        f"state_form='lstm': a {kind.__name__} with {inputs} inputs has at least {two} numbers of state, more than "
-        f"hidden_size = {room}, for which (h, c) has room; choose layer='lru', a larger hidden_size with proj_size, or a "
+        f"state_form='lstm': expected a state of at most hidden_size = {room} numbers, which (h, c) can hold, got at least "
+        f"{two} for a {kind.__name__} with {inputs} inputs; choose layer='lru', a larger hidden_size with proj_size, or a "
         "state_size, which makes c wider"
     )
 
@@ -79,7 +79,7 @@ def unpack(c: Tensor, layers: Sequence[Any] | Any, width: int) -> tuple[Tensor, 
 def last_outputs(y: Tensor, lengths: Tensor | None) -> Tensor:
     """The outputs (batch, outputs) at the last step of each sequence."""
     if y.shape[1] == 0:
-        raise ShapeError("state_form='lstm': expected at least one step, got none; h is the output of the last one")
+        raise ShapeError("state_form='lstm': expected at least one step, got none; h is the output of the last step")
     if lengths is None:
         return y[:, -1]
     place = (lengths - 1).clamp(min=0).view(-1, 1, 1).expand(-1, 1, y.shape[2])

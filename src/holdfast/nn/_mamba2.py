@@ -130,7 +130,10 @@ class Mamba2(AbstractMamba):
         low, high = getattr(mixer, "time_step_limit", (0.0, float("inf")))
         # a limit would change the steps that are computed, silently
         if low > 0 or high < float("inf"):
-            raise ArgumentError(f"Mamba2: expected step sizes without limits, got time_step_limit {(low, high)}")
+            raise ArgumentError(
+                f"Mamba2: expected time_step_limit (0, inf), no limit on the step sizes, got {(low, high)}; keep "
+                "transformers' mixer for this model"
+            )
         features, inner = mixer.in_proj.in_features, mixer.norm.weight.shape[0]
         return features, mixer.ssm_state_size, {
             "expand": whole_expansion("Mamba2", inner, features), "head_size": inner // mixer.A_log.shape[0],

@@ -97,7 +97,8 @@ class AbstractMamba(AbstractRecurrent):
         activation = getattr(mixer, "activation", "silu")
         if activation not in ("silu", "swish"):
             raise ArgumentError(
-                f"{cls.__name__}: expected the activation silu, got {activation!r}; other ones have no kernel here"
+                f"{cls.__name__}: expected the activation 'silu', the only one with a kernel here, got {activation!r}; keep "
+                "transformers' mixer for this model"
             )
 
     def eigenvalues(self) -> Tensor:
@@ -138,5 +139,7 @@ class AbstractMamba(AbstractRecurrent):
 def whole_expansion(name: str, inner: int, features: int) -> int:
     """How many inner channels there are for each feature, a whole number."""
     if inner % features:
-        raise ArgumentError(f"{name}: expected inner channels in whole multiples of {features} features, got {inner}")
+        raise ArgumentError(
+            f"{name}: expected inner channels that are a multiple of the {features} features, got {inner}"
+        )
     return inner // features

@@ -76,7 +76,9 @@ class SequenceModel(AbstractStack, Pretrained):
         self.arguments = arguments_of(locals())
         positive(features=features, width=width, depth=depth, out_features=out_features)
         if block == "naive" and (expansion != 1 or dropout):
-            raise ArgumentError("a naive block is tanh alone; leave expansion and dropout out")
+            raise ArgumentError(
+                f"block='naive' has neither expansion nor dropout, got {expansion=}, {dropout=}; leave both out"
+            )
         self.features = features
         self.encoder = nn.Linear(features, width)
         self.blocks = nn.ModuleList()
@@ -264,8 +266,8 @@ def _pool_packed(h: Tensor, cu_seqlens: Tensor, how: str) -> Tensor:
     counts = bounds.diff()
     if bool((counts == 0).any()):
         raise ArgumentError(
-            f"a classifier needs at least one time step of each sequence, got cu_seqlens with {int((counts == 0).sum())} "
-            "empty ones; leave them out"
+            f"a classifier needs at least one time step per sequence, got cu_seqlens with {int((counts == 0).sum())} empty "
+            "sequences; leave them out"
         )
     if how == "last":
         return h[0].index_select(0, bounds[1:] - 1)

@@ -69,8 +69,8 @@ def first_steps(x: Tensor, named: dict[str, Any]) -> Bool[Tensor, "batch time"] 
         return None
     if x.shape[0] != 1 or int(bounds[-1]) != x.shape[1]:
         raise ArgumentError(
-            f"cu_seq_lens: expected bounds from 0 to {x.shape[1]} of one row, got up to {int(bounds[-1])} and "
-            f"{x.shape[0]} rows"
+            f"cu_seq_lens: expected a batch of 1 and bounds from 0 to {x.shape[1]} (the time steps), got a batch of "
+            f"{x.shape[0]} and bounds up to {int(bounds[-1])}"
         )
     marks = torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device)
     inner = bounds[(bounds > 0) & (bounds < x.shape[1])].to(device=x.device, dtype=torch.long)

@@ -52,7 +52,7 @@ class Pretrained(nn.Module):
             target.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
             raise ArgumentError(
-                f"folder must be a folder, and {target} is a file or lies in one; name another"
+                f"folder must be a folder, got {target}, which is a file or inside a file; choose another"
             ) from None
         tensors = _apart(weights)
         # weights first: a folder with a config promises that its weights are whole
@@ -86,7 +86,7 @@ class Pretrained(nn.Module):
             model.load_state_dict(weights, assign=True)
         except Exception as error:
             raise DamagedResultError(
-                f"{folder} does not hold a whole {cls.__name__} ({type(error).__name__}: {error}); save it again with "
+                f"{folder} does not hold a complete {cls.__name__} ({type(error).__name__}: {error}); save it again with "
                 "save_pretrained"
             ) from error
         return model
@@ -113,8 +113,8 @@ class Pretrained(nn.Module):
             kind, arguments = config["model"], dict(config["arguments"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DamagedResultError(
-                f"{path} cannot be read as the config.json of save_pretrained ({type(error).__name__}: {error}); name a "
-                "folder that save_pretrained wrote, or save the model again"
+                f"{path} is not a config.json of save_pretrained ({type(error).__name__}: {error}); give a folder that "
+                "save_pretrained wrote, or save the model again"
             ) from error
         if kind != cls.__name__:
             raise ArgumentError(f"{path} describes a {kind}, not a {cls.__name__}; call {kind}.from_pretrained")
@@ -175,14 +175,16 @@ def _apart(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _downloaded(repository: str, revision: str | None) -> Path:
     # what cannot be a repository is a folder that was mistyped: no network for that
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", repository) or repository.startswith("."):
-        raise ArgumentError(f"there is no folder {repository}; name one that save_pretrained wrote")
+        raise ArgumentError(
+            f"source must be a folder that save_pretrained wrote, or the name of a repository, got {repository}; check the path"
+        )
     hub = _hub(repository)
     try:
         return Path(hub.snapshot_download(repository, revision=revision, allow_patterns=[CONFIG, WEIGHTS]))
     except Exception as error:
         raise ArgumentError(
-            f"there is no folder {repository}, and Hugging Face's hub gave no repository of that name "
-            f"({type(error).__name__}: {error}); name a folder that save_pretrained wrote"
+            f"source must be a folder or the name of a repository, got {repository}: no such folder exists, and Hugging Face's "
+            f"hub returned no such repository ({type(error).__name__}: {error}); give a folder that save_pretrained wrote"
         ) from error
 
 
@@ -191,7 +193,7 @@ def _hub(repository: str) -> Any:
         import huggingface_hub
     except ImportError:
         raise BackendError(
-            f"there is no folder {repository}, and Hugging Face's hub is reached by huggingface_hub, which is not "
-            "installed: pip install huggingface_hub"
+            f"there is no folder {repository}, and loading a repository from Hugging Face's hub needs huggingface_hub: pip "
+            "install huggingface_hub"
         ) from None
     return huggingface_hub

@@ -85,7 +85,8 @@ class RecurrentWeight(nn.Module):
                     W = self.parameterization.project(W)  # a long step asks for a slower start
                 except np.linalg.LinAlgError as error:
                     raise RangeError(
-                        f"dt: no start is a contraction at steps of {dt}; expected a shorter dt"
+                        f"dt must be short enough for a contraction, got {dt}, at which no initial weight is one; use "
+                        "a shorter dt"
                     ) from error
             self._store(W, home)
 

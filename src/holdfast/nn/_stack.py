@@ -69,14 +69,18 @@ def build_layer(layer: LayerChoice, width: int, state_size: int, options: Mappin
     if isinstance(layer, str):
         return named_layer(layer)(width, state_size, **options)
     if options:
-        raise ArgumentError(f"a layer given as a function takes no options, got {sorted(options)}")
+        raise ArgumentError(
+            f"a layer given as a function takes no options, got {sorted(options)}; set them inside the function"
+        )
     try:
         made = layer(width)
     # anything may come out of a user's function; what it was asked for belongs into the message
     except Exception as error:
-        raise ArgumentError(f"layer must be a function from the width to a layer; it failed: {error}") from error
+        raise ArgumentError(
+            f"layer must be a function from the width to a layer, got one that failed: {error}"
+        ) from error
     if not isinstance(made, AbstractRecurrent):
-        raise ArgumentError(f"layer must return a layer of holdfast for a width, got {checks.describe(made)}")
+        raise ArgumentError(f"layer must return a holdfast layer for a width, got {checks.describe(made)}")
     return made
 
 

@@ -45,7 +45,8 @@ class StreamedCells(nn.Module):
             )
         if module.proj_size:
             raise ArgumentError(
-                "stepper: expected an LSTM without proj_size; call the module with sequences of one step"
+                f"stepper: expected an LSTM without proj_size, got proj_size={module.proj_size}; call the module with "
+                "sequences of one step instead"
             )
         self.cells = _plain_copy(module)
         self._packed: PackedCells | None = None

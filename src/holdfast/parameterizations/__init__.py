@@ -84,7 +84,10 @@ def get(
     """
     if isinstance(name, AbstractParameterization):
         if name.time != time or constants:
-            raise ArgumentError(f"{name!r} is already built; it cannot become time={time!r}, constants={constants}")
+            raise ArgumentError(
+                f"{name!r} is already built and takes neither time nor constants, got {time=}, {constants=}; leave them out, "
+                "or pass its name"
+            )
         return name
     if (name, time) not in _TABLE:
         raise unknown_name(f"{time} parameterization", name, names(time))
@@ -113,14 +116,20 @@ def get_matrix(
             has to tolerate.
     """
     if form in ("complete", "contraction") and parameterization != "exp":
-        raise ArgumentError(f"the {form} form has no scalar parameterization; leave it out, or use form='normal'")
+        raise ArgumentError(
+            f"form={form!r} has no scalar parameterization, got {parameterization!r}; leave it out, or use form='normal'"
+        )
     if form == "contraction" and time == "continuous":
         if set(constants) != {"dt"}:
-            raise ArgumentError(f"the contraction form in continuous time needs dt=, the Euler step; got {constants}")
+            raise ArgumentError(
+                f"form='contraction' with time='continuous' needs dt=, the Euler step, and nothing else; got {constants}"
+            )
         return EulerContraction(**constants)
     if form in ("complete", "contraction"):
         if constants:
-            raise ArgumentError(f"the {form} form in {time} time has no constants; got {sorted(constants)}")
+            raise ArgumentError(
+                f"form={form!r} in {time} time has no constants, got {sorted(constants)}; leave them out"
+            )
         return Contraction() if form == "contraction" else Hurwitz() if time == "continuous" else Schur()
     if form == "normal":
         return Normal(get(parameterization, time=time, **constants))

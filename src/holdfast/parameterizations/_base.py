@@ -50,9 +50,10 @@ class Named(nn.Module):
         constants = saved.get("constants")
         if got != here or not isinstance(constants, dict) or set(constants) != set(self.constants()):
             raise ArgumentError(
-                f"the state dict holds free weights of the parameterization {got[0]!r} ({got[1]} time); this model has "
-                f"{here[0]!r} ({here[1]} time), where they mean other eigenvalues. Build the layer with the saved "
-                "parameterization, or call stabilize(...) as it was called before saving, or undo() it before saving."
+                f"expected a state dict for the parameterization {here[0]!r} ({here[1]} time), got one for {got[0]!r} "
+                f"({got[1]} time), whose free weights mean other eigenvalues; build the layer with the saved "
+                "parameterization, call stabilize(...) with the arguments used before saving, or undo() it before "
+                "saving"
             )
         self._check_constants(constants)
         for name, value in constants.items():
@@ -72,7 +73,10 @@ def decoded(state: Any) -> dict[str, Any]:
     except (AttributeError, TypeError, ValueError):
         description = None
     if not isinstance(description, dict):
-        raise ArgumentError("the name of a parameterization in the state dict cannot be read; was it converted or cut?")
+        raise ArgumentError(
+            "the parameterization's name in the state dict cannot be read, so the file was converted or truncated; save it "
+            "again with model.state_dict()"
+        )
     return description
 
 
@@ -150,14 +154,17 @@ class AbstractParameterization(Named, ABC):
     def inverse(self, lam: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
         """A weight w with f(w) = lam (the non-negative one where there are two); refuses values outside `range`."""
         if not holds_numbers(_floating(lam, "lam")):
-            raise ArgumentError(f"lam is a {type(lam).__name__} on {lam.device} without numbers; give eigenvalues")
+            raise ArgumentError(
+                f"lam must be a tensor whose values can be read, got a {type(lam).__name__} on {lam.device}"
+            )
         inside = self.range.contains(lam)
         if not bool(inside.all()):
             outside = lam.detach()[~inside].flatten()
             shown = ", ".join(f"{v:.6g}" for v in outside[:8].tolist()) + (", ..." if len(outside) > 8 else "")
             raise RangeError(
-                f"lam: {self!r} takes values in {self.range}; {len(outside)} of {lam.numel()} eigenvalues lie outside: "
-                f"{shown}. Change them, or choose a parameterization or constants whose range holds them."
+                f"lam must be in the range {self.range} of {self!r}, got {len(outside)} of {lam.numel()} eigenvalues "
+                f"outside it: {shown}; change them, or choose a parameterization or constants with a range that holds "
+                "them"
             )
         return self._inverse(lam)
 

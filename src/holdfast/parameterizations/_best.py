@@ -42,7 +42,7 @@ class Best(AbstractParameterization):
         super().__init__()
         self.a, self.b = float(a), float(b)
         if not (math.isfinite(self.a) and self.a > 0 and math.isfinite(self.b) and self.b > 0):
-            raise ArgumentError(f"best needs finite a > 0 and b > 0, got a={a!r}, b={b!r}")
+            raise ArgumentError(f"'best' needs finite a > 0 and b > 0, got a={a!r}, b={b!r}")
 
     @property
     def range(self) -> Range:
@@ -85,7 +85,9 @@ class DiscreteBest(AbstractParameterization):
         super().__init__()
         self.b = float(b)
         if not (math.isfinite(self.b) and self.b >= 0.5):
-            raise ArgumentError(f"discrete best needs b >= 0.5, else |f| > 1 at w = 0; got b={b!r} (1 is sound)")
+            raise ArgumentError(
+                f"'best' in discrete time needs b >= 0.5, or |f| > 1 at w = 0; got b={b!r} (1 is a good choice)"
+            )
 
     @property
     def range(self) -> Range:

@@ -31,7 +31,7 @@ class Clip(AbstractParameterization):
         super().__init__()
         self.edge = float(edge)
         if not (math.isfinite(self.edge) and self.edge > 0):
-            raise ArgumentError(f"clip needs a finite edge > 0, got {edge!r}")
+            raise ArgumentError(f"edge must be finite and above 0, got {edge!r}")
 
     @property
     def range(self) -> Range:
@@ -67,7 +67,7 @@ class DiscreteClip(AbstractParameterization):
         super().__init__()
         self.edge = float(edge)
         if not 0 < self.edge < 1:
-            raise ArgumentError(f"discrete clip needs 0 < edge < 1, got {edge!r}")
+            raise ArgumentError(f"edge must be between 0 and 1 in discrete time, got {edge!r}")
 
     @property
     def range(self) -> Range:

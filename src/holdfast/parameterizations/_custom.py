@@ -78,7 +78,9 @@ class Custom(AbstractParameterization):
             weights = torch.where(weights.isnan(), candidate, weights)
         if bool(weights.isnan().any()):
             missing = lam.detach()[weights.isnan()].flatten()[:8].tolist()
-            raise RangeError(f"no weight w with f(w) equal to {missing} was found; pass `inverse=` to say where it is")
+            raise RangeError(
+                f"no weight w with f(w) equal to {missing} was found; pass inverse=, a function from f(w) to w"
+            )
         return weights.to(lam.dtype)
 
     def _bisect(self, target: Tensor, sign: float) -> Tensor:

@@ -41,8 +41,8 @@ class EulerContraction(AbstractMatrixParameterization):
         super()._check_constants(constants)
         if constants["dt"] < self.dt:
             raise ArgumentError(
-                f"the state dict holds free weights that are stable up to Euler steps of {constants['dt']:g}; this layer "
-                f"takes steps of {self.dt:g}. Build it with dt={constants['dt']:g} or less"
+                f"expected a state dict that is stable at Euler steps of dt={self.dt:g}, got one that is stable up to "
+                f"{constants['dt']:g}; build the layer with dt={constants['dt']:g} or less"
             )
 
     def _matrix(self, info: torch.finfo, *free: Tensor) -> Tensor:

@@ -95,8 +95,9 @@ class AbstractMatrixParameterization(Named, ABC):
 
     def _refusal(self, reason: str) -> RangeError:
         return RangeError(
-            f"W cannot be kept as it is in the {self.key} form: {reason}. stabilize(..., allow_change=True), or "
-            "project(W), takes a smaller one and says how far it is"
+            f"W cannot be represented unchanged in the {self.key} form: {reason}; stabilize(..., allow_change=True), or "
+            "project(W), moves it to a near matrix and reports the distance",
+            names_allow_change=True,
         )
 
 
@@ -123,7 +124,7 @@ def check_square(W: Tensor) -> None:
     if W.ndim != 2 or W.shape[0] != W.shape[1]:
         raise ShapeError(f"W must be a square matrix (n, n), got shape {tuple(W.shape)}")
     if not bool(torch.isfinite(W).all()):
-        raise RangeError("W has entries that are not finite")
+        raise RangeError(f"W must be finite, got {int((~torch.isfinite(W)).sum())} of {W.numel()} entries that are not")
 
 
 def check_stable(W: Tensor, time: Time) -> None:
@@ -136,7 +137,8 @@ def check_stable(W: Tensor, time: Time) -> None:
     bad = part[part >= (0 if time == "continuous" else 1)].sort(descending=True).values
     what = "real part < 0" if time == "continuous" else "modulus < 1"
     raise RangeError(
-        f"only a stable W can be represented: every eigenvalue needs {what}; {len(bad)} of {len(part)} have not: "
-        f"{', '.join(f'{v:.6g}' for v in bad[:8].tolist())}. stabilize(..., allow_change=True), or project(W) of the "
-        "form, moves W into the stable region and says how far"
+        f"W must be stable (every eigenvalue with {what}), got {len(bad)} of {len(part)} eigenvalues outside: "
+        f"{', '.join(f'{v:.6g}' for v in bad[:8].tolist())}; stabilize(..., allow_change=True), or project(W), moves W into "
+        "the stable region and reports the distance",
+        names_allow_change=True,
     )

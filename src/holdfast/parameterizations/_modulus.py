@@ -56,7 +56,7 @@ def numerical_modulus(f: Callable[[Tensor], Tensor], time: Time, beta: float, *,
         span: largest |w| that is searched.
     """
     if not MIN_WEIGHT < span < math.inf or not 0 <= beta < math.inf:
-        raise ArgumentError(f"needs a finite span above {MIN_WEIGHT:g} and beta from 0 on, got {span=}, {beta=}")
+        raise ArgumentError(f"expected a finite span above {MIN_WEIGHT:g} and a finite beta >= 0, got {span=}, {beta=}")
     count = int(400 * math.log10(span / MIN_WEIGHT))
     side = torch.logspace(math.log10(MIN_WEIGHT), math.log10(span), count, device="cpu")
     grid = torch.cat([-side.flip(0), side.new_zeros(1), side]).double()
@@ -88,7 +88,9 @@ def _resolved(f: Callable[[Tensor], Tensor], grid: Tensor, time: Time) -> tuple[
     try:
         lam = f(grid)
     except Exception as error:  # the caller's own function
-        raise ArgumentError(f"f failed on a tensor of shape {tuple(grid.shape)}: {error}") from error
+        raise ArgumentError(
+            f"f must be a function of tensors, got one that failed on shape {tuple(grid.shape)}: {error}"
+        ) from error
     if not isinstance(lam, Tensor) or lam.shape != grid.shape:
         raise ArgumentError(f"f must map a tensor to one of the same shape, got {type(lam).__name__} for {grid.shape}")
     margin = -lam if time == "continuous" else 1 - lam.abs()

@@ -90,8 +90,8 @@ class Normal(AbstractMatrixParameterization):
         # a W that was normal in its own dtype is so to eps of its square only
         if float(defect) > max(1e-6, info.eps) * float(torch.linalg.matrix_norm(W)) ** 2:
             raise RangeError(
-                f"W is not normal: |WW' - W'W| = {float(defect):.3g} against |W|^2 = "
-                f"{float(torch.linalg.matrix_norm(W)) ** 2:.3g}. Use the complete form (Hurwitz or Schur) instead."
+                f"W must be normal (WW' = W'W), got |WW' - W'W| = {float(defect):.3g} at |W|^2 = "
+                f"{float(torch.linalg.matrix_norm(W)) ** 2:.3g}; use form='complete' (Hurwitz or Schur) instead"
             )
         D, Q = (torch.from_numpy(m) for m in schur(W.numpy(), output="real"))
         reals, pairs = _block_starts(D)

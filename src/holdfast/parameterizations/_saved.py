@@ -74,7 +74,10 @@ def _built(state: Mapping[str, Tensor], prefix: str, saved: dict[str, Any]) -> F
 
     name, time, constants = str(saved.get("name")), saved["time"], saved.get("constants")
     if not isinstance(constants, dict):
-        raise ArgumentError("the constants of a parameterization in the state dict cannot be read; was it cut?")
+        raise ArgumentError(
+            "the parameterization's constants in the state dict cannot be read, so the file was truncated; save it again "
+            "with model.state_dict()"
+        )
     # it holds another parameterization and a basis, which have entries of their own
     if name == Normal.key:
         scalar = _built(state, f"{prefix}scalar.", decoded(state[f"{prefix}scalar._extra_state"]))
@@ -104,13 +107,16 @@ def held_by(form: Form, value: Tensor, path: str) -> tuple[Form, tuple[Tensor, .
         free = fitted.right_inverse(value)
     except HoldfastError as error:
         raise RangeError(
-            f"{path} of the state dict has no place in the {form.key} form of this model: {error} Load it into a model "
-            "that is not stabilized, and stabilize(model, allow_change=True) that one"
+            f"{path} of the state dict cannot be represented in the {form.key} form of this model: {error}. Load it "
+            "into a model that is not stabilized, then call stabilize(model, allow_change=True)"
         ) from error
     weights = free if isinstance(free, tuple) else (free,)
     apart, eps = relative_distance(fitted(*weights), value), torch.finfo(value.dtype).eps
     if not apart <= (math.sqrt(eps) if isinstance(fitted, AbstractMatrixParameterization) else ROUNDINGS * eps):
-        raise RangeError(f"{path} of the state dict would change by {apart:.2g} of its size in the {form.key} form")
+        raise RangeError(
+            f"{path} of the state dict would change by {apart:.2g} of its size in the {form.key} form; load it into a model "
+            "that is not stabilized, then call stabilize(model, allow_change=True)"
+        )
     return fitted, weights
 
 

@@ -92,12 +92,15 @@ def _evaluated(sigma: Callable[[Tensor], Tensor], z: Tensor) -> tuple[Tensor, Te
     except Exception as error:
         raise ArgumentError(f"sigma must be an elementwise function of float64 tensors; it failed: {error}") from error
     if not isinstance(y, Tensor) or y.shape != z.shape:
-        raise ShapeError(f"sigma: must map a tensor of shape {tuple(z.shape)} to one of that shape")
+        got = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
+        raise ShapeError(f"sigma must map a tensor of shape {tuple(z.shape)} to one of that shape, got {got}")
     if not y.requires_grad:
-        raise ArgumentError("sigma: its result does not depend on its input through autograd; use torch functions")
+        raise ArgumentError(
+            "sigma must be differentiable by autograd, got a result without a gradient; use torch functions"
+        )
     (slope,) = torch.autograd.grad(y.sum(), free)
     if not bool(torch.isfinite(y).all() and torch.isfinite(slope).all()):
-        raise ArgumentError("sigma: values and slopes must be finite on [-20, 20]")
+        raise ArgumentError("sigma must have finite values and slopes on [-20, 20], got NaN or infinity")
     return y.detach(), slope
 
 

@@ -29,9 +29,9 @@ class BitBudget(Record):
 
     Args:
         bits: numbers of bits that were tried, increasing.
-        half_steps: half the distance of two neighbours of the grid: rounding moves no weight by more.
-        worst: error of the worst perturbation found within that distance, E(half_step).
-        rounded: error of the weights as rounded.
+        half_steps: half the spacing of the grid, in units of the weights: rounding changes no weight by more.
+        worst: error of the worst perturbation found within that distance, E(half_step), in units of the outputs.
+        rounded: error of the rounded weights, in units of the outputs.
         level: the error that is allowed.
         scope: paths of the weights.
     """

@@ -38,7 +38,7 @@ def kernel_error_bound(
         centre: E(0), the L1 error of the sum that nothing has moved.
     """
     if not centre >= 0:
-        raise ArgumentError(f"centre is E(0), a number from 0 on, got {centre!r}")
+        raise ArgumentError(f"centre must be E(0), a number >= 0, got {centre!r}")
     rates, coefficients = read_sum(sum)
     f = fit_constants(get(parameterization, time="continuous"), torch.from_numpy(-rates))
     mass = float(np.abs(coefficients / rates).sum())
@@ -66,7 +66,10 @@ def gradient_bound(
         time: "continuous" or "discrete".
     """
     if coefficients.shape != weights.shape:
-        raise ShapeError(f"expected one coefficient per weight; {tuple(coefficients.shape)=}, {tuple(weights.shape)=}")
+        raise ShapeError(
+            f"expected one coefficient per weight, got coefficients of shape {tuple(coefficients.shape)} and weights of shape "
+            f"{tuple(weights.shape)}"
+        )
     return coefficients.abs() * get(parameterization, time=time).gradient_scale(weights)
 
 

@@ -131,7 +131,7 @@ def _write(stack: Any, value: Tensor, state: dict[str, Tensor], behind: str, pat
 
 @checked
 def plain_state_dict(model: nn.Module, state: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
-    """`state` (that of the model by default) with plain weights in place of parametrized ones, under their own names.
+    """`state` (that of the model by default) with plain weights instead of parametrized ones, under their own names.
 
     What a model that was never stabilized loads. Other parametrizations than those of `stabilize` are made plain too.
 

@@ -53,7 +53,10 @@ class Designed(AbstractParameterization):
         edges = np.concatenate([[0.0], side]) if form == "even" else _line(criterion)
         self.register_buffer("edges", torch.from_numpy(edges), persistent=False)
         if criterion(self.edges).shape != self.edges.shape:
-            raise ArgumentError(f"{name} must work element by element on tensors; its values have another shape")
+            raise ArgumentError(
+                f"{name} must work element by element on tensors, got values of shape {tuple(criterion(self.edges).shape)} for "
+                f"weights of shape {tuple(self.edges.shape)}"
+            )
         panels = self._within(self.edges[:-1], self.edges[1:])
         _check_panels(panels, self.edges, name)
         if form == "even":
@@ -176,7 +179,7 @@ def design_parameterization(
         function: Callable[[Tensor], Tensor] = lambda w: slope * w.abs()  # noqa: E731
         name = f"{slope:g}|w|"
     elif L is not None:
-        raise ArgumentError("L is the constant of 'L|w|'; a function has its own")
+        raise ArgumentError("L is used only with criterion='L|w|', got a function; leave L out")
     else:
         function, name = criterion, getattr(criterion, "__name__", "G(w)")
         try:
@@ -186,7 +189,7 @@ def design_parameterization(
                 f"criterion must be a function of float64 tensors; it failed on one: {error}"
             ) from error
     if form == "decreasing" and b is not None:
-        raise ArgumentError("b is 1/|f| at w = 0 of the even form; the decreasing form has no constant")
+        raise ArgumentError("b (1/|f| at w = 0) is used only with form='even', got form='decreasing'; leave b out")
     start = (0.5 if time == "continuous" else 1.0) if b is None else float(b)
     if not (math.isfinite(start) and start >= (0.0 if time == "continuous" else 1.0) and start > 0):
         raise ArgumentError(f"b must be above 0, and at least 1 in discrete time so that f stays in [0, 1); got {b!r}")
@@ -206,6 +209,6 @@ def _check_panels(panels: Tensor, edges: Tensor, name: str) -> None:
     bad = ~(torch.isfinite(panels) & (panels >= 0))
     if bool(bad.any()):
         where = float(edges[:-1][bad][0])
-        raise ArgumentError(f"{name} must be finite and not negative; it is not near w = {where:.4g}")
+        raise ArgumentError(f"{name} must be finite and >= 0, got another value near w = {where:.4g}")
     if not bool((panels > 0).any()):
-        raise ArgumentError(f"{name} is 0 everywhere: f would be constant")
+        raise ArgumentError(f"{name} must be above 0 somewhere, got 0 everywhere, for which f would be constant")

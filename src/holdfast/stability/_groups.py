@@ -42,7 +42,7 @@ def parameter_groups(
 
     With recurrent_lr="auto" the rate is that of `holdfast.recurrent_rate` for a cosine schedule, and each recurrence has a
     group "recurrent" of its own, in the order of the model. It holds what the rate is for: with recurrent weights the biases of
-    step sizes, and in place of the matrices of an LSTM or GRU all biases that add into the gate which keeps their state.
+    step sizes, and instead of the matrices of an LSTM or GRU all biases that add into the gate which keeps their state.
 
     Args:
         model: the model; its recurrent weights are those of `holdfast.recurrences`.
@@ -59,7 +59,7 @@ def parameter_groups(
         last.
 
     Raises:
-        ArgumentError: "auto" without `steps` and `memory`, or a name that is no weight.
+        ArgumentError: "auto" without `steps` and `memory`, or a name that is not a weight.
 
     Example:
         >>> import torch, holdfast
@@ -69,7 +69,7 @@ def parameter_groups(
     """
     if (recurrent_lr == "auto") != (steps is not None and memory is not None) or (steps is None) != (memory is None):
         raise ArgumentError(
-            f"steps= and memory= go with recurrent_lr='auto', which needs both; got {recurrent_lr=}, {steps=}, {memory=}"
+            f"recurrent_lr='auto' needs steps= and memory=, and only it uses them; got {recurrent_lr=}, {steps=}, {memory=}"
         )
     if recurrent_lr == "auto":
         assert steps is not None and memory is not None
@@ -78,7 +78,7 @@ def parameter_groups(
     every = dict(model.named_parameters())
     unknown = [n for n in names if not any(belongs(path, n) for path in every)]
     if unknown:
-        raise ArgumentError(f"the model has no weight called {', '.join(unknown)}; its weights: {listed(every)}")
+        raise ArgumentError(f"expected names of weights ({listed(every)}), got {', '.join(unknown)}")
     rates = _rates(views, lr, recurrent_lr)
     # what only its name calls recurrent has no rate of its own: the most careful of the others
     slowest = min(rates.values(), default=lr) if isinstance(recurrent_lr, RecurrentRate) else recurrent_lr

@@ -44,13 +44,13 @@ class Movement:
         self._path = [(0.0, self._time_constant())]
         if view.gate is None and not self._matrices and not any(True for _ in _lengthening(self.view)):
             raise ArgumentError(
-                f"{self._name}: it is not known which of its weights lengthen its memory; give recurrent_lr as a number (an "
-                "LSTM or GRU needs bias=True)"
+                f"{self._name}: holdfast does not know which of its weights lengthen its memory; pass recurrent_lr as "
+                "a number (for an LSTM or GRU, build it with bias=True)"
             )
         if not math.isfinite(self.start):
             raise ArgumentError(
-                f"{self._name}: it is on its stability boundary or past it, and forgets nothing; call "
-                "holdfast.stabilize(model) first, or start it with a decaying state"
+                f"{self._name} must forget at its start, got one on or beyond its stability boundary; call "
+                "holdfast.stabilize(model) first, or choose a start that decays"
             )
 
     @property
@@ -74,7 +74,10 @@ class Movement:
         here, later = self.time_constant(shift), self.time_constant(shift + FIRST_SHIFT)
         slope = math.log(later / here) / FIRST_SHIFT if math.isfinite(later) and 0 < here < math.inf else math.inf
         if not slope > 0:
-            raise ArgumentError(f"{self._name}: its recurrent weights do not change its memory; no rate lengthens it")
+            raise ArgumentError(
+                f"{self._name}: no learning rate lengthens its memory, which does not depend on its recurrent weights; pass "
+                "recurrent_lr as a number"
+            )
         return slope
 
     def shift_to(self, memory: float) -> float:
@@ -84,9 +87,8 @@ class Movement:
             low, high = high, 2 * high
             if high > MAX_SHIFT:
                 raise ArgumentError(
-                    f"memory: {self._name} cannot remember {memory:.4g} steps, moving its weights ends at "
-                    f"{self.time_constant(high):.4g}; choose another parameterization, or constants whose range holds "
-                    f"1/{memory:.4g}"
+                    f"memory: {self._name} can reach at most {self.time_constant(high):.4g} steps, got {memory:.4g}; "
+                    f"choose another parameterization, or constants whose range holds the rate 1/{memory:.4g}"
                 )
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
@@ -167,7 +169,7 @@ def _copied(view: RecurrenceView) -> RecurrenceView:
     found = next(twins, None)
     if found is None:
         raise ArgumentError(
-            f"{view.path or 'the recurrence'}: only its step is known, and not which weights lengthen its memory; give "
+            f"{view.path or 'the recurrence'}: holdfast knows its step, but not which weights lengthen its memory; pass "
             "recurrent_lr as a number"
         )
     return found

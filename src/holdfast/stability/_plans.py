@@ -81,15 +81,17 @@ def plan_weight(weights: list[MemoryWeight], view: RecurrenceView | None, wanted
             return _register(weights, Bounded(*_BOUNDS[weight.storage]), wanted) if trained else None
         return _plan_stored(weights, view, wanted) if weight.decides else None
     except RangeError as error:
-        hint = "" if "allow_change" in str(error) else " Or pass allow_change=True, which moves them inside."
+        hint = (
+            "" if error.names_allow_change else "; or pass allow_change=True, which moves them into the stable region"
+        )
         raise RangeError(f"{weight.path}: {error}{hint}") from error
 
 
 def _plan_step_matrix(weights: list[MemoryWeight], view: RecurrenceView | None, wanted: Wanted) -> Plan:
     if view is None or not view.elementwise:
         raise ArgumentError(
-            f"{weights[0].path} belongs to a step of which no stable form is known; lower its learning rate "
-            "(parameter_groups) or clip gradients"
+            f"{weights[0].path} belongs to a step without a known stable form; lower its learning rate (parameter_groups) or "
+            "clip gradients"
         )
     return _register(weights, get_matrix("contraction", time="discrete"), wanted)
 
@@ -284,11 +286,14 @@ def _infer_time(value: Tensor, path: str) -> Time:
     continuous = bool((lam.real < 0).all())
     discrete = bool((lam.abs() < 1).all())
     if continuous and discrete:
-        raise ArgumentError(f"the eigenvalues of {path} fit continuous and discrete time; say which: time='continuous'")
+        raise ArgumentError(
+            f"the eigenvalues of {path} are stable in continuous and in discrete time; pass time='continuous' or 'discrete'"
+        )
     if not continuous and not discrete:
         worst = ", ".join(f"{v:.4g}" for v in lam.flatten()[:8].tolist())
         raise RangeError(
-            f"the eigenvalues are stable in neither kind of time: {worst}. Say which, time='discrete' or 'continuous', "
-            "and allow_change=True to move them inside"
+            f"expected eigenvalues that are stable in continuous or discrete time, got {worst}; pass time='discrete' or "
+            "'continuous', and allow_change=True to move them into the stable region",
+            names_allow_change=True,
         )
     return "continuous" if continuous else "discrete"

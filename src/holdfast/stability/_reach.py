@@ -115,7 +115,7 @@ def recurrent_rate(
 
     eta = d min(20 / S, 0.4 / ln(memory / tau)), d the distance of free weights between the time constant tau at the start
     and `memory`, S the sum of the schedule's shares: 20 times the shortest way, but no step that changes the slowest rate by
-    more than 0.4 of itself. Plain gradient descent moves a weight by eta |gradient| in place of eta. Where the start already
+    more than 0.4 of itself. Plain gradient descent moves a weight by eta |gradient| instead of eta. Where the start already
     remembers long enough, or nearly, the rate is that for a time constant 28% longer, a quarter of an e-fold: other modes and
     frequencies have to be learned anyway. A model with several recurrences has the smallest of their rates, and each
     of them in `parts`.
@@ -149,12 +149,13 @@ def recurrent_rate(
         raise ArgumentError(f"memory: expected at least 1 step, got {memory}")
     if (optimizer == "sgd") != (gradient is not None):
         raise ArgumentError(
-            "gradient= goes with optimizer='sgd': plain gradient descent moves a weight by lr |gradient|"
+            "optimizer='sgd' needs gradient=, since it moves a weight by lr |gradient|, and only it uses it; got "
+            f"{optimizer=}, {gradient=}"
         )
     scale = _total_share(schedule, steps)
     per_step = 1.0 if gradient is None else abs(gradient)
     if not per_step > 0:
-        raise ArgumentError(f"gradient: expected a number above 0, got {gradient}: such a weight never moves")
+        raise ArgumentError(f"gradient must be above 0, got {gradient}")
     parts = tuple(_rate_of(view, float(memory), scale, per_step) for view in known_recurrences(model))
     smallest = min(parts, key=lambda part: part.rate)
     return smallest if len(parts) == 1 else replace(smallest, parts=parts)
@@ -191,8 +192,7 @@ def known_recurrences(model: nn.Module) -> list[RecurrenceView]:
     views = [view for view in recurrences(model) if not view.stated]
     if not views:
         raise ArgumentError(
-            "the model has no recurrence that is known; describe it by holdfast.nn.StepFunction, or call "
-            "holdfast.recurrences(model) to see what is found"
+            "model must have a recurrence that holdfast recognizes, got none; describe its step with holdfast.nn.StepFunction"
         )
     return views
 

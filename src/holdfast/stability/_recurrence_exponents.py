@@ -35,7 +35,9 @@ def jacobians_of(
         reads = read_along(model, views, inputs) if views else Reads()
     found = [_block(view, reads) for view in views]
     if not found:
-        raise ArgumentError("model: no recurrence is known in it; describe its step: holdfast.nn.StepFunction")
+        raise ArgumentError(
+            "model must have a recurrence that holdfast recognizes, got none; describe its step with holdfast.nn.StepFunction"
+        )
     return found
 
 
@@ -48,7 +50,8 @@ def _block(view: RecurrenceView, reads: Reads) -> Iterator[Tensor] | Tensor:
     driven = view.driven()
     if x is None or (driven is None and view.nonlinear):
         raise ArgumentError(
-            f"model: {view.path or view.kind} cannot be followed along inputs; only one step of it is known"
+            f"model: {view.path or view.kind} cannot be run along inputs, since holdfast knows only one step of it; "
+            "leave inputs out"
         )
     if driven is not None:
         return _derivatives(driven, driven.drive(x))

@@ -26,23 +26,24 @@ MIN_WIDTHS = 4  # widths for a slope whose interval has two degrees of freedom
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StabilityVerdict(Record):
-    """What a family of perturbation curves says about stable approximation (iat, Def. 3.5).
+    """The verdict on a family of perturbation curves: whether it approximates stably (iat, Def. 3.5).
 
     Args:
         verdict: "stable", "unstable", "inconclusive", or "no approximation" where fewer than four widths approximate.
-        widths: the widths m, increasing.
-        radii: for each width the largest beta up to which its error stays at or below its level.
+        widths: the widths m, (widths,), increasing.
+        radii: for each width the largest beta up to which its error stays at or below its level, (widths,), in units of the
+            weights.
         upper: the upper end of what is known of each radius: the radius itself, the next tested one where errors jump to
             infinity, inf where it is "at least".
         censored: "at least" ("at most") where that radius lies beyond the largest (below the smallest) that was tested,
             which then stands in its place; "" where it is known.
-        centres: E_m(0) of each width.
+        centres: E_m(0) of each width, (widths,), in units of the outputs.
         levels: the level of each width: the share `level` of its target's norm.
         approximates: whether E_m(0) is at most half the level; only such widths enter the slope.
         held: whether a horizon that several widths share, and not the target, holds the slowest rate of a width.
         slope: of log radius against log m; NaN where there is no approximation.
         interval: confidence interval of the slope, with what brackets of radii leave open.
-        confidence: of that interval.
+        confidence: coverage of that interval, such as 0.95.
         crossings: where the curves of neighbouring widths meet.
         level: the share of the target's norm that an error may be.
         explanation: the reason for the verdict, in words.
@@ -174,7 +175,7 @@ def assess_stability(
 def _check_shares(level: float, tolerance: float, confidence: float) -> None:
     if not 0 < level < 1 or not tolerance >= 0 or not 0 < confidence < 1:
         raise ArgumentError(
-            f"needs 0 < level < 1, tolerance >= 0, 0 < confidence < 1; {level=} {tolerance=} {confidence=}"
+            f"expected 0 < level < 1, tolerance >= 0 and 0 < confidence < 1, got {level=}, {tolerance=}, {confidence=}"
         )
 
 
@@ -193,7 +194,7 @@ def _ordered(curves: Mapping[Width, PerturbationCurve]) -> tuple[np.ndarray, lis
         raise ArgumentError(f"widths must be above 0, got {widths.tolist()}")
     ordered = [curves[m] for m in sorted(curves)]
     if not all(curve.radii[-1] > 0 for curve in ordered):
-        raise ArgumentError("every curve needs a radius above 0")
+        raise ArgumentError("every curve must have a radius above 0, got one measured at 0 only")
     return widths, ordered
 
 
@@ -201,8 +202,8 @@ def _norm(curve: PerturbationCurve, given: float | None) -> float:
     norm = curve.target_norm if given is None else given
     if norm is None:
         raise ArgumentError(
-            "the level is a share of the target's norm, and a curve built by hand carries none: give target_norm=, the "
-            "error of a model whose output is 0"
+            "target_norm is needed for curves that do not store it, since level is a share of the target's norm; pass "
+            "target_norm=, the error of a model whose output is 0"
         )
     if not (math.isfinite(norm) and norm > 0):
         raise ArgumentError(f"target_norm, the norm of the target, must be finite and above 0; got {norm!r}")

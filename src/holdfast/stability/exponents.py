@@ -41,9 +41,9 @@ class LyapunovSpectrum(Record):
     started, and its inputs in time. Above 0: chaos, nearby states separate.
 
     Args:
-        exponents: per unit of time; -inf where a direction is forgotten within a step.
-        errors: standard error of each, from stretches of time and rows, plus how far Q may be from its place: the range
-            over different beginnings, and twice what is left of a trend.
+        exponents: (exponents,), per unit of time, the largest first; -inf where a direction is forgotten within a step.
+        errors: standard error of each, (exponents,), per unit of time: from stretches of time and rows, plus the error of the
+            directions Q: the range over different beginnings, and twice what is left of a trend.
         steps: steps of each trajectory that were averaged.
         rows: number of trajectories.
         state_size: real numbers in the state, which is how many exponents there are in all.
@@ -147,8 +147,9 @@ def lyapunov_spectrum(
         prepare(subject, torch.Generator().manual_seed(0))
         if subject.row_axes is None:
             raise ModelError(
-                "the model does not continue from a state: expected model(x, state) to return (outputs, state), as "
-                "torch.nn.GRU does, with the rows of the batch along one axis of every tensor of the state"
+                "expected a model that continues from a state: model(x, state) must return (outputs, state), as "
+                "torch.nn.GRU does, with the rows of the batch along one axis of every tensor of the state; wrap the "
+                "model in such a function"
             )
         x = x.to(subject.device, subject.dtype)
         start, begin = _settled_state(subject, x, state, discard // 2)
@@ -165,7 +166,7 @@ def _settled_state(subject: Subject, x: Tensor, state: Any, steps: int) -> tuple
     own = subject.advance(x[:, :1].contiguous())[1]
     if state is not None and not are_alike(state, own):
         raise ArgumentError(
-            f"state must be what the model itself returns for {len(x)} rows, in shapes and dtypes; got {describe(state)}"
+            f"state must have the shapes and dtypes that the model returns for {len(x)} rows, got {describe(state)}"
         )
     start = subject.advance(x[:, :steps].contiguous(), state)[1] if steps else state
     return (own, 1) if start is None else (start, steps)
@@ -180,7 +181,7 @@ def _check(x: Tensor, discard: int, count: int | None, dt: float) -> None:
         )
     if discard < 0 or x.shape[1] < discard + 2 * BLOCKS:
         raise ArgumentError(
-            f"inputs need at least {2 * BLOCKS} steps beyond the first discard >= 0; got {x.shape[1]} steps, {discard=}"
+            f"expected discard >= 0 and at least {2 * BLOCKS} steps of inputs after it, got {x.shape[1]} steps, {discard=}"
         )
     if not 0 < dt < math.inf:
         raise ArgumentError(f"dt must be above 0, got {dt}")
@@ -217,7 +218,7 @@ def _jacobians(subject: Subject, x: Tensor, state: Any) -> Iterator[Float[Tensor
     """d state_{t+1} / d state_t of every row, step by step; gradients are taken for many steps at once."""
     rows, size = as_numbers(state, subject.row_axes).shape
     if size > LARGEST:
-        raise ArgumentError(f"model: its state has {size} numbers, and {LARGEST} is the most that is taken")
+        raise ArgumentError(f"model must have a state of at most {LARGEST} numbers, got {size}; use a smaller model")
     # as many steps in one backward pass as memory allows: each point is copied once for every number of its state
     together = max(1, NUMBERS // (rows * size * size))
     for first in range(0, x.shape[1], together):
@@ -259,7 +260,10 @@ def _factored(jacobians: Iterator[Tensor], count: int | None) -> Float[Tensor, "
     q: Tensor | None = None
     for jacobian in jacobians:
         if not bool(torch.isfinite(jacobian).all()):
-            raise ModelError(f"the state or its derivative is not finite at step {len(logs)} of the trajectory")
+            raise ModelError(
+                f"expected a finite state and derivative, got NaN or infinity at step {len(logs)} of the trajectory; "
+                "use smaller inputs or a stable model"
+            )
         if q is None:
             rows, size = jacobian.shape[:2]
             q = _frames(rows, size, min(count or size, size))

@@ -102,8 +102,9 @@ def stabilize(
     chosen = _chosen(model, names)
     if not chosen:
         raise ArgumentError(
-            "no recurrent weight was found; name them: stabilize(model, names=['layer.weight']). "
-            f"The model's weights: {listed(n for n, _ in model.named_parameters())}"
+            "expected a model with recurrent weights that holdfast recognizes, got none; pass their names, as "
+            "stabilize(model, names=['layer.weight']). The model's weights: "
+            f"{listed(n for n, _ in model.named_parameters())}"
         )
     left = [view.left_alone for _, view in chosen if view is not None and view.left_alone is not None]
     # gates among other recurrences are left with a note; asked for by name, or alone, that is a refusal
@@ -130,7 +131,7 @@ def _chosen(model: nn.Module, names: Sequence[str] | None) -> list[tuple[MemoryW
 def _named(model: nn.Module, path: str) -> MemoryWeight:
     weight = stated_weight(model, path)
     if weight.value.is_complex():
-        raise ArgumentError(f"{path} is complex; expected a real weight")
+        raise ArgumentError(f"{path} must be real, got {weight.value.dtype}; name real weights only")
     return weight
 
 
@@ -157,7 +158,7 @@ def _carry_out(model: nn.Module, plans: list[Plan], notes: list[str]) -> Stabili
 
 def _check(model: object, parameterization: object, names: object, time: object) -> None:
     if not isinstance(model, nn.Module):
-        raise ArgumentError(f"model must be an nn.Module, got {model!r}; a class is called first: nn.RNN(1, 8)")
+        raise ArgumentError(f"model must be an nn.Module, got {model!r}; build one first, as nn.RNN(1, 8)")
     if not isinstance(parameterization, AbstractParameterization):
         known = tuple(dict.fromkeys((*known_names("continuous"), *known_names("discrete"))))
         if parameterization not in known:
@@ -181,25 +182,26 @@ def check_weights(weights: Iterable[MemoryWeight]) -> None:
             **weight.module._buffers,
         }:
             raise ArgumentError(
-                f"{weight.path} is computed from other weights (weight_norm, spectral_norm or another parametrization); "
-                "expected a parameter. Remove that first (torch.nn.utils.parametrize.remove_parametrizations), or name "
-                "the weights to stabilize without it: names=[...]. Nothing was changed"
+                f"{weight.path} must be a parameter, got one that is computed from other weights (weight_norm, "
+                "spectral_norm or another parametrization); remove that first "
+                "(torch.nn.utils.parametrize.remove_parametrizations), or list other weights: names=[...]. Nothing "
+                "was changed"
             )
         for tensor in part.parameters() if isinstance(part, nn.Module) else (part,):
             _check_numbers(weight.path, tensor)
     if done:
         raise ArgumentError(
-            f"already stabilized: {listed(done)}. Call undo() of that result to stabilize again, or name other weights: "
-            "names=[...]. Nothing was changed"
+            f"expected weights that are not stabilized, got {listed(done)}; call undo() of the earlier result first, or list "
+            "other weights: names=[...]. Nothing was changed"
         )
 
 
 def _check_numbers(path: str, tensor: Tensor) -> None:
     if tensor.is_meta:
-        raise ArgumentError(f"{path} is on the meta device and holds no numbers; load the weights, then stabilize")
+        raise ArgumentError(f"{path} is on the meta device and holds no values; load the weights, then stabilize")
     if type(tensor) not in (Tensor, nn.Parameter, nn.Buffer):
         raise ArgumentError(
-            f"{path} is a {type(tensor).__name__}, expected a plain parameter; stabilize before the model is sharded "
+            f"{path} must be a plain parameter, got a {type(tensor).__name__}; stabilize before the model is sharded "
             "(fully_shard), quantized or otherwise wrapped"
         )
 
@@ -219,12 +221,12 @@ def tied_weights(model: nn.Module, chosen: list[Chosen]) -> list[tuple[list[Memo
         for path, p in model.named_parameters(remove_duplicate=False):
             if id(p) in parameters and _place(model, path) not in places:
                 raise ArgumentError(
-                    f"{weights[0].path} is shared with {path}, which is not among the weights to stabilize; untie them. "
-                    "Nothing was changed"
+                    f"{weights[0].path} is shared with {path}, which is not among the weights to stabilize; untie the "
+                    "two, or list both: names=[...]. Nothing was changed"
                 )
         if len({_reading(weight) for weight in weights}) > 1:
             raise ArgumentError(
-                f"{listed(w.path for w in weights)} share their parameters and read them differently; untie them. "
+                f"{listed(w.path for w in weights)} share a parameter and use it in different ways; untie them. "
                 "Nothing was changed"
             )
     return [*groups.values()]

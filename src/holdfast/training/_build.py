@@ -95,11 +95,14 @@ def check_model_keys(given: Mapping[str, Any], kind: str) -> None:
 def _ours(task: AbstractTask, kind: str, options: dict[str, Any]) -> nn.Module:
     check_model_keys(options, kind)
     if "width" not in options:
-        raise ArgumentError("[model] needs a width, the number of features inside the model")
+        raise ArgumentError("[model] needs width, the number of features inside the model; add it, as width = 64")
     width, tokens = options.pop("width"), task.inputs.kind == "tokens"
     if kind == "language":
         if not tokens:
-            raise ArgumentError(f"a language model reads tokens, and {task.name} has {task.inputs.size} real features")
+            raise ArgumentError(
+                f"model.kind = 'language' needs a task with tokens, got {task.name} with {task.inputs.size} real features; use "
+                f"model.kind = {default_kind(task)!r}"
+            )
         return LanguageModel(max(task.inputs.size, task.outputs.size), width, **options)
     if (kind == "classifier") != (task.kind == "classify"):
         raise ArgumentError(f"the task {task.name} is of kind {task.kind!r}; use model.kind = {default_kind(task)!r}")
@@ -117,8 +120,8 @@ def _own(factory: Callable[..., Any], task: AbstractTask, options: dict[str, Any
         made = factory(inputs=task.inputs.size, outputs=task.outputs.size, **options)
     except TypeError as error:
         raise ArgumentError(
-            f"the factory is called with inputs={task.inputs.size}, outputs={task.outputs.size} and the other keys of "
-            f"[model]; it failed: {error}"
+            f"the factory must take inputs={task.inputs.size}, outputs={task.outputs.size} and the other keys of "
+            f"[model], got one that failed: {error}"
         ) from error
     if not isinstance(made, nn.Module):
         raise ArgumentError(f"the factory must return an nn.Module, got {type(made).__name__}")

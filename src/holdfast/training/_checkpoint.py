@@ -34,7 +34,7 @@ def advice(folder: Path) -> str:
 
 
 def write(folder: Path, which: Which, tensors: Mapping[str, Tensor], body: Mapping[str, Any]) -> None:
-    """Writes a checkpoint in place of the one before, which stays valid until this one is whole."""
+    """Writes a checkpoint, which replaces the one before; that stays valid until this one is complete."""
     name = f"{which}-1.safetensors" if _current(folder, which) == f"{which}-0.safetensors" else f"{which}-0.safetensors"
     # in memory first: its checksum is then that of what was meant, and not of what a failing disk kept
     content = save({key: _own(tensor) for key, tensor in tensors.items()})
@@ -132,7 +132,10 @@ def put_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer, tens
         if name.startswith(OPTIMIZER):
             weight, _, key = name.removeprefix(OPTIMIZER).rpartition(":")
             if key not in nested["state"].get(weight, {}):
-                raise ArgumentError(f"the checkpoint is of another optimizer: here, {weight} has no {key}")
+                raise ArgumentError(
+                    f"expected a checkpoint of this optimizer, got one without {key} for {weight}; continue with the "
+                    "optimizer that wrote it, or choose another folder"
+                )
             averages.setdefault(weight, {})[key] = value
     # not strict: a weight that never had a gradient has no averages
     options = StateDictOptions(full_state_dict=True, strict=False)
@@ -165,8 +168,8 @@ def check_weights(model: nn.Module, saved: Mapping[str, list[Any]]) -> None:
     first = next(name for name in [*own, *saved] if own.get(name) != saved.get(name))
     there, here = saved.get(first), own.get(first)
     raise ArgumentError(
-        f"the checkpoint is of another model: {first} is {_words(there)} there and {_words(here)} here; build the model "
-        "that was trained, or choose another folder"
+        f"expected a checkpoint of this model, whose {first} is {_words(here)}, got one in which it is {_words(there)}; build "
+        "the model that was trained, or choose another folder"
     )
 
 

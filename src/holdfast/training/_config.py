@@ -99,13 +99,13 @@ class TrainingConfig:
             threads=self.threads,
         )  # fmt: skip
         if (self.steps is None) == (self.epochs is None):
-            raise ArgumentError(f"give steps or epochs, one of them; got {self.steps=}, {self.epochs=}")
+            raise ArgumentError(f"expected steps or epochs, one of them, got steps={self.steps}, epochs={self.epochs}")
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
-            raise ArgumentError(f"betas are two numbers in [0, 1), got {self.betas}")
+            raise ArgumentError(f"betas must be two numbers in [0, 1), got {self.betas}")
         if self.on_divergence != "warn" and (not self.monitor_every or self.strategy == "fsdp"):
             raise ArgumentError(
                 f"on_divergence = {self.on_divergence!r} needs the monitor: monitor_every >= 1 and a strategy other than "
-                f"'fsdp', got {self.monitor_every=}, {self.strategy=}"
+                f"'fsdp', got monitor_every={self.monitor_every}, strategy={self.strategy!r}"
             )
         self._check_rates()
 
@@ -117,17 +117,19 @@ class TrainingConfig:
         known = self.memory is None or self.memory == "data" or 1 <= self.memory < math.inf
         if not known or (self.memory is not None and self.recurrent_lr != "auto"):
             raise ArgumentError(
-                "memory goes with recurrent_lr = 'auto' and is 'data' or at least 1 step, got "
-                f"{self.memory=}, {self.recurrent_lr=}"
+                "memory must be 'data' or at least 1 step, and needs recurrent_lr = 'auto'; got "
+                f"memory={self.memory!r}, recurrent_lr={self.recurrent_lr!r}"
             )
         for name in ("clip", "diverged_above"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ArgumentError(f"{name} must be above 0, got {value!r}")
         if not 0 <= self.final_lr <= 1:
-            raise ArgumentError(f"final_lr is a share of lr, from 0 to 1; got {self.final_lr!r}")
+            raise ArgumentError(f"final_lr must be a share of lr from 0 to 1, got {self.final_lr!r}")
         if self.strategy == "auto" and self.devices * self.nodes > 1:
-            raise ArgumentError(f"devices = {self.devices} and nodes = {self.nodes} need strategy 'ddp' or 'fsdp'")
+            raise ArgumentError(
+                f"strategy must be 'ddp' or 'fsdp' for devices = {self.devices} and nodes = {self.nodes}, got 'auto'"
+            )
 
     @classmethod
     def of(cls, given: TrainingConfig | Mapping[str, Any]) -> TrainingConfig:
@@ -151,6 +153,8 @@ class TrainingConfig:
         if self.steps is not None:
             return self.steps
         if per_epoch is None:
-            raise ArgumentError("the task generates examples endlessly and has no epochs; give steps instead")
+            raise ArgumentError(
+                "epochs needs a task of fixed size, got one that generates examples endlessly; use steps"
+            )
         assert self.epochs is not None
         return self.epochs * per_epoch

@@ -59,8 +59,8 @@ class Order:
     def __init__(self, size: int | None, batch: int, seed: int) -> None:
         if size is not None and size < batch:
             raise ArgumentError(
-                f"the split 'train' holds {size} examples, fewer than one batch of {batch}; "
-                f"{'make run.batch smaller' if size else 'it is empty: check the data'}"
+                f"the split 'train' must hold at least one batch of {batch} examples, got {size}; "
+                f"{'use a smaller run.batch' if size else 'check the data'}"
             )
         self.size, self.batch, self.seed = size, batch, seed
         self._epoch, self._permutation = -1, torch.empty(0, dtype=torch.int64)

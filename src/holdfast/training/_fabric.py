@@ -28,7 +28,7 @@ def make_fabric(config: TrainingConfig, folder: Path, loggers: Sequence[Any] = (
     try:
         from lightning_fabric import Fabric
     except ImportError:
-        raise BackendError("training needs Lightning Fabric; install it with: pip install 'holdfast[train]'") from None
+        raise BackendError("training needs Lightning Fabric: pip install 'holdfast[train]'") from None
     given = [*loggers, *([_tensorboard(folder)] if config.tensorboard else [])]
     fabric = Fabric(
         accelerator=config.accelerator,
@@ -47,8 +47,8 @@ def check_batch_size(config: TrainingConfig, processes: int) -> int:
     parts = processes * config.accumulate
     if config.batch % parts:
         raise ArgumentError(
-            f"a batch of {config.batch} cannot be cut into {processes} processes times accumulate = {config.accumulate} equal "
-            f"parts; make batch a multiple of {parts}"
+            f"batch must be a multiple of {parts} ({processes} processes times accumulate = {config.accumulate}), got "
+            f"{config.batch}"
         )
     return config.batch // parts
 
@@ -75,7 +75,7 @@ def seed_all(seed: int) -> None:
     np.random.seed(seed % 2**32)
     if torch.accelerator.is_available():
         torch.manual_seed(seed)
-    else:  # torch.manual_seed formats three stacks for devices that are not there: a millisecond per step
+    else:  # torch.manual_seed formats three stacks for missing devices: a millisecond per step
         torch.default_generator.manual_seed(seed)
 
 

@@ -98,7 +98,9 @@ class _Job:
 
 def _run(fabric: Any, job: _Job, resume: bool, progress: Progress | None) -> TrainingRun:
     if "train" not in job.task.splits:
-        raise ArgumentError(f"{job.task.name} has no split 'train', only {', '.join(job.task.splits)}")
+        raise ArgumentError(
+            f"expected a task with a split 'train', got {job.task.name} with {', '.join(job.task.splits)}"
+        )
     # config first: processes that are started for the run must not wait for each other's lock
     with undisturbed(job.config.threads), locked(job.folder) if fabric.is_global_zero else nullcontext():
         fabric.barrier()
@@ -111,7 +113,7 @@ def _train(fabric: Any, job: _Job, resume: bool, progress: Progress | None) -> N
     identity = identity_of(job.model, job.task, job.config, job.tables)
     saved = read_run(job.folder)
     if saved is not None and not resume:
-        raise ArgumentError(f"{job.folder} holds a run; continue it with resume, or choose another folder")
+        raise ArgumentError(f"{job.folder} already holds a run; continue it with resume, or choose another folder")
     if saved is not None:
         check_same(job.folder, saved, identity)
     fabric.barrier()

@@ -99,7 +99,7 @@ class RunInUseError(RunFolderError):
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """The folder for this process alone, made where it is not there; refused where it holds something else."""
+    """The folder for this process alone, created where it is missing; refused where it holds something else."""
     with guarded(folder):
         check_folder(folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -139,12 +139,12 @@ def check_folder(folder: Path) -> None:
     if not folder.exists() or (folder / RUN).exists():
         return
     if not folder.is_dir():
-        raise ArgumentError(f"{folder} is a file; a run needs a folder")
+        raise ArgumentError(f"expected a folder for the run, got the file {folder}; choose another path")
     others = sorted(p.name for p in folder.iterdir() if p.name != LOCK and temporary_for(p.name) not in FILES)
     if others:
         raise ArgumentError(
-            f"{folder} holds files that are no run of holdfast ({', '.join(others[:3])}); nothing was written. Choose a "
-            "folder that is empty or not there yet"
+            f"expected an empty or new folder, got {folder} with other files ({', '.join(others[:3])}); nothing was written: "
+            "choose another folder"
         )
 
 
@@ -173,8 +173,8 @@ def check_same(folder: Path, saved: Mapping[str, Any], identity: Mapping[str, Ma
     if differences:
         more = f" and {len(differences) - MAX_DIFFERENCES} more" if len(differences) > MAX_DIFFERENCES else ""
         raise ArgumentError(
-            f"{folder} holds a run of something else: {'; '.join(differences[:MAX_DIFFERENCES])}{more}. Continue it with "
-            "what it was begun with, or choose another folder"
+            f"{folder} holds a run with other settings: {'; '.join(differences[:MAX_DIFFERENCES])}{more}. Continue it with the "
+            "settings it started with, or choose another folder"
         )
 
 

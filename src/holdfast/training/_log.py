@@ -26,13 +26,13 @@ class History:
     """What a run recorded, as arrays.
 
     Args:
-        steps: optimizer steps done at each line of the log.
+        steps: optimizer steps done at each line of the log, (lines,), as the next six fields.
         loss: mean training loss since the line before.
         lr: learning rate of the weights that are not recurrent.
         recurrent_lr: that of the recurrent weights.
         norm: norm of the gradient at that step, before clipping.
-        seconds: time spent so far.
-        tokens_per_second: input steps taken in a second since the line before.
+        seconds: wall-clock time so far, in seconds.
+        tokens_per_second: input steps per second since the line before.
         evaluated: optimizer steps done at each evaluation.
         metrics: validation metrics by name ("loss", "accuracy", "perplexity"), one number for each evaluation.
         gradients: gradient over weight by "weight/quantity", as pairs of arrays (steps, values).
@@ -109,15 +109,15 @@ def check_log(path: Path, mark: Mapping[str, Any]) -> Any:
     """
     advice = "Put back the log that belongs to the checkpoint, or start again in another folder."
     if path.is_dir():
-        raise DamagedResultError(damage(path, "it is a folder in place of a file", advice))
+        raise DamagedResultError(damage(path, "it is a folder instead of a file", advice))
     # only up to the mark: what a killed run wrote after its checkpoint may be cut anywhere
     content = path.read_bytes()[: mark["bytes"]] if path.exists() else b""
     digest = hashlib.sha256(content)
     if len(content) < mark["bytes"]:
-        what = f"the checkpoint was written after {mark['bytes']:,} bytes of log, and it has {len(content):,}"
+        what = f"the checkpoint was written after {mark['bytes']:,} bytes of log, and only {len(content):,} are left"
         raise DamagedResultError(damage(path, what, advice))
     if digest.hexdigest() != mark["sha256"]:
-        raise DamagedResultError(damage(path, "its lines are not those that the checkpoint was written after", advice))
+        raise DamagedResultError(damage(path, "its lines changed after the checkpoint was written", advice))
     return digest
 
 

@@ -77,8 +77,8 @@ class Objective:
         if batch.lengths is not None:
             if "lengths" not in self._names:
                 raise ArgumentError(
-                    f"{self.task.name} has sequences of different lengths, and forward of {self._forward} has no argument "
-                    "`lengths`; add one, or use sequences of one length"
+                    f"{self.task.name} has sequences of different lengths, which the forward of {self._forward} must "
+                    "take as an argument `lengths`; add it, or use sequences of one length"
                 )
             how["lengths"] = batch.lengths
         if "return_state" in self._names:
@@ -89,7 +89,7 @@ class Objective:
         assert self._own is not None
         value = self._own(outputs, batch)
         if not isinstance(value, Tensor) or value.ndim != 0:
-            raise ShapeError(f"loss must return one number as a tensor without dimensions, got {_described(value)}")
+            raise ShapeError(f"loss must return a tensor of shape (), got {_described(value)}")
         return value
 
     def _check(self, y: Tensor, batch: Batch) -> None:
@@ -98,8 +98,8 @@ class Objective:
         if tuple(y.shape) != (*head, size):
             words = {"classify": "batch, classes", "predict": "batch, time, tokens", "regress": "batch, time, features"}
             raise ShapeError(
-                f"the task {self.task.name} asks {self._forward} for outputs of shape {(*head, size)} "
-                f"({words[self.task.kind]}), got {tuple(y.shape)}"
+                f"the task {self.task.name} expects outputs of shape {(*head, size)} ({words[self.task.kind]}) from "
+                f"{self._forward}, got {tuple(y.shape)}"
             )
 
     def _squares(self, y: Tensor, batch: Batch) -> Totals:
@@ -128,8 +128,8 @@ def blame_data(task: AbstractTask, batch: Batch, step: int) -> None:
         if values.is_floating_point() and not bool(values.isfinite().all()):
             row = (~values.isfinite()).nonzero()[0, 0].item()
             raise ArgumentError(
-                f"{task.name}: {name} of the batch of step {step} are not finite, first in its example {row}; "
-                "remove or fill such values"
+                f"{task.name}: {name} must be finite, got NaN or infinity in example {row} of the batch of step "
+                f"{step}; remove or fill such values"
             )
 
 

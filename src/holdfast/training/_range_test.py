@@ -91,12 +91,12 @@ def _of(layer: AbstractRecurrent) -> list[_Shadow]:
 
 @dataclass(frozen=True, eq=False)
 class RangeCurve:
-    """One ramp: a group of weights moves, the others rest.
+    """One ramp of the learning rate: one group of weights is trained, the others are fixed.
 
     Args:
-        rates: learning rate of each step.
-        loss: loss before that step.
-        smoothed: its running mean.
+        rates: learning rate of each step, (steps,).
+        loss: loss before that step, (steps,).
+        smoothed: running mean of the loss, (steps,).
         ratio: |dLoss/dw|_2 / |w|_2 of the group at that step.
         suggestion: a tenth of the rate at which the smoothed loss was smallest; None where no rate lowered it.
         ended: the rate at which the loss was not finite or four times its smallest value; None where the ramp reached
@@ -113,7 +113,7 @@ class RangeCurve:
 
 @dataclass(frozen=True, eq=False)
 class RangeTest:
-    """Losses against learning rates, and a pair of rates to begin with.
+    """Losses against learning rates, and the pair of rates that they suggest.
 
     Args:
         curves: a RangeCurve for "recurrent" and for "other"; a model without recurrent weights has the second alone.
@@ -201,7 +201,7 @@ def range_test(
     """
     positive(batch=batch)
     if not 0 < low < high < math.inf or steps < 3:
-        raise ArgumentError(f"needs 0 < low < high and at least 3 steps; got {low=}, {high=}, {steps=}")
+        raise ArgumentError(f"expected 0 < low < high and at least 3 steps, got {low=}, {high=}, {steps=}")
     rates = np.geomspace(low, high, steps)
     ramp = _Ramp(model, task, Objective(model, task, loss), Order(task.size("train"), batch, seed), rates, progress)
     kept = {name: value.detach().clone() for name, value in model.state_dict().items()}

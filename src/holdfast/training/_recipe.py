@@ -1,4 +1,4 @@
-"""A config file: tables [task], [model], [optimizer] and [run] in TOML; a list in place of a value makes it a sweep."""
+"""A config file: tables [task], [model], [optimizer] and [run] in TOML; a list instead of a value makes it a sweep."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def read_recipes(path: Path, changes: Sequence[str] = ()) -> list[tuple[dict[str
 
     Args:
         path: the file.
-        changes: `section.key=value`, in place of what the file says.
+        changes: `section.key=value`, instead of what the file says.
     """
     tables = _read(path)
     for change in changes:
@@ -82,12 +82,12 @@ def _read(path: Path) -> Tables:
     except OSError as error:
         raise ArgumentError(f"cannot read the config {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ArgumentError(f"{path} is no TOML: {error}") from None
+        raise ArgumentError(f"{path} is not valid TOML: {error}") from None
     for section, keys in given.items():
         if section not in SECTIONS:
             raise unknown_name(f"table in {path}", section, SECTIONS)
         if not isinstance(keys, dict):
-            raise ArgumentError(f"{path}: write [{section}] as a table, with its keys below; got {keys!r}")
+            raise ArgumentError(f"{path}: expected a table [{section}] with keys below it, got {section} = {keys!r}")
     return {section: given.get(section, {}) for section in SECTIONS}
 
 
@@ -112,7 +112,7 @@ def _resolved(key: str, value: Any, base: Path) -> Any:
         return value
     file, colon, name = value.rpartition(":") if key == "factory" else (value, "", "")
     beside = base / file
-    # os.path, unlike Path.exists, takes a name that is too long for one that is not there
+    # os.path, unlike Path.exists, takes a name that is too long for a missing one
     return f"{beside.absolute()}{colon}{name}" if file and os.path.exists(beside) else value
 
 
@@ -127,7 +127,7 @@ def _unfold(tables: Tables) -> Iterator[tuple[dict[str, Any], Tables]]:
     section, key = axis
     values = tables[section][key]
     if not values:
-        raise ArgumentError(f"{section}.{key} is an empty list; give a value, or several to compare")
+        raise ArgumentError(f"{section}.{key} must be a value, or a list of values to compare, got an empty list")
     for value in values:
         one = {**tables, section: {**tables[section], key: value}}
         for axes, unfolded in _unfold(one):
@@ -138,7 +138,7 @@ def _check_names(tables: Tables) -> None:
     for section, key in _DECIDING_KEYS:
         value = tables[section].get(key, "")
         if not isinstance(value, (str, list)):
-            raise ArgumentError(f"{section}.{key} must be a name, or several in a list; got {value!r}")
+            raise ArgumentError(f"{section}.{key} must be a name or a list of names, got {value!r}")
 
 
 def _axes(tables: Tables) -> Iterator[tuple[str, str]]:

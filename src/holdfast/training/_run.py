@@ -30,18 +30,18 @@ class TrainingRun(Record):
     It is read from its folder, which has the weights too; `save` keeps all of it but the weights in one file.
 
     Args:
-        folder: where it lies.
+        folder: the folder of the run.
         status: "finished"; "stopped early", when validation no longer became better; "diverged"; or "running", where it
             was interrupted and can be continued.
         reason: why it diverged or stopped early.
         step: optimizer steps done; of a diverged run, the step that would have been the next.
-        steps: optimizer steps that were asked for.
-        seconds: time spent on training and evaluation.
+        steps: optimizer steps that were requested.
+        seconds: wall-clock time spent on training and evaluation, in seconds.
         metrics: of the final weights, by split; none of a diverged run.
         best: step and metrics of the best weights on "valid"; empty where there is no such split.
         history: losses, rates, metrics and gradients as arrays.
         warnings: what the gradient monitor warned of.
-        task: what it was trained on, as the data's identity says.
+        task: the identity of the data that it was trained on.
         config: its settings.
         finite: whether loss and gradient were finite to the end; a run diverges by a large loss too.
         notes: with recurrent_lr = "auto", the rate of each recurrence and its reason.
@@ -76,7 +76,7 @@ class TrainingRun(Record):
             return super().load(path)
         about = read_run(path)
         if about is None:
-            raise ArgumentError(f"there is no training run in {path}")
+            raise ArgumentError(f"expected the folder of a training run, got {path}, which holds none; check the path")
         body = checkpoint.read_body(path, "last")
         if body is not None:
             check_log(path / LOG, body["log"])
@@ -108,7 +108,9 @@ class TrainingRun(Record):
         """Puts weights of the run into `model`; `which` is "best" or "last"."""
         body = checkpoint.read_body(self.folder, which)
         if body is None:
-            raise ArgumentError(f"the run in {self.folder} has no checkpoint {which!r}; it has {[*self.checkpoints]}")
+            raise ArgumentError(
+                f"expected one of the checkpoints {[*self.checkpoints]} of {self.folder}, got {which!r}"
+            )
         checkpoint.put_weights(model, checkpoint.read_tensors(self.folder, which, body))
 
     def summary(self) -> str:

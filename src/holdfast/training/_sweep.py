@@ -165,7 +165,8 @@ def _begin(folder: Path, recipes: Mapping[str, Recipe], resume: bool) -> None:
         others = [p.name for p in folder.iterdir() if not _is_ours(p.name)] if folder.exists() else []
         if others and not (folder / SETTINGS).exists():
             raise ArgumentError(
-                f"{folder} is not empty and holds no sweep; nothing was written. Name another with --folder"
+                f"expected an empty or new folder, or one with a sweep, got {folder} with other files; nothing was "
+                "written: name another with --folder"
             )
         folder.mkdir(parents=True, exist_ok=True)
         # of two processes that begin one sweep, one writes its settings
@@ -174,9 +175,9 @@ def _begin(folder: Path, recipes: Mapping[str, Recipe], resume: bool) -> None:
                 write_atomically(folder / SETTINGS, seal({"format": FORMAT, "runs": runs}))
                 return
     if not resume:
-        raise ArgumentError(f"{folder} holds a sweep; continue it with --resume, or name another folder: --folder")
+        raise ArgumentError(f"{folder} already holds a sweep; continue it with --resume, or name another with --folder")
     if _settings(folder) != runs:
-        raise ArgumentError(f"{folder} holds a sweep with other settings; name another folder with --folder")
+        raise ArgumentError(f"{folder} already holds a sweep with other settings; name another with --folder")
 
 
 def _is_ours(name: str) -> bool:

@@ -122,11 +122,13 @@ def read_view(folder: Path) -> RunView:
     """What the log in `folder` says now: of `holdfast train`, or of `holdfast.integrations`."""
     if not folder.is_dir():
         raise ArgumentError(
-            f"there is no folder {folder}; expected one that `holdfast train` or a TrainingWatch writes"
+            f"expected a folder that `holdfast train` or a TrainingWatch writes, got {folder}, which does not exist"
         )
     about, entries = read_run(folder), read_log(folder / LOG)
     if about is None and not entries:
-        raise ArgumentError(f"{folder} holds no run: expected {LOG}, or run.json of one that has just begun")
+        raise ArgumentError(
+            f"expected a folder with a run ({LOG}, or run.json of one that has just begun), got {folder} without either"
+        )
     told = [entry["steps"] for entry in entries if entry.get("event") == "begin" and entry.get("steps")]
     ends = [entry for entry in entries if entry.get("event") == "end"]
     return RunView(

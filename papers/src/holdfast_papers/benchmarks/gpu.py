@@ -50,8 +50,8 @@ def check_device(device: torch.device) -> None:
     module = torch.get_device_module(device)
     if device.type != "cpu" and not (module.is_available() and (device.index or 0) < module.device_count()):
         raise BackendError(
-            f"bench: expected a {device.type} device that torch can use, got none on this machine; "
-            "run it on one that has a GPU and torch's build for it"
+            f"bench: expected a {device.type} device that torch can use, got none on this machine; run it on a "
+            "machine with such a device and a build of torch for it"
         )
 
 

@@ -39,7 +39,9 @@ def write_page(path: str | Path, report: Report) -> None:
         return
     text = page.read_text()
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise ArgumentError(f"{path} has no single pair of lines to write between; put these in it:\n{BEGIN}\n{END}")
+        raise ArgumentError(
+            f"{path} must contain each of these two lines once, to write between them; add:\n{BEGIN}\n{END}"
+        )
     before, rest = text.split(BEGIN)
     write_atomically(page, f"{before}{block}{rest.split(END)[1]}".encode())
 

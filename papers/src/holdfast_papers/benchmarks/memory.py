@@ -59,7 +59,7 @@ def _status(field: str) -> int:
     for line in (PROC / "status").read_text().splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) * 1024
-    raise RuntimeError(f"{field} is not in {PROC / 'status'}")
+    raise RuntimeError(f"expected a line {field} in {PROC / 'status'}, got none; memory is measured on Linux only")
 
 
 def print_peak(name: str) -> None:

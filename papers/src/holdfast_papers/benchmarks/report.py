@@ -101,11 +101,15 @@ class Report:
                 text = file.read(LARGEST + 1)
             content = json.loads(text) if len(text) <= LARGEST else None
         except FileNotFoundError:
-            raise ArgumentError(f"no file {path}; make one with `holdfast bench --json {path}`") from None
+            raise ArgumentError(f"{path} does not exist; write it with `holdfast bench --json {path}`") from None
         except ValueError as error:
-            raise DamagedResultError(f"{path} is not JSON ({error}); run `holdfast bench --json` again") from None
+            raise DamagedResultError(
+                f"{path} is not valid JSON ({error}); write it again with `holdfast bench --json`"
+            ) from None
         if not isinstance(content, dict) or content.get("format") != FORMAT:
-            raise DamagedResultError(f"{path} was not written by `holdfast bench --json` of this version ({FORMAT!r})")
+            raise DamagedResultError(
+                f"{path} was not written by `holdfast bench --json` of this version (format {FORMAT!r}); write it again"
+            )
         return cls(
             command=content["command"],
             provenance=Provenance(**content["provenance"]),

@@ -25,37 +25,42 @@ COLOURS = {"met": "green", "missed": "yellow", "not run": "dim", "wrong": "red"}
 
 
 def command(
-    peers: Annotated[bool, typer.Option("--peers", help="Also against mambapy, s5-pytorch and JAX.")] = False,
+    peers: Annotated[bool, typer.Option("--peers", help="Also compare with mambapy, s5-pytorch and JAX.")] = False,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A kernel, a case, growth or memory; may be given several times."),
+        typer.Option(
+            metavar="NAME", help="Measure only this kernel or case, growth or memory; may be given several times."
+        ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small shapes only, in well under a minute.")] = False,
     budget: Annotated[
         float | None,
         typer.Option(
-            metavar="SECONDS", help="Time for all timings together (default: 150, with --quick 8); checks come on top."
+            metavar="SECONDS",
+            help="Seconds for all timings together, checks not included (default: 150, with --quick 8).",
         ),
     ] = None,
     json_file: Annotated[
         Path | None,
-        typer.Option("--json", metavar="FILE", parser=file, help="Write everything that was measured as JSON."),
+        typer.Option("--json", metavar="FILE", parser=file, help="Write all measurements as JSON to this file."),
     ] = None,
     markdown: Annotated[
         Path | None, typer.Option(metavar="FILE", parser=file, help="Write the tables into this Markdown page.")
     ] = None,
     earlier: Annotated[
         Path | None,
-        typer.Option("--from", metavar="FILE", parser=file, help="Show the JSON of an earlier run, measure nothing."),
+        typer.Option(
+            "--from", metavar="FILE", parser=file, help="Show the JSON file of an earlier run without measuring."
+        ),
     ] = None,
     device: Annotated[
         str,
-        typer.Option(metavar="DEVICE", help="cpu, or a GPU (cuda, cuda:1, xpu): checks and ratios for its kernels."),
+        typer.Option(metavar="DEVICE", help="Device to measure: cpu, or a GPU (cuda, cuda:1, xpu)."),
     ] = "cpu",
 ) -> None:
-    """Time the kernels against rooflines and other libraries, after checking their results; report ratios and goals.
+    """Check the kernels, then time them against hardware limits (rooflines) and other libraries.
 
-    Ends with 1 if a result of ours was wrong; a missed goal is no error.
+    Exits with status 1 if a result was wrong; a missed goal is not an error.
 
     Example: holdfast bench --peers --json bench.json --markdown docs/benchmarks.md
     """
@@ -88,7 +93,7 @@ def _refuse_beside_earlier(**choices: object) -> None:
     for name, value in choices.items():
         if value:
             raise ArgumentError(
-                f"--from shows an earlier run and measures nothing, so --{name} has no meaning; leave it out"
+                f"--from shows an earlier run without measuring, got --{name} too; leave one of them out"
             )
 
 
@@ -96,7 +101,7 @@ def _refuse_beside_device(**choices: object) -> None:
     for name, value in choices.items():
         if value:
             raise ArgumentError(
-                f"--device measures every kernel and peer of a GPU, so --{name} has no meaning; leave it out"
+                f"--device measures every kernel and peer on a GPU, got --{name} too; leave one of them out"
             )
 
 
@@ -136,9 +141,9 @@ def _seconds(budget: float | None, quick: bool) -> float:
 
 
 def _check_folder(path: Path | None) -> None:
-    """Minutes of measuring are not lost to a folder that is not there."""
+    """Minutes of measuring are not lost to a missing folder."""
     if path is not None and not path.absolute().parent.is_dir():
-        raise ArgumentError(f"cannot write {path}: there is no folder {path.absolute().parent}; make it first")
+        raise ArgumentError(f"cannot write {path}: the folder {path.absolute().parent} does not exist; create it first")
 
 
 def _warn_if_busy() -> None:

@@ -30,12 +30,12 @@ def command(
             help="Only results of this preset (default: the strongest that each experiment has).", show_default=False
         ),
     ] = None,
-    figures: Annotated[bool, typer.Option("--figures", help="Also PNG and SVG of every figure, for papers.")] = False,
+    figures: Annotated[bool, typer.Option("--figures", help="Also write PNG and SVG files of every figure.")] = False,
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
-    """Write the page from saved results; nothing is computed.
+    """Write the page from saved results, without computing any.
 
-    Ends with 1 if some result is damaged: the page names it and shows the others.
+    Exits with status 1 if a result is damaged; the page names it and shows the others.
 
     Example: holdfast report --figures
     """
@@ -44,7 +44,7 @@ def command(
 
     if not find_conclusions(store, preset):
         which = f" at the {preset} preset" if preset else ""
-        raise ArgumentError(f"there are no results{which} in {store.absolute()}; run `holdfast reproduce` first")
+        raise ArgumentError(f"expected results{which} in {store.absolute()}, got none; run `holdfast reproduce` first")
     into = out or store / "page"
     damage: list[str] = []
     with Store(into).guarded():

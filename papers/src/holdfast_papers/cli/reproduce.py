@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast_papers.results import Result
 
 STORE = Path("results")
-StoreOption = Annotated[Path, typer.Option(metavar="FOLDER", parser=folder, help="Where results are kept.")]
+StoreOption = Annotated[Path, typer.Option(metavar="FOLDER", parser=folder, help="Folder of the results.")]
 MAX_FAILURES_SHOWN = 5  # failures reported again at the end
 
 
@@ -39,13 +39,16 @@ def command(
         ),
     ] = None,
     preset: Annotated[
-        str, typer.Option(help="How strong: quick (minutes), standard (hours) or paper (the paper's own settings).")
+        str,
+        typer.Option(help="Size of the runs: quick (minutes), standard (hours) or paper (the settings of the paper)."),
     ] = "quick",
     store: StoreOption = STORE,
     workers: Annotated[
         int | None,
         typer.Option(
-            metavar="N", help="How many units at the same time (default: one for each core).", show_default=False
+            metavar="N",
+            help="Number of units to run at the same time (default: one for each core).",
+            show_default=False,
         ),
     ] = None,
     executor: Annotated[str, typer.Option(help="Where units run: local, or ray (needs the extra cluster).")] = "local",
@@ -53,29 +56,33 @@ def command(
         str | None, typer.Option(metavar="ADDRESS", help="Address of the Ray cluster, with --executor ray.")
     ] = None,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Keep units of your own experiments whose code changed since.")
+        bool, typer.Option("--keep", help="Keep results of your own experiments even if their code has changed since.")
     ] = False,
     redraw: Annotated[
         bool,
-        typer.Option("--redraw", help="Draw conclusions again from saved units, as after a change of a criterion."),
+        typer.Option(
+            "--redraw", help="Recompute conclusions from saved units, for example after a change of a criterion."
+        ),
     ] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Also compare with the reference results, and name what moved.")
+        bool,
+        typer.Option("--check", help="Also compare with the reference results, and list the numbers that changed."),
     ] = False,
     reference: Annotated[
         Path | None,
         typer.Option(
             metavar="FOLDER",
             parser=folder,
-            help="The reference results, for --check (default: docs/results).",
+            help="Folder of the reference results for --check (default: docs/results).",
             show_default=False,
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print claims as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the claims as JSON.")] = False,
 ) -> None:
-    """Reproduce figures and tables of the papers: run what is missing, decide the claims, write the page.
+    """Reproduce figures and tables of the papers: run missing experiments, decide the claims, write the page.
 
-    Stop it any time; the same command continues. Ends with 1 if a unit failed or, with --check, something moved.
+    You can stop it at any time and continue with the same command. Exits with status 1 if a unit failed or, with --check,
+    if a number changed.
 
     Example: holdfast reproduce stable-fig2 iat-fig11 --preset quick
     """
@@ -133,7 +140,9 @@ def make_executor(name: str, store: Path, workers: int | None, address: str | No
     if name != "local":
         raise unknown_name("executor", name, ("local", "ray"))
     if address is not None:
-        raise ArgumentError("--address is that of a Ray cluster; it needs --executor ray")
+        raise ArgumentError(
+            "--address is the address of a Ray cluster and needs --executor ray; add that, or leave it out"
+        )
     from holdfast_papers.execution import LocalExecutor
 
     return LocalExecutor(store, workers)
@@ -164,14 +173,14 @@ def _references(named: Path | None, check: bool) -> Path | None:
     """What to compare with: the folder that was named, or docs/results of the clone that this file lies in."""
     if not check:
         if named is not None:
-            raise ArgumentError("--reference names what --check compares with; it needs --check")
+            raise ArgumentError("--reference is the folder that --check compares with; add --check, or leave it out")
         return None
     if named is not None and named.is_dir():
         return named
     clone = Path(__file__).resolve().parents[4] / "docs" / "results"
     folder = named or (clone if clone.is_dir() else Path("docs/results"))
     if not folder.is_dir():
-        raise ArgumentError(f"there are no reference results in {folder}; name their folder with --reference")
+        raise ArgumentError(f"expected a folder of reference results, got {folder}; name one with --reference")
     return folder
 
 

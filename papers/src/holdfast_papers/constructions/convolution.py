@@ -60,7 +60,7 @@ def convolution(
     if order is None and method is None and (best is None or best[0] > tolerance):
         best = _on_a_circle(values, tolerance)
     if best is None:
-        raise ArgumentError("no method could fit these samples; they do not look like a decaying kernel")
+        raise ArgumentError("no method could fit these samples; check that they are those of a decaying kernel")
     # rates were found for steps of 1; the layer and the sum that is shown speak of the caller's time
     fitted = best[1]
     layer = fitted.to_layer(parameterization, time="discrete", dtype=torch.float64)
@@ -87,7 +87,7 @@ def _samples(rho: KernelLike, length: int | None, dt: float) -> np.ndarray:
         raise ArgumentError(f"dt must be a finite number above 0, got {dt!r}")
     if callable(rho) or isinstance(rho, AbstractLaw):
         if length is None or length < 2:
-            raise ArgumentError(f"a law or a function needs the length of the convolution, 2 or more; got {length!r}")
+            raise ArgumentError(f"length must be at least 2 when rho is a law or a function, got {length!r}")
         times = np.arange(length, dtype=np.float64) * dt
         try:
             return _checked(np.asarray(rho(times), dtype=np.float64))
@@ -96,18 +96,22 @@ def _samples(rho: KernelLike, length: int | None, dt: float) -> np.ndarray:
     plain: Any = rho.detach().cpu().double().numpy() if isinstance(rho, torch.Tensor) else rho
     values = _checked(np.asarray(plain, dtype=np.float64))
     if length is not None and length != len(values):
-        raise ArgumentError(f"length = {length} but {len(values)} samples of rho were given; leave length out")
+        raise ArgumentError(
+            f"length must be the number of samples of rho, {len(values)}, got {length}; leave length out"
+        )
     return values
 
 
 def _checked(values: np.ndarray) -> np.ndarray:
     if values.ndim != 1 or len(values) < 2:
-        raise ShapeError(f"rho must be a row of 2 or more numbers, got {values.shape}")
+        raise ShapeError(f"rho must have shape (samples,) with at least 2 samples, got {values.shape}")
     bad = int((~np.isfinite(values)).sum())
     if bad:
-        raise ArgumentError(f"{bad} of the {len(values)} values of rho are NaN or infinite")
+        raise ArgumentError(
+            f"rho must be finite, got {bad} of {len(values)} values that are NaN or infinite; fill them"
+        )
     if not np.any(values):
-        raise ArgumentError("every value of rho is 0: there is nothing to approximate")
+        raise ArgumentError("rho must not be 0 everywhere, got zeros only; give another kernel")
     return values
 
 

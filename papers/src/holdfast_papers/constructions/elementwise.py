@@ -90,7 +90,7 @@ def _fits(f: Function, low: float, high: float, sizes: list[int], activation: Si
 
 def _check(low: float, high: float, tolerance: float, width: int | None, activation: str) -> None:
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise ArgumentError(f"the interval needs finite ends low < high, got [{low!r}, {high!r}]")
+        raise ArgumentError(f"the interval must have finite ends with low < high, got [{low!r}, {high!r}]")
     if not tolerance > 0:
         raise ArgumentError(f"tolerance must be above 0, got {tolerance!r}")
     if activation not in ("tanh", "sigmoid"):
@@ -107,8 +107,8 @@ def _checked(f: Callable[[Any], Any]) -> Function:
             raise ArgumentError(f"f must map a numpy array to as many values: {error}") from error
         if values.shape != x.shape or not np.isfinite(values).all():
             raise ArgumentError(
-                f"f must map an array to as many finite numbers; {x.shape} became {values.shape}, "
-                f"{int((~np.isfinite(values)).sum())} of them not finite"
+                f"f must map an array to as many finite numbers, got shape {values.shape} for {x.shape}, with "
+                f"{int((~np.isfinite(values)).sum())} numbers that are not finite"
             )
         return values
 

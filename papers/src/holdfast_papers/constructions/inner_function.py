@@ -61,7 +61,7 @@ def plateaus(base: int, digits: int, variables: int) -> tuple[Float64[np.ndarray
     closest = float(np.diff(xi[order]).min())
     if closest < _CLOSEST:
         raise ArgumentError(
-            f"base {base} with {digits} digits in {variables} variables puts values of xi {closest:.1e} apart, too close "
-            f"for float64 (least {_CLOSEST:.0e}); take fewer digits or a smaller base"
+            f"values of xi must be at least {_CLOSEST:.0e} apart in float64, got {closest:.1e} with base {base} and {digits} "
+            f"digits in {variables} variables; use fewer digits or a smaller base"
         )
     return xi[order], order

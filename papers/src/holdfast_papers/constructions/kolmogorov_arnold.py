@@ -93,7 +93,8 @@ def _checked(f: Callable[[Any], Any], length: int) -> Callable[[Points], np.ndar
             ) from error
         if values.shape != (len(x),) or not np.isfinite(values).all():
             raise ArgumentError(
-                f"f must map (points, {length}) to one finite number per point; {x.shape} became {values.shape}"
+                f"f must map (points, {length}) to one finite number per point, got shape {values.shape} for "
+                f"{x.shape}, or numbers that are not finite"
             )
         return values
 
@@ -103,7 +104,7 @@ def _checked(f: Callable[[Any], Any], length: int) -> Callable[[Points], np.ndar
 def _count_terms(length: int, digits: int, base: int, terms: int | None) -> int:
     if length < 2 or digits < 1 or base < 2:
         raise ArgumentError(
-            f"expected length >= 2, digits >= 1 and base >= 2, got {length=}, {digits=}, {base=}; one input alone is "
+            f"expected length >= 2, digits >= 1 and base >= 2, got {length=}, {digits=}, {base=}; for a single input use "
             "`elementwise`"
         )
     count = length * base**digits if terms is None else terms
@@ -112,8 +113,8 @@ def _count_terms(length: int, digits: int, base: int, terms: int | None) -> int:
     units = count * (base**digits + 1) ** length
     if units > _WIDEST:
         raise ArgumentError(
-            f"{count} terms with {digits} digits in base {base} for {length} inputs need {units:,} units; the limit is "
-            f"{_WIDEST:,}. Width grows like terms base^(length digits): lower digits, base or terms"
+            f"expected at most {_WIDEST:,} units, got {units:,} for {count} terms with {digits} digits in base {base} for "
+            f"{length} inputs; the width grows like terms base^(length digits): lower digits, base or terms"
         )
     return count
 

@@ -37,11 +37,11 @@ class Series:
         unknown = [order for order in kernels if order not in (0, 1, 2, 3)]
         if unknown or not set(kernels) - {0}:
             raise ArgumentError(
-                f"kernels map orders 1, 2, 3 (and 0, a number) to kernels, got orders {sorted(kernels)}"
+                f"kernels must map orders 1, 2, 3 (and 0, a number) to kernels, got orders {sorted(kernels)}"
             )
         constant = kernels.get(0, 0.0)
         if not isinstance(constant, int | float) or not math.isfinite(constant):
-            raise ArgumentError(f"the kernel of order 0 is a finite number, got {constant!r}")
+            raise ArgumentError(f"the kernel of order 0 must be a finite number, got {constant!r}")
         lags = np.arange(length)
         first = _evaluated(kernels[1], 1, length)(lags) if 1 in kernels else None
         second = None
@@ -91,16 +91,20 @@ def _evaluated(kernel: VolterraKernel, order: int, length: int) -> Callable[...,
             shape = np.broadcast_shapes(*(lag.shape for lag in lags))
             values = np.broadcast_to(np.asarray(kernel(*lags), dtype=np.float64), shape)
             if not np.isfinite(values).all():
-                raise ArgumentError(f"the kernel of order {order} is not finite everywhere on lags 0..{length - 1}")
+                raise ArgumentError(
+                    f"the kernel of order {order} must be finite on lags 0 to {length - 1}, got NaN or infinity"
+                )
             return values
 
         return from_function
     plain = kernel.detach().cpu().numpy() if isinstance(kernel, Tensor) else kernel
     table = np.asarray(plain, dtype=np.float64)
     if table.shape != (length,) * order:
-        raise ShapeError(f"kernels of order {order} need shape {(length,) * order} for {length=}, got {table.shape}")
+        raise ShapeError(
+            f"a kernel of order {order} must have shape {(length,) * order} for {length=}, got {table.shape}"
+        )
     if not np.isfinite(table).all():
-        raise ArgumentError(f"the kernel of order {order} has values that are NaN or infinite")
+        raise ArgumentError(f"the kernel of order {order} must be finite, got values that are NaN or infinite")
     return lambda *lags: table[lags]
 
 

@@ -147,7 +147,7 @@ def _find_modes(series: Series, amplitude: float, budget: float) -> tuple[np.nda
     """The fewest shared modes whose misfit is within the budget, or the best there are; and the misfit."""
     signals = series.signals()
     if not np.any(signals):
-        raise ArgumentError("every kernel is 0: there is nothing to approximate")
+        raise ArgumentError("expected a kernel that is not 0 everywhere, got zeros only")
     basis, sizes = main_subspace(signals, longest=256)
     most = int(min(_MOST_MODES, (sizes > 1e-13 * sizes[0]).sum()))
     best: tuple[np.ndarray, float] | None = None
@@ -161,7 +161,7 @@ def _find_modes(series: Series, amplitude: float, budget: float) -> tuple[np.nda
         if best[1] <= budget:
             break
     if best is None:
-        raise ArgumentError("no decaying mode was found in the kernels; a state-space layer needs kernels that decay")
+        raise ArgumentError("expected kernels that decay, got kernels in which no decaying mode was found")
     return best
 
 

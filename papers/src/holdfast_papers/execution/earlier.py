@@ -18,7 +18,7 @@ def earlier_units(store: Store, experiment: Experiment) -> dict[str, Path]:
 
     Args:
         store: where results are kept.
-        experiment: one of the user's own; others have a version in place of a checksum of their code.
+        experiment: one of the user's own; others have a version instead of a checksum of their code.
     """
     if not experiment.source:
         return {}

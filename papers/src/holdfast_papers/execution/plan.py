@@ -87,7 +87,7 @@ def plan(
         ids: experiments, by id or file; none are all of them.
         preset: "quick", "standard" or "paper".
         notice: called with a line for each saved result that is damaged, or of code that changed since, and runs again.
-        keep: take units that are there though the code of an experiment of the user's own changed since.
+        keep: take existing units though the code of an experiment of the user's own changed since.
     """
     origins = dict.fromkeys(registry.origin(id) for id in ids or registry.ids())  # one that is named twice runs once
     _check_apart(origins)
@@ -101,8 +101,8 @@ def _check_apart(origins: Iterable[str]) -> None:
         id = registry.load(origin).id
         if id in seen:
             raise ArgumentError(
-                f"{seen[id]} and {origin} both call their experiment {id!r}, and what they find would lie in one folder; "
-                "give one another id, or run them by two commands with another --store each"
+                f"expected experiments with different ids, got {id!r} in {seen[id]} and in {origin}, whose results "
+                "would overwrite each other; change one id, or run them by two commands with different --store folders"
             )
         seen[id] = origin
 
@@ -124,7 +124,7 @@ def plan_one(
         preset: that the job is kept under.
         config: its settings; None is the preset's own.
         notice: called with a line for each saved result that is damaged, or of code that changed since, and runs again.
-        keep: take units that are there though the code of an experiment of the user's own changed since.
+        keep: take existing units though the code of an experiment of the user's own changed since.
     """
     job = _job(store, origin, preset, config)
     _look_for_earlier(store, job, notice, keep)
@@ -170,7 +170,7 @@ def unit_state(store: Store, task: Task) -> tuple[dict[str, Any] | None, str]:
 
 
 def is_concluded(store: Store, job: Job, notice: Callable[[str], None]) -> bool:
-    """Whether the conclusion that is there was drawn from exactly these units."""
+    """Whether the existing conclusion was drawn from exactly these units."""
     manifest, damage = store.state(job.folder)
     if damage:
         notice(f"{job.experiment.id} conclusion: {damage}; it is drawn again")

@@ -174,7 +174,7 @@ class Scheduler:
             return
         manifest, damage = unit_state(self.store, task)
         if manifest is None:
-            raise StoreError(f"what was just written cannot be read back: {damage}")
+            raise StoreError(f"a result that was just written cannot be read back: {damage}; check the disk")
         for job in self._waiting[task.folder]:
             job.take_in(task, manifest)
             if not job.missing and not job.failed and not is_concluded(self.store, job, lambda text: None):

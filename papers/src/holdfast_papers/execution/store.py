@@ -43,7 +43,7 @@ class Store:
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         if os.fspath(root) == "":
-            raise ArgumentError("a store is a folder; got an empty text")
+            raise ArgumentError("--store must be the path of a folder, got an empty text")
         self.root = Path(root).absolute()  # tasks travel to processes with other current folders
 
     def unit(self, experiment: str, identity: str) -> Path:
@@ -114,7 +114,7 @@ class Store:
             folder.mkdir(parents=True, exist_ok=True)
             _trial(folder)
             if (folder / MANIFEST).is_dir():
-                raise IsADirectoryError(errno.EISDIR, "a folder in place of a file", str(folder / MANIFEST))
+                raise IsADirectoryError(errno.EISDIR, "a folder instead of a file", str(folder / MANIFEST))
 
     def save(self, folder: Path, result: Result) -> None:
         """Writes a result; leftovers of a killed writer, and the unit's checkpoints and traceback, are removed.

@@ -55,7 +55,7 @@ def perform(task: Task, report: Callable[[float, str], None], scratch: Path | No
     experiment = load(task.origin)
     if experiment.source != task.source:
         raise ArgumentError(
-            f"{task.origin}, or a file that it imports, was edited while it ran; run the same command again"
+            f"{task.origin}, or a file that it imports, was edited during the run; run the same command again"
         )
     if task.kind == "conclusion":
         return conclude(experiment, task.preset, task.config, units, task.key)

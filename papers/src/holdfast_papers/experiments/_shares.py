@@ -1,4 +1,4 @@
-"""Shares of runs and slopes over sizes with their 95% intervals: what decides claims that are no order of two arms.
+"""Shares of runs and slopes over sizes with their 95% intervals: what decides claims that do not order two arms.
 
 A share that misses its bound is not met, whatever its interval: the bound was asked of these runs. One that keeps to it is
 met if the whole interval of Clopper and Pearson does, and undecided otherwise. A slope lies above a bound where Student's

@@ -49,7 +49,7 @@ Family = Mapping[int, PerturbationCurve]
 Families = Mapping[Key, Family]
 Verdicts = Mapping[Key, StabilityVerdict]
 Scope = Literal["recurrent weights", "all weights", "readout", "all weights, scaled readout"]
-SCALED: Scope = "all weights, scaled readout"  # gamma of c_i = gamma_i |f(w_i)| / sqrt(m) moves in place of c
+SCALED: Scope = "all weights, scaled readout"  # gamma of c_i = gamma_i |f(w_i)| / sqrt(m) moves instead of c
 MAX_GROWTH = 2.0  # of |gamma|_2 from the narrowest to the widest model, for coefficients that stay bounded
 SCOPES: dict[str, list[str]] = {"recurrent weights": ["w"], "all weights": ["w", "c"], "readout": ["c"]}
 KERNEL_SCOPES: dict[str, KernelScope] = {"recurrent weights": "recurrent", "all weights": "all", SCALED: "all"}

@@ -160,12 +160,12 @@ class Experiment:
         for what, name in (("id", self.id), ("family", self.owner)):
             if not re.fullmatch(rf"({'|'.join(SECTIONS)}|own)-[a-z0-9]+", name):
                 raise ArgumentError(
-                    f"an experiment's {what} is a paper and a name, like 'iat-fig1' (papers: {', '.join(SECTIONS)}; 'own' "
-                    f"for an experiment of no paper); got {name!r}"
+                    f"an experiment's {what} must be a paper and a name, like 'iat-fig1' (papers: "
+                    f"{', '.join(SECTIONS)}; 'own' for an experiment of your own), got {name!r}"
                 )
         missing = [p for p in PRESETS if p not in self.presets]
         if missing:
-            raise ArgumentError(f"{self.id}: there is no preset {missing[0]!r}; make them with presets(...)")
+            raise ArgumentError(f"{self.id}: the preset {missing[0]!r} is missing; build the presets with presets(...)")
 
     @property
     def paper(self) -> str:

@@ -117,7 +117,7 @@ def _spec(fullname: str, place: Path, name: str) -> ModuleSpec | None:
 
 
 def _imported(content: bytes) -> Iterator[str]:
-    """First names of the modules that a text imports, anywhere in it; none where it is no Python."""
+    """First names of the modules that a text imports, anywhere in it; none where it is not Python."""
     try:
         tree = ast.parse(content)
     except (SyntaxError, ValueError):

@@ -69,7 +69,9 @@ def origin(id: str) -> str:
     if id.endswith(".py"):
         path = Path(id).resolve()
         if not path.is_file():
-            raise ArgumentError(f"there is no file {path}; an experiment is an id (see `holdfast list`) or a .py file")
+            raise ArgumentError(
+                f"expected an id of an experiment (see `holdfast list`) or an existing .py file, got {path}"
+            )
         return str(path)
     known = ids()
     if id in known:
@@ -87,7 +89,9 @@ def load(origin: str) -> Experiment:
 def _experiment(module: ModuleType, origin: str) -> Experiment:
     experiment = getattr(module, "EXPERIMENT", None)
     if not isinstance(experiment, Experiment):
-        raise ArgumentError(f"{origin} has no EXPERIMENT = Experiment(...); see docs/reproduce.md")
+        raise ArgumentError(
+            f"{origin} must define EXPERIMENT = Experiment(...), got {type(experiment).__name__}; see docs/reproduce.md"
+        )
     return experiment
 
 
@@ -98,8 +102,8 @@ def _own(path: Path) -> Experiment:
     if experiment.paper != "own":
         name = experiment.id.split("-", 1)[1]
         raise ArgumentError(
-            f"{path} calls its experiment {experiment.id!r}, which is the name of a paper's; an experiment of your own "
-            f"begins with 'own-': write id=\"own-{name}\""
+            f"{path}: the id of your own experiment must begin with 'own-', got {experiment.id!r}, which is reserved for a "
+            f'paper; write id="own-{name}"'
         )
     folder = path.parent
     return replace(

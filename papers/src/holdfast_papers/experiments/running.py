@@ -42,7 +42,7 @@ def conclude(experiment: Experiment, preset: str, config: Config, units: Sequenc
     for kind, items in (("claims", drawn.claims), ("figures", drawn.figures)):
         names = [item.name for item in items]
         if len(set(names)) < len(names):
-            raise ArgumentError(f"{experiment.id}: {kind} need names of their own, got {names}")
+            raise ArgumentError(f"{experiment.id}: {kind} must have different names, got {names}")
     with _named(f"{experiment.id}: the conclusion"):
         check_names(drawn.arrays)
     page = Page(
@@ -103,7 +103,7 @@ def _named(where: str) -> Iterator[None]:
     try:
         yield
     except ArgumentError as error:
-        raise ArgumentError(f"{where} returned what cannot be saved: {error}") from None
+        raise ArgumentError(f"{where} returned something that cannot be saved: {error}") from None
 
 
 @contextmanager

@@ -20,7 +20,7 @@ def haar_basis(length: int, size: int | None = None) -> Float64[Tensor, "length 
         size: number of wavelets; None is all of them.
     """
     if length < 1 or length & (length - 1):
-        raise ArgumentError(f"haar_basis: wavelets need a length that is a power of 2, got {length}")
+        raise ArgumentError(f"haar_basis: length must be a power of 2, got {length}")
     count = _count(length, size)
     basis = np.zeros((length, count))
     basis[:, 0] = length**-0.5
@@ -68,7 +68,7 @@ def learned_basis(
     """
     if examples.numel() == 0 or not bool(torch.isfinite(examples).all()):
         raise ArgumentError(
-            f"examples must be finite numbers, at least one, got {tuple(examples.shape)} with NaN, inf or none"
+            f"examples must be one or more finite numbers, got shape {tuple(examples.shape)}, empty or with NaN or infinity"
         )
     if not 1 <= size <= min(examples.shape):
         raise ArgumentError(f"size must be 1 to {min(examples.shape)} for examples {tuple(examples.shape)}, got {size}")

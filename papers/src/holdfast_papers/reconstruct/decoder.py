@@ -60,7 +60,9 @@ class Decoder:
                 f"states must have {state_size} numbers, one for each of the eigenvalues, got {tuple(states.shape)}"
             )
         if not bool(torch.isfinite(states).all()):
-            raise ArgumentError("some states are NaN or infinite: the recurrence that made them diverged")
+            raise ArgumentError(
+                "states must be finite, got NaN or infinity, so the recurrence diverged; use eigenvalues inside the unit circle"
+            )
         flat = states.reshape(-1, states.shape[-1])
         out = torch.empty(len(flat), self.unknowns, dtype=torch.float64)
         # rows in parts: the copies of real and imaginary parts stay below 50 MB whatever the batch
@@ -97,7 +99,7 @@ def make_decoder(
     matrix = encoding if form == "complex" else torch.cat([encoding.real, encoding.imag])
     U, sizes, Vh = torch.linalg.svd(matrix, full_matrices=False)
     if float(sizes[0]) == 0:
-        raise ArgumentError("the encoding is zero: nothing of the inputs reaches the state")
+        raise ArgumentError("the encoding must not be zero, got zeros only: no input reaches the state")
     least = max(matrix.shape) * torch.finfo(torch.float64).eps if cut is None else cut
     keep = sizes > least * sizes[0]
     rank = int(keep.sum())

@@ -28,7 +28,7 @@ def ring_eigenvalues(
     """
     positive(size=size)
     if not 0 <= r_min <= r_max <= 1:
-        raise ArgumentError(f"the ring needs 0 <= r_min <= r_max <= 1, got r_min={r_min!r}, r_max={r_max!r}")
+        raise ArgumentError(f"expected 0 <= r_min <= r_max <= 1, got r_min={r_min!r}, r_max={r_max!r}")
     start = seed if isinstance(seed, int) else int(torch.randint(2**62, (1,), generator=seed))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(start)
@@ -74,7 +74,7 @@ def as_eigenvalues(given: object, *, dims: tuple[int, ...] = (1, 2)) -> np.ndarr
     size = np.abs(array)
     if not np.isfinite(size).all() or size.max() > 1 + 1e-12:
         raise ArgumentError(
-            f"eigenvalues must lie on or inside the unit circle, or their powers overflow; the largest has modulus "
+            f"eigenvalues must be on or inside the unit circle, or their powers overflow; got a largest modulus of "
             f"{size.max():.6g}"
         )
     return array

@@ -182,7 +182,7 @@ def sparse_inputs(
 def _read_basis(basis: str | Tensor, length: int | None, functions: int | None, dims: int) -> Tensor:
     if isinstance(basis, Tensor):
         if length is not None or functions is not None:
-            raise ArgumentError("length and functions go with a basis by name; a matrix has its own")
+            raise ArgumentError("length and functions are for a basis given by name, got a matrix; leave them out")
         if basis.ndim != dims + 1:
             wanted = "(length, functions)" if dims == 1 else "(dimensions, length, functions)"
             raise ShapeError(f"expected a basis of shape {wanted} for these eigenvalues, got {tuple(basis.shape)}")
@@ -190,9 +190,11 @@ def _read_basis(basis: str | Tensor, length: int | None, functions: int | None, 
     if basis not in ("haar", "fourier"):
         raise ArgumentError(f"basis must be 'haar', 'fourier' or a matrix, got {basis!r}")
     if length is None or functions is None:
-        raise ArgumentError(f"the {basis} basis needs length and functions")
+        raise ArgumentError(f"basis={basis!r} needs length and functions, got {length=}, {functions=}")
     if dims != 1:
-        raise ArgumentError("the block form needs a basis of shape (dimensions, length, functions), not a name")
+        raise ArgumentError(
+            f"basis must be of shape (dimensions, length, functions) for the block form, got the name {basis!r}"
+        )
     return haar_basis(length, functions) if basis == "haar" else fourier_basis(length, functions)
 
 
@@ -214,16 +216,16 @@ def interpolated(maps: Callable[[int], Tensor], time: float) -> Tensor:
     """(n + 1 - t) T_n + (t - n) T_(n+1) with n = floor t: a continuous extension of maps that are known at whole times.
 
     linrec, Lemma 8 and eq. 26, for the outputs T_k of a sequence-to-sequence map, and eq. 31, for the pseudo-inverses of the
-    reconstruction. Both are printed with the two weights exchanged, and with ceil t in place of n + 1, which makes both
+    reconstruction. Both are printed with the two weights exchanged, and with ceil t instead of n + 1, which makes both
     weights 0 at whole t. At a whole t only T_t is asked for.
 
     Args:
         maps: gives T_n for a whole number n.
-        time: t, from 0 on.
+        time: t, in steps, at least 0.
     """
     if not 0 <= time < 2**53:
         raise ArgumentError(
-            f"time must be a number from 0 to 2^53, where floats tell whole numbers apart, got {time!r}"
+            f"time must be from 0 to 2^53, the range in which floats represent every whole number, got {time!r}"
         )
     before = math.floor(time)
     share = time - before
@@ -235,9 +237,11 @@ def _map_at(maps: Callable[[int], Tensor], n: int) -> Tensor:
     try:
         value = maps(n)
     except Exception as error:
-        raise ArgumentError(f"maps must give a tensor for a whole number; maps({n}) failed: {error}") from error
+        raise ArgumentError(
+            f"maps must return a tensor for a whole number, got an error for maps({n}): {error}"
+        ) from error
     if not isinstance(value, Tensor):
-        raise ArgumentError(f"maps must give a tensor for a whole number; maps({n}) gave {describe(value)}")
+        raise ArgumentError(f"maps must return a tensor for a whole number, got {describe(value)} for maps({n})")
     return value
 
 
@@ -264,8 +268,8 @@ def timestamp(
     dtype = state.dtype if isinstance(state, Tensor) else torch.float64
     if not bool((rest.abs() >= _smallest_rest(eigenvalue, dtype)).all()):  # not for NaN either
         raise RangeError(
-            f"a counting state has saturated at 1/(1 - lam) = {1 / (1 - eigenvalue):g}: within its rounding errors several "
-            f"counts fit it. This eigenvalue counts to {longest_count(eigenvalue, dtype)} in {dtype}; use one nearer to 1, "
+            f"a counting state is saturated at 1/(1 - lam) = {1 / (1 - eigenvalue):g}, where several counts are within its "
+            f"rounding error; this eigenvalue counts to {longest_count(eigenvalue, dtype)} in {dtype}: use one nearer to 1, "
             "such as counting_eigenvalue(longest)"
         )
     k = torch.log(rest.abs()) / math.log(size)
@@ -273,8 +277,8 @@ def timestamp(
     off = float((k - whole).abs().max()) if k.numel() else 0.0
     if off > 0.25 or bool((whole < 0).any()):
         raise RangeError(
-            f"a counting state lies {off:.2f} of a step from a whole number: it was not made by input 1 at every step "
-            "with this eigenvalue, or its rounding errors have grown past a quarter of a step"
+            f"expected counting states within a quarter of a step of a whole number, got one {off:.2f} steps off; "
+            "check that it was made with input 1 at every step and this eigenvalue, or use a higher precision"
         )
     return whole.long()
 

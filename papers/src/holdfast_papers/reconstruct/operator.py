@@ -34,7 +34,9 @@ def vandermonde(eigenvalues: Complex[Tensor, "*dimensions modes"], length: int) 
     positive(length=length)
     rows = lam.reshape(-1, lam.shape[-1])
     if rows.size * length * len(rows) > _ENTRIES:
-        raise ArgumentError(f"{rows.size} modes over {length} steps need a matrix above 2 GB; use fewer of either")
+        raise ArgumentError(
+            f"expected a matrix of at most 2 GB, got more for {rows.size} modes over {length} steps; use fewer of either"
+        )
     blocks = [torch.from_numpy(_powers(block, length)) for block in rows]
     return blocks[0] if lam.ndim == 1 else torch.block_diag(*blocks)
 
@@ -73,7 +75,7 @@ def encode(
     """
     lam = as_eigenvalues(eigenvalues)
     if inputs.ndim == 0 or inputs.shape[-1] == 0:
-        raise ShapeError(f"inputs must be (*batch, time) with a step or more, got {tuple(inputs.shape)}")
+        raise ShapeError(f"inputs must have shape (*batch, time) with at least one step, got {tuple(inputs.shape)}")
     if lam.ndim == 1:
         V = vandermonde(eigenvalues, inputs.shape[-1])
         u = inputs.double()  # two real products: half the work of a complex one

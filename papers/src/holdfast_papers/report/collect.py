@@ -55,11 +55,13 @@ def _check(saved: Saved, id: str) -> None:
     """A conclusion lies in the folder of its experiment and preset: one that was copied elsewhere is not shown there."""
     result, folder = saved.result, saved.folder
     if result.page is None:
-        raise DamagedResultError(f"{folder} is no conclusion: it has nothing for the page. Delete it and run again.")
+        raise DamagedResultError(
+            f"{folder} does not hold a conclusion, so there is nothing to show; delete it and run again"
+        )
     if result.experiment != id or f"conclusion-{result.page.preset}" != folder.name:
         raise DamagedResultError(
-            f"{folder} holds the conclusion of another experiment or preset ({result.experiment}, {result.page.preset}). "
-            "Delete it and run again."
+            f"{folder} holds the conclusion of another experiment or preset ({result.experiment}, "
+            f"{result.page.preset}); delete it and run again"
         )
 
 

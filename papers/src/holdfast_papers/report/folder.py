@@ -50,8 +50,8 @@ def check_folder(out: Path) -> None:
     if others:
         shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
         raise ArgumentError(
-            f"{out.absolute()} holds files that are no page of holdfast ({shown}); nothing was written. Name another folder "
-            "with --out, one that is empty or not there yet, or move these files away"
+            f"expected an empty or new folder, got {out.absolute()} with other files ({shown}); nothing was written: name "
+            "another folder with --out, or move these files away"
         )
 
 
@@ -93,7 +93,7 @@ def _refuse_others(out: Path, name: str, content: bytes, ours: set[str]) -> None
     if not _within(out, path):
         raise ArgumentError(f"{path.parent} is a link to another folder; remove it, or name another folder with --out")
     if name not in ours and path.exists() and not (path.is_file() and path.read_bytes() == content):
-        raise ArgumentError(f"{path} is none of the page's files; move it away, or name another folder with --out")
+        raise ArgumentError(f"{path} is not a file of the page; move it away, or name another folder with --out")
 
 
 def _within(out: Path, path: Path) -> bool:

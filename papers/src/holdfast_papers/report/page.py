@@ -95,7 +95,7 @@ def write_figures(
 
 
 def _is_current(out: Path, fingerprint: str) -> bool:
-    """Whether the page that is there shows exactly this, and nothing of it was damaged when it was written."""
+    """Whether the existing page shows exactly this, and nothing of it was damaged when it was written."""
     described = description(out)
     if described is None or described["damage"]:
         return False
@@ -127,7 +127,9 @@ def _prepared(one: Saved) -> tuple[bytes, dict[str, Any]]:
     """The script with a conclusion's numbers, and its section, once that was seen to render."""
     assert one.result.page is not None
     if one.result.page.paper not in TITLES:
-        raise DamagedResultError(f"it belongs to no paper that is known, but to {one.result.page.paper!r}")
+        raise DamagedResultError(
+            f"expected a result of one of the papers {', '.join(TITLES)}, got {one.result.page.paper!r}"
+        )
     figures = [figure_data(figure) for figure in one.result.page.figures]
     data = _script(one.result.experiment, figures)
     section = _section(one.result, figures, sorted(one.files))
@@ -264,7 +266,7 @@ def _fingerprint(conclusions: Mapping[str, Path]) -> str:
             digest.update(read_regular(folder / MANIFEST, MAX_BYTES))
         except DamagedResultError as error:
             digest.update(str(error).encode("utf-8", "backslashreplace"))
-    digest.update(" ".join(ids()).encode())  # those that are not there yet are listed
+    digest.update(" ".join(ids()).encode())  # those without results yet are listed
     here = Path(__file__).parent
     drawing = Path(str(_drawing.__file__)).parent
     for path in sorted([*here.glob("*.py"), *drawing.glob("*.py"), *(here / "assets").iterdir()]):
@@ -296,5 +298,5 @@ def _plotly() -> Path:
     """plotly.js out of the Python package, without importing it (0.3 s)."""
     spec = importlib.util.find_spec("plotly")
     if spec is None or spec.origin is None:
-        raise BackendError("the page needs plotly; install it with: pip install plotly")
+        raise BackendError("the page needs plotly: pip install plotly")
     return Path(spec.origin).parent / "package_data" / "plotly.min.js"

@@ -14,7 +14,7 @@ class Story:
         paragraphs: what it asks and finds; formulas are typeset as everywhere on the page.
         experiment: id of the experiment that has the figure.
         figure: name of the figure.
-        panels: numbers of the panels to show; those that are not there are left out.
+        panels: numbers of the panels to show; missing ones are left out.
     """
 
     paragraphs: Sequence[str]

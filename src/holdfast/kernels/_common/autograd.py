@@ -110,7 +110,6 @@ def refuse_tangents(function: str, backend: str, *tensors: Tensor | None) -> Non
     """Refuses forward mode, which only plain torch operations follow; a kernel would drop the tangents."""
     if has_tangent(*tensors):
         raise BackendError(
-            f"{function}: expected reverse mode, the only one that backend {backend!r} has, got tensors with tangents "
-            "(torch.func.jvp, jacfwd, forward_ad); use backend='reference', of a layer its step in a loop, or "
-            "torch.func.vjp or jacrev"
+            f"{function}: backend {backend!r} differentiates in reverse mode only, got tensors with tangents (torch.func.jvp, "
+            "jacfwd, forward_ad); use torch.func.vjp or jacrev, or backend='reference' (for a layer: its step in a loop)"
         )

@@ -52,7 +52,7 @@ def choose(
         return _choose_triton(device, backend, function)
     if kind not in OPERATORS:
         raise BackendError(
-            f"{function}: the native backend runs on the CPU, the tensors are on {kind}; "
+            f"{function}: the native backend needs tensors on the CPU, got {kind}; "
             "move them with .cpu(), or use backend='chunked'"
         )
     missing = library.missing()

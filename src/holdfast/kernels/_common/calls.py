@@ -47,8 +47,8 @@ def verify(function: str, like: Tensor, *expected: Expected, dtypes: Sequence[to
             pointer(value)
         if value.shape != shape:
             raise ShapeError(
-                f"{function}: expected a tensor of shape {tuple(shape)}, which goes with the others, got "
-                f"{checks.describe(value)}; call holdfast.kernels.{function}"
+                f"{function}: expected a tensor of shape {tuple(shape)}, to match the other arguments, got "
+                f"{checks.describe(value)}; call holdfast.kernels.{function}, which checks and names its arguments"
             )
         # is_cpu before the devices, whose comparison takes 0.2 us
         apart = value.is_cpu is not like.is_cpu or (not value.is_cpu and value.device != like.device)
@@ -63,9 +63,7 @@ def present(function: str, *needed: Tensor | None) -> None:
     """Refuses None: torch's operators let it through also where their schema asks for a tensor."""
     for value in needed:  # a loop: any() over a generator takes 0.4 us more
         if value is None:
-            raise DtypeError(
-                f"{function}: expected tensors, got None in the place of one; call holdfast.kernels.{function}"
-            )
+            raise DtypeError(f"{function}: expected tensors, got None instead of one; call holdfast.kernels.{function}")
 
 
 def sizes(function: str, name: str, value: Tensor, dims: str) -> tuple[int, ...]:
@@ -113,8 +111,8 @@ def pointer(value: Tensor | None) -> int | None:
     # the storage itself costs 0.3 us a tensor
     if address < LOWEST_ADDRESS and value.numel() and (address == 0 or value.untyped_storage().nbytes() == 0):
         raise ArgumentError(
-            f"expected tensors with memory behind them, got {checks.describe(value)} without (freed storage, or a zero "
-            "tensor); under FSDP gather the weights first (summon_full_params), or call the module's forward"
+            f"expected tensors with allocated memory, got {checks.describe(value)} without (freed storage, or a zero tensor of "
+            "autograd); under FSDP gather the weights first (summon_full_params), or call the module's forward"
         )
     return address
 
@@ -130,8 +128,8 @@ def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         result = torch.empty(shape, dtype=dtype, device=_CPU)
     except RuntimeError as error:  # sizes are checked before: all that is left to fail is the memory
         raise OutOfMemoryError(
-            f"no memory for {math.prod(shape) * dtype.itemsize} bytes, a {dtype} tensor of shape {tuple(shape)}; "
-            "use a smaller batch or a shorter sequence"
+            f"cannot allocate {math.prod(shape) * dtype.itemsize:,} bytes for a {dtype} tensor of shape {tuple(shape)}; use a "
+            "smaller batch or a shorter sequence"
         ) from error
     # malloc maps a tensor above 32 MB again at every call, and first touch of 4 KB pages is then the slowest part of it:
     # 8 GB/s, against 24 GB/s with 2 MB pages and 30 GB/s of warm memory

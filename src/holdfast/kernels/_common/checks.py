@@ -50,8 +50,8 @@ def local(function: str, name: str, value: Tensor) -> None:
     """Refuses a DTensor: kernels read the memory of this process."""
     if hasattr(value, "device_mesh"):
         raise DtypeError(
-            f"{function}: expected {name} in the memory of this process, got a DTensor; call .to_local() or "
-            ".full_tensor() of it, and for a method other than forward of a module under fully_shard "
+            f"{function}: expected {name} as a tensor of this process, got a DTensor; call its .to_local() or .full_tensor(), "
+            "or, for a method other than forward of a module under fully_shard, "
             "torch.distributed.fsdp.register_fsdp_forward_method(module, 'step')"
         )
 
@@ -129,7 +129,10 @@ def addressable(function: str, name: str, sizes: Sequence[int], itemsize: int) -
     if torch.compiler.is_exporting():  # a size that is left open cannot be bounded by a guard
         return
     if math.prod(sizes) * itemsize >= MAX_BYTES:
-        raise ShapeError(f"{function}: {name} of shape {tuple(sizes)} has more bytes than can be addressed; use less")
+        raise ShapeError(
+            f"{function}: {name} of shape {tuple(sizes)} is larger than the address space; use a smaller batch, "
+            "sequence or width"
+        )
 
 
 def lengths(
@@ -170,8 +173,8 @@ def finite(function: str, **tensors: Tensor | None) -> None:
         bad = value.numel() - int(torch.isfinite(value).sum())
         if bad:
             raise ArgumentError(
-                f"{function}: expected finite values, got {name} with {bad} of {value.numel()} not finite; "
-                "find where they arise, e.g. with torch.autograd.set_detect_anomaly(True)"
+                f"{function}: expected finite values, got {bad} of {value.numel()} in {name} that are NaN or "
+                "infinite; find where they arise, for example with torch.autograd.set_detect_anomaly(True)"
             )
 
 

@@ -60,8 +60,8 @@ def _open(path: Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
     if library.holdfast_abi() != ABI:
         raise BackendError(
-            f"{path} was built from other sources (ABI {library.holdfast_abi()}, this package needs {ABI}); "
-            "rebuild it: `make install`, or reinstall holdfast"
+            f"{path}: expected a library with ABI {ABI}, got {library.holdfast_abi()}, built from other sources; "
+            "rebuild it with `make install`, or reinstall holdfast"
         )
     library.holdfast_variant.restype = ctypes.c_char_p
     return library
@@ -87,7 +87,9 @@ def _load() -> tuple[ctypes.CDLL | None, NativeStatus]:
     if wanted == "off":
         return None, NativeStatus(False, None, None, f"switched off by {ENVIRONMENT}=off")
     if wanted != "auto" and wanted not in runnable():
-        raise BackendError(f"{ENVIRONMENT}={wanted}, but this CPU can run only {', '.join(runnable())}")
+        raise BackendError(
+            f"{ENVIRONMENT} must be a variant that this CPU runs ({', '.join(runnable())}), got {wanted!r}; change or unset it"
+        )
     variant = wanted if wanted != "auto" else next(iter(built()), None)
     path = None if variant is None else _find(variant)
     if variant is not None and path is not None:
@@ -106,7 +108,7 @@ def status() -> NativeStatus:
 
 
 def function(name: str, argtypes: Sequence[Any], restype: Any = None) -> Any:
-    """Returns the C function `name` with its prototype set; raises where the native library is not there."""
+    """Returns the C function `name` with its prototype set; raises where the native library is missing."""
     library, state = _load()
     if library is None:
         raise BackendError(f"the native kernels are {state.reason}")
@@ -114,7 +116,7 @@ def function(name: str, argtypes: Sequence[Any], restype: Any = None) -> Any:
     called = getattr(library, name, None)
     if called is None:
         raise BackendError(
-            f"{state.path} lacks {name}: it was built from older sources; run `make install`, or reinstall"
+            f"{state.path} was built from older sources and lacks {name}; rebuild it with `make install`, or reinstall holdfast"
         )
     called.argtypes = list(argtypes)
     called.restype = restype

@@ -133,16 +133,18 @@ def _check_sequences(function: str, sequences: Mapping[str, Tensor]) -> Tensor:
 def _check_state(function: str, state: Tensor, count: int, like: Tensor) -> None:
     if not isinstance(state, Tensor) or state.ndim == 0 or len(state) != count:
         raise ShapeError(
-            f"{function}: expected {count} initial states, one for each sequence, got {checks.describe(state)}"
+            f"{function}: expected initial states of shape ({count}, ...), one for each sequence, got {checks.describe(state)}"
         )
     _check_dense(function, "the initial states", state)
     if state.device != like.device:
-        raise ArgumentError(f"{function}: expected initial states on {like.device}, got {state.device}; move them")
+        raise ArgumentError(
+            f"{function}: expected initial states on {like.device}, got {state.device}; move them with .to(device)"
+        )
 
 
 def _check_dense(function: str, name: str, x: Tensor) -> None:
     if x.layout is not torch.strided:
-        raise DtypeError(f"{function}: expected {name} to be dense, got {x.layout}; call .to_dense() before")
+        raise DtypeError(f"{function}: expected {name} to be dense, got {x.layout}; call {name}.to_dense()")
 
 
 def _marks(function: str, resets: Tensor, like: Tensor) -> Tensor:
@@ -159,8 +161,8 @@ def _readable(function: str, name: str, value: Tensor, like: Tensor) -> None:
         )
     if not checks.readable(value):
         raise ArgumentError(
-            f"{function}: expected {name} with values that can be read, got a tensor without (traced, mapped by vmap or "
-            "on the meta device); leave it out there"
+            f"{function}: expected {name} to have values that can be read, got a tensor that is traced, mapped by vmap or on "
+            "the meta device; leave it out there"
         )
 
 
@@ -169,7 +171,7 @@ def _sequences(function: str, like: Tensor, lengths: Tensor | None, cu_seqlens: 
     rows, time = like.shape[:2]
     if cu_seqlens is not None:
         if lengths is not None:
-            raise ArgumentError(f"{function}: cu_seqlens says how long each sequence is; leave lengths out")
+            raise ArgumentError(f"{function}: expected cu_seqlens or lengths, got both; leave lengths out")
         bounds = packed_bounds(function, cu_seqlens, like)
         return bounds[:-1], bounds[1:]
     starts = torch.arange(rows, device=like.device) * time
@@ -184,8 +186,8 @@ def packed_bounds(function: str, cu_seqlens: object, like: Tensor) -> Tensor:
     bounds = checks.tensor(function, "cu_seqlens", cu_seqlens, (torch.int64, torch.int32))
     if like.shape[0] != 1:
         raise ShapeError(
-            f"{function}: expected a batch of 1 with cu_seqlens, all sequences one after another, got a batch of "
-            f"{like.shape[0]}; use lengths or resets there"
+            f"{function}: expected a batch of 1 with cu_seqlens (all sequences one after another), got a batch of "
+            f"{like.shape[0]}; for a padded batch use lengths or resets instead"
         )
     if bounds.ndim != 1 or len(bounds) == 0:
         raise ShapeError(
@@ -197,8 +199,8 @@ def packed_bounds(function: str, cu_seqlens: object, like: Tensor) -> Tensor:
     if first != 0 or last != like.shape[1] or least < 0:
         wrong = f"a step of {least}" if least < 0 else f"{first} to {last}"
         raise ArgumentError(
-            f"{function}: expected cu_seqlens that never falls, from 0 to {like.shape[1]} (the time steps), got {wrong}; "
-            "it is the running sum of the sequences' lengths, with 0 before"
+            f"{function}: expected cu_seqlens to run from 0 to {like.shape[1]} (the time steps) without decreasing, "
+            f"got {wrong}; it is 0 followed by the cumulative sum of the sequences' lengths"
         )
     return bounds.long()
 

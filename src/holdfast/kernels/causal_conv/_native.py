@@ -21,7 +21,9 @@ def _verify(conv: ConvCall) -> tuple[int, ...]:
     batch, time, channels = sizes("causal_conv", "x", conv.x, "batch time channels")
     _, taps = sizes("causal_conv", "weight", conv.weight, "channels taps")
     if taps == 0:
-        raise ShapeError(f"causal_conv: expected at least one tap, got weight of shape {tuple(conv.weight.shape)}")
+        raise ShapeError(
+            f"causal_conv: expected weight (channels, taps) with taps >= 1, got shape {tuple(conv.weight.shape)}"
+        )
     weight, state = (conv.weight, (channels, taps)), (conv.state, (batch, channels, taps - 1))
     verify("causal_conv", conv.x, weight, (conv.bias, (channels,)), state)
     if conv.lengths is not None:

@@ -108,7 +108,9 @@ def _check(call: ConvCall) -> None:
     checks.ndim("causal_conv", "weight", weight, "channels taps")
     (batch, _, channels), taps = x.shape, weight.shape[1]
     if taps == 0:
-        raise ShapeError(f"causal_conv: expected at least one tap, got weight of shape {tuple(weight.shape)}")
+        raise ShapeError(
+            f"causal_conv: expected weight (channels, taps) with taps >= 1, got shape {tuple(weight.shape)}"
+        )
     expected = {
         "weight": ((channels, taps), "x's channels by taps"), "bias": ((channels,), "x's channels"),
         "state": ((batch, channels, taps - 1), "batch, channels, taps less one"),

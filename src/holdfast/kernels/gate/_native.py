@@ -18,7 +18,7 @@ def grain() -> int:
 def _verify(y: Tensor, weight: Tensor, bias: Tensor, *others: tuple[Tensor, tuple[int, ...]]) -> None:
     width = y.shape[-1] if y.ndim else 0
     if width == 0 or width % grain():
-        raise ShapeError(f"gate: expected a width in whole {grain()}s, got y of shape {tuple(y.shape)}")
+        raise ShapeError(f"gate: expected a width that is a multiple of {grain()}, got y of shape {tuple(y.shape)}")
     verify("gate", y, (weight, (2 * width, width)), (bias, (2 * width,)), *others)
 
 

@@ -243,7 +243,7 @@ def _checked(
 ) -> Weights:
     if not isinstance(weights, (tuple, list)) or len(weights) not in (2, 4):
         got = f"{len(weights)} tensors" if isinstance(weights, (tuple, list)) else checks.describe(weights)
-        raise ShapeError(f"{function}: expected weights (w_ih, w_hh) or with b_ih and b_hh, got {got}")
+        raise ShapeError(f"{function}: expected weights (w_ih, w_hh) or (w_ih, w_hh, b_ih, b_hh), got {got}")
     given = Weights(*weights)
     checks.tensor(function, "x", x, checks.FLOATS)
     checks.ndim(function, "x", x, "batch time features")

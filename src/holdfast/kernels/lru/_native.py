@@ -39,7 +39,7 @@ class Sizes(NamedTuple):
     outputs: int
 
     def fit_tiles(self) -> bool:
-        """True where the tiles can have these sizes; ones that are no multiple of the grain would need masks."""
+        """True where the tiles can have these sizes; ones that are not a multiple of the grain would need masks."""
         _, _, inputs, numbers, outputs = self
         grain = library.number("width_grain")
         if inputs % grain or numbers % grain or outputs % grain or not inputs * numbers * outputs:
@@ -55,7 +55,10 @@ def _verify(lru: LRUCall) -> Sizes:
     (states,) = sizes("lru", "lam_re", lam_re, "states")
     outputs, planar = sizes("lru", "c", c, "outputs planar")
     if planar != (states if lam_im is None else 2 * states) or (d is not None and outputs != inputs):
-        raise ShapeError(f"lru: c of shape {tuple(c.shape)} does not go with {states} states and {inputs} inputs")
+        raise ShapeError(
+            f"lru: expected c to match {states} states and {inputs} inputs, got shape {tuple(c.shape)}; call "
+            "holdfast.kernels.lru"
+        )
     verify(
         "lru", u, (lam_re, (states,)), (lam_im, (states,)), (b, (planar, inputs)), (c, (outputs, planar)),
         (d, (outputs,)), (h0, (batch, planar)),

@@ -96,8 +96,8 @@ def _check(lru: LRUCall) -> None:
         checks.shape("lru", "d", d, (c.shape[0],), "one for each output")
         if c.shape[0] != u.shape[2]:
             raise ShapeError(
-                f"lru: with d, u_t goes to y_t elementwise, so outputs must equal inputs, got {c.shape[0]} "
-                f"outputs (c) and {u.shape[2]} inputs (u); leave d out, or change c"
+                f"lru: d multiplies u_t elementwise, so outputs must equal inputs, got {c.shape[0]} outputs (c) and "
+                f"{u.shape[2]} inputs (u); leave d out, or change c"
             )
     if h0 is not None:
         checks.shape("lru", "h0", h0, (u.shape[0], planar), f"u's batch by {width}")

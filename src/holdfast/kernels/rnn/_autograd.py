@@ -168,8 +168,8 @@ class _RnnGradient(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:
         raise HoldfastError(
-            "rnn: expected a first derivative, got a second one (double backward), which only the plain loop has; "
-            "call rnn(..., backend='reference')"
+            "rnn: this backend has first derivatives only, got a second one (double backward); call rnn(..., "
+            "backend='reference')"
         )
 
     @staticmethod

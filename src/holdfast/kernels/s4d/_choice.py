@@ -85,7 +85,7 @@ def choose(
     if name == "triton":
         return Choice(name, "", reason)
     if algorithm == "fft" and initial_state:
-        raise ArgumentError("s4d: algorithm='fft' takes no h0, which costs as much as the scan; use 'scan' or 'auto'")
+        raise ArgumentError("s4d: algorithm='fft' takes no h0; use algorithm='scan' or 'auto', or leave h0 out")
     if algorithm != "auto":
         return Choice(name, algorithm, "asked for by name")
     if initial_state:

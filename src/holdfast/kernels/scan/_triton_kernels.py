@@ -71,7 +71,7 @@ def scan_forward_kernel(
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(2)
     c = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
     valid, at = c < channels, c * step
-    nothing = c * 0  # a block & scalar of booleans is int32 in the interpreter, which is no mask
+    nothing = c * 0  # a block & scalar of booleans is int32 in the interpreter, which is not a mask
     end = tl.minimum(tl.load(lengths + row), time) if HAS_LENGTHS else time
     zero = tl.zeros([CHANNELS], ACC)
     h_re, h_im, p_re, p_im, f_re, f_im = zero, zero, zero + 1, zero, zero, zero

@@ -31,7 +31,7 @@ def _verify(scan: SelectiveCall) -> None:
     groups = sizes("selective", "B", B, "batch time groups state")[2]
     if state == 0 or groups == 0 or channels % groups:
         raise ShapeError(
-            f"selective: expected at least one state and channels in whole groups, got {state} states and "
+            f"selective: expected at least one state and groups that divide the channels, got {state} states and "
             f"{channels} channels in {groups} groups"
         )
     weights = (batch, time, groups, state)

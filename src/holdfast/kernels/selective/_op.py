@@ -106,8 +106,8 @@ def _check_steps(dt: Tensor, dt_bias: Tensor | None) -> None:
     smallest = float((dt if dt_bias is None else dt + dt_bias).detach().min())
     if smallest < 0:
         raise ArgumentError(
-            f"selective: expected step sizes dt + dt_bias >= 0, got a smallest of {smallest}; give dt_softplus=True, "
-            "or make them positive before"
+            f"selective: expected step sizes dt + dt_bias >= 0, got a smallest of {smallest}; pass dt_softplus=True, or make "
+            "them positive before the call"
         )
 
 

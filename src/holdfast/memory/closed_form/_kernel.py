@@ -57,7 +57,9 @@ class Kernel:
             return torch.linalg.vector_norm(self.rho.abs().sum(-1), norm, dim=-1)
         inputs = self.rho.shape[2]
         if inputs > 12:
-            raise ArgumentError(f"norm={norm:g} needs all sign vectors: at most 12 inputs, got {inputs}; use norm=inf")
+            raise ArgumentError(
+                f"norm={norm:g} tries all sign vectors and takes at most 12 inputs, got {inputs}; use norm=inf"
+            )
         # x and -x give the same size: the first sign is fixed
         signs = torch.tensor([(1.0, *rest) for rest in itertools.product((1.0, -1.0), repeat=inputs - 1)]).double()
         return torch.linalg.vector_norm(self.rho @ signs.T, norm, dim=1).amax(-1)
@@ -114,7 +116,9 @@ def diagonal(
             modes = modes * phi(step * lam.unsqueeze(0))
     else:
         if step is not None:
-            raise ArgumentError("step averages a continuous-time kernel; a discrete one has values at steps only")
+            raise ArgumentError(
+                "step is the averaging interval of a continuous-time kernel, and this one is discrete; leave step out"
+            )
         modes = lam ** t.to(torch.int64).unsqueeze(-1)
     rho = _real(torch.einsum("om,tm,mi->toi", *_alike(c, modes, b)))
     return Kernel(t, _with_direct(rho, t, D), lam, time)
@@ -147,7 +151,9 @@ def dense(
         raise ShapeError(f"W must be square, got {tuple(w.shape)}")
     _check_modes("W", len(w), u, out, names=("U", "c"))
     if not bool(torch.isfinite(w).all()):
-        raise ArgumentError("W must be finite")
+        raise ArgumentError(
+            f"W must be finite, got {int((~torch.isfinite(w)).sum())} of {w.numel()} entries that are not"
+        )
     t = _times(times, time)
     _check_direct(D, time)
     if time == "continuous":
@@ -299,7 +305,7 @@ def lru(
 
 def _vector(name: str, w: Tensor) -> Tensor:
     if w.ndim != 1 or len(w) == 0:
-        raise ShapeError(f"{name} must be a row of numbers, at least one, got {tuple(w.shape)}")
+        raise ShapeError(f"{name} must have shape (modes,) with at least one mode, got {tuple(w.shape)}")
     return _wide(w)
 
 
@@ -334,7 +340,7 @@ def _real(rho: Tensor) -> Tensor:
 
 def _check_direct(D: Tensor | None, time: Time) -> None:
     if D is not None and time == "continuous":
-        raise ArgumentError("a direct path has no kernel in continuous time (it is a delta at 0); leave D out")
+        raise ArgumentError("D is a delta at time 0 in continuous time and not part of the kernel; leave D out")
 
 
 def _with_direct(rho: Tensor, t: Tensor, D: Tensor | None) -> Tensor:
@@ -353,9 +359,9 @@ def _times(times: GivenTimes, kind: Time) -> Float64[Tensor, " times"]:
         else torch.from_numpy(np.array(times, dtype=np.float64))
     )
     if t.ndim != 1 or len(t) == 0 or not bool(((t >= 0) & torch.isfinite(t)).all()):
-        raise ArgumentError("times must be a list of finite numbers that are not negative, at least one")
+        raise ArgumentError(f"times must be one or more finite numbers >= 0 in one dimension, got {t.tolist()!r:.80}")
     if kind == "discrete" and float(t.max()) > MAX_RUN_STEPS:
         raise ArgumentError(f"times must be at most {MAX_RUN_STEPS} steps in discrete time, got {float(t.max()):g}")
     if kind == "discrete" and bool((t != t.round()).any()):
-        raise ArgumentError("in discrete time the times are whole numbers of steps")
+        raise ArgumentError(f"times must be whole numbers of steps in discrete time, got {t.tolist()!r:.80}")
     return t

@@ -33,12 +33,14 @@ def of_layer(layer: torch.nn.Module, horizon: int) -> Kernel:
     name = type(layer).__name__
     if system is None:
         raise ArgumentError(
-            f"no closed form is known for {name}: its state does not move linearly; use memory_function"
+            f"expected a layer with a linear recurrence, got {name}, for which no closed form is known; use memory_function"
         )
     if layer.backward_layer is not None:
-        raise ArgumentError("a bidirectional layer is not causal and has no memory function; use bidirectional=False")
+        raise ArgumentError("expected a causal layer, got a bidirectional one; build it with bidirectional=False")
     if not system.linear:
-        raise ArgumentError(f"this {name} has activation={system.activation!r}: not linear; use memory_function")
+        raise ArgumentError(
+            f"expected a linear layer, got a {name} with activation={system.activation!r}; use memory_function"
+        )
     parts = [_of_group(system, g, horizon) for g in range(system.groups)]
     rho = _in_blocks([part.rho for part in parts]) / system.dt
     return Kernel(system.dt * parts[0].time, rho, system.eigenvalues().detach(), "discrete", system.dt)

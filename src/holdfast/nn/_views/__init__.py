@@ -39,7 +39,7 @@ def recurrences(model: nn.Module) -> tuple[RecurrenceView, ...]:
         ['weight_hh_l0', 'weight_hh_l1']
     """
     if not isinstance(model, nn.Module):
-        raise ArgumentError(f"model must be an nn.Module, got {model!r}; a class is called first: nn.RNN(1, 8)")
+        raise ArgumentError(f"model must be an nn.Module, got {model!r}; build one first, as nn.RNN(1, 8)")
     views: list[RecurrenceView] = []
     inside: set[nn.Module] = set()  # of what was described by its step as a whole
     for path, module in model.named_modules():

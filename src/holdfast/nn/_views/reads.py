@@ -146,7 +146,8 @@ def read_along(model: nn.Module, views: Sequence[RecurrenceView], inputs: Tensor
             raise ArgumentError(f"the model failed on inputs of shape {tuple(inputs.shape)}: {error}") from error
     if not reads.inputs and not reads.steps:
         raise ArgumentError(
-            f"inputs: {type(model).__name__} ran none of its recurrences on them, as modules that are called; leave inputs out"
+            f"inputs: expected a model that calls its recurrent modules on them, got {type(model).__name__}, which calls none; "
+            "leave inputs out"
         )
     return reads
 

@@ -59,9 +59,9 @@ def stated_weight(model: nn.Module, path: str, structure: Structure | None = Non
         value = getattr(module, name)
     except AttributeError:
         known = listed(n for n, _ in model.named_parameters())
-        raise ArgumentError(f"the model has no weight or layer called {path!r}; its weights: {known}") from None
+        raise ArgumentError(f"expected the name of a weight or layer ({known}), got {path!r}") from None
     if not isinstance(value, Tensor) or not (value.is_floating_point() or value.is_complex()):
-        raise ArgumentError(f"{path} is not a weight but {type(value).__name__}; name a parameter")
+        raise ArgumentError(f"expected the name of a weight, got {path}, which is a {type(value).__name__}")
     # a square matrix of complex numbers is rare, a table of complex eigenvalues is not
     if structure is None:
         structure = "diagonal" if value.ndim == 1 or value.is_complex() else "dense"
@@ -72,11 +72,13 @@ def stated_view(model: nn.Module, path: str, time: Time | None, structure: Struc
     """The view of a weight that the user calls a recurrence in `time`."""
     weight = stated_weight(model, path, structure)
     if time is None:
-        raise ArgumentError(f"say in which time {path} acts: time='continuous' (dh/dt = W h) or 'discrete' (h+ = W h)")
+        raise ArgumentError(
+            f"time is needed for {path}, got None; pass time='continuous' for dh/dt = W h, or 'discrete' for h+ = W h"
+        )
     value = weight.value
     if not weight.diagonal and (value.ndim != 2 or value.shape[0] != value.shape[1] or value.is_complex()):
         raise ShapeError(
-            f"{path} has shape {tuple(value.shape)}, {value.dtype}; expected a real square matrix. For a table of "
-            "eigenvalues pass structure='diagonal'"
+            f"{path} must be a real square matrix, got {value.dtype} of shape {tuple(value.shape)}; for eigenvalues pass "
+            "structure='diagonal'"
         )
     return StatedView(weight, time)

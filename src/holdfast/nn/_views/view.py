@@ -173,7 +173,7 @@ class RecurrenceView(ABC):
         return None
 
     def step_sizes(self, x: Tensor) -> Tensor | None:
-        """Step sizes (rows, time, modes) on inputs of its module, where gates that are no scan decide them; else None.
+        """Step sizes (rows, time, modes) on inputs of its module, where gates that are not a scan decide them; else None.
 
         Args:
             x: inputs of its module, (rows, time, features).

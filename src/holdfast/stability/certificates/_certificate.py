@@ -51,33 +51,36 @@ class Certificate(Record):
     """The certificate of one recurrence; of a model with several, that of the worst, with all of them in `parts`.
 
     Args:
-        path: name of the weight or layer in the model.
-        kind: what it is, in words.
+        path: name of the weight or layer in the model; empty for the model itself.
+        kind: the kind of recurrence, in words.
         time: "continuous" or "discrete".
         status: "stable", "marginal" (on the boundary up to rounding), "unstable", or "undecided" where no state of rest was
             found at which a nonlinear recurrence could be linearized.
-        eigenvalues: of the recurrence; of a nonlinear one those of the Jacobian at its first equilibrium.
-        spectral: spectral abscissa max Re lam in continuous time, spectral radius max |lam| in discrete time.
-        numerical: numerical abscissa, or |W|_2: what one step can do at most.
-        margin: distance to the stability boundary of one step, dt included: 1 - the largest factor by which a step
+        eigenvalues: of the recurrence, complex (modes,), per step or per unit of time as `time` says; of a nonlinear one those
+            of the Jacobian at its first equilibrium.
+        spectral: spectral abscissa max Re lam, per unit of time, in continuous time; spectral radius max |lam|, per step, in
+            discrete time.
+        numerical: numerical abscissa per unit of time, or |W|_2 per step: the largest growth of a state at once.
+        margin: distance to the stability boundary, per step, dt included: 1 - the largest factor by which a step
             multiplies a mode, so that layers of all kinds can be compared. Negative beyond the boundary.
         continuous_margin: -max Re lam, per unit of time; None in discrete time.
-        departure: share of W that no rotation makes diagonal (Henrici); 0 for a normal W.
-        lyapunov: solution P of the Lyapunov equation; None where the recurrence is not stable.
+        departure: Henrici's departure from normality as a share of |W|; 0 for a normal W.
+        lyapunov: solution P (n, n) of the Lyapunov equation; None where the recurrence is not stable.
         growth: bound on the transient growth and the largest norm seen; None where the recurrence is not stable.
-        euler: whether Euler's rule is stable at the layer's step; None where the layer does not use it.
-        equilibria: those found of a gated or nonlinear recurrence on zero input of the model.
-        memory: the memory bound of StableSSM, Thm 3.1, next to the measured memory, for real diagonal layers.
-        weight_bound: the size of weights that a target asks for at the horizon (StableSSM, eq. 56), where one was
+        euler: whether the Euler method is stable at the layer's step size; None where the layer does not use it.
+        equilibria: the equilibria found of a gated or nonlinear recurrence while the model reads zeros.
+        memory: the memory bound of StableSSM, Thm 3.1, and the measured memory, for real diagonal layers.
+        weight_bound: the size of the weights that a target requires at the horizon (StableSSM, eq. 56), where one was
             given.
-        notes: what has to be said beside the numbers.
+        notes: remarks, in words.
         parts: the certificates of all recurrences, where there are several.
         scope: "global" where the status holds from every state (linear recurrences, and nonlinear ones that contract),
             "local" where it holds near that equilibrium only, "stated" where only the caller says that the weight is a
             recurrence at all.
-        contracting: how fast two states that see the same inputs come nearer, where a nonlinear recurrence contracts.
+        contracting: factor per step by which two states that read the same inputs approach each other, where a nonlinear
+            recurrence contracts; else None.
         selective: the largest exp(dt A), and the step sizes, on the inputs given, where they come from the input.
-        along: how fast small deviations fade or grow along the inputs given; None without inputs.
+        along: growth rate per step of small deviations along the inputs given, with its error; None without inputs.
         restless: what a nonlinear recurrence does on zero input where it reaches no stable state of rest.
     """
 
@@ -233,19 +236,21 @@ def certify(
         ('stable', 100)
     """
     if not isinstance(module, nn.Module):
-        raise ArgumentError(f"module must be an nn.Module, got {module!r}; a class is called first: nn.RNN(1, 8)")
+        raise ArgumentError(f"module must be an nn.Module, got {module!r}; build one first, as nn.RNN(1, 8)")
     if time not in (None, "continuous", "discrete"):
         raise unknown_name("kind of time", time, ("continuous", "discrete"))
     if structure not in (None, "dense", "diagonal"):
         raise unknown_name("structure", structure, ("dense", "diagonal"))
     if horizon < 1 or starts < 1 or limit < 1:
-        raise ArgumentError(f"needs horizon, starts, limit >= 1; got {horizon=}, {starts=}, {limit=}")
+        raise ArgumentError(f"horizon, starts and limit must be >= 1, got {horizon=}, {starts=}, {limit=}")
     module, inputs = at_least_float32(module, inputs)
     with undisturbed(module):
         views = _views(module, weight, time, structure)
         parts = certificates(module, views, inputs, Options(starts, limit, seed, horizon, target), whole=weight is None)
     if target is not None and all(part.weight_bound is None for part in parts):
-        raise ArgumentError("target= is for real diagonal layers, which StableSSM, eq. 56, is about; leave it out")
+        raise ArgumentError(
+            "target= bounds the memory of real diagonal layers (StableSSM, eq. 56), and the model has none; leave it out"
+        )
     worst = min(parts, key=lambda part: (_rank(part), part.margin))
     return worst if len(parts) == 1 else replace(worst, parts=parts)
 
@@ -270,7 +275,7 @@ def certificates(
         zeros: makes the zero input of so many steps; None: of the shape of the inputs, or by the size that the model tells.
     """
     if inputs is not None and not whole:
-        raise ArgumentError("inputs= go through the whole model; leave weight out")
+        raise ArgumentError("inputs= are run through the whole model, got weight= too; leave one of them out")
     if zeros is None and inputs is not None:
         # a model that tells no size (a convolution or a linear layer first) is reported it by its data
         zeros = partial(_zeros_like, inputs)
@@ -341,14 +346,15 @@ def _views(
             return tuple(known) if known and structure is None else (stated_view(module, weight, time, structure),)
     if time is not None or structure is not None:
         raise ArgumentError(
-            "time= and structure= say how a named weight acts; give weight= too, or leave time and structure out"
+            "time= and structure= describe a weight given by name; pass weight= too, or leave time and structure out"
         )
     views = recurrences(module)
     if not views:
         raise ArgumentError(
-            f"no recurrence was found in {type(module).__name__}; describe its step: holdfast.nn.StepFunction, or say which "
-            "weight it is: certify(model, 'layer.weight', time='discrete'), or on the command line --weight layer.weight "
-            f"--time discrete. The model's weights: {listed(n for n, _ in module.named_parameters())}"
+            f"expected a model with a recurrence that holdfast recognizes, got a {type(module).__name__} without one; "
+            "describe its step with holdfast.nn.StepFunction, or name its recurrent weight: certify(model, "
+            "'layer.weight', time='discrete'), on the command line --weight layer.weight --time discrete. The model's "
+            f"weights: {listed(n for n, _ in module.named_parameters())}"
         )
     return views
 
@@ -428,12 +434,12 @@ def _equilibria(view: RecurrenceView, options: Options) -> Equilibria:
     name = view.path or view.kind
     for path, p in view.module.named_parameters():  # a search would only say that it found none
         if count := int((~torch.isfinite(p)).sum()):
-            raise ArgumentError(f"{name}: {path} has entries that are not finite, {count} of them")
+            raise ArgumentError(f"{name}: {path} must be finite, got {count} of {p.numel()} entries that are not")
     step = view.step_map()
     if step.size > options.limit:
         raise ArgumentError(
-            f"{name} has a state of {step.size} numbers; Jacobians take minutes above {options.limit}. Pass limit= to do it "
-            "anyway."
+            f"{name}: expected a state of at most {options.limit} numbers, above which Jacobians take minutes, got "
+            f"{step.size}; pass a larger limit= to do it anyway"
         )
     return find_equilibria(step, starts=options.starts, seed=options.seed)
 

@@ -81,13 +81,13 @@ def as_matrix(W: Tensor, name: str, limit: int) -> Float64[np.ndarray, "n n"]:
         raise ShapeError(f"{name} must be a square matrix, got shape {tuple(W.shape)}")
     if len(W) > limit:
         raise ArgumentError(
-            f"{name} is {len(W)} x {len(W)}; eigenvalues and Lyapunov solution take minutes above {limit} rows. "
-            "Pass limit= to do it anyway."
+            f"{name} must have at most {limit} rows, above which the eigenvalues take minutes, got {len(W)} x {len(W)}; pass a "
+            "larger limit= to do it anyway"
         )
     array = W.detach().cpu().double().numpy()
     if not np.isfinite(array).all():
         raise ArgumentError(
-            f"{name} has entries that are not finite: {int((~np.isfinite(array)).sum())} of {W.numel()}"
+            f"{name} must be finite, got {int((~np.isfinite(array)).sum())} of {W.numel()} entries that are not"
         )
     return array
 
@@ -96,7 +96,9 @@ def analyse_diagonal(lam: Tensor, time: Time) -> MatrixAnalysis:
     """A diagonal recurrence: normal, so that everything follows from the eigenvalues."""
     values = lam.detach().cpu().to(torch.complex128).flatten().numpy()
     if not np.isfinite(values).all():
-        raise ArgumentError(f"{int((~np.isfinite(values)).sum())} of {len(values)} eigenvalues are not finite")
+        raise ArgumentError(
+            f"expected finite eigenvalues, got {int((~np.isfinite(values)).sum())} of {len(values)} that are not"
+        )
     spectral = float(values.real.max() if time == "continuous" else np.abs(values).max())
     margin = -spectral if time == "continuous" else 1 - spectral
     # diag(lam) has P = diag(1 / (-2 Re lam)) or 1 / (1 - |lam|^2): no equation to solve

@@ -61,8 +61,8 @@ def memory_bound(layer: AbstractRecurrent, horizon: int = 200) -> MemoryBound:
     model = layer.state_space_model()
     if model is None:
         raise ArgumentError(
-            f"the theorem is about real diagonal models in exact time, got {type(layer).__name__}; "
-            "build a diagonal layer with discretization='zoh'"
+            f"the bound holds for real diagonal layers with exact discretization, got {type(layer).__name__}; build a diagonal "
+            "layer with discretization='zoh'"
         )
     lam = model.lam.detach().double()
     if model.time == "continuous":
@@ -103,8 +103,8 @@ def weight_bound(rate: float, horizon: float, memory: float, *, inputs: int = 1,
     """
     if not (rate >= 0 and horizon >= 0 and memory >= 0 and inputs >= 1 and 0 < lipschitz < math.inf):
         raise ArgumentError(
-            f"needs rate, horizon, memory >= 0, inputs >= 1, a finite lipschitz > 0; got {rate=}, {horizon=}, {memory=}, "
-            f"{inputs=}, {lipschitz=}"
+            f"expected rate, horizon and memory >= 0, inputs >= 1 and a finite lipschitz > 0, got {rate=}, {horizon=}, "
+            f"{memory=}, {inputs=}, {lipschitz=}"
         )
     if memory == 0:
         return 0.0

@@ -23,13 +23,13 @@ ACUTE: frozenset[Cause] = frozenset({"not finite", "loss", "gradient", "state"})
 
 @dataclass(frozen=True)
 class Alarm:
-    """One thing that a monitor warned of.
+    """One warning of a monitor.
 
     Args:
-        step: number of the optimizer step that was about to be taken.
+        step: number of the optimizer step that followed.
         cause: what was seen.
-        subject: name of the weight or module, empty where it is the loss or the whole gradient.
-        text: the sentence of the warning.
+        subject: name of the weight or module; empty for the loss and the norm of all gradients.
+        text: the sentence of the warning, without its consequence.
     """
 
     step: int
@@ -39,8 +39,15 @@ class Alarm:
 
     @property
     def acute(self) -> bool:
-        """Whether the loss is likely to double soon; a margin that shrinks and step sizes that grow may go on for long."""
+        """Whether the loss is likely to double soon; a margin may shrink and step sizes may grow for many steps more."""
         return self.cause in ACUTE
+
+    @property
+    def warning(self) -> str:
+        """The sentence with its consequence before it; `text` names that itself where a recurrence does not learn."""
+        if self.cause == "dead":
+            return self.text
+        return f"{'training has diverged' if self.cause == 'not finite' else 'training may diverge'}: {self.text}"
 
 
 class Signals:

@@ -95,7 +95,7 @@ class DivergenceGuard:
         return False
 
     def keep(self, step: int) -> None:
-        """Takes a snapshot in place of the last one.
+        """Takes a snapshot, which replaces the last one.
 
         Args:
             step: the number that it has in `rollbacks`.

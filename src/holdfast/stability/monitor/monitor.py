@@ -33,7 +33,7 @@ _NAMES: Mapping[Series, str] = {
     "loss": "the loss", "gradient": "the norm of all gradients", "state": "the largest state or output",
     "step size": "the 0.99 quantile of the step sizes",
 }  # fmt: skip
-SLOWER = "lower the learning rate, or let holdfast.stability.DivergenceGuard stop or roll back"
+SLOWER = "lower the learning rate, or let holdfast.stability.DivergenceGuard stop training or roll it back"
 # in the alarm itself, since TrainingWatch repeats that and nothing else
 DEAD = (
     f"the recurrence does not learn: the gradients of all recurrent weights were 0 for {DEAD_STEPS} steps; look for detach() "
@@ -97,7 +97,7 @@ class GradientMonitor:
         as a context manager itself; `history` holds what it recorded, `alarms` what it warned of.
 
     Raises:
-        ArgumentError: no known recurrence and no `names`, or a name that is no weight.
+        ArgumentError: no known recurrence and no `names`, or a name that is not a weight.
 
     Example:
         >>> import torch, holdfast
@@ -123,9 +123,11 @@ class GradientMonitor:
         writer: Writer | None = None,
     ) -> None:
         if every < 1 or lookahead < 0 or not 0 <= share <= 1:
-            raise ArgumentError(f"needs every >= 1, lookahead >= 0, 0 <= share <= 1; {every=}, {lookahead=}, {share=}")
+            raise ArgumentError(
+                f"expected every >= 1, lookahead >= 0 and 0 <= share <= 1, got {every=}, {lookahead=}, {share=}"
+            )
         if not all(0 <= q <= 1 for q in quantiles):
-            raise ArgumentError(f"quantiles lie in [0, 1], got {tuple(quantiles)}")
+            raise ArgumentError(f"quantiles must be in [0, 1], got {tuple(quantiles)}")
         self.watched = _watched(model, names)
         self.every, self.lookahead, self.share, self.writer = every, lookahead, share, writer
         self.levels = tuple(float(q) for q in quantiles)
@@ -154,7 +156,7 @@ class GradientMonitor:
 
     def __enter__(self) -> GradientMonitor:
         if self._handle is not None:
-            raise ArgumentError("this monitor is already listening")
+            raise ArgumentError("this monitor is already attached; call its close() first, or make another monitor")
         self._handle = register_optimizer_step_pre_hook(self._before_step)
         self._activations.open()
         return self
@@ -363,7 +365,7 @@ class GradientMonitor:
         for i, watched in enumerate(self.watched):
             margin = row[i, -2]
             if margin <= 0:
-                text = f"its recurrence is at or past the boundary, margin {margin:.3g}"
+                text = f"its recurrence is on or beyond the stability boundary (margin {margin:.3g} per step)"
                 self._tell(step, watched.path, "boundary", text)
             elif watched.view in self._escaping:
                 self._tell(step, watched.path, "boundary", "on zero input its state grows without bound")
@@ -380,7 +382,7 @@ class GradientMonitor:
         pace = (before - margin) / (len(rows) - back)
         if pace > 0 and margin / pace < self.lookahead:
             left = math.ceil(margin / pace)
-            text = f"at its present pace the recurrence leaves the stable region in {left} records, margin {margin:.3g}"
+            text = f"its recurrence will leave the stable region in {left} records at this pace (margin {margin:.3g} per step)"
             self._tell(self._steps[-1], watched.path, "approach", text)
 
     def _tell(self, step: int, subject: str, cause: Cause, text: str) -> None:
@@ -388,9 +390,9 @@ class GradientMonitor:
         if (subject, cause) not in self._warned:
             self._warned.add((subject, cause))
             sentence = f"{subject}, step {step}: {text}" if subject else f"step {step}: {text}"
-            self.alarms.append(Alarm(step, cause, subject, sentence))
-            consequence = "training has diverged" if cause == "not finite" else "training may diverge"
-            whole = sentence if cause == "dead" else f"{consequence}: {sentence}; {SLOWER}"
+            alarm = Alarm(step, cause, subject, sentence)
+            self.alarms.append(alarm)
+            whole = sentence if cause == "dead" else f"{alarm.warning}; {SLOWER}"
             warnings.warn(whole, DivergenceWarning, stacklevel=2)
 
     def windows(self) -> dict[str, list[float]]:
@@ -446,8 +448,9 @@ def _watched(model: nn.Module, names: Sequence[str]) -> list[Watched]:
     extra = [Watched(n, tuple(p for path, p in every.items() if belongs(path, n))) for n in names if n not in paths]
     if not known and not extra:
         raise ArgumentError(
-            "no recurrent weight was found; name them: GradientMonitor(model, names=['layer.weight']), or describe the "
-            f"step: holdfast.nn.StepFunction. The model's weights: {listed(every)}"
+            "expected a model with recurrent weights that holdfast recognizes, got none; pass their names, as "
+            "GradientMonitor(model, names=['layer.weight']), or describe the step with holdfast.nn.StepFunction. The model's "
+            f"weights: {listed(every)}"
         )
     return [watched for watched in known + extra if watched.parameters]
 

@@ -185,13 +185,14 @@ def _names(every: dict[str, nn.Parameter], recurrent: dict[str, MemoryWeight], s
         names = [n for n in every if n in recurrent]
         if not names:
             raise ArgumentError(
-                "scope='recurrent', but no recurrent weight was found; name them: scope=['layer.weight'], or describe the "
-                f"step: holdfast.nn.StepFunction. The model's weights: {listed(every)}"
+                "scope='recurrent' needs recurrent weights that holdfast recognizes, got a model without any; pass "
+                "their names, as scope=['layer.weight'], or describe the step with holdfast.nn.StepFunction. The "
+                f"model's weights: {listed(every)}"
             )
         return names
     wanted = [scope] if isinstance(scope, str) else list(scope)
     if not wanted:
-        raise ArgumentError("scope is empty: expected 'all', 'recurrent' or names of weights")
+        raise ArgumentError("scope must be 'all', 'recurrent' or names of weights, got an empty list")
     # a misspelt name would silently perturb nothing
     for prefix in wanted:
         if not any(belongs(name, prefix) for name in every):

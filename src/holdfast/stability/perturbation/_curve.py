@@ -28,17 +28,17 @@ class PerturbationCurve(Record):
     """E(beta) on a grid of radii ("Inverse Approximation Theory", Def. 3.4; "StableSSM", Def. 2.4).
 
     Args:
-        radii: the beta, increasing and not negative.
-        errors: E(beta), +inf where the perturbed model is not finite.
+        radii: the sizes beta of the weight changes, (radii,), increasing, >= 0, in units of the weights.
+        errors: E(beta), (radii,), in units of the outputs, +inf where the perturbed model is not finite.
         centre: E(0), the error of the unperturbed model, where it is known.
         draws: errors of the random perturbations, (radii, draws).
         metric: norm of the error that was asked for.
-        norm: norm of the perturbations.
+        norm: norm that measures the perturbations.
         ball: where random perturbations lie, "ball" or "sphere".
-        search: how the sup was searched.
+        search: how the sup was searched: "random", "adversarial" or "modes".
         scope: paths of the weights that moved.
         method: how perturbed models were run.
-        reason: why that method was taken.
+        reason: why that method was chosen.
         running_maximum: whether each error is the largest of those at smaller radii too.
         target_norm: norm of the target in the same metric, the error of a model that gives 0; None where it is not known.
         held_by_horizon: the horizon of the fit that was perturbed, where its slowest rate is as slow as that allows;
@@ -72,10 +72,11 @@ class PerturbationCurve(Record):
                 object.__setattr__(self, name, np.where(np.isfinite(array), array, np.inf))
         if self.errors.shape != self.radii.shape:
             raise ShapeError(
-                f"a curve needs one error for each radius; got {self.errors.shape=} and {self.radii.shape=}"
+                f"expected one error for each radius, got errors of shape {self.errors.shape} and radii of shape "
+                f"{self.radii.shape}"
             )
         if (self.errors < 0).any():
-            raise ArgumentError(f"errors are sizes and not negative, got {float(self.errors.min())}")
+            raise ArgumentError(f"errors must be >= 0, got {float(self.errors.min())}")
 
     @property
     def at_zero(self) -> float:

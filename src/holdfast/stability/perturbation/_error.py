@@ -154,11 +154,16 @@ def in_dtype_of(model: nn.Module, x: Tensor) -> Tensor:
 def _sequence_weights(inputs: Tensor, time_first: bool) -> Tensor:
     """One over the largest |x| of each sequence."""
     if not inputs.is_floating_point() or inputs.ndim < 2:
-        raise ArgumentError(f"relative=True needs real inputs (batch, time, ...), got {inputs.dtype}, {inputs.shape=}")
+        raise ArgumentError(
+            f"relative=True needs real inputs (batch, time, ...), got {inputs.dtype} of shape {tuple(inputs.shape)}; use "
+            "relative=False"
+        )
     by_sequence = inputs.transpose(0, 1) if time_first else inputs
     size = by_sequence.abs().flatten(1).amax(-1)
     if not bool((size > 0).all()):
-        raise ArgumentError("relative=True divides by the largest |x| of each sequence; one of them is all zeros")
+        raise ArgumentError(
+            "relative=True divides by the largest |x| of each sequence, got one of zeros only; remove it, or use relative=False"
+        )
     return 1 / size
 
 

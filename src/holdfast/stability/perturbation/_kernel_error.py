@@ -105,7 +105,7 @@ def kernel_perturbation_error(
             moves by up to beta, and c as a vector.
         search: "random", "adversarial" or "modes", or a `Search`, as in `perturbation_error`.
         horizon: time up to which a rho given as a function is integrated; it is taken as 0 after.
-        readout: "scaled" moves gamma of c_i = gamma_i |f(w_i)| / sqrt(m) in place of c, as layers with that readout do.
+        readout: "scaled" moves gamma of c_i = gamma_i |f(w_i)| / sqrt(m) instead of c, as layers with that readout do.
 
     Returns:
         a PerturbationCurve: `errors` from below, `upper` from above, one per radius.
@@ -161,7 +161,7 @@ def kernel_perturbation_error(
 def _kernel_search(search: Search, scope: KernelScope) -> Search:
     """The search as it runs on a kernel, where coefficients have no modes to go to the ends of."""
     if search.evaluation != "auto":
-        raise ArgumentError(f"a kernel has one way to be evaluated: leave evaluation={search.evaluation!r} out")
+        raise ArgumentError(f"evaluation is for models, got {search.evaluation!r} for a kernel; leave it out")
     if search.method == "modes" and scope == "coefficients":
         # the error is convex in c: ascent along the steepest direction cannot get stuck low
         return replace(search, method="adversarial")
@@ -210,11 +210,16 @@ def read_sum(sum: Sum) -> tuple[np.ndarray, np.ndarray]:
         ) from None
     if np.iscomplexobj(rates) or np.iscomplexobj(coefficients):
         if np.abs(np.imag(rates)).max() > 0 or np.abs(np.imag(coefficients)).max() > 0:
-            raise ArgumentError("the exact L1 form takes real rates and coefficients; use method='nonnegative' to fit")
+            raise ArgumentError(
+                "the L1 error needs real rates and coefficients, got complex ones; fit the sum with method='nonnegative'"
+            )
         rates, coefficients = rates.real, coefficients.real
     rates, coefficients = rates.astype(np.float64), coefficients.astype(np.float64)
     if rates.ndim != 1 or rates.shape != coefficients.shape or len(rates) == 0:
-        raise ArgumentError(f"expected one coefficient a rate, at least one; {rates.shape=}, {coefficients.shape=}")
+        raise ArgumentError(
+            f"expected as many coefficients as rates and at least one, got rates of shape {rates.shape} and coefficients of "
+            f"shape {coefficients.shape}"
+        )
     if not (np.isfinite(rates).all() and (rates > 0).all() and np.isfinite(coefficients).all()):
         raise ArgumentError(f"expected finite rates above 0 and finite coefficients; got {rates}, {coefficients}")
     return rates, coefficients
@@ -235,15 +240,19 @@ def target_of(
     """A law with its exact tail, or a function of tensors of times, integrated up to `horizon` and taken as 0 after."""
     if isinstance(rho, AbstractLaw):
         if horizon is not None:
-            raise ArgumentError("a law is integrated to infinity by its exact tail; leave horizon out")
+            raise ArgumentError(
+                "horizon is for rho given as a function, got a law, which is integrated exactly; leave it out"
+            )
         if not rho.integrable:
             raise ArgumentError(
-                f"{rho.name} has no finite L1 norm, so that every error is infinite; choose another rho"
+                f"rho must have a finite L1 norm, got {rho.name}, for which every error is infinite; choose another rho"
             )
         grid = _grid(rates, rho)
         return KernelTarget(grid, rho(grid), rho.tail)
     if horizon is None or not horizon > 0:
-        raise ArgumentError("a rho given as a function needs horizon=: up to which time it is to be integrated")
+        raise ArgumentError(
+            f"rho given as a function needs horizon=, the time up to which it is integrated, above 0; got {horizon}"
+        )
     grid = _grid(rates, rho)
     # past its horizon a function says nothing, and counts as 0 there
     values = torch.where(grid <= horizon, rho(grid), grid.new_zeros(()))

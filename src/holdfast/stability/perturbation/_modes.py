@@ -58,7 +58,10 @@ def modal_weights(problem: SearchProblem) -> list[PerturbedWeight]:
             "search='modes' needs the free weights of a diagonal recurrence in scope; use search='adversarial'"
         )
     if any(w.ball.name != "max-abs" for w in modal):
-        raise ArgumentError("search='modes' moves every mode on its own; it needs norm='spectral' or 'max-abs'")
+        raise ArgumentError(
+            "search='modes' moves each mode separately and needs norm='spectral' or 'max-abs', got another norm; change "
+            "norm, or use search='adversarial'"
+        )
     return modal
 
 

@@ -99,15 +99,15 @@ class Search:
     def __post_init__(self) -> None:
         if self.draws < 1 or self.starts < 0 or self.ascent_steps < 1 or not self.memory_limit > 0:
             raise ArgumentError(
-                "expected draws >= 1, restarts >= 0, steps >= 1, memory_limit > 0; "
-                f"got {self.draws=}, {self.restarts=}, {self.steps=}, {self.memory_limit=}"
+                "expected draws >= 1, restarts >= 0, steps >= 1 and memory_limit > 0, got "
+                f"draws={self.draws}, restarts={self.restarts}, steps={self.steps}, memory_limit={self.memory_limit}"
             )
         # an option that would be ignored is refused
         if self.method == "random" and not (self.restarts is None and self.steps is None):
-            raise ArgumentError("restarts and steps are for gradient ascent: leave them out of a random search")
+            raise ArgumentError("restarts and steps are for gradient ascent, got method='random'; leave them out")
         if self.running_maximum and self.method != "random":
             raise ArgumentError(
-                f"a search {self.method!r} is monotone already (balls are nested); leave running_maximum out"
+                f"running_maximum is for method='random', got {self.method!r}, whose curve never falls anyway; leave it out"
             )
 
     @property
@@ -126,7 +126,9 @@ def as_search(search: SearchName | Search, draws: int | None = None) -> Search:
     if isinstance(search, str):
         return Search(search, draws=DEFAULT_DRAWS if draws is None else draws)
     if draws is not None:
-        raise ArgumentError(f"{draws=} beside a Search that has its own draws={search.draws}: say it there")
+        raise ArgumentError(
+            f"expected draws or a Search, got {draws=} and a Search with draws={search.draws}; set it in the Search"
+        )
     return search
 
 

@@ -12,7 +12,7 @@ from holdfast_papers.benchmarks.peers import torch_nn
 from holdfast_papers.benchmarks.steps import generator, in_pieces, training_step, truth_by
 
 GROUP = "rnn"
-# without (1, 131072, 64, 16), where torch.nn.RNN takes 11 s per step; m = 256 in place of N in two of the others
+# without (1, 131072, 64, 16), where torch.nn.RNN takes 11 s per step; m = 256 instead of N in two of the others
 SHAPES: tuple[Shape, ...] = (*shared.SHAPES[:4], (128, 32, 1, 256), (16, 1024, 128, 256))
 QUICK = SHAPES[:1]
 

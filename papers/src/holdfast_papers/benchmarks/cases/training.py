@@ -61,7 +61,7 @@ def make_images() -> Inputs:
 
 
 def _images() -> ImageTask:
-    """Random bytes in place of digits: a batch is made of them as of MNIST's, and nothing has to be downloaded."""
+    """Random bytes instead of digits: a batch is made of them as of MNIST's, and nothing has to be downloaded."""
     count = 4 * IMAGES[0]
     pixels = torch.randint(0, 256, (count, 28, 28, 1), dtype=torch.uint8, generator=generator())
     labels = torch.randint(0, CLASSES, (count,), generator=generator())

@@ -1,4 +1,4 @@
-"""iat-appc: a rescaled linear RNN, e^{w_k t / k} in place of e^{w_k t}, is stable on one target and not on the next.
+"""iat-appc: a rescaled linear RNN, e^{w_k t / k} instead of e^{w_k t}, is stable on one target and not on the next.
 
 Both targets of the paper, sum_k k^-2 e^{-t/k} and sum_k k^-2 e^{-t/k^2}, have infinite L1 norm (they fall like 1/t and
 t^-1/2), so that the functional norm of their error is infinite for every m. The error is therefore the largest

@@ -46,8 +46,8 @@ def small_digits() -> tuple[Float64[Tensor, "count 784"], Int64[Tensor, " count"
         from sklearn.datasets import load_digits  # type: ignore[import-untyped]
     except ImportError as error:
         raise MissingDataError(
-            "neither MNIST nor scikit-learn, whose digits stand in for it, is on this machine: pip install scikit-learn, "
-            "or run with --preset standard, which downloads MNIST"
+            "this preset needs MNIST, or scikit-learn for its digits instead of it, and neither is on this machine: pip "
+            "install scikit-learn, or run with --preset standard, which downloads MNIST"
         ) from error
     digits = load_digits()
     small = torch.from_numpy(np.asarray(digits.images)) / 16

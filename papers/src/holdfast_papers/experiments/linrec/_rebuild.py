@@ -27,7 +27,7 @@ def rebuild(
 ) -> dict[str, np.ndarray]:
     """Error of u = V^+ x_L over all images and by pixel, numerical rank, condition of V^H V, and the first few images.
 
-    `noise` is the error for white noise in place of the images. The condition is inf where rounding hides the smallest
+    `noise` is the error for white noise instead of the images. The condition is inf where rounding hides the smallest
     singular value, as it is with fewer modes than pixels. `read` is what `judge` says of the rebuilt images.
     """
     states = reconstruct.encode(images, lam)

@@ -91,7 +91,7 @@ def kernel(lam: Tensor, weights: Weights, lags: int) -> Tensor:
     angle = weights["omega"].unsqueeze(-1)
     far, near = torch.exp(lam.unsqueeze(-1) * outer), torch.exp(lam.unsqueeze(-1) * inner)
     c, s = (weights["C"] * weights["U"]).unsqueeze(-1), (weights["S"] * weights["U"]).unsqueeze(-1)
-    # Re (c - i s) e^(i omega (p + q)): two real products in place of one complex
+    # Re (c - i s) e^(i omega (p + q)): two real products instead of one complex
     cos, sin = torch.cos(angle * outer), torch.sin(angle * outer)
     even, odd = far * (c * cos + s * sin), far * (s * cos - c * sin)
     return (

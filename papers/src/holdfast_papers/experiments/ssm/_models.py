@@ -57,7 +57,7 @@ class Attention(nn.Module):
 
 
 class LinearAttention(nn.Module):
-    """The same with phi(q)'phi(k) in place of e^{q'k}, phi = elu + 1: sums over the past, carried along."""
+    """The same with phi(q)'phi(k) instead of e^{q'k}, phi = elu + 1: sums over the past, carried along."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

@@ -24,7 +24,7 @@ from holdfast_papers.pages import Table
 
 PARAMETERIZATIONS = ("best", "exp", "softplus", "clip", "direct")
 SEEDS = 3  # fewer decide nothing
-RULE = "rule"  # in place of a share of the learning rate
+RULE = "rule"  # instead of a share of the learning rate
 Share = float | str
 Trials = Mapping[tuple[str, Share], Sequence[Unit]]  # by parameterization and share of the learning rate
 COLUMNS: dict[Share, str] = {1.0: "all weights at one learning rate", RULE: "each at the rule's recurrent rate"}

@@ -182,8 +182,8 @@ def _digits(config: Config) -> AbstractTask:
         from sklearn.datasets import load_digits  # type: ignore[import-untyped]
     except ImportError as error:
         raise MissingDataError(
-            "neither the images nor scikit-learn, whose digits stand in for them, are on this machine: pip install "
-            "scikit-learn, or run with --preset standard, which downloads the images"
+            "this preset needs the images, or scikit-learn for its digits instead of them, and neither is on this machine: "
+            "pip install scikit-learn, or run with --preset standard, which downloads the images"
         ) from error
     digits = load_digits()
     x = (torch.from_numpy(np.asarray(digits.images)).float() / 16 - 0.305) / 0.376  # their mean and deviation

@@ -42,7 +42,7 @@ PARAMETERIZATIONS: dict[str, tuple[str, dict[str, float]]] = {
     "clip": ("clip", {}),
 }
 COMPARED = ("best, b = 0.5", "best, b = 1", "exp", "softplus", "direct")  # below the paper's sizes
-RULE = "rule"  # in place of a share: the recurrent rate of holdfast.recurrent_rate, for a memory of one window
+RULE = "rule"  # instead of a share: the recurrent rate of holdfast.recurrent_rate, for a memory of one window
 SIZES = (
     "width", "depth", "state", "expansion", "length", "batch", "steps", "warmup", "weight_decay", "evaluated", "slowest",
     "fastest",
@@ -107,7 +107,7 @@ def runs_at(config: Config, data: Iterable[str], rates: Iterable[float], shares:
 
 
 def _source(name: str, download: bool) -> str:
-    """Python's manual in place of Shakespeare only where that is missing and the preset need not download it."""
+    """Python's manual instead of Shakespeare only where that is missing and the preset need not download it."""
     there = (set_folder("shakespeare") / SHAKESPEARE.name).is_file()
     return name if name != "shakespeare" or download or there else "manual"
 
