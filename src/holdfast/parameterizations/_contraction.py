@@ -210,7 +210,7 @@ class Contraction(AbstractMatrixParameterization):
 
 
 class _Fused(torch.autograd.Function):
-    """W of Z, S and log D in a training step: what `_rounded` computes, with its gradient in half of the operators."""
+    """W of Z, S and log D in a training step: what `_rounded` computes, its gradient in half of the operators."""
 
     @staticmethod
     def forward(ctx: Any, *free: Tensor) -> Tensor:
@@ -240,7 +240,7 @@ class _Fused(torch.autograd.Function):
         """With Phi the lower triangle, its diagonal halved: of L L' = B, grad B = L^-T (Phi + Phi') L^-1 / 2 at L' grad L."""
         if not ctx.saved_tensors:
             return tuple(torch.zeros_like(w) for w in ctx.free)
-        d, z, K, inner, left, right, outer, scales, W, *ends, q = ctx.saved_tensors
+        d, z, K, inner, left, right, outer, scales, W, x, inside, root, q = ctx.saved_tensors
         wide = grad.double()
         moved = wide * W
         spread = _spread(ctx.info)
@@ -250,7 +250,7 @@ class _Fused(torch.autograd.Function):
         grad_k = torch.linalg.solve_triangular(outer, grad_m @ right.mT, upper=False)
         turned = _mirrored(torch.addmm(K @ grad_k.mT, grad_right, right.mT))
         grad_p = torch.linalg.solve_triangular(outer.mT, torch.addmm(grad_right, turned, right, alpha=-1), upper=True)
-        grad_s = positive_definite_derivative(grad_p, *ends, q, clamped=bool((ends[0] != ends[1]).any()))
+        grad_s = positive_definite_derivative(grad_p, x, inside, root, q, clamped=bool((x != inside).any()))
         turned = _mirrored(grad_k.mT @ K)
         grad_z = torch.addmm(grad_k, K, turned, alpha=-1)
         grad_z = torch.linalg.solve_triangular(inner, grad_z, upper=False, left=False)
