@@ -26,6 +26,7 @@ from holdfast.memory import (
     ModelError,
     Probe,
     Run,
+    _probes,
     check_properties,
     closed_form,
     memory_function,
@@ -161,6 +162,21 @@ def test_a_model_with_a_state_runs_its_past_once_and_measures_the_same(probe):
     # the last run holds 6 probes and the zero input: with a state, over the horizon alone
     own = 101 + again.burn_in if probe == "reversed" else 101
     assert (resuming.steps[-1], plain.steps[-1]) == (7 * own, 7 * (101 + curve.burn_in))
+
+
+@pytest.mark.parametrize("probe", PROBES)
+@pytest.mark.parametrize("kind", [Linear, Resuming])
+def test_pieces_of_time_measure_the_same_and_bound_a_call(probe, kind, monkeypatch):
+    model = random_linear(1, outputs=3, slowest=0.97, drive=1.0, kind=kind)
+    whole = memory_function(model, horizon=400, probe=probe)
+    monkeypatch.setattr(_probes, "PIECE_NUMBERS", 1)
+    again = memory_function(model, horizon=400, probe=probe)
+    np.testing.assert_allclose(again.values, whole.values, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(again.values[:100], exact(model, 99), rtol=0, atol=1e-9)
+    if kind is Linear or probe == "reversed":
+        assert model.steps[-1] == 7 * (401 + again.burn_in)
+    else:  # 401 steps of 6 probes and the zero input in 7 calls, none of which is short
+        assert [steps // 7 for steps in model.steps[-7:]] == [57, 57, 57, 58, 57, 57, 58]
 
 
 def test_a_state_that_is_not_one_is_not_used():

@@ -7,6 +7,7 @@ import torch
 from holdfast.errors import ArgumentError, RangeError, UnknownNameError
 from holdfast.parameterizations import Contraction, EulerContraction, Hurwitz, Schur, get_matrix, spectral_margin
 from holdfast.parameterizations._contraction import find_scaling, numerical_radius
+from holdfast.parameterizations._matrix import AbstractMatrixParameterization
 
 SWITCHING = torch.tensor(
     [[1.2, 2.0], [-0.5, -0.5]]
@@ -116,3 +117,31 @@ class TestRefused:
             get_matrix("contraction", time="discrete", dt=0.1)
         with pytest.raises(ArgumentError, match="dt must be a finite number above 0"):
             EulerContraction(0.0)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [(1, 1, 1), (1e6, 1, 30), (1, 1e4, 1), (1, 0, 0), (0, 1, 1)],
+    ids=["plain", "held", "clamped", "A=0", "K=0"],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("n", [2, 5, 33])
+def test_the_fused_training_step_is_the_one_that_autograd_writes(n, dtype, sizes):
+    generator = torch.Generator().manual_seed(n)
+    z, s, d, grad = (torch.randn(size, generator=generator, dtype=dtype) for size in ((n, n), (n, n), (n,), (n, n)))
+    free = [(size * w).requires_grad_() for size, w in zip(sizes, (z, s, d), strict=True)]
+    f = Contraction()
+    plain = AbstractMatrixParameterization._rounded(f, *free)
+    W = f(*free)
+    assert W.grad_fn.name() == "_FusedBackward"
+    torch.testing.assert_close(W, plain, rtol=1e-13 if dtype == torch.float64 else 1e-6, atol=0)
+    expected = torch.autograd.grad(plain, free, grad)
+    for one, other in zip(torch.autograd.grad(W, free, grad), expected, strict=True):
+        assert float((one - other).abs().max()) <= 1e-8 * float(other.abs().max())
+
+
+def test_a_fused_training_step_with_nan_shows_it_and_gives_no_gradient():
+    free = [torch.zeros(3, 3), torch.full((3, 3), torch.nan), torch.zeros(3)]
+    W = Contraction()(*(w.requires_grad_() for w in free))
+    assert bool(W.isnan().all())
+    assert [float(g.abs().max()) for g in torch.autograd.grad(W.sum(), free)] == [0, 0, 0]

@@ -9,23 +9,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from holdfast._types import Time
 from holdfast.parameterizations._factors import (
     EPS64,
+    MAX_FREE_NORM,
     bounded_positive_definite,
     contractive_factor,
     contractive_factor_inverse,
+    decomposed,
+    in_plain_call,
+    positive_definite_derivative,
     positive_definite_inverse,
     size_of,
 )
-from holdfast.parameterizations._matrix import PROJECTION_SHARES, AbstractMatrixParameterization
+from holdfast.parameterizations._matrix import MAX_ENTRY, PROJECTION_SHARES, AbstractMatrixParameterization
 
 SizeName = Literal["norm", "radius"]
 Matrix = Float64[np.ndarray, "n n"]
@@ -158,6 +163,11 @@ class Contraction(AbstractMatrixParameterization):
         M = M * (1 - _share(info, M, p)).clamp(min=0)
         return M * torch.exp(_apart(info, d))
 
+    def _rounded(self, *free: Tensor) -> Tensor:
+        if in_plain_call(*free):
+            return _Fused.apply(*free)
+        return super()._rounded(*free)
+
     def metric(self, *free: Tensor) -> Float[Tensor, "n n"]:
         """H, positive definite, such that h'Hh shrinks by |K|_2^2 at least at each step: D (I + A) D."""
         P, _ = bounded_positive_definite(free[1].double(), _largest(torch.finfo(free[1].dtype)))
@@ -199,12 +209,73 @@ class Contraction(AbstractMatrixParameterization):
         yield from (W * (share / radius) for share in PROJECTION_SHARES)
 
 
+class _Fused(torch.autograd.Function):
+    """W of Z, S and log D in a training step: what `_rounded` computes, its gradient in half of the operators."""
+
+    @staticmethod
+    def forward(ctx: Any, *free: Tensor) -> Tensor:
+        info, limit = torch.finfo(free[0].dtype), _largest(torch.finfo(free[0].dtype))
+        z, s, d = (w.double().clamp(-MAX_ENTRY, MAX_ENTRY) for w in free)
+        lost = torch.stack([w.sum() for w in (z, s, d)]).isnan().any()
+        if lost:
+            ctx.free = free
+            return torch.full_like(free[0], math.nan)
+        size = torch.linalg.vector_norm(z).clamp(min=MAX_FREE_NORM)
+        z = z * (MAX_FREE_NORM / size)
+        P, p, *ends, q = decomposed(s, limit - 1 / limit)
+        inner, outer = _factor(z), _factor(P)
+        K = torch.linalg.solve_triangular(inner.mT, z, upper=True, left=False)
+        right = _right(P, outer)
+        left = torch.linalg.solve_triangular(outer.mT, K, upper=True)
+        M = 2 * left @ right
+        scales = torch.exp(_apart(info, d)) * (1 - _share(info, M, p)).clamp(min=0)
+        W = M * scales
+        ctx.size, ctx.info = size, info
+        ctx.save_for_backward(d, z, K, inner, left, right, outer, scales, W, *ends, q)
+        return W.to(free[0].dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+        """With Phi the lower triangle, its diagonal halved: of L L' = B, grad B = L^-T (Phi + Phi') L^-1 / 2 at L' grad L."""
+        if not ctx.saved_tensors:
+            return tuple(torch.zeros_like(w) for w in ctx.free)
+        d, z, K, inner, left, right, outer, scales, W, x, inside, root, q = ctx.saved_tensors
+        wide = grad.double()
+        moved = wide * W
+        spread = _spread(ctx.info)
+        grad_d = torch.where(d.abs() <= spread / 2, moved.sum(0) - moved.sum(1), 0.0)
+        grad_m = wide * (2 * scales)
+        grad_right = left.mT @ grad_m
+        grad_k = torch.linalg.solve_triangular(outer, grad_m @ right.mT, upper=False)
+        turned = _mirrored(torch.addmm(K @ grad_k.mT, grad_right, right.mT))
+        grad_p = torch.linalg.solve_triangular(outer.mT, torch.addmm(grad_right, turned, right, alpha=-1), upper=True)
+        grad_s = positive_definite_derivative(grad_p, x, inside, root, q, clamped=bool((x != inside).any()))
+        turned = _mirrored(grad_k.mT @ K)
+        grad_z = torch.addmm(grad_k, K, turned, alpha=-1)
+        grad_z = torch.linalg.solve_triangular(inner, grad_z, upper=False, left=False)
+        # where Z is held at its largest size, that size has no gradient
+        if ctx.size > MAX_FREE_NORM:
+            grad_z = (grad_z - z * ((grad_z * z).sum() / MAX_FREE_NORM**2)) * (MAX_FREE_NORM / ctx.size)
+        return grad_z.to(grad.dtype), grad_s.to(grad.dtype), grad_d.to(grad.dtype)
+
+
+def _mirrored(x: Tensor) -> Tensor:
+    """Phi + Phi': the lower triangle of x on both sides of its diagonal."""
+    lower = x.tril()
+    return lower + lower.tril(-1).mT
+
+
 def _largest(info: torch.finfo) -> float:
     return info.eps**-0.2
 
 
+def _spread(info: torch.finfo) -> float:
+    return min(MAX_LOG_SPREAD, 0.5 * math.log(info.max))
+
+
 def _limited(info: torch.finfo, d: Tensor) -> Tensor:
-    spread = min(MAX_LOG_SPREAD, 0.5 * math.log(info.max))
+    spread = _spread(info)
     return d.clamp(-spread / 2, spread / 2)
 
 
@@ -221,7 +292,7 @@ def _inner(K: Tensor, P: Tensor) -> Tensor:
 
 
 def _factor(P: Tensor) -> Tensor:
-    return torch.linalg.cholesky(torch.eye(len(P), dtype=P.dtype, device=P.device) + P @ P)
+    return torch.linalg.cholesky(torch.eye(len(P), dtype=P.dtype, device=P.device) + P.mT @ P)
 
 
 def _right(P: Tensor, L: Tensor) -> Tensor:

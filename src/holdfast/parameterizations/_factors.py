@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
 
 from holdfast._types import Time
@@ -17,6 +18,15 @@ from holdfast._types import Time
 # eigenvalue for every row: K still shrinks
 MAX_FREE_NORM = 1e4
 EPS64 = torch.finfo(torch.float64).eps
+
+
+def in_plain_call(*tensors: Tensor) -> bool:
+    """Whether nothing but reverse mode can follow these CPU tensors: no tracing, transform, tangent or subclass."""
+    if torch.compiler.is_compiling() or torch._C._is_tracing() or torch._C._are_functorch_transforms_active():
+        return False
+    if forward_ad._current_level >= 0 or torch._C._len_torch_dispatch_stack() > 0:
+        return False
+    return all(type(t) in (Tensor, nn.Parameter) and t.is_cpu for t in tensors)
 
 
 def held(x: Float[Tensor, "*any"], limit: float) -> Float[Tensor, "*any"]:
@@ -56,7 +66,7 @@ def _scalar(x: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(x > 0, (x + root) / 2, 2 / (root - x)), root
 
 
-def _decomposed(s: Tensor, limit: float) -> tuple[Tensor, ...]:
+def decomposed(s: Tensor, limit: float) -> tuple[Tensor, ...]:
     """P and its eigenvalues, and what their derivative is made of."""
     # halves first: the sum of two large numbers may overflow
     x, q = torch.linalg.eigh(s / 2 + s.mT / 2)
@@ -70,7 +80,7 @@ class _PositiveDefinite(torch.autograd.Function):
 
     @staticmethod
     def forward(s: Tensor, limit: float) -> tuple[Tensor, ...]:
-        return _decomposed(s, limit)
+        return decomposed(s, limit)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -81,11 +91,11 @@ class _PositiveDefinite(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, None]:
-        return _derivative(grad, *ctx.saved_tensors), None
+        return positive_definite_derivative(grad, *ctx.saved_tensors), None
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, _: None) -> tuple[Tensor | None, ...]:
-        return _derivative(tangent, *ctx.saved_tensors), *(None,) * 5
+        return positive_definite_derivative(tangent, *ctx.saved_tensors), *(None,) * 5
 
 
 class _Compiled(torch.autograd.Function):
@@ -93,7 +103,7 @@ class _Compiled(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, s: Tensor, limit: float) -> tuple[Tensor, Tensor]:
-        P, value, *saved = _decomposed(s, limit)
+        P, value, *saved = decomposed(s, limit)
         ctx.save_for_backward(*saved)
         ctx.mark_non_differentiable(value)
         return P, value
@@ -101,14 +111,16 @@ class _Compiled(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None]:
-        return _derivative(grad, *ctx.saved_tensors), None
+        return positive_definite_derivative(grad, *ctx.saved_tensors), None
 
 
 def _apply(s: Tensor, limit: float) -> tuple[Tensor, Tensor]:
     return _Compiled.apply(s, limit) if torch.compiler.is_compiling() else _PositiveDefinite.apply(s, limit)[:2]
 
 
-def _derivative(direction: Tensor, x: Tensor, inside: Tensor, root: Tensor, q: Tensor) -> Tensor:
+def positive_definite_derivative(
+    direction: Tensor, x: Tensor, inside: Tensor, root: Tensor, q: Tensor, *, clamped: bool = True
+) -> Tensor:
     """Daleckii-Krein, which is its own transpose: of a tangent and of a gradient alike.
 
     The divided differences have a closed form, so that equal eigenvalues are no trouble.
@@ -116,7 +128,9 @@ def _derivative(direction: Tensor, x: Tensor, inside: Tensor, root: Tensor, q: T
     sums = inside.unsqueeze(-1) + inside.unsqueeze(-2)
     differences = (1 + sums / (root.unsqueeze(-1) + root.unsqueeze(-2))) / 2
     inner = q.mT @ ((direction + direction.mT) / 2) @ q
-    return q @ (differences * _clamp_differences(x, inside) * inner) @ q.mT
+    if clamped:  # whether any eigenvalue may be beyond the limit
+        differences = differences * _clamp_differences(x, inside)
+    return q @ (differences * inner) @ q.mT
 
 
 def _clamp_differences(x: Tensor, inside: Tensor) -> Tensor:
