@@ -285,16 +285,17 @@ def test_kept_results_are_conclusions_of_the_standard_preset_and_long_units(tmp_
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)
     monkeypatch.setattr(tool, "KEPT", tmp_path / "kept")
-    experiment, store = experiments.get("stable-fig2"), Store(tmp_path / "store")
+    short, long = experiments.get("stable-fig2"), experiments.get("stable-table2")
+    store = Store(tmp_path / "store")
     for preset in ("quick", "standard"):
-        experiments.run(experiment, "quick").save(store.conclusion(experiment.id, preset))
-    for name, seconds in (("short", 59.0), ("long", 61.0)):
-        unit = run_unit(experiment, experiment.units(experiment.config("quick"))[0])
-        replace(unit, provenance=replace(unit.provenance, seconds=seconds)).save(store.unit(experiment.id, name))
-    tool.main(str(store.root), experiment.id)
-    kept = tmp_path / "kept" / experiment.id
-    assert sorted(folder.name for folder in kept.iterdir()) == ["conclusion-standard", "long"]
-    assert Result.load(kept / "long").provenance.seconds == 61.0
+        experiments.run(short, "quick").save(store.conclusion(short.id, preset))
+    whole = run_unit(short, short.units(short.config("quick"))[0])
+    for experiment in (short, long):
+        config = experiment.units(experiment.config("standard"))[0]
+        replace(whole, experiment=experiment.owner, config=config).save(store.unit(experiment.owner, "unit"))
+    tool.main(str(store.root), short.id, long.id)
+    kept = sorted(str(path.parent.relative_to(tool.KEPT)) for path in tool.KEPT.glob("*/*/result.json"))
+    assert kept == ["stable-fig2/conclusion-standard", "stable-language/unit"]
     assert "kept 1 conclusions, 1 units" in capsys.readouterr().out
     with pytest.raises(HoldfastError, match="no-such"):
         tool.main(str(store.root), "no-such")
