@@ -2,11 +2,11 @@
 An LSTM learns to add
 =====================
 
-You learn: why an LSTM fails the adding problem, and that another start of its gates solves it.
+You learn: why an LSTM fails the adding problem, and that another initialization of its gates solves it.
 Run time: 25 ms of CPU time per step, up to 40 minutes for all arms and seeds; `--arms start --seeds 0` takes one.
 
-Two numbers of a sequence are marked; what is their sum? Steps until the loss is below 0.01. Arms: "torch"; "auto", biases
-at the rate of `holdfast.recurrent_rate`; "start", gates started from 1,500 examples. Judged by the 95% t interval of the ratio.
+The task: the sum of the two marked numbers of a sequence. Counted: optimizer steps until the loss is below 0.01. Arms: "torch";
+"auto", biases at the rate of `recurrent_rate`; "start", gates initialized from 1,500 examples. Decided by a 95% t interval.
 """
 
 import argparse

@@ -2,14 +2,14 @@
 Train, diagnose, fix
 ====================
 
-You learn: how to read a diagnosis, and how one line of it makes a task learnable.
+You learn: how to read a diagnosis, and how one line that it prints makes a task learnable.
 Run time: about 12 s of CPU time, one thread.
 An LSTM has to repeat its first input after sixty steps of noise. It is trained for 150 steps and learns nothing.
 `holdfast.diagnose` says why and prints a line; with that line the same training succeeds.
 """
 
 # %%
-# The task and a usual model. The first input is +1 or -1, in a channel of its own.
+# The task and an ordinary model. The first input is +1 or -1, in a separate channel.
 import matplotlib.pyplot as plt
 import torch
 from torch import nn
@@ -39,7 +39,7 @@ class Keeper(nn.Module):
 
 
 # %%
-# Training, and the share of new values that it repeats. Chance is half.
+# Training, and the share of new values that the model repeats correctly. Chance is 0.5.
 def train(model):
     generator = torch.Generator().manual_seed(1)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
@@ -56,11 +56,11 @@ def train(model):
 print(f"trained: {train(model := Keeper()):.0%} of the values come back")
 
 # %%
-# Why? The diagnosis reads the task from examples.
+# Why does it fail? The diagnosis estimates from examples what the task needs.
 print(report := holdfast.diagnose(model, data=batch(torch.Generator().manual_seed(2), rows=300)))
 
 # %%
-# It remembers fewer steps than the task needs, and the first advice fixes that. Applied to an untrained model:
+# The model remembers fewer steps than the task needs, and the first advice fixes that. Applied to an untrained model:
 advice = report.advice[0]
 print(advice.trouble, advice.number, advice.call, advice.effect, sep="\n")
 model = Keeper()
@@ -68,7 +68,7 @@ exec(advice.call)  # the line that was printed; you would paste it
 print(f"trained again: {train(model):.0%} of the values come back")
 
 # %%
-# The memory at the start of training, without and with the line: how much of an input is left, and steps until 1%.
+# The memory at the start of training, without and with that line: the share of an input that is left, and steps to 1%.
 for name, call in (("untrained", ""), ("after the line", advice.call)):
     model = Keeper()
     exec(call)

@@ -5,13 +5,13 @@ A model that diverges, and the same model that does not
 You learn: why a model with direct weights diverges, and that `holdfast.stabilize` fixes it without changing an output.
 Run time: about 9 s of CPU time, one thread.
 
-A state-space model with direct weights learns to add up its inputs over a thousand steps. The task pulls its slowest
-mode to the stability boundary; one step too far, and the state grows without bound. A learning rate three times lower
-delays that; one ten times lower leaves the mode within a step of the boundary. ("StableSSM", Sec. 3.3 and Fig. 6.)
+A state-space model with direct weights learns to add up its inputs over a thousand steps. Training moves its slowest mode
+towards the stability boundary; one optimizer step too far, and the state grows without bound. A learning rate three times
+lower delays that; one ten times lower ends within one step of the boundary. ("StableSSM", Sec. 3.3 and Fig. 6.)
 """
 
 # %%
-# A task, and training until the end or until a loss is a thousand times the first.
+# The task, and training until the end or until the loss is a thousand times the first one.
 import argparse
 import copy
 
@@ -58,7 +58,7 @@ x = batch(torch.Generator().manual_seed(0))[0]
 print(f"stabilize moves the outputs by {float((stable(x)[0] - direct(x)[0]).detach().abs().max()):.1e}")
 
 # %%
-# Both are trained at three rates. The margin is the distance of the slowest mode to the boundary, per step.
+# Both are trained at three learning rates. The margin is the distance of the slowest mode to the boundary, per time step.
 curves = {}
 for lr in RATES:
     for name, model in (("direct", direct), ("best", stable)):
@@ -69,7 +69,7 @@ for lr in RATES:
         print(f"learning rate {lr:<6g} {name:7s} {ended}; margin {holdfast.certify(own).margin:.1e}")
 
 # %%
-# The losses at the middle rate.
+# The losses at the middle learning rate.
 plt.figure(figsize=(7, 3.2), layout="constrained")
 plt.semilogy(curves[RATES[1], "direct"], label="as built")
 plt.semilogy(curves[RATES[1], "best"], label="after holdfast.stabilize(model)")

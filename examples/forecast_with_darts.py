@@ -2,7 +2,7 @@
 The network inside a forecaster: darts
 ======================================
 
-You learn: how to diagnose the network inside a forecaster of darts, and to put another recurrence in its place.
+You learn: how to diagnose the network inside a forecaster of darts, and how to replace its recurrence.
 Run time: about 45 s of CPU time, one thread. Data: eight hourly series; an LSTM reads two weeks and forecasts a day.
 """
 

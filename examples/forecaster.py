@@ -2,7 +2,7 @@
 A forecaster: what diagnose says, and what following it gives
 =============================================================
 
-You learn: how to follow a diagnosis of a trained model, and what that does to its test error.
+You learn: how to follow the diagnosis of a forecaster, and how much its test error improves.
 Run time: about 20 s of CPU time, one thread. Data: 40 hourly series; an LSTM reads two weeks and forecasts a day.
 """
 

@@ -2,8 +2,8 @@
 Choose a recurrence by cross-validation: skorch and scikit-learn
 ================================================================
 
-You learn: how to choose a layer and its learning rate by GridSearchCV of scikit-learn, through skorch.
-Run time: about 15 s of CPU time, one thread. Data: 300 sequences of 100 steps, whose first input is asked for at the end.
+You learn: how to choose a layer and its learning rate with GridSearchCV of scikit-learn, through skorch.
+Run time: about 15 s of CPU time, one thread. Data: 300 sequences of 100 steps, with the first input as target.
 """
 
 # %%

@@ -2,12 +2,12 @@
 Is my model stable?
 ===================
 
-You learn: what certificate, perturbation and monitor say about one model, before and after `stabilize`.
+You learn: how to check the stability of a model by certificate, perturbation and monitor, before and after `stabilize`.
 Run time: about 8 s of CPU time, one thread.
 
-A diagonal state-space model with plain eigenvalues ("direct") is trained to remember: its target has memory (1 + t)^-1.1,
-so that training pulls its slowest modes toward the stability boundary. `stabilize` changes the parameterization and not
-the function.
+A diagonal state-space model with direct weights is trained on a target with the memory (1 + t)^-1.1, which moves its
+slowest modes towards the stability boundary. `stabilize` changes the parameterization but not the function that the
+model computes.
 """
 
 import warnings

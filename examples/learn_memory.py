@@ -7,10 +7,10 @@ Run time: about 14 s of CPU time, one thread.
 
 A layer that starts with a short memory learns one of 100 steps, at several learning rates of its recurrent weights.
 
-Adam moves a free weight by about the learning rate eta at each step, whatever the gradient. In K steps of a cosine schedule
-a mode of rate r0 = -f(w0) therefore reaches a time constant of about ``1 / |f(w0 + eta K / 2)|``, and no longer one: lines,
-`holdfast.stability.reach`. Dots are trained layers. Left of the crossing with the dotted line no run can learn the memory,
-whatever its loss says; vertical lines are `holdfast.recurrent_rate`.
+Adam moves a free weight by about the learning rate eta per step, whatever the size of the gradient. So in K steps of a
+cosine schedule a mode of rate r0 = -f(w0) reaches a time constant of at most about ``1 / |f(w0 + eta K / 2)|``: the lines,
+`holdfast.stability.reach`. Dots are trained layers. Left of the crossing with the dotted line no run can learn the memory.
+Vertical lines are `holdfast.recurrent_rate`.
 """
 
 import argparse

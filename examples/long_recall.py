@@ -2,12 +2,12 @@
 A value kept for a thousand steps
 =================================
 
-You learn: that the modes a model starts with decide what it can learn to recall.
+You learn: why the initial modes of a model decide what it can learn to recall.
 Run time: about 9 s of CPU time, one thread.
 
-The first input is a value to keep, then comes noise; after the last step the model says what the value was. Whether
-it can learn that is decided by the modes it starts with: those that are gone after ten steps see no gradient from a
-thousand steps later, slow ones do. ("StableSSM", Table 4, is about the same ability with tokens.)
+The first input is a value to keep, the others are noise; after the last step the model has to output the value. Whether
+it can learn this depends on its initial modes: those that decay within ten steps receive no gradient from a
+thousand steps later, slow ones do. ("StableSSM", Table 4, tests the same ability with tokens.)
 """
 
 import argparse

@@ -4,7 +4,7 @@ LoRA on an accelerated, stabilized Mamba
 
 You learn: how to train, save and merge LoRA adapters of an accelerated, stabilized Mamba.
 Run time: about 13 s of CPU time, one thread.
-A Mamba that knows Shakespeare learns film reviews by adapters alone, which plain transformers then reads.
+A Mamba trained on Shakespeare learns film reviews with adapters only; transformers reads the result without holdfast.
 """
 
 import argparse

@@ -5,16 +5,16 @@ How five models remember
 You learn: how to measure memory, and what exponential, undecided, power-law and non-decaying curves look like.
 Run time: about 5 s of CPU time, one thread.
 
-One call measures a model, one names the law by which its memory fades.
+One call measures the memory of a model, a second one names its decay law.
 
-An untrained LSTM and GRU forget within tens of steps, at a rate that one exponential describes. S4D remembers so long
-that a thousand steps do not show its law: the fit says "undecided", and its eigenvalues say what comes after. A power
-law, built as a convolution, is distinguished from all of them; an integrator never forgets.
+An untrained LSTM and GRU forget exponentially, within tens of steps. S4D remembers so long that a thousand steps do not
+show its law: the fit is "undecided", and the eigenvalues give the law for longer times. A power law, built as a
+convolution, is distinguished from an exponential; an integrator never forgets.
 ("Inverse Approximation Theory", Def. 3.1; "State-space Models with Layer-wise Nonlinearity", Fig. 5 and 6.)
 """
 
 # %%
-# Modules and functions are measured alike: (batch, time, features) in, (batch, time, outputs) out.
+# A model is a module or a function from (batch, time, features) to (batch, time, outputs).
 import matplotlib.pyplot as plt
 import torch
 from torch import nn
@@ -48,7 +48,7 @@ for name, model in models.items():
     print(f"{name:11s}{fits[name].summary()}")
 
 # %%
-# How long until 1% is left; an error says where the curve has not got there.
+# Steps until 1% is left; if the curve is too short to show that, there is an error.
 for name, fit in fits.items():
     try:
         print(f"{name:11s}1% is left after {fit.horizon(0.01):.0f} steps")
@@ -56,7 +56,7 @@ for name, fit in fits.items():
         print(f"{name:11s}{error}")
 
 # %%
-# A straight line here is a power of t; an exponential falls off.
+# On these axes a power of t is a straight line; an exponential bends down.
 for name, fit in fits.items():
     plt.loglog(fit.time + 1, fit.envelope / fit.envelope[0], label=name)
 plt.xlabel("1 + steps since the input")
@@ -65,6 +65,6 @@ plt.ylim(1e-8, 2)
 plt.legend()
 
 # %%
-# A model as a function of its whole past: is it linear, continuous, causal?
+# Properties of the model as a function of its whole past: linear, continuous, causal, ...
 properties = holdfast.check_properties(models["GRU"], input_size=1, horizon=200)
 print("The GRU:", ", ".join(f"{name} {found['answer']}" for name, found in properties.to_dict().items()))

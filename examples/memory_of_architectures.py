@@ -4,8 +4,8 @@ Eight architectures, one measurement
 
 You learn: how long nine untrained models remember. Run time: about 9 s of CPU time, one thread.
 
-RNN, GRU and LSTM forget within tens of steps, Mamba and RWKV answer most to the last few, S4D and LRU keep some for
-hundreds, attention fades like a power of t; a ninth is built for (1 + t)^-1.5. ("State-space Models ...", Table 1.)
+RNN, GRU and LSTM forget within tens of steps. Mamba and RWKV depend mostly on the last few inputs, S4D and LRU remember
+for hundreds, attention forgets like a power of t. A ninth is built for (1 + t)^-1.5. ("State-space Models ...", Table 1.)
 """
 
 import argparse

@@ -5,8 +5,8 @@ An experiment of your own
 You learn: how to write an experiment with a claim in one file.
 Run time: about 3 s of CPU time, one thread.
 
-What does the bias of its update gate do to the memory of an untrained GRU? One file says what is computed and claimed:
-`holdfast reproduce examples/own_experiment.py` runs it on all cores, goes on after a kill, and writes a page.
+How does the bias of the update gate change the memory of an untrained GRU? One file defines what is computed and claimed:
+`holdfast reproduce examples/own_experiment.py` runs it on all cores, continues after a kill, and writes a page.
 """
 
 import numpy as np

@@ -5,9 +5,9 @@ A parameterization of your own, next to the known ones
 You learn: how to compare your own parameterization with the known ones.
 Run time: about 4 s of CPU time, one thread.
 
-A function from the free weight to the eigenvalue is all that is needed: holdfast finds its inverse, derivative,
-gradient scale and modulus. The table asks each the two questions that matter: how large are gradients for slow modes,
-and how far may the weights move before a power law of 16 modes is lost? ("StableSSM", Def. 3.2, Thm 3.3 and 3.4.)
+A function from the free weight to the eigenvalue is enough: holdfast computes its inverse, derivative, gradient scale and
+modulus. The table compares two properties: how large the gradients of slow modes are, and how far the weights may move
+before a power law of 16 modes is lost. ("StableSSM", Def. 3.2, Thm 3.3 and 3.4.)
 """
 
 import torch

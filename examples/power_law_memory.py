@@ -5,12 +5,12 @@ Why long memory needs a stable parameterization
 You learn: how to build a layer for a decay law, and why direct weights break it.
 Run time: about 4 s of CPU time, one thread.
 
-A power law by sums of exponentials, and what a small error does.
+A power law is approximated by sums of exponentials, and the weights are perturbed.
 
-rho(t) = (1 + t)^-1.5 is approximated by m decaying modes with non-negative weights, rates geometric on [1/m^2, 4]. Then
-the slowest mode's weight is moved by beta: with the plain weight ("direct") the mode crosses the stability boundary at
-beta = 1/m^2, so that the better the approximation, the smaller the error that destroys it; through exp or best
-nothing crosses. ("StableSSM", Sec. 3; "Inverse Approximation Theory", Fig. 1 and 4.)
+rho(t) = (1 + t)^-1.5 is approximated by m decaying modes with non-negative weights and geometric rates on [1/m^2, 4]. Then
+the weight of the slowest mode is moved by beta. With a direct weight the mode becomes unstable at beta = 1/m^2, so a
+better approximation tolerates a smaller perturbation. With exp or best
+no mode becomes unstable. ("StableSSM", Sec. 3; "Inverse Approximation Theory", Fig. 1 and 4.)
 """
 
 import math

@@ -2,14 +2,14 @@
 Images rebuilt from the last state
 ==================================
 
-You learn: when a linear state holds a whole image, and when it does not.
+You learn: when the last state of a linear recurrence determines a whole image, and when it does not.
 Run time: about 20 s of CPU time, one thread.
 
-How much of the past does the state of a linear recurrence hold?
+The question is how much of the past the state of a linear recurrence keeps.
 
-Each image is read pixel by pixel, 784 numbers, by x_k = Lam x_{k-1} + u_k; from the last state alone all pixels are
-solved for. Eigenvalues inside the unit disk keep only the latest rows; near the circle the whole image comes back; the
-784 roots of unity give it back exactly. ("On the Universality of Linear Recurrences", Fig. 2-5.)
+The recurrence x_k = Lam x_{k-1} + u_k reads each image as 784 pixels; then all pixels are computed from its last state.
+Eigenvalues spread over the unit disk recover only the last rows; eigenvalues near the circle recover the whole image, the
+784 roots of unity exactly. ("On the Universality of Linear Recurrences", Fig. 2-5.)
 """
 
 import argparse

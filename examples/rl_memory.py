@@ -2,8 +2,8 @@
 A policy that has to remember: sb3-contrib
 ==========================================
 
-You learn: how to give a policy of sb3-contrib another recurrence, and what that does where it has to remember.
-Run time: about 60 s of CPU time, one thread. Data: a cue that is asked for 20 steps later; without memory the reward is 0.5.
+You learn: how to replace the recurrence of a policy of sb3-contrib, and how that changes the reward if it has to remember.
+Run time: about 60 s of CPU time, one thread. Task: name a cue 20 steps later; without memory the reward is 0.5.
 """
 
 # %%

@@ -2,11 +2,11 @@
 A stream, one sample at a time
 ==============================
 
-You learn: how to run any layer one step at a time with the results of one pass.
+You learn: how to run any layer one step at a time, with the same results as in one pass.
 Run time: about 5 s of CPU time, one thread.
 
-A stack of recurrent layers reads a signal sample by sample, in pieces of any length, or at once: the outputs are the
-same, and what has to be kept between two samples is one small state, however long the stream is.
+A stack of recurrent layers reads a signal sample by sample, in pieces of any length, or at once. The outputs are the same,
+and only one small state is kept between two samples, however long the stream is.
 """
 
 import argparse

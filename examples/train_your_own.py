@@ -5,7 +5,7 @@ Your own module on your own data
 You learn: how to train your own module on your own data with `holdfast.training.fit`.
 Run time: about 10 s of CPU time, one thread.
 
-Which of two tones is louder in a noisy sequence?
+The task: which of two tones in a noisy sequence is louder?
 """
 
 import torch

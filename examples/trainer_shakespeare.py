@@ -1,11 +1,11 @@
 """
-transformers' Trainer on Shakespeare, watched
-=============================================
+transformers' Trainer on Shakespeare, monitored
+===============================================
 
 You learn: how to attach holdfast to the Trainer of transformers, and resume a run exactly.
 Run time: about 23 s of CPU time, one thread.
-A small Mamba learns characters by the Trainer of transformers: as it is, then
-accelerated, stabilized and watched, then interrupted and resumed.
+A small character-level Mamba is trained by the Trainer of transformers: unchanged, then
+accelerated, stabilized and monitored, then interrupted and resumed.
 """
 
 import argparse

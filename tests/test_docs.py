@@ -105,3 +105,27 @@ def test_every_statement_of_the_map_is_on_the_theory_page():
     asked = set().union(*(statements(row.split("|")[1]) for row in rows if row.startswith("| ")))
     assert len(asked) > 20
     assert asked <= statements((ROOT / "docs/theory.md").read_text())
+
+
+# one page for each task, then the guides that lead through one
+HOW_TO = (
+    "diverges forgets cpu gpu deploy frameworks choose learn_memory reproduce extend "
+    "diagnose task memory stability build training data constructions"
+)
+
+
+@pytest.mark.parametrize("name", HOW_TO.split())
+def test_a_how_to_page_has_problem_code_what_is_seen_and_limits(name):
+    text = (ROOT / f"docs/{name}.md").read_text()
+    parts = [
+        text.find(part)
+        for part in ("\n**Problem.** ", "```python\n", "What you see", "When it does not help", "\n```\n")
+    ]
+    assert min(parts) > 0, parts
+    assert parts[0] < min(parts[1:])
+
+
+def test_the_tasks_of_the_site_are_the_how_to_pages():
+    tasks = re.search(r":caption: Tasks\n\n(.*?)```", (ROOT / "docs/index.md").read_text(), re.DOTALL)[1].split()
+    assert tasks[0] == "start"
+    assert sorted(tasks[1:]) == sorted(HOW_TO.split()[:10])

@@ -8,7 +8,7 @@
     export ATLAS_TENSORFLOW=...                    # optional: the python of an environment with tensorflow-cpu 2.15.1
     python examples/atlas/atlas.py --save atlas.png
 
-A model whose package is missing is left out, with how to get it. Each number of the table is held against an
+A model whose package is missing is skipped, and the output says how to install it. Each number of the table is compared with an
 experiment made by hand (confirm.py).
 """
 

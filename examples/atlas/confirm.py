@@ -1,7 +1,7 @@
-"""Experiments made by hand that confirm what holdfast tells of a model: nothing here is measured by the library.
+"""Experiments by hand that confirm holdfast's measurements of a model; nothing here calls the library.
 
-Simulate: an impulse after a long rest. Perturb and see: a state at rest, and one along data, moved a little. Exchange
-and see: one input of the data for another.
+They simulate an impulse after a long rest, a small change of a state at rest and along data, and the exchange of one
+input of the data for another.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the atlas knows of a trained model, and how the files of a package are found and checked."""
+"""The description of a trained model in the atlas, and how the files of a package are found and checked."""
 
 from __future__ import annotations
 

@@ -47,15 +47,17 @@ def page(each=EACH):
     alike, _, _ = judge("quadrature", zoo.HELD_OUT[:each])
     missed = sum(wrong.values()) + each - alike["exponential"] - alike["undecided"]
     lines = [
-        "# What fit_decay answers on curves whose law is known",
+        "# Accuracy of fit_decay on known laws",
         "",
-        "Made by `tests/decay/confusion.py` from the zoo in `tests/decay/zoo.py`, on seeds that played no part in choosing",
-        f"the limits of the criterion: {each} curves of each kind, horizons 50 to 100,000 steps, additive normal noise of",
-        "1e-12 to 1e-4 of the peak (then the absolute value), any scale. All constants are drawn log-uniformly, exponents",
-        "and frequencies uniformly.",
+        "This page compares the answers of `fit_decay` with known decay laws. `tests/decay/confusion.py` makes it from the "
+        "curves of `tests/decay/zoo.py`:",
+        f"{each} curves of each kind with horizons of 50 to 100,000 steps, normal noise of 1e-12 to 1e-4 of the peak (then "
+        "the absolute value), and any",
+        "scale. Constants are drawn log-uniformly, exponents and frequencies uniformly. The seeds were not used to choose "
+        "the limits of the criterion.",
         "",
-        f"**Wrong verdicts: {sum(wrong.values())} of {total} ({100 * sum(wrong.values()) / total:.2f}%).** A row is the",
-        "truth, a column the answer.",
+        f"**Wrong verdicts: {sum(wrong.values())} of {total} ({100 * sum(wrong.values()) / total:.2f}%).** Each row is a true "
+        "law, each column an answer.",
         "",
         "| kind | right answer | " + " | ".join(LAWS) + " | wrong |",
         "| --- | --- |" + " ---: |" * (len(LAWS) + 1),
@@ -65,15 +67,15 @@ def page(each=EACH):
         lines.append(f"| {WHAT[kind]} | {zoo.TRUTH[kind]} | {counts} | {wrong[kind]} |")
     lines += [
         "",
-        "Undecided is the right answer where the horizon cannot tell: an exponential that falls by less than 3 e-folds",
-        "before the horizon or the noise, one so fast that fewer than 5 points stand clear of the noise, a sum of",
+        "Undecided is the right answer if the curve cannot decide: an exponential that falls by less than 3 e-folds",
+        "before the horizon or the noise, one so fast that fewer than 5 points lie above the noise, a sum of",
         "exponentials whose slowest rate is not resolved, an oscillation with too few periods, a power law over less than",
         "two decades of time.",
         "",
-        "How often the 95% interval of a right verdict holds the true constant (for a sum: its slowest rate, which may lie",
-        "below the noise and then cannot be seen):",
+        "How often the 95% interval of a right verdict contains the true constant (for a sum its slowest rate, which cannot be",
+        "measured if it is below the noise):",
         "",
-        "| kind | constant | held |",
+        "| kind | constant | contained |",
         "| --- | --- | ---: |",
     ]
     for kind, (_, held, stated) in rows.items():
@@ -82,13 +84,15 @@ def page(each=EACH):
             lines.append(f"| {kind} | {name} | {held} of {stated} ({100 * held / stated:.1f}%) |")
     lines += [
         "",
-        "Not counted above: sums whose weights are a quadrature of the power law, sum of r^p e^(-r) e^(-r t) at rates of",
-        "equal ratio from 0.001 to 5 and more. To within the noise they are (1 + t)^-p from t = 0 until their slowest rate",
-        "shows, near t = 500. A window that ends before shows the same curve as a power law, and no method can tell the two",
-        "apart; two decades of time are asked for, so that few of them pass. Known eigenvalues settle it",
-        f"(`fit_decay(curve, eigenvalues=...)`, and by themselves for holdfast's layers). Of {each} such sums",
-        f"{alike['undecided']} are undecided, {alike['exponential']} exponential, {alike['polynomial']} called polynomial.",
-        f"With them, {missed} of {total + each} verdicts would be wrong ({100 * missed / (total + each):.2f}%).",
+        "The table does not count sums whose weights are a quadrature of the power law, sum of r^p e^(-r) e^(-r t) at rates of",
+        "equal ratio from 0.001 to 5 and more. Up to the noise they equal (1 + t)^-p from t = 0 until their slowest rate",
+        "shows, near t = 500. No method can distinguish them from a power law in a window that ends before. The criterion "
+        "requires two decades of time, so",
+        "few of them are called a power law. Known eigenvalues decide (`fit_decay(curve, eigenvalues=...)`; for holdfast's "
+        "layers they are used automatically).",
+        f"Of {each} such sums {alike['undecided']} are undecided, {alike['exponential']} exponential, {alike['polynomial']} "
+        f"called polynomial. With them, {missed} of {total + each} verdicts would be wrong "
+        f"({100 * missed / (total + each):.2f}%).",
         "",
     ]
     return "\n".join(lines)

@@ -31,10 +31,11 @@ SETTLED = 20_000  # steps after which Newton's method looks for the state of res
 LEVEL, STEADY, FOLDS = 0.01, 0.12, 3.0  # what fit_decay asks: a level, a steady rate, e-folds
 SECTION = "## Real networks\n"
 WORDS = """
-Made by `python tests/decay/networks.py`: RNN, GRU and LSTM of 24 units with a linear readout, on the adding problem and
-on the copy task, before and after 600 steps of Adam, by the three probes over 2,000 steps. The truth does not use the
-curve: on a constant input a network comes to rest at some state, found by following it and by Newton's method, and the
-largest eigenvalue of one step there is the rate for t -> inf; of all inputs that were a maximiser, the slowest decides.
+`python tests/decay/networks.py` measures RNN, GRU and LSTM of 24 units with a linear readout, on the adding problem and
+on the copy task, before and after 600 steps of Adam, with the three probes over 2,000 steps. The true
+rate is not taken from the curve: on a constant input the network has an equilibrium, found by simulation and Newton's \
+method, and the largest eigenvalue of
+one step there gives the rate for t -> inf. If several inputs were maximizers, the slowest rate decides.
 
 **Wrong verdicts: {wrong} of {total}.**
 
@@ -42,10 +43,11 @@ largest eigenvalue of one step there is the rate for t -> inf; of all inputs tha
 | --- | ---: | ---: | ---: | ---: |
 {rows}
 
-Of {decided} rates {near} lie within 12% of the truth. Rightly undecided are curves that do not show what is asked for: 3
-e-folds at the rate of the truth, that rate within 12% over the third and the last quarter of the window and within 12%
-between them, or a level to 1% over the second half. Most are steps: an input that is held saturates the gates and leaves
-time constants of a thousand steps and more, seen over 2,000.
+Of {decided} rates {near} lie within 12% of the true one. A verdict is rightly undecided if the curve does not show what \
+the criterion requires: 3
+e-folds at the true rate, that rate within 12% over the third and the last quarter of the window and within 12%
+between them, or a level to 1% over the second half. Most of these use the step probe: a constant input
+saturates the gates, which then have time constants of a thousand steps and more, in a window of 2,000.
 """
 
 
