@@ -1,5 +1,6 @@
 """The page in a real headless Chromium: no errors, every figure drawn, toggles and keyboard work."""
 
+import itertools
 import re
 from dataclasses import replace
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 from holdfast.figures import Axis, Bars, Figure, Heatmap, Line, Panel, Rule
+from holdfast_papers.pages import Table
 from holdfast_papers.report import write_page
 from holdfast_papers.results import Result
 
@@ -91,6 +93,69 @@ def visit(browser, page):
     for context in contexts:
         context.close()
     assert troubles == []
+
+
+@pytest.mark.parametrize("viewport", [PHONE, DESK], ids=["phone", "desk"])
+def test_the_first_screen_says_how_many_claims_are_met_and_where_the_first_results_are(visit, viewport):
+    tab = visit(viewport=viewport)
+    bottom = "name => document.querySelector(name).getBoundingClientRect().bottom"
+    for name in (".counts", "#overview .quiet", ".outcomes tbody td"):
+        assert tab.evaluate(bottom, name) < viewport["height"], name
+    tab.locator(".counts a").nth(1).click()
+    assert tab.locator("#shown").inner_text() == "2 of 6 claims shown", "a count leads to its claims"
+
+
+def test_a_phone_has_the_list_of_experiments_folded(visit):
+    tab = visit(viewport=PHONE)
+    link = tab.locator('.contents a[href="#stable-fig2"]')
+    assert not link.is_visible()
+    tab.locator(".contents summary").click()
+    link.click()
+    assert not link.is_visible() and "#stable-fig2" in tab.url
+    assert visit().locator('.contents a[href="#stable-fig2"]').is_visible()
+
+
+def test_a_wide_table_scrolls_on_a_phone_with_its_first_column_in_view(browser, results, tmp_path):
+    whole = Result.load(results / "own-toy" / "conclusion-quick")
+    heads = [f"a head of many letters, {k}" for k in range(9)]
+    page = replace(whole.page, tables=[Table("t", "Wide.", heads, [["[-0.55, 0.17]"] * 9])])
+    replace(whole, page=page).save(tmp_path / "store" / "own-toy" / "conclusion-quick")
+    context = browser.new_context(viewport=PHONE)
+    tab = context.new_page()
+    tab.goto(write_page(tmp_path / "store", tmp_path / "page").as_uri())
+    cells = tab.locator(".scroll").first.locator("tbody td")
+    assert cells.first.bounding_box()["height"] == cells.nth(3).bounding_box()["height"] < 45, "one line"
+    left = cells.first.bounding_box()["x"]
+    tab.evaluate("document.querySelector('.scroll').scrollLeft = 300")
+    assert cells.first.bounding_box()["x"] == left and cells.nth(1).bounding_box()["x"] < left
+    context.close()
+
+
+def test_axes_are_labelled_in_full_and_labels_typeset(browser, results, tmp_path):
+    x = np.arange(0.0, 40_000.0, 1000.0)
+    one = np.full_like(x, 1e-6)
+    panels = [
+        Panel("Long", Axis("step"), Axis("G_f(w)"), [Line("e^{-t/2}", x, x)]),
+        Panel("One value", Axis("step"), Axis("y", log=True), [Line("e^{-t/2}", x, one)]),
+        Panel("Infinite", Axis("step"), Axis("y", log=True), [Line("e^{-t/2}", x, one * np.inf)]),
+    ]
+    whole = Result.load(results / "own-toy" / "conclusion-quick")
+    page = replace(whole.page, figures=[Figure("f", "Lines.", panels, columns=3)])
+    replace(whole, page=page).save(tmp_path / "store" / "own-toy" / "conclusion-quick")
+    context = browser.new_context(viewport=DESK)
+    tab = context.new_page()
+    tab.set_default_timeout(300_000)
+    tab.goto(write_page(tmp_path / "store", tmp_path / "page").as_uri())
+    draw_all(tab)
+    assert "20,000" in tab.locator(".plot").first.text_content()
+    boxes = [tick.bounding_box() for tick in tab.locator(".plot").nth(1).locator(".ytick text").all()]
+    boxes = sorted((box for box in boxes if box), key=lambda box: box["y"])
+    assert len(boxes) >= 2
+    assert all(a["y"] + a["height"] <= b["y"] + 2 for a, b in itertools.pairwise(boxes)), "no label lies on another"
+    assert "every value is infinite" in tab.locator(".plot").nth(2).text_content()
+    assert tab.locator(".legend sup").first.inner_text() == "−t/2"
+    assert "{" not in tab.locator("figure").first.text_content()
+    context.close()
 
 
 def wait_until(tab, condition, arg=None):

@@ -12,11 +12,12 @@ from holdfast_papers.report.mathematics import _parts, in_unicode, typeset
     ("text", "mathml", "characters"),
     [
         ("k^-2", "<msup><mi>k</mi><mrow><mo>−</mo><mn>2</mn></mrow></msup>", "k⁻²"),
-        ("e^{-t/k}", "<msup><mi>e</mi><mrow><mo>−</mo><mi>t</mi><mo>/</mo><mi>k</mi></mrow></msup>", "e^(-t/k)"),
+        ("e^{-t/k}", "<msup><mi>e</mi><mrow><mo>−</mo><mi>t</mi><mo>/</mo><mi>k</mi></mrow></msup>", "e^{−t/k}"),
         ("w_j", "<msub><mi>w</mi><mi>j</mi></msub>", "wⱼ"),
         ("beta0", "<msub><mi>β</mi><mn>0</mn></msub>", "β₀"),
         ("theta_max^2", "<msubsup><mi>θ</mi><mi>max</mi><mn>2</mn></msubsup>", "θₘₐₓ²"),
         ("rho", "<mi>ρ</mi>", "ρ"),
+        ("G_f", "<msub><mi>G</mi><mi>f</mi></msub>", "G_{f}"),
     ],
 )
 def test_a_formula_is_typeset(text, mathml, characters):
@@ -29,6 +30,19 @@ def test_no_line_ends_between_a_formula_and_a_sign_next_to_it():
         f"<p>{typeset('the (E_m(beta)), and w_j here, for long-words-that-hold-a-beta-and-more')}</p>"
     )
     assert ["".join(span.itertext()) for span in tree.iter("span")] == ["(Em(β)),"]
+
+
+def test_a_norm_has_its_index_and_its_bars_stand_next_to_what_they_hold():
+    bar = '<mo lspace="0" rspace="0">|</mo>'
+    assert typeset("|gamma|_2") == f"<math><msub><mrow>{bar}<mi>γ</mi>{bar}</mrow><mn>2</mn></msub></math>"
+    assert in_unicode("|gamma|_2") == "|γ|₂"
+    assert typeset("(a)_b") == "(a)_b" and "<msub>" not in typeset("f(x)|y|_")
+
+
+def test_minus_signs_are_no_hyphens_and_hyphens_no_minus_signs():
+    assert in_unicode("[-0.55, -0.1], a - b, f = -1/w, -log x") == "[−0.55, −0.1], a − b, f = −1/w, −log x"
+    for text in ("held-out", "eq. 96-98", "1e-8", "--check", "read-out", "delta-100"):
+        assert "−" not in in_unicode(text)
 
 
 def test_what_stands_in_backticks_is_code():
@@ -66,7 +80,8 @@ def test_every_text_gives_sound_markup_of_known_elements_alone(text):
     tree = ElementTree.fromstring(f"<p>{typeset(text)}</p>")
     known = {"p", "span", "math", "msub", "msup", "msubsup", "mrow", "mi", "mn", "mo"}
     assert {element.tag for element in tree.iter()} <= known
-    assert all(element.attrib in ({}, {"class": "formula"}) for element in tree.iter())
+    known_attributes = ({}, {"class": "formula"}, {"lspace": "0", "rspace": "0"})
+    assert all(element.attrib in known_attributes for element in tree.iter())
 
 
 def test_thousands_of_odd_texts_end_and_lose_no_letter():

@@ -21,7 +21,7 @@ from holdfast_papers.experiments.registry import ids
 from holdfast_papers.pages import Note, Page, Table, pack, unpack
 from holdfast_papers.report import find_conclusions, write_figures, write_page
 from holdfast_papers.report.printed import PRINTED
-from holdfast_papers.report.story import STORIES
+from holdfast_papers.report.story import DECISIVE, STORIES
 from holdfast_papers.report.traces import figure_data, panel_data
 from holdfast_papers.report.words import number, sentences
 from holdfast_papers.results import Result
@@ -106,12 +106,45 @@ def test_claims_show_the_papers_numbers_and_why_one_is_not_met(page):
     assert "worst</dt><dd>∞" in text
 
 
+def test_the_page_begins_with_what_was_reproduced_and_how_many_claims_are_met(page):
+    text = page.read_text()
+    counts = re.sub(r"<[^>]+>|\s+", " ", text[text.index('class="counts"') : text.index('class="frame"')])
+    assert "6 claims:" in counts and "not met" in counts and "undecided" in counts
+    overview = text[text.index('id="overview"') : text.index('id="story"')]
+    assert 'href="#paper-stable">StableSSM</a>' in overview and "1 experiment. StableSSM: Alleviating" in overview
+    assert 'href="#summary" data-status="not met"' in text[: text.index('id="overview"')]
+
+
+def test_the_decisive_claims_are_claims_of_our_results_and_carry_their_status(tmp_path):
+    here = Path(__file__).parents[3] / "docs" / "results"
+    status = {}
+    for paper, decisive in DECISIVE.items():
+        for one in decisive:
+            claims = Result.load(here / one.experiment / "conclusion-standard").claims
+            (status[one],) = [claim.status for claim in claims if claim.name == one.claim]
+            assert one.experiment.startswith(f"{paper}-") and not one.text.endswith(".")
+    text = write_page(here, tmp_path / "page").read_text()
+    overview = text[text.index('id="overview"') : text.index('id="story"')]
+    shown = re.findall(r"<strong>(.*?)\.</strong>.*?<a href=\"#(.*?)\">", overview)
+    assert shown == [(status[one].capitalize(), one.experiment) for many in DECISIVE.values() for one in many]
+
+
+def test_short_cells_and_heads_are_not_broken(results, tmp_path):
+    whole = Result.load(results / "own-toy" / "conclusion-quick")
+    table = Table("t", "Table.", ("slope", "slope of log radius in log m"), [("[-0.55, 0.17]", 20 * "long ")])
+    replace(whole, page=replace(whole.page, tables=[table])).save(tmp_path / "store" / "own-toy" / "conclusion-quick")
+    text = write_page(tmp_path / "store", tmp_path / "page").read_text()
+    assert '<td class="n">[−0.55, 0.17]</td><td class="words">long' in text
+    assert '<th scope="col">slope</th><th scope="col" class="long">slope of log' in text
+
+
 def test_the_page_opens_with_the_story_and_a_section_with_its_figures_before_its_claims(page):
     text = page.read_text()
     assert text.index('id="story"') < text.index('id="summary"') < text.index('<article id="stable-fig2"')
     assert "curse of memory" in text and "Not computed in this store" in text
     section = text[text.index('<article id="stable-fig2"') :]
     assert section.index("<figure") < section.index('class="verdicts"') < section.index("<dl>")
+    assert re.search(r'class="where">.*2 met', re.sub(r"&nbsp;|\s+", " ", section)), "how many claims are met"
     assert section.index("<details>") < section.index("<dl>"), "the numbers of a claim are folded away"
     assert "<msub><mi>G</mi><mi>f</mi></msub>" in section
 
@@ -148,7 +181,7 @@ def test_long_tables_and_those_after_the_third_wait_behind_their_captions(result
     text = write_page(tmp_path / "store", tmp_path / "page").read_text()
     folded = re.findall(r'<details class="table"><summary>(.*?)</summary>', text)
     assert folded == ["Table 1. (25 rows)", "Table 3. (1 row)"]
-    assert text.count("<td><math><msup><mi>k</mi>") == 24 + 25 + 1 + 1, "cells are typeset"
+    assert text.count('<td class="n"><math><msup><mi>k</mi>') == 24 + 25 + 1 + 1, "cells are typeset"
 
 
 def test_a_papers_table_is_shown_as_printed_and_a_long_explanation_by_its_first_sentence():

@@ -29,6 +29,9 @@ _SCRIPT = re.compile(
     rf"[\^](?:-(?:\d+(?:\.\d+)?[a-z]|(?:\d+|[a-z])/\d+)\b|[-+]?(?:\d+(?:\.\d+)?|{_LETTER}|[A-Za-z]\b|[A-Za-z](?=[_^]))|\+)|_(?:{_LETTER}|[A-Za-z]+\d*|\d+)"
 )
 _SIGN = re.compile(r"<=|>=|->|!=|(?<![\w.])inf(?!\w)")
+_MINUS = re.compile(
+    r"(?<=\s)-(?=\s)|(?<![\w.)\]}|'\"-])-(?=[\w.(|])"
+)  # not a hyphen: alone between spaces, or before a term
 _GREEK = re.compile(rf"(?<![\w.])({_LETTER})(\d?)(?!\w)")
 _TOKEN = re.compile(rf"\d+(?:\.\d+)?|(?:{_LETTER})(?![a-z])|[A-Za-z]+|<=|>=|->|!=|\S")
 MAX_UNBROKEN = 24  # characters around formulas that a phone's line has room for in one piece
@@ -66,7 +69,10 @@ def _prose(text: str) -> str:
 
 
 def in_unicode(text: str) -> str:
-    """The text with its formulas in characters of Unicode, for labels that hold no markup."""
+    """The text with its formulas in characters of Unicode, for labels of figures.
+
+    A script that Unicode has no characters for stands in braces, e^{−t/k}: the page's script raises or lowers those.
+    """
     return "".join(_characters(part) if isinstance(part, Scripts) else part for part in _parts(text))
 
 
@@ -89,12 +95,12 @@ def _next(text: str, place: int) -> tuple[str | Scripts, int]:
         below, above, after = _scripts(text, end)
         if below or above:
             return _named(text[place:end], below, above), after
-    for pattern in (_SIGN, _GREEK):
+    for pattern in (_SIGN, _MINUS, _GREEK):
         match = pattern.match(text, place)
-        if match and pattern is _SIGN:
-            return SIGNS[match.group()], match.end()
-        if match:
+        if match and pattern is _GREEK:
             return _named(match.group(), "", ""), match.end()
+        if match:
+            return SIGNS.get(match.group(), "−"), match.end()
     return text[place], place + 1
 
 
@@ -111,7 +117,8 @@ def _base_end(text: str, place: int) -> int | None:
     before = text[place - 1] if place else " "
     if text[place] in "(|[" and not before.isalnum():
         end = _closed(text, place)
-        return end if end is not None and text[end : end + 1] == "^" else None
+        scripts = "^_" if text[place] == "|" else "^"  # |W|_2 is a norm; an index on another bracket is a name's
+        return end if end is not None and text[end : end + 1] in [*scripts] else None
     return None
 
 
@@ -171,7 +178,8 @@ def _token(token: str) -> str:
         return f"<mn>{token}</mn>"
     if token[0].isalpha():
         return f"<mi>{html.escape(GREEK.get(token, token))}</mi>"
-    return f"<mo>{html.escape({'-': '−', '*': '·'}.get(token, token))}</mo>"
+    spaces = ' lspace="0" rspace="0"' if token == "|" else ""  # else browsers space |f| like a relation
+    return f"<mo{spaces}>{html.escape({'-': '−', '*': '·'}.get(token, token))}</mo>"
 
 
 def _characters(part: Scripts) -> str:
@@ -181,8 +189,8 @@ def _characters(part: Scripts) -> str:
 
 
 def _small(script: str, table: dict[int, int], sign: str) -> str:
-    """The script in small characters where Unicode has all of them, else behind its sign."""
-    small = script.translate(table)
-    if all(a != b for a, b in zip(small, script, strict=True)):
+    """The script in small characters where Unicode has all of them, else in braces behind its sign."""
+    small = script.replace("−", "-").translate(table)
+    if all(a != b for a, b in zip(small, script.replace("−", "-"), strict=True)):
         return small
-    return f"{sign}{script}" if re.fullmatch(r"-?[\w.]+", script) else f"{sign}({script})"
+    return f"{sign}{{{script}}}"

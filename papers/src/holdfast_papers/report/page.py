@@ -30,10 +30,10 @@ from holdfast_papers.report.collect import Saved, find_conclusions, load_conclus
 from holdfast_papers.report.folder import INDEX, MAX_BYTES, description, locked, replace_files
 from holdfast_papers.report.mathematics import typeset
 from holdfast_papers.report.printed import PRINTED
-from holdfast_papers.report.story import GLOSSARY, STORIES
+from holdfast_papers.report.story import DECISIVE, GLOSSARY, STORIES
 from holdfast_papers.report.traces import figure_data
 from holdfast_papers.report.words import number, sentences, shown
-from holdfast_papers.results import MANIFEST, Result
+from holdfast_papers.results import MANIFEST, Claim, Result
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -44,6 +44,7 @@ MAX_ROWS_SHOWN, MAX_TABLES_SHOWN = (
     24,
     3,
 )  # rows of a table, and tables of a section, that are shown without being asked for
+MAX_IN_ONE_LINE = 24  # characters of a cell, or of a column's head, that no line break goes into
 
 
 def write_page(
@@ -145,6 +146,7 @@ def _section(result: Result, figures: list[dict[str, Any]], files: list[str]) ->
         "id": result.experiment,
         "page": result.page,
         "claims": result.claims,
+        "count": _tally(result.claims),
         "on_data": [(note.about.capitalize(), note.text) for note in result.page.notes if isinstance(note, Note)],
         "notes": [note for note in result.page.notes if not isinstance(note, Note)],
         "figures": figures,
@@ -194,6 +196,7 @@ def _render(
             "short": SHORT_TITLES.get(key, title),
             "sections": chosen,
             "count": _count(chosen),
+            "decisive": _decisive(key, chosen),
             "story": _story(key, chosen),
         }
         for key, title in TITLES.items()
@@ -208,9 +211,10 @@ def _render(
             words=GLOSSARY,
             longest=MAX_ROWS_SHOWN,
             most=MAX_TABLES_SHOWN,
+            most_in_one_line=MAX_IN_ONE_LINE,
+            others=sum(any(heading != "Data" for heading, _ in s["on_data"]) for s in sections),
             count=_count(sections),
             experiments=len(sections),
-            presets=sorted({s["page"].preset for s in sections}),
             seconds=_total_seconds(sections),
             damage=damage,
             marks=MARKS,
@@ -245,13 +249,27 @@ def _story(paper: str, sections: list[dict[str, Any]]) -> dict[str, Any] | None:
     return {"text": story.paragraphs, "section": section, "figure": figure, "panels": panels, "open": open_claims}
 
 
+def _decisive(paper: str, sections: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """The claims that a paper stands on, where they were computed: what is claimed, its status and its experiment."""
+    status = {(s["id"], claim.name): claim.status for s in sections for claim in s["claims"]}
+    return [
+        {"id": one.experiment, "text": one.text, "status": status[one.experiment, one.claim]}
+        for one in DECISIVE.get(paper, ())
+        if (one.experiment, one.claim) in status
+    ]
+
+
 def _with(sections: list[dict[str, Any]], status: str) -> list[str]:
     """The experiments that have a claim of that status."""
     return [s["id"] for s in sections if any(claim.status == status for claim in s["claims"])]
 
 
 def _count(sections: list[dict[str, Any]]) -> dict[str, int]:
-    count = Counter(claim.status for s in sections for claim in s["claims"])
+    return _tally([claim for s in sections for claim in s["claims"]])
+
+
+def _tally(claims: Sequence[Claim]) -> dict[str, int]:
+    count = Counter(claim.status for claim in claims)
     return {status: count[status] for status in MARKS}
 
 

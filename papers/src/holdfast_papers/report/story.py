@@ -23,6 +23,53 @@ class Story:
     panels: Sequence[int]
 
 
+@dataclass(frozen=True)
+class Decisive:
+    """A claim that a paper stands or falls with, in a few words; its status is that of the result.
+
+    Args:
+        experiment: id of the experiment.
+        claim: name of the claim.
+        text: what it claims.
+    """
+
+    experiment: str
+    claim: str
+    text: str
+
+
+DECISIVE = {
+    "iat": (
+        Decisive("iat-fig1", "polynomial", "Linear RNNs approximate power laws, but not stably"),
+        Decisive("iat-fig2", "unstable", "Trained tanh RNNs do so unstably too"),
+        Decisive("iat-fig4", "softplus", "Softplus recurrent weights make it stable"),
+    ),
+    "ssm": (
+        Decisive("ssm-prop39", "every eps", "Networks come within any eps of Volterra series"),
+        Decisive("ssm-fig5", "exponential", "The memory of random networks decays exponentially"),
+        Decisive("ssm-prop36", "width in T", "Five layers need a width linear in the length"),
+    ),
+    "stable": (
+        Decisive("stable-fig1", "softplus", "Softplus recurrent weights make power laws stable"),
+        Decisive("stable-fig3", "best, b = 0.5", "The paper's f has the smallest gradient over weight"),
+        Decisive("stable-table2", "the paper's rates, wikitext-2", "Stable weights end with a smaller test loss"),
+    ),
+    "linrec": (
+        Decisive("linrec-fig2", "whole image", "Near the unit circle the whole image is rebuilt"),
+        Decisive("linrec-fig2", "almost perfect", "By the paper's formula almost perfectly"),
+        Decisive("linrec-prop7", "sparse inputs", "Sparse inputs are recovered from the state"),
+    ),
+    "rates": (
+        Decisive("rates-slopes", "direct, AdamW", "The largest rate of direct weights falls like 1/tau"),
+        Decisive("rates-rule", "squared errors", "The median error of the rule is within 2 of the best"),
+        Decisive("rates-rule", "better than lr/4", "It beats a quarter of the other weights' rate"),
+    ),
+    "open": (
+        Decisive("open-volterra", "(t+1)^-1.5, softplus", "Softplus weights learn a squared power law stably"),
+        Decisive("open-precision", "best, bfloat16", "In bfloat16 best keeps every rate within 0.5%"),
+        Decisive("open-lambda", "fourier", "Eigenvalues that are searched for beat random rings"),
+    ),
+}
 GLOSSARY = {
     "width m": "how many units or modes a model has. Claims on approximation are about what happens as m grows.",
     "memory M(t), rho(t)": "how much an input from t steps ago still moves the output. Exponential memory falls like 0.9^t, "

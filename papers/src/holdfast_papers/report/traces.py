@@ -56,7 +56,13 @@ def _traces(layer: Layer, colour: dict[str, Any], panel: Panel) -> list[dict[str
         return _curve(layer, colour, panel)
     if isinstance(layer, Bars):
         y = layer.y.astype(np.float64)
-        bars = {"type": "bar", "name": in_unicode(layer.label), "x": list(layer.names), "y": numbers(y), **colour}
+        bars = {
+            "type": "bar",
+            "name": in_unicode(layer.label),
+            "x": [in_unicode(name) for name in layer.names],
+            "y": numbers(y),
+            **colour,
+        }
         if layer.low is not None and layer.high is not None:
             bars["error_y"] = _errors(y, layer.low, layer.high)
         return [bars]

@@ -66,12 +66,22 @@ const holdfast = (() => {
   // plotly reads links and other tags in any text of a figure, which comes from a saved result
   const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 
+  // scripts that Unicode has no characters for stand in braces: e^{−t/2}, G_{f}; the innermost first
+  function scripted(text) {
+    const raised = plain(text);
+    for (let made = raised, before; ; ) {
+      before = made;
+      made = made.replace(/\^\{([^{}]*)\}/g, "<sup>$1</sup>").replace(/_\{([^{}]*)\}/g, "<sub>$1</sub>");
+      if (made === before) return made;
+    }
+  }
+
   function trace(raw) {
-    const ink = colour(raw), name = plain(raw.name);
+    const ink = colour(raw), name = scripted(raw.name);
     if (raw.type === "heatmap") {
       return { ...raw, name, colorscale: "Viridis", colorbar: { title: { text: name, side: "right" }, thickness: 12, outlinewidth: 0 } };
     }
-    if (raw.type === "bar") return { ...raw, name, x: raw.x.map(plain), marker: { color: ink }, error_y: raw.error_y && { ...raw.error_y, color: style("--ink"), thickness: 1.2 } };
+    if (raw.type === "bar") return { ...raw, name, x: raw.x.map(scripted), marker: { color: ink }, error_y: raw.error_y && { ...raw.error_y, color: style("--ink"), thickness: 1.2 } };
     const common = { type: raw.type, name, x: raw.x, y: raw.y, legendgroup: raw.legendgroup };
     if (raw.role === "band") {
       return { ...common, fill: "toself", fillcolor: faint(ink, 0.16), line: { width: 0 }, mode: "lines", showlegend: false, hoverinfo: "skip" };
@@ -84,34 +94,41 @@ const holdfast = (() => {
       line: { color: ink, width: raw.x.length > 2000 ? 1 : 2, dash: dashes[raw.dash] || "solid" }, marker: { color: ink, size: raw.mode === "markers" ? 8 : 5 } };
   }
 
+  const narrow = () => window.matchMedia("(max-width: 40rem)").matches;
+
   // powers of ten alone where there are enough of them; else 1, 2 and 5 in full: by itself plotly writes a crowd of tiny digits
   function ticks(spec, values) {
-    if (!spec.log) return {};
+    if (!spec.log) {
+      const most = [...values, ...(spec.range || [])].reduce((a, v) => (Number.isFinite(v) ? Math.max(a, Math.abs(v)) : a), 0);
+      return most >= 1e3 && most < 1e6 ? { exponentformat: "none", separatethousands: true } : {};
+    }
     const seen = spec.range ? spec.range.map((v) => 10 ** v) : values.filter((v) => v > 0);
     const high = seen.reduce((a, b) => Math.max(a, b), 0), low = seen.reduce((a, b) => Math.min(a, b), Infinity), span = Math.log10(high / low);
+    if (!(span > 1e-6)) return { dtick: 1 }; // one value: plotly shows a decade to each side of it
     const enough = Math.floor(Math.log10(high)) - Math.ceil(Math.log10(low)) >= 2 || (span > 1.5 && low < 1e-3);
-    if (enough) return { dtick: Math.max(1, Math.ceil(span / 6)) };
-    return { dtick: span > 0.5 ? "D2" : undefined, tickformat: low < 1e-3 ? "~e" : high >= 1e4 ? "~s" : "~r" };
+    if (enough) return { dtick: Math.max(1, Math.ceil(span / (narrow() ? 5 : 6))) };
+    return { dtick: span > 0.5 ? "D2" : undefined, tickformat: low < 1e-3 ? "~e" : high >= 1e4 ? "~s" : ",~r" };
   }
 
   function axis(spec, values) {
-    const narrow = window.matchMedia("(max-width: 40rem)").matches;
-    return { title: { text: plain(spec.label), standoff: narrow ? 4 : 8, font: { size: narrow ? 11 : 12 } }, type: spec.log ? "log" : undefined, range: spec.range || undefined,
+    return { title: { text: scripted(spec.label), standoff: narrow() ? 4 : 8, font: { size: narrow() ? 11 : 12 } }, type: spec.log ? "log" : undefined, range: spec.range || undefined,
       gridcolor: style("--line"), linecolor: style("--line"), zeroline: false, exponentformat: "power", showexponent: "all",
-      ...ticks(spec, values), automargin: true, tickfont: { size: 11 }, ticks: "outside", ticklen: 4, tickcolor: "rgba(0,0,0,0)" };
+      ...ticks(spec, values), automargin: true, tickfont: { size: narrow() ? 11 : 12 }, ticks: "outside", ticklen: 4, tickcolor: "rgba(0,0,0,0)" };
   }
 
   function layout(panel) {
     const top = panel.traces.flatMap((raw) => raw.y || []).reduce((a, b) => Math.max(a, b), -Infinity);
     const rules = panel.rules.map((rule) => ({ type: "line", line: { color: style("--soft"), width: 1, dash: "dot" },
       // a name above the highest line of a panel would be cut off
-      label: { text: plain(rule.label), font: { size: 11 }, yanchor: rule.y !== null && rule.y >= top ? "top" : "bottom" },
+      label: { text: scripted(rule.label), font: { size: 11 }, yanchor: rule.y !== null && rule.y >= top ? "top" : "bottom" },
       ...(rule.x === null ? { xref: "paper", x0: 0, x1: 1, y0: rule.y, y1: rule.y } : { yref: "paper", y0: 0, y1: 1, x0: rule.x, x1: rule.x }) }));
     const along = (name) => panel.traces.flatMap((raw) => raw[name] || []);
     const y = axis(panel.y, along("y"));
     if (panel.equal) Object.assign(y, { scaleanchor: "x", scaleratio: 1 });
-    const empty = panel.traces.every((raw) => raw.type !== "heatmap" && !raw.y.some((v) => v !== null));
-    const note = { text: "nothing to draw here", showarrow: false, xref: "paper", yref: "paper", x: 0.5, y: 0.5, font: { color: style("--soft") } };
+    const [low, high] = (panel.y.range || [-Infinity, Infinity]).map((v) => (panel.y.log ? 10 ** v : v));
+    const seen = (raw) => raw.type === "heatmap" || (raw.role !== "beyond" && raw.y.some((v) => v !== null && v >= low && v <= high));
+    const empty = !panel.traces.some(seen), infinite = panel.traces.some((raw) => raw.role === "beyond");
+    const note = { text: infinite ? "every value is infinite" : "nothing to draw here", showarrow: false, xref: "paper", yref: "paper", x: 0.5, y: 0.5, font: { color: style("--soft") } };
     return { xaxis: axis(panel.x, along("x")), yaxis: y, shapes: rules, annotations: empty ? [note] : [], hovermode: panel.hover, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: style("--sans"), size: 12, color: style("--ink") }, margin: { l: 60, r: 12, t: 8, b: 48 },
       showlegend: false, colorway: colours[root.dataset.theme],
@@ -167,7 +184,9 @@ const holdfast = (() => {
       swatch.style.color = colour(raw);
       button.type = "button";
       button.setAttribute("aria-pressed", String(!off.has(raw.name)));
-      button.append(swatch, raw.name);
+      const label = document.createElement("bdi");
+      label.innerHTML = scripted(raw.name); // escaped but for its scripts
+      button.append(swatch, label);
       button.addEventListener("click", () => {
         if (!off.delete(raw.name)) off.add(raw.name);
         button.setAttribute("aria-pressed", String(!off.has(raw.name)));
@@ -222,12 +241,13 @@ const holdfast = (() => {
     box.className = "scroll";
     box.tabIndex = 0;
     const made = document.createElement("table");
-    made.createCaption().textContent = [panel.title, raw.name, every > 1 ? `every ${every}th of ${raw.x.length} points` : ""].filter(Boolean).join(", ");
+    const count = every > 1 ? `${Math.ceil(raw.x.length / every)} of ${raw.x.length} points` : "";
+    made.createCaption().innerHTML = [panel.title, raw.name, count].filter(Boolean).map(scripted).join(", ");
     const head = made.createTHead().insertRow();
     for (const label of [panel.x.label, panel.y.label]) {
       const cell = document.createElement("th");
       cell.scope = "col";
-      cell.textContent = label;
+      cell.innerHTML = scripted(label);
       head.append(cell);
     }
     const body = made.createTBody();
@@ -240,7 +260,7 @@ const holdfast = (() => {
   }
 
   function filter() {
-    const status = document.querySelector("[data-status][aria-pressed=true]").dataset.status;
+    const status = document.querySelector(".filters [data-status][aria-pressed=true]").dataset.status;
     const paper = document.getElementById("paper")?.value || "";
     const words = document.getElementById("search").value.trim().toLowerCase();
     let shown = 0;
@@ -262,6 +282,14 @@ const holdfast = (() => {
 
   function start() {
     setTheme(root.dataset.theme);
+    // a phone has the list of experiments folded, above the text
+    const contents = document.querySelector(".contents details"), phone = window.matchMedia("(max-width: 40rem)");
+    contents.open = !phone.matches;
+    phone.addEventListener("change", () => { contents.open = !phone.matches; });
+    contents.addEventListener("click", (event) => { if (phone.matches && event.target.closest("a")) contents.open = false; });
+    for (const link of document.querySelectorAll("a[data-status]")) {
+      link.addEventListener("click", () => document.querySelector(`.filters [data-status="${link.dataset.status}"]`).click());
+    }
     document.getElementById("theme").addEventListener("click", () => {
       const theme = root.dataset.theme === "dark" ? "light" : "dark";
       keep("holdfast-theme", theme);
