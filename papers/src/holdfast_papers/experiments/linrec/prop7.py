@@ -139,7 +139,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     ]
     notes = [
         "Eq. 31 interpolates Omega^+ between floor t and ceil t with swapped weights, and at whole t both weights are 0, "
-        "swapped back or not: with floor t + 1 in place of ceil t, (floor t + 1 - t) Omega^+_floor + (t - floor t) "
+        "swapped back or not: with floor t + 1 instead of ceil t, (floor t + 1 - t) Omega^+_floor + (t - floor t) "
         "Omega^+_(floor + 1) is continuous and right at whole t."
     ]
     return Conclusion(claims, [_figure(config, by_size)], [_table(M, by_size)], notes)
