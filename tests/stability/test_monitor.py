@@ -180,7 +180,7 @@ def test_a_recurrence_on_its_way_out_is_warned_about_before_it_is_out():
     step = int(str(caught[0].message).split("step ")[1].split(":")[0])
     left = (1 - path[step]) / 0.01
     assert 15 <= left <= 20  # reported 20 steps ahead, at a constant pace
-    with pytest.warns(DivergenceWarning, match="at or past the boundary"):
+    with pytest.warns(DivergenceWarning, match="on or beyond the stability boundary"):
         drive(model, model.w, [1.01], monitor)
 
 
