@@ -96,7 +96,7 @@ def losses(result: Result, claim: Claim) -> Decision | None:
         if r["share of modes that moved"] < MOVED
     ]
     moved = f"Fewer than {MOVED:.0%} of the modes moved by a tenth: {', '.join(still)}." if still else ""
-    return Decision(holds, numbers(found), "" if holds else "Some 95% interval holds 0. ").unless(moved)
+    return Decision(holds, numbers(found), "" if holds else "At least one 95% interval contains 0. ").unless(moved)
 
 
 def _gap(mean: float, error: float) -> Difference:
@@ -136,7 +136,7 @@ def _above(means: Mapping[str, tuple[float, float]], ours: Iterable[str], others
     }
     answers = [True if d.low > by else False if d.high < by else None for d in gaps.values()]
     holds = together(answers)
-    return Decision(holds, numbers(gaps), "" if holds else f"Some 95% interval holds {by:g}. ")
+    return Decision(holds, numbers(gaps), "" if holds else f"At least one 95% interval contains {by:g}. ")
 
 
 def accuracies(result: Result, claim: Claim) -> Decision | None:
@@ -147,7 +147,7 @@ def accuracies(result: Result, claim: Claim) -> Decision | None:
     margin = 0.01 if result.experiment == "stable-table5" else 0.03
     gaps = {pair: _gap(claim.numbers[pair], claim.numbers[f"{pair}, standard error"]) for pair in pairs}
     holds = together([d.within(margin) for d in gaps.values()])
-    return Decision(holds, numbers(gaps), "" if holds else f"Some 95% interval reaches beyond {margin:g}. ")
+    return Decision(holds, numbers(gaps), "" if holds else f"At least one 95% interval reaches outside {margin:g}. ")
 
 
 def words(result: Result, claim: Claim) -> Decision | None:

@@ -81,7 +81,7 @@ def test_every_step_has_to_fall_by_its_own_interval():
         1,
     ]
     assert level.numbers["weakest step, after / before"] == pytest.approx(1.0, abs=0.01)
-    assert "1 are left open" in level.why
+    assert "0 of 2 steps rise and 1 are undecided" in level.why
     assert steps([]).holds is None
     # an infinite condition number that becomes finite in every draw falls
     assert steps([([math.inf] * 4, low)]).holds is True

@@ -196,16 +196,16 @@ def steps(pairs: Sequence[tuple[Sequence[float], Sequence[float]]], *, factor: b
     counts = {"steps": len(found), "steps that fall": falling, "steps that rise": rising, "steps left open": open_}
     weakest = max(found, key=lambda d: d.high, default=Difference(math.nan, math.nan, math.nan, 0))
     effect = numbers({"weakest step, after / before" if factor else "weakest step, change": weakest}, factor=factor)
-    why = f"Of {len(found)} steps {rising} rise by their 95% interval and {open_} are left open by it. "
+    why = f"Judged by their 95% intervals, {rising} of {len(found)} steps rise and {open_} are undecided. "
     holds = together(answers)
     return Decision(holds, {k: float(v) for k, v in counts.items()} | effect, "" if holds else why)
 
 
 def _decision(found: Mapping[str, Difference], answers: Mapping[str, bool | None], factor: bool) -> Decision:
-    against = ", ".join(pair for pair, answer in answers.items() if answer is False)
-    undecided = ", ".join(pair for pair, answer in answers.items() if answer is None)
+    against = "; ".join(pair for pair, answer in answers.items() if answer is False).replace(" less ", " minus ")
+    undecided = "; ".join(pair for pair, answer in answers.items() if answer is None).replace(" less ", " minus ")
     few = any(d.pairs < SEEDS for d in found.values())
     why = f"Fewer than {SEEDS} seeds decide nothing. " if few else ""
-    why += f"The 95% interval excludes it: {against}. " if against else ""
-    why += f"The 95% interval leaves open: {undecided}. " if undecided and not few else ""
+    why += f"The 95% interval contradicts it for {against}. " if against else ""
+    why += f"The 95% interval decides nothing for {undecided}. " if undecided and not few else ""
     return Decision(together([*answers.values()]), numbers(found, factor=factor), why)

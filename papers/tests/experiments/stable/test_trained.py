@@ -97,7 +97,7 @@ def test_images_are_equal_within_a_margin_and_direct_is_judged_from_both_starts(
     assert found["equal"].status == "met" and found["direct"].status == "met"
     assert found["direct, authors' start"].status == "met"
     worse = _claims(table5, {}, _images_like({**same, "best": 0.88, "direct": 0.95}))
-    assert worse["equal"].status == "not met" and "best less exp" in worse["equal"].explanation
+    assert worse["equal"].status == "not met" and "best minus exp" in worse["equal"].explanation
     assert worse["direct"].status == "not met"
     assert _claims(table6, {}, _images_like({**same, "best": 0.88}))["equal"].status == "met"  # within 3 points
     assert all(claim.status == "undecided" for claim in _claims(table6, {"seeds": 1}, _images_like(same)).values())

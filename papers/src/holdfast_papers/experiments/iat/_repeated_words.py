@@ -133,4 +133,9 @@ def table(judged: Sequence[Judged]) -> Table:
         [j.model, j.seed, j.accuracy, *(j.ratio(*column) for column in columns)] for j in judged
     ]
     heads = ("model", "seed", "test accuracy", *(f"M({late})/M({early}), {word}" for word, early, late in columns))
-    return Table("ratios", "The share of a word's memory at some copies that is left at more.", heads, rows)
+    return Table(
+        "ratios",
+        "How much of its memory at fewer copies of a word a model keeps at more: M(more) / M(fewer).",
+        heads,
+        rows,
+    )

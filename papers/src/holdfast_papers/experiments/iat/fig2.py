@@ -75,9 +75,9 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         f"By draws alone the test sequences have {config['test_steps']} steps. The authors' noise: every entry moves by at "
         "most beta, one of them by exactly beta; mean square of the error; running maximum over beta. A matrix of such "
         "entries has a spectral norm that grows with m, which shrinks radii by itself.",
-        "A few random draws meet the less of the worst case the more weights there are, so that radii grow with m by "
-        "themselves. The slow rates are those of the start: training does not bring them about in students that start without "
-        "them. " + _students.WHERE_SHOWN.format("iat-fig2"),
+        "The more weights there are, the less of the worst case a few random draws find: that alone makes radii by draws grow "
+        "with m. The slow rates are those of the start: students that start without slow rates do not learn them. "
+        + _students.WHERE_SHOWN.format("iat-fig2"),
     ]
     claims = [_approximated(units), *_unstable(found, drawn)]
     return Conclusion(claims, _figures(units), tables, notes)

@@ -48,7 +48,7 @@ def _decays(model: str, judged: Sequence[words.Judged], why: str) -> Claim:
 def _slower(model: str, judged: Sequence[words.Judged], why: str) -> Claim:
     own = [j for j in judged if j.model == model]
     if not why and any(j.forgotten(_sentiment.ODD, LATE) for j in own):
-        why = f"At {LATE} copies 'ha' is forgotten to the floor: how little is left of it is not known."
+        why = f"At {LATE} copies the memory of 'ha' has fallen to rounding: how little of it is left is not known."
     shares = {} if why else {word: [j.ratio(word) for j in own] for word in _sentiment.WORDS}
     logs = {word: [math.log(value) for value in found] for word, found in shares.items()}
     found = larger(logs, _sentiment.ODD, _sentiment.PLAIN) if logs else Decision(None, {}, why)

@@ -95,7 +95,7 @@ def _figures(config: Config, units: Sequence[Unit], errors: dict[int, list[np.nd
         values = np.maximum(np.stack(found), 1e-16)
         middle, low, high = np.median(values, 0), values.min(0), values.max(0)
         lines.append(Line(f"N = {m}", step, middle, low=low, high=high, colour=c))
-    panels = [Panel("Relative error", x, Axis("relative error of u_1..u_k", log=True), lines)]
+    panels = [Panel("Relative error", x, Axis("relative error of u_1 to u_k", log=True), lines)]
     for key, name in (("omega", "Omega_k"), ("vandermonde", "V_k")):
         at = "some" if key == "vandermonde" else "step"
         curves = [Line(f"N = {m}", a[at], a[key], colour=c) for c, (m, a) in enumerate(first.items())]

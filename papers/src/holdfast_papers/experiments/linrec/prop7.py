@@ -70,7 +70,7 @@ def _recurrence(u: Tensor, lam: Tensor, count: float) -> Tensor:
 
 
 def _whole(config: Config, rng: torch.Generator) -> float:
-    """Inputs that are not sparse, with as many modes a dimension as steps: the error of all of them."""
+    """Inputs that are not sparse, with as many modes per dimension as steps: the error of all of them."""
     M, L = config["dimensions"], config["whole"]
     u = torch.randn(8, L, M, generator=rng, dtype=torch.float64)
     lam = reconstruct.roots_of_unity(L).repeat(M, 1)
@@ -121,7 +121,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         ),
         Claim.decide(
             "all inputs",
-            "Inputs that are not sparse come back with as many modes a dimension as steps",
+            "Inputs that are not sparse come back with as many modes per dimension as steps",
             max(float(a["whole"]) for a in every) < EXACT,
             {"largest relative error": max(float(a["whole"]) for a in every)},
             otherwise="The error is above rounding.",
@@ -129,7 +129,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         ),
         Claim.decide(
             "modes needed",
-            "R >= P / M modes a dimension are necessary",
+            "R >= P / M modes per dimension are necessary",
             all(int(a["rank"]) < P and float(a["complex"][-1]) > LOST for R in few for a in by_size[R])
             and all(int(a["rank"]) == P for R in many for a in by_size[R]),
             {f"relative error, R = {R}": _median(by_size[R], "complex") for R in sizes},
@@ -168,7 +168,7 @@ def _figure(config: Config, by_size: dict[int, list[Arrays]]) -> Figure:
         lines.append(Line(name, sizes, np.median(last, 1), low=low, high=high, colour=c, markers=True))
     need = Rule("P / M", x=config["functions"] / config["dimensions"])
     y = Axis("relative error of the inputs", log=True)
-    first = Panel("At the last step", Axis("modes a dimension R", log=True), y, [*lines, need])
+    first = Panel("At the last step", Axis("modes per dimension R", log=True), y, [*lines, need])
     curves = [
         Line(f"R = {R}", found[0]["step"], np.maximum(np.median([a["complex"] for a in found], 0), 1e-16), colour=c)
         for c, (R, found) in enumerate(by_size.items())

@@ -37,8 +37,8 @@ def conclusion(config: Config, found: Mapping[str, Sequence[Unit]], kind: str) -
     diverged = sum(int((~unit.arrays["alive"].astype(bool)).sum()) for units in found.values() for unit in units)
     notes = [
         f"{kind}, dt {DT:g}, trained for {config['steps']:,} steps of AdamW on {config['train_steps']} steps of input, half "
-        f"of them white noise and half random signs that are held. {diverged} of the runs diverged; they count with an error "
-        "without end.",
+        f"of them white noise and half random signs that are held. {diverged} of the runs diverged; they count with an "
+        "infinite error.",
         f"The sup is searched by gradient ascent from {config['starts']} starts with {config['ascent']} steps, on "
         f"{config['sequences']} sequences of {config['measured_steps']} steps, at least 25 for each unit of the widest; radii "
         "are bisected to 5%, and at every width the seed with the median radius is shown.",

@@ -135,7 +135,7 @@ def _below(units: Sequence[Unit], optimizer: str, kind: str, few: bool) -> Claim
         numbers | {f"cells won, {name}": _wins(units, name, "direct", at_best) for name in STABLE},
         otherwise=_few()
         if few
-        else "Some interval covers no difference."
+        else "At least one 95% interval does not exclude equal errors."
         if not above
         else "Some stable one ends above direct.",
         essential=True,
@@ -158,9 +158,9 @@ def _equal(units: Sequence[Unit], optimizer: str, kind: str, few: bool) -> Claim
         numbers,
         otherwise=_few()
         if few
-        else "Some interval lies beyond the margin."
+        else "At least one 95% interval lies outside the margin."
         if apart
-        else "Some interval reaches beyond the margin.",
+        else "At least one 95% interval reaches outside the margin.",
         essential=True,
     )
 
@@ -178,7 +178,7 @@ def _winner(units: Sequence[Unit], optimizer: str, kind: str, where: str, few: b
         None if few or winner is None else True,
         _told(kind, interval, "exp less best" if kind == "classes" else "exp / best")
         | {"cells won by exp": _wins(units, "exp", "best", pick), "cells": float(len(units))},
-        otherwise=_few() if few else "The interval covers no difference.",
+        otherwise=_few() if few else "The 95% interval does not exclude equal errors.",
     )
 
 
@@ -202,7 +202,7 @@ def _figure(cells: Cells) -> Figure:
                 Line(name, np.arange(1, len(own) + 1), np.sort(ratios), colour=k, markers=True, legend=not panels)
             )
         layers.append(Rule("direct", y=1.0))
-        axes = Axis("cell, by its ratio"), Axis("error / direct's", log=True)
+        axes = Axis("cell, in order of its ratio"), Axis("error / direct's", log=True)
         panels.append(Panel(f"{OPTIMIZERS[optimizer]}, memory {STARTS[start]}", *axes, layers))
     caption = (
         "Squared errors of stable parameterizations over those of direct weights, each at its own best rate, sorted."

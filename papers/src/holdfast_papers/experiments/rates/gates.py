@@ -104,7 +104,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         f"{config['batch']}.",
         "Memory is the time constant of the difference of two nearby states, mean over test sequences, second half of "
         "each; where "
-        "it does not fall, as in a state that latches, it is without end.",
+        "it does not fall, as in a state that latches, it is infinite.",
     ]
     return Conclusion(claims, [_figure(units)], [_table(units)], notes)
 
@@ -140,7 +140,7 @@ def _share(name: str, statement: str, true: np.ndarray, holds: Judge, few: str, 
     found = share(true)
     wins = f"{int(true.sum())} of {found.count} runs"
     decided = None if few else holds(found)
-    reason = f"{wins}: the 95% interval holds the bound." if decided is None else f"{wins}.{more}"
+    reason = f"{wins}: the 95% interval of their share contains the bound." if decided is None else f"{wins}.{more}"
     return Claim.decide(
         name,
         statement,

@@ -204,13 +204,15 @@ def _entropies(cells: Sequence[Row], missing: Sequence[str]) -> Claim:
 
 def _better(cells: Sequence[Row], missing: Sequence[str]) -> Claim:
     found = share([row.rule < row.usual for row in cells])
-    lost = ", ".join(f"{row.task} {row.steps} {row.name}" for row in cells if row.rule >= row.usual)
+    lost = "; ".join(f"{row.task}, {row.steps} steps, {row.name}" for row in cells if row.rule >= row.usual)
     return Claim.decide(
         "better than lr/4",
         "The rule ends below a quarter of the other weights' rate in at least 80% of the held-out cells",
         None if missing else found.at_least(BETTER),
         found.numbers("cells"),
-        otherwise=_few(missing) if missing else f"{_left_open(found, bound=BETTER)}Not in: {lost}.",
+        otherwise=_few(missing)
+        if missing
+        else f"{_left_open(found, bound=BETTER)}The cells where it does not: {lost}.",
         essential=True,
     )
 
@@ -255,7 +257,7 @@ def _figure(cells: Sequence[Row]) -> Figure:
         panels.append(Panel("Classes" if classes else "Numbers", *axes, layers))
     return Figure(
         "rule-and-best",
-        "Held-out tasks: the error at the rule against the best of the sweep, one point a cell.",
+        "Held-out tasks: the error at the rule against the best of the sweep, one point per cell.",
         panels,
     )
 

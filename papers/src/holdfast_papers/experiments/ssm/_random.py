@@ -71,7 +71,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         Claim.decide(
             "exponential",
             "The memory of every network is capped by a straight line in logarithmic scale, at half the rate of its slowest "
-            "mode: there is a c0 > 0 with e^(c0 t) M(t) -> 0 (eq. 24)",
+            "mode: there is a c_0 > 0 with e^(c_0 t) M(t) -> 0 (eq. 24)",
             None if resolved < 1 else slowest > 0 and some <= 1,
             {
                 "late excess over the line": some,
@@ -84,9 +84,9 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         ),
     ]
     notes = [
-        f"Eq. 24 asks for some c0 > 0: {SHARE:g} of the rate that the weights predict, -log of the spectral radius of one step "
-        "at the equilibrium under the constant input. Capped: M(t) e^(c0 t) in the last third of the decay stays below its "
-        "largest value before.",
+        f"Eq. 24 asks for some c_0 > 0: {SHARE:g} of the rate that the weights predict, -log of the spectral radius of one "
+        "step at the equilibrium under the constant input. Capped: M(t) e^(c_0 t) in the last third of the decay stays below "
+        "its largest value before.",
         "The rate that is fitted between 1e-4 and 1e-11 of the largest value, in the table too, need not be the last one: a "
         "sum of real exponentials with rates far apart slows down as each takes over from a faster one, and eleven decades do "
         "not show the slowest alone. A line at half of it is no cap, then.",

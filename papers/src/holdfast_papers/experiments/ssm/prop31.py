@@ -54,7 +54,12 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         for k, e in enumerate(eps)
     ]
     heads = ("function", "eps", "sup error on the interval", "sup error on sequences", "hidden units", "largest weight")
-    table = Table("networks", "Both recurrent weights are 0.", heads, rows)
+    table = Table(
+        "networks",
+        "One network for each function and eps, its errors and its size; both recurrent weights are 0.",
+        heads,
+        rows,
+    )
     notes = [
         "The proposition gives no rate. With sigmoids at equal distances a kink costs units in proportion to its change of "
         "slope over eps; where they crowd at the bends of the function it costs far fewer. elementwise() takes whichever is "

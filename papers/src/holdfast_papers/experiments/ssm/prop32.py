@@ -111,7 +111,7 @@ def _errors(eps: np.ndarray, arrays: dict[str, Arrays]) -> Figure:
         ),
         Panel("Modes", x, Axis("modes", log=True), widths),
     ]
-    return Figure("errors", "The kernel's error lies below eps; a few modes do for kernels that decay.", panels)
+    return Figure("errors", "The kernel's error lies below eps; kernels that decay need only a few modes.", panels)
 
 
 def _kernels(config: Config, arrays: dict[str, Arrays]) -> Figure:

@@ -82,8 +82,9 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
             factors[-1] <= 2 * (config["growth"][-1] / config["growth"][-2]),
             {f"hidden units, T = {t}, 1 digit": w for t, w in growth.items()} | {"last factor": factors[-1]},
             paper={"last factor": config["growth"][-1] / config["growth"][-2]},
-            otherwise="The inner sum takes about base^(T digits) values, and the outer functions need a unit for each: the "
-            "width is exponential in T. The remark counts the 2 T + 1 outer functions, not the units of each.",
+            otherwise="With k digits in base B the inner sum takes about B^{T k} values, and the outer functions need a "
+            "unit for each: the width is exponential in T. The remark counts the 2 T + 1 outer "
+            "functions, not the units of each.",
         ),
     ]
     rows = [

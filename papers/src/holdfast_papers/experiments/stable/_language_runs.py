@@ -114,8 +114,8 @@ def smallest(
 def frozen(runs: Runs) -> str:
     """Why the runs compare nothing, in words: the parameterizations whose modes hardly moved; empty where all moved."""
     still = {name: median(found, lambda run: run["moved"]) for name, found in runs.items()}
-    listed = ", ".join(f"{name} {share:.0%}" for name, share in still.items() if share < MOVED)
-    return f"Fewer than {MOVED:.0%} of the modes moved by a tenth: {listed}." if listed else ""
+    listed = "; ".join(f"{share:.0%} with {name}" for name, share in still.items() if share < MOVED)
+    return f"Fewer than {MOVED:.0%} of the modes moved by a tenth, too few to compare: {listed}." if listed else ""
 
 
 def median(runs: Sequence[Run], value: Callable[[Run], float]) -> float:

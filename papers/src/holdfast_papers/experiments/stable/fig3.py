@@ -133,7 +133,7 @@ def _smallest(runs: Runs, column: str, name: str, seeds: range) -> Claim:
     return Claim.decide(
         name if column == PAPER else f"{name}, {column}",
         f"The largest gradient over weight during training is smallest for {name}, at {column}"
-        + ("; exp is left to a claim of its own" if crossed else ""),
+        + ("; exp has a claim of its own" if crossed else ""),
         found.holds,
         found.numbers | _finite(medians, "median largest ratio, "),
         otherwise=found.why,

@@ -36,7 +36,7 @@ def _claims(text: str, name: str, runs: read.Runs) -> list[Claim]:
     moment = _moment(name, runs) if len(runs[name]) >= read.SEEDS else ""
     claims = []
     for others, words, key in (
-        (rest, f"smallest for {name}{'; exp is left to a claim of its own' if through else ''}", f"training, {name}, {text}"),
+        (rest, f"smallest for {name}{'; exp has a claim of its own' if through else ''}", f"training, {name}, {text}"),
         (["exp"], f"smaller for {name} than for exp", f"training, {name} against exp, {text}"),
     ):  # fmt: skip
         found = read.smallest(runs, name, others, _largest, factor=True).unless(read.frozen(runs))

@@ -81,8 +81,9 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
     ]
     top = _rate(config, config["doublings"])
     notes = [
-        f"Rates are powers of 2 from {config['lowest']:.2g} to {top:.3g}, all of them tried: the largest is the upper "
-        "end of the longest row of neighbours that train. Where none trains, half the lowest is drawn.",
+        f"Learning rates are powers of 2 from {config['lowest']:.2g} to {top:,.4g}, and all are tried. The largest that trains "
+        "is the upper end of the longest run of neighbouring rates that all train; where none trains, half the lowest "
+        "is drawn.",
         f"{config['states']} real modes, AdamW with a warm-up of a tenth of {config['steps']} steps and a cosine to 0, "
         f"clipping at 1, batch {config['batch']}, windows of 4 tau inputs with the answer at the end. First panel: the "
         "other weights stay "

@@ -107,7 +107,7 @@ const holdfast = (() => {
     if (!(span > 1e-6)) return { dtick: 1 }; // one value: plotly shows a decade to each side of it
     const enough = Math.floor(Math.log10(high)) - Math.ceil(Math.log10(low)) >= 2 || (span > 1.5 && low < 1e-3);
     if (enough) return { dtick: Math.max(1, Math.ceil(span / (narrow() ? 5 : 6))) };
-    return { dtick: span > 0.5 ? "D2" : undefined, tickformat: low < 1e-3 ? "~e" : high >= 1e4 ? "~s" : ",~r" };
+    return { dtick: span > 0.5 ? "D2" : undefined, tickformat: low < 1e-3 ? "~e" : high >= 1e3 ? "~s" : "~r" };
   }
 
   function axis(spec, values) {
