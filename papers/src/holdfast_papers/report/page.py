@@ -269,7 +269,7 @@ def _count(sections: list[dict[str, Any]]) -> dict[str, int]:
 
 
 def _tally(claims: Sequence[Claim]) -> dict[str, int]:
-    count = Counter(claim.status for claim in claims)
+    count = Counter[str](claim.status for claim in claims)
     return {status: count[status] for status in MARKS}
 
 
