@@ -87,7 +87,8 @@ int64_t forward(const Call &call) {
       const Head<T> head{problem, row, index};
       T *const state = memory + rank * own;
       const Tile<T> tile(problem, state + problem.size());
-      to_panels(problem, static_cast<const T *>(call.state) + head.index() * given, state);
+      const T *const start = static_cast<const T *>(call.state);
+      to_panels(problem, start ? start + head.index() * given : nullptr, state);
       for (int64_t first = 0; first < call.steps; first += kTileSteps) {
         const int64_t steps = std::min(kTileSteps, call.steps - first);
         if (T *const kept = head.checkpoint(first / kTileSteps)) std::copy_n(state, problem.size(), kept);

@@ -19,7 +19,7 @@ namespace holdfast::delta_rule {
 
 // q, k (rows, steps, heads, keys), v, y (rows, steps, heads, values), g, beta (rows, steps, heads), state and last (rows,
 // heads, keys, values), gradients like what they are of. checkpoints (rows, heads, tiles, padded state) are the states
-// before each tile, or null; grad_last may be null.
+// before each tile, or null; state and grad_last may be null, which is 0.
 #define HOLDFAST_DELTA_RULE_FIELDS(X)                                                                                 \
   X(int64_t, rows)                                                                                                    \
   X(int64_t, steps)                                                                                                   \

@@ -1,6 +1,7 @@
 """RecurrentGemma, RWKV, xLSTM and the gated delta rule of transformers on our kernels: the same answers, and back again."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -162,6 +163,32 @@ def test_the_delta_rule_and_its_gradients_are_the_loop(steps):
         results.append([y, last, *torch.autograd.grad(loss, given, allow_unused=True, materialize_grads=True)])
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-11)  # float64, blocks of 64 steps
+
+
+@pytest.mark.parametrize("steps", [1, 65])
+def test_no_state_is_a_state_of_zeros_and_an_unused_end_has_no_gradient(steps):
+    *given, state = delta_arguments(steps)
+    results = []
+    for start, function in ((None, delta_rule), (torch.zeros_like(state), delta_rule_reference)):
+        y, last = function(*given, start, scale=0.7)
+        results.append([y, last])
+        for loss in ((y * y).sum(), (last**3).sum()):
+            results[-1] += torch.autograd.grad(
+                loss, given, retain_graph=True, allow_unused=True, materialize_grads=True
+            )
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-11)  # float64, blocks of 64 steps
+
+
+def test_a_step_of_the_delta_rule_fills_no_zeros_of_a_states_size():
+    """torch fills more than 32,768 numbers on all its threads, which wait for each other on a busy machine."""
+    q, k, v = (torch.randn(4, 8, 4, 64, requires_grad=True) for _ in range(3))
+    g, beta = (torch.rand(4, 8, 4, requires_grad=True) for _ in range(2))
+    with torch.profiler.profile(record_shapes=True) as profile:
+        y, _ = delta_rule(q, k, v, -g, beta, None)
+        torch.autograd.grad(y, (q, k, v, g, beta), torch.ones(4, 8, 4, 64))
+    filled = [math.prod(e.input_shapes[0]) for e in profile.events() if e.name in ("aten::fill_", "aten::zero_")]
+    assert all(count <= 4 * 8 * 4 * 64 for count in filled), filled
 
 
 def test_the_delta_rule_is_differentiated_twice():

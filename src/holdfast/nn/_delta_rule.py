@@ -33,7 +33,7 @@ def delta_rule(
     v: Tensor,
     g: Tensor,
     beta: Tensor,
-    state: Tensor,
+    state: Tensor | None,
     *,
     scale: float = 1.0,
     normalize: bool = False,
@@ -46,21 +46,26 @@ def delta_rule(
         v: values (batch, time, heads, values).
         g: logarithm of the decay (batch, time, heads), at most 0.
         beta: how much of a value is corrected (batch, time, heads).
-        state: before the first step (batch, heads, keys, values).
+        state: before the first step (batch, heads, keys, values); None is 0.
         scale: of the outputs.
         normalize: whether queries and keys are divided by their norms.
     """
     plain = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
     if plain or autograd.has_tangent(q, k, v, g, beta, state):
         return delta_rule_reference(q, k, v, g, beta, state, scale=scale, normalize=normalize)
-    rule: Any = _NativeDeltaRule if _in_cpp(q, k, v, g, beta, state) else _DeltaRule
-    return autograd.apply(rule, q, k, v, g, beta, state, scale, normalize)
+    if _in_cpp(q, k, v, g, beta, state):
+        return autograd.apply(_NativeDeltaRule, q, k, v, g, beta, state, scale, normalize)
+    return autograd.apply(_DeltaRule, q, k, v, g, beta, start_state(state, k, v), scale, normalize)
 
 
-def _in_cpp(*tensors: Tensor) -> bool:
+def start_state(state: Tensor | None, k: Tensor, v: Tensor) -> Tensor:
+    """The state, or zeros where there is none."""
+    return v.new_zeros(v.shape[0], v.shape[2], k.shape[3], v.shape[3]) if state is None else state
+
+
+def _in_cpp(first: Tensor, k: Tensor, v: Tensor, *rest: Tensor | None) -> bool:
     """Whether the kernel takes these: one dtype on the CPU, and something to compute."""
-    first, v = tensors[0], tensors[2]
-    alike = all(x.dtype is first.dtype and x.device.type == "cpu" for x in tensors)
+    alike = all(x is None or (x.dtype is first.dtype and x.device.type == "cpu") for x in (first, k, v, *rest))
     return alike and first.dtype in checks.REAL and 0 not in (first.numel(), v.numel()) and not library.missing()
 
 
@@ -70,7 +75,7 @@ def delta_rule_reference(
     v: Tensor,
     g: Tensor,
     beta: Tensor,
-    state: Tensor,
+    state: Tensor | None,
     *,
     scale: float = 1.0,
     normalize: bool = False,
@@ -83,12 +88,13 @@ def delta_rule_reference(
         v: values (batch, time, heads, values).
         g: logarithm of the decay (batch, time, heads).
         beta: how much of a value is corrected (batch, time, heads).
-        state: before the first step (batch, heads, keys, values).
+        state: before the first step (batch, heads, keys, values); None is 0.
         scale: of the outputs.
         normalize: whether queries and keys are divided by their norms.
     """
     if normalize:
         q, k = (x * inverse_norm(x) for x in (q, k))
+    state = start_state(state, k, v)
     outputs = []
     steps = [part.unbind(1) for part in (q, k, v, g, beta)]
     for q_t, k_t, v_t, g_t, beta_t in zip(*steps, strict=True):
@@ -133,20 +139,31 @@ class _NativeDeltaRule(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, state: Tensor, scale: float, normalize: bool
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        g: Tensor,
+        beta: Tensor,
+        state: Tensor | None,
+        scale: float,
+        normalize: bool,
     ) -> tuple[Tensor, Tensor]:
         inputs, save = (q, k, v, g, beta, state), any(ctx.needs_input_grad)
         y, last, saved = torch.ops.holdfast.delta_rule_forward(*inputs, scale, normalize, save)
         ctx.save_for_backward(*inputs, saved)
         ctx.how = {"scale": scale, "normalize": normalize}
+        # zeros of a state's size are filled by torch's threads, which waited 16 times as long as all else on a busy machine
+        ctx.set_materialize_grads(False)
         return y, last
 
     @staticmethod
-    def backward(ctx: Any, grad_y: Tensor, grad_last: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_y: Tensor | None, grad_last: Tensor | None) -> tuple[Tensor | None, ...]:
         (*inputs, saved), need = ctx.saved_tensors, ctx.needs_input_grad[:6]
         if autograd.again():
             outputs = delta_rule_reference(*inputs, **ctx.how)
             return *autograd.differentiable_gradients(outputs, (grad_y, grad_last), inputs, need), None, None
+        grad_y = torch.zeros_like(inputs[2]) if grad_y is None else grad_y
         grads = torch.ops.holdfast.delta_rule_backward(*inputs, *ctx.how.values(), saved, grad_y, grad_last)
         return *(grad if n else None for grad, n in zip(grads, need, strict=True)), None, None
 

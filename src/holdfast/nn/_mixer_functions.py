@@ -14,7 +14,7 @@ from torch.nn import functional
 from holdfast.kernels import causal_conv, scan, selective
 from holdfast.kernels._common.segments import Cuts, in_pieces
 from holdfast.kernels.selective import selective_heads
-from holdfast.nn._delta_rule import delta_rule, delta_step, inverse_norm
+from holdfast.nn._delta_rule import delta_rule, delta_step, inverse_norm, start_state
 from holdfast.nn._mlstm import mlstm
 from holdfast.nn._packed_calls import present_resets
 from holdfast.nn._wkv import wkv
@@ -116,9 +116,7 @@ def torch_chunk_gated_delta_rule(
     """The gated delta rule of (batch, time, heads, width); the size of a block is our own."""
     bounds = kwargs.get("cu_seqlens")
     resets = present_resets(query.shape[1]) if bounds is None else None
-    sequences, state = _delta_arguments(
-        query, key, value, g, beta, initial_state, 0 if bounds is None else len(bounds) - 1
-    )
+    sequences, state = _delta_arguments(query, key, value, g, beta, initial_state)
 
     def run(*rest: Any) -> tuple[Tensor, Tensor]:
         *parts, start, lengths = rest
@@ -147,7 +145,8 @@ def torch_recurrent_gated_delta_rule(
             query, key, value, g, beta, initial_state=initial_state, output_final_state=output_final_state,
             use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel, **kwargs,
         )  # fmt: skip
-    (q, k, v, g, beta), state = _delta_arguments(query, key, value, g, beta, initial_state)
+    (q, k, v, g, beta), given = _delta_arguments(query, key, value, g, beta, initial_state)
+    state = start_state(given, k, v)
     if use_qk_l2norm_in_kernel:
         q, k = (x * inverse_norm(x) for x in (q, k))
     q, k, v, g, beta = (x.squeeze(1) for x in (q * q.shape[-1] ** -0.5, k, v, g, beta))
@@ -156,14 +155,12 @@ def torch_recurrent_gated_delta_rule(
 
 
 def _delta_arguments(
-    query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, state: Tensor | None, sequences: int = 0
-) -> tuple[list[Tensor], Tensor]:
-    """In float32 or better, and a state of zeros where there is none: for each row, or for each of packed sequences."""
+    query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, state: Tensor | None
+) -> tuple[list[Tensor], Tensor | None]:
+    """In float32 or better."""
     dtype = torch.promote_types(query.dtype, torch.float32)
     q, k, v, g, beta = (x.to(dtype) for x in (query, key, value, g, beta))
-    if state is None:
-        state = v.new_zeros(sequences or v.shape[0], v.shape[2], k.shape[-1], v.shape[-1])
-    return [q, k, v, g, beta], state.to(dtype)
+    return [q, k, v, g, beta], None if state is None else state.to(dtype)
 
 
 def rwkv_linear_attention(
