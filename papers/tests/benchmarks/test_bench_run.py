@@ -187,6 +187,14 @@ def test_tolerance_grows_with_the_root_of_the_terms():
     assert long.tolerance < 1e-5
 
 
+def test_a_case_that_compares_numbers_of_threads_leaves_them_as_they_were():
+    before = torch.get_num_threads()
+    (case,) = [case for case in busy.cases() if case.group == "busy-scan"]
+    rows = [*run_case(case, 0.05, lambda text: None)]
+    assert [row.status for row in rows] in (["met"], ["missed"])
+    assert torch.get_num_threads() == before
+
+
 def test_busy_processes_run_in_sessions_of_their_own_and_end_with_the_timing():
     threads = torch.get_num_threads()
     with busy.busy_loops(2) as loops:

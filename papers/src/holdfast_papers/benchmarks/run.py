@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import torch
+
 from holdfast._provenance import Provenance
 from holdfast.kernels._common import library
 from holdfast_papers.benchmarks import growth, memory
@@ -85,13 +87,18 @@ def run_case(case: Case, budget: float, announce: Callable[[str], None]) -> Iter
     inputs = case.inputs()
     truth = functools.cache(lambda: case.truth(inputs))
     ours: Ready | None = None
+    threads = torch.get_num_threads()
     for match in case.matches:
         announce(f"{case.name}: {match.against.name}")
         if ours is None:
             scarce = lack_of_memory(case.memory)
             ours = Ready(None, None, scarce, absent=True) if scarce else prepare(case, case.ours, inputs, truth)
         gc.collect()
-        yield _run_match(case, match, ours, inputs, truth, budget)
+        row = _run_match(case, match, ours, inputs, truth, budget)
+        torch.set_num_threads(
+            threads
+        )  # a case may compare numbers of threads; the next one has what it would have alone
+        yield row
 
 
 def _run_match(case: Case, match: Match, ours: Ready, inputs: Inputs, truth: Truth, budget: float) -> Row:
