@@ -135,7 +135,7 @@ def test_axes_are_labelled_in_full_and_labels_typeset(browser, results, tmp_path
     x = np.arange(0.0, 40_000.0, 1000.0)
     one = np.full_like(x, 1e-6)
     panels = [
-        Panel("Long", Axis("step"), Axis("G_f(w)"), [Line("e^{-t/2}", x, x)]),
+        Panel("(t+1)^-1.5 >= 0", Axis("step"), Axis("G_f(w)"), [Line("e^{-t/2}", x, x)]),
         Panel("One value", Axis("step"), Axis("y", log=True), [Line("e^{-t/2}", x, one)]),
         Panel("Infinite", Axis("step"), Axis("y", log=True), [Line("e^{-t/2}", x, one * np.inf)]),
     ]
@@ -154,6 +154,11 @@ def test_axes_are_labelled_in_full_and_labels_typeset(browser, results, tmp_path
     assert all(a["y"] + a["height"] <= b["y"] + 2 for a, b in itertools.pairwise(boxes)), "no label lies on another"
     assert "every value is infinite" in tab.locator(".plot").nth(2).text_content()
     assert tab.locator(".legend sup").first.inner_text() == "−t/2"
+    tab.locator("figure summary").first.click()
+    caption = tab.locator("figure caption").first
+    caption.wait_for()
+    assert caption.inner_text().startswith("(t+1)⁻¹·⁵ ≥ 0, e") and caption.locator("sup").count() == 1
+    assert "∞" in tab.locator("figure table").nth(2).inner_text(), "an infinite value is no gap"
     assert "{" not in tab.locator("figure").first.text_content()
     context.close()
 

@@ -29,12 +29,14 @@ def panel_data(panel: Panel, colours: Colours | None = None) -> dict[str, Any]:
     """Axes, and traces with a colour each; a picture is pixels instead."""
     pictures = [layer for layer in panel.layers if isinstance(layer, Heatmap) and layer.image]
     if pictures:
-        return {"title": panel.title, "label": pictures[0].label, "picture": _pixels(pictures[0].z)}
+        titles = {"title": panel.title, "plain": in_unicode(panel.title)}
+        return {**titles, "label": pictures[0].label, "picture": _pixels(pictures[0].z)}
     colours = colours or Colours(panel.layers)
     traces = [t for layer in panel.layers for t in _traces(layer, _look(layer, colours), panel)]
     monotone = all(bool((np.diff(la.x) >= 0).all()) for la in panel.layers if isinstance(la, Line))
     return {
         "title": panel.title,
+        "plain": in_unicode(panel.title),
         "x": _axis(panel.x),
         "y": _axis(panel.y),
         "equal": panel.equal,

@@ -242,7 +242,7 @@ const holdfast = (() => {
     box.tabIndex = 0;
     const made = document.createElement("table");
     const count = every > 1 ? `${Math.ceil(raw.x.length / every)} of ${raw.x.length} points` : "";
-    made.createCaption().innerHTML = [panel.title, raw.name, count].filter(Boolean).map(scripted).join(", ");
+    made.createCaption().innerHTML = [panel.plain, raw.name, count].filter(Boolean).map(scripted).join(", ");
     const head = made.createTHead().insertRow();
     for (const label of [panel.x.label, panel.y.label]) {
       const cell = document.createElement("th");
@@ -250,10 +250,11 @@ const holdfast = (() => {
       cell.innerHTML = scripted(label);
       head.append(cell);
     }
+    const infinite = new Set(panel.traces.filter((other) => other.role === "beyond" && other.name === raw.name).flatMap((other) => other.x));
     const body = made.createTBody();
     for (let k = 0; k < raw.x.length; k += every) {
       const row = body.insertRow();
-      for (const value of [raw.x[k], raw.y[k]]) row.insertCell().textContent = value === null ? "–" : String(value);
+      for (const value of [raw.x[k], raw.y[k]]) row.insertCell().textContent = value !== null ? String(value) : infinite.has(raw.x[k]) ? "∞" : "–";
     }
     box.append(made);
     return box;
