@@ -95,7 +95,7 @@ def test_the_page_is_one_file_with_its_figure_and_everything_in_it_escaped(lstm,
     [
         ("time first", "time in the first dimension"),
         ("both ways", "reads both ways"),
-        ("lru", "before the pooling (model.norm)"),
+        ("lru", "before its pooling were measured (model.norm)"),
         ("tokens", "read by tokens"),
         ("stateful", "keeps a state between calls"),
     ],
