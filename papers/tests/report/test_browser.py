@@ -158,7 +158,7 @@ def test_axes_are_labelled_in_full_and_labels_typeset(browser, results, tmp_path
     caption = tab.locator("figure caption").first
     caption.wait_for()
     assert caption.inner_text().startswith("(t+1)⁻¹·⁵ ≥ 0, e") and caption.locator("sup").count() == 1
-    assert "∞" in tab.locator("figure table").nth(2).inner_text(), "an infinite value is no gap"
+    assert "∞" in tab.locator("figure table").nth(2).inner_text(), "an infinite value is not a gap"
     assert "{" not in tab.locator("figure").first.text_content()
     context.close()
 
