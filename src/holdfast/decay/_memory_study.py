@@ -180,7 +180,7 @@ def study_repeated(
         a MemoryStudy whose one curve and fit, "repeated", are over the number of copies; properties are not checked.
 
     Raises:
-        ArgumentError: fewer than 2 copies, or a score that fails or gives no numbers.
+        ArgumentError: fewer than 2 copies, or a score that does not take the item or gives no numbers.
         ModelError: scores that differ for the same input.
 
     Example:

@@ -176,7 +176,7 @@ def envelope(curve: MemoryCurve) -> Float64[np.ndarray, " time"]:
         the envelope at the times of the curve, (times,), in its units; it never rises.
 
     Raises:
-        ArgumentError: what is not a MemoryCurve.
+        DtypeError: what is not a MemoryCurve.
 
     Example:
         >>> import numpy as np

@@ -167,8 +167,8 @@ def design_parameterization(
             1).
 
     Returns:
-        the parameterization f, elementwise on tensors of any shape, which layers and `stabilize` take; f(w) is a rate per unit
-        of time in continuous time and an eigenvalue in discrete time.
+        the parameterization f, elementwise on tensors of any shape, which layers and `stabilize` take; f(w) is the eigenvalue
+        of a mode, per unit of time in continuous time.
 
     Raises:
         UnknownNameError: a time, a form or a criterion that is not known.

@@ -126,7 +126,7 @@ def study_stability(
     Raises:
         ArgumentError: a shape that is not three numbers above 0, or radii that do not increase.
         UnknownNameError: a metric, a norm or a search that is not known.
-        ModelError: a model that fails on the inputs, keeps a state between calls or draws noise.
+        ModelError: a model that keeps a state between calls or draws noise.
 
     Example:
         >>> import numpy as np, torch, holdfast
