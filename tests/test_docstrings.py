@@ -138,10 +138,18 @@ def test_a_complete_docstring_has_result_errors_source_and_an_example(name):
     assert PAPERS.search(text) or name.split(".")[-1] in NO_SOURCE
 
 
-@pytest.mark.parametrize("name", COMPLETE)
+# every function that has an example, wherever it is public
+EXAMPLES = COMPLETE | {
+    name: value
+    for value, name in PUBLIC.items()
+    if inspect.isfunction(value) and name not in COMPLETE and ">>> " in own_doc(value)
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
 @pytest.mark.usefixtures("user_mistakes")
 def test_the_example_of_a_docstring_gives_what_it_shows(name, capsys):
-    case = doctest.DocTestParser().get_doctest(own_doc(COMPLETE[name]), {}, name, None, 0)
+    case = doctest.DocTestParser().get_doctest(own_doc(EXAMPLES[name]), {}, name, None, 0)
     with warnings.catch_warnings():
         done = doctest.DocTestRunner(verbose=False).run(case)
     assert done.attempted > 1

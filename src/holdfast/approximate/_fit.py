@@ -221,6 +221,21 @@ def convergence(
         method: as in fit_exponential_sum.
         horizon: as in fit_exponential_sum.
         options: its other arguments; `rates` may be a function of the order.
+
+    Returns:
+        a Convergence: `orders`, the `sums` fitted, and their errors `l1` and `sup`, (orders,), in the units of rho times
+        time and of rho; `algebraic()` and `root()` fit the rate at which they fall (iat, Thm A.3).
+
+    Raises:
+        ArgumentError: what fit_exponential_sum refuses, for any of the orders.
+        UnknownNameError: a method that is not known.
+
+    Example:
+        >>> import holdfast
+        >>> from holdfast.approximate import convergence
+        >>> found = convergence(holdfast.laws.PowerLaw(1.5), [4, 8], "quadrature", horizon=1000)
+        >>> found.l1.round(3).tolist()
+        [0.185, 0.059]
     """
     make = options.pop("rates", None)
     fits = []

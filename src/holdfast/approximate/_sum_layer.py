@@ -79,6 +79,20 @@ def save_layer(layer: AbstractRecurrent, path: str | Path) -> None:
     Args:
         layer: a layer that says how it is built (`layer.choices()`), as `to_layer()` makes them.
         path: of the file, which `load_layer` reads; its folder must be there.
+
+    Returns:
+        None: the file stands at `path`, whole or not at all.
+
+    Raises:
+        ArgumentError: a path that is a folder or in a folder that does not exist, or a layer whose parameterization has no
+            name or that is bidirectional.
+
+    Example:
+        >>> import pathlib, tempfile, holdfast
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     holdfast.approximate.save_layer(holdfast.nn.DiagonalSSM(1, 2), f"{folder}/layer.safetensors")
+        ...     [path.name for path in pathlib.Path(folder).iterdir()]
+        ['layer.safetensors']
     """
     from safetensors.torch import save
 
@@ -102,6 +116,21 @@ def load_layer(path: str | Path) -> AbstractRecurrent:
 
     Args:
         path: of the file.
+
+    Returns:
+        the layer, of the kind, shape and dtype that was saved, on the CPU.
+
+    Raises:
+        ArgumentError: a path where no file is, or a file that save_layer did not write.
+        DamagedResultError: a file that is truncated, or whose metadata and weights do not belong together.
+
+    Example:
+        >>> import tempfile, torch, holdfast
+        >>> layer = holdfast.nn.DiagonalSSM(1, 2, eigenvalues=torch.tensor([-0.5, -0.25]))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     holdfast.approximate.save_layer(layer, f"{folder}/layer.safetensors")
+        ...     holdfast.approximate.load_layer(f"{folder}/layer.safetensors").eigenvalues().tolist()
+        [-0.5, -0.25]
     """
     from safetensors import SafetensorError, safe_open
 

@@ -123,6 +123,22 @@ def fit_kernel(
         method: one of `fit_exponential_sum`, or "best", which takes the smallest L1 error of three.
         tolerance: L1 error wanted, relative to the L1 norm of the samples.
         progress: called as `progress(done, total)` after each order.
+
+    Returns:
+        a KernelFit: the `sums` by order, the `chosen` order and its sum `best`, rates per unit of `time`, and the `decay`
+        law; `to_layer()` makes a layer of it.
+
+    Raises:
+        UnknownNameError: a method that is not known.
+        ArgumentError: a tolerance that is not above 0, orders below 1, or samples that fit_exponential_sum refuses.
+
+    Example:
+        >>> import numpy as np
+        >>> from holdfast.decay import fit_kernel
+        >>> t = np.arange(100.0)
+        >>> fit = fit_kernel(np.exp(-0.5 * t) + np.exp(-0.1 * t), t, orders=[1, 2], method="matrix_pencil")
+        >>> fit.chosen, fit.best.rates.real.round(3).tolist()
+        (2, [0.1, 0.5])
     """
     if method not in ("best", *OFFERED_METHODS):
         raise unknown_name("method", method, ("best", *OFFERED_METHODS))

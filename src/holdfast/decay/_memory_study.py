@@ -88,6 +88,22 @@ def study_memory(
         double: whether to measure a float64 copy. None: where there can be one, and a note says why where there cannot.
         progress: called as `progress(text, done, total)` along the way.
         options: `search` and `run`, as of `memory_function`.
+
+    Returns:
+        a MemoryStudy: by name of the probe the `curves`, in output per input over time, and their decay laws `fits`; the
+        `properties` of the functional, and `notes`.
+
+    Raises:
+        UnknownNameError: a probe that is not known.
+        ArgumentError: no probes, or options that memory_function refuses.
+        ModelError: a model that is not causal, not repeatable, or mixes rows of a batch.
+
+    Example:
+        >>> import torch, holdfast
+        >>> layer = holdfast.nn.DiagonalSSM(1, 1, eigenvalues=torch.tensor([-0.1]))
+        >>> fit = holdfast.decay.study_memory(layer, horizon=100).fits["heaviside"]
+        >>> fit.law, round(fit.rate, 3)
+        ('exponential', 0.1)
     """
     sent = {probe.name: probe for probe in map(_as_probe, probes)}
     if not sent:
@@ -159,6 +175,19 @@ def study_repeated(
         item: what is repeated.
         copies: largest number of copies.
         progress: called as `progress(text, done, total)` along the way.
+
+    Returns:
+        a MemoryStudy whose one curve and fit, "repeated", are over the number of copies; properties are not checked.
+
+    Raises:
+        ArgumentError: fewer than 2 copies, or a score that does not take the item or gives no numbers.
+        ModelError: scores that differ for the same input.
+
+    Example:
+        >>> from holdfast.decay import study_repeated
+        >>> study = study_repeated(lambda ids: 1 - 0.5 ** len(ids), 7, 30)  # a token id, up to 30 times
+        >>> study.fits["repeated"].law, round(study.fits["repeated"].rate, 3)  # log 2
+        ('exponential', 0.693)
     """
     text = f"repeating {item!r}"
     announce = progress or _quiet
@@ -189,6 +218,21 @@ def uniform_memory(curves: Sequence[MemoryCurve]) -> MemoryCurve:
 
     Args:
         curves: one for each model, at the same times.
+
+    Returns:
+        a MemoryCurve at these times, in the units of the curves; its rounding floor is the largest of theirs.
+
+    Raises:
+        ArgumentError: no curves.
+        ShapeError: curves that were measured at different times.
+
+    Example:
+        >>> import numpy as np
+        >>> from holdfast.decay import uniform_memory
+        >>> from holdfast.memory import MemoryCurve
+        >>> family = [MemoryCurve(time=np.arange(2.0), values=np.array(values)) for values in ([2.0, 0.5], [1.0, 0.75])]
+        >>> uniform_memory(family).values.tolist()
+        [2.0, 0.75]
     """
     if not curves:
         raise ArgumentError("curves must hold at least one memory curve, got none")

@@ -171,6 +171,19 @@ def envelope(curve: MemoryCurve) -> Float64[np.ndarray, " time"]:
 
     Args:
         curve: the memory curve.
+
+    Returns:
+        the envelope at the times of the curve, (times,), in its units; it never rises.
+
+    Raises:
+        DtypeError: what is not a MemoryCurve.
+
+    Example:
+        >>> import numpy as np
+        >>> from holdfast.decay import envelope
+        >>> from holdfast.memory import MemoryCurve
+        >>> envelope(MemoryCurve(time=np.arange(4.0), values=np.array([1.0, 0.0, 0.5, 0.1]))).tolist()
+        [1.0, 0.5, 0.5, 0.1]
     """
     return np.maximum.accumulate(curve.values[::-1])[::-1]
 

@@ -32,6 +32,20 @@ def asymptotic_law(
         eigenvalues: of W (modes,).
         time: "discrete" or "continuous".
         dt: time of one step, in discrete time.
+
+    Returns:
+        an AsymptoticLaw: `law` ("exponential", "periodic", "non-decaying" or "finite"), `rate` per unit of time, and the
+        `slowest` eigenvalue.
+
+    Raises:
+        ArgumentError: no eigenvalues, some that are not finite, or a dt that is not above 0.
+
+    Example:
+        >>> import torch
+        >>> from holdfast.decay import asymptotic_law
+        >>> found = asymptotic_law(torch.tensor([0.5, 0.9]))
+        >>> found.law, round(found.rate, 4)  # -log 0.9
+        ('exponential', 0.1054)
     """
     if eigenvalues.numel() == 0 or not bool(torch.isfinite(eigenvalues).all()):
         raise ArgumentError(f"eigenvalues must be one or more finite numbers, got {eigenvalues.tolist()}")
@@ -69,6 +83,18 @@ def stack_rate(model: nn.Module, *, input_rate: float = math.inf) -> float:
     Args:
         model: a layer whose state moves linearly, or a stack of such layers with memoryless functions between them.
         input_rate: c0 of an input that settles like e^(-c0 t); inf for one that is constant from some time on.
+
+    Returns:
+        the rate, per step; inf where every state is forgotten in one step and the input is constant.
+
+    Raises:
+        ArgumentError: a model without holdfast layers or with one whose recurrence is not linear, or an input_rate below 0.
+
+    Example:
+        >>> import torch, holdfast
+        >>> layers = [holdfast.nn.DiagonalSSM(1, 1, eigenvalues=torch.tensor([-r])) for r in (0.5, 0.1)]
+        >>> round(holdfast.decay.stack_rate(torch.nn.Sequential(*layers)), 4)  # the slower of the two
+        0.1
     """
     layers = [view.module for view in recurrences(model) if isinstance(view.module, AbstractRecurrent)]
     spectra = [step_eigenvalues(layer) for layer in layers]

@@ -110,6 +110,22 @@ def memory_capacity(
         double: measure a float64 copy of an nn.Module.
         run: how the model is called (layout, mode, dtype, device); None is `Run()`.
         seed: number or torch.Generator of the random series.
+
+    Returns:
+        a MemoryCapacity: MC_k as `capacities`, (longest,), from 0 to 1, for the `delays` 1 to `longest` in steps, and their
+        sum `total`.
+
+    Raises:
+        ArgumentError: a series that is too short for `longest`.
+        ShapeError: a series that is not one finite number per step.
+        ModelError: a model that is not causal, not repeatable, or mixes rows of a batch, or outputs that are not finite.
+
+    Example:
+        >>> import torch
+        >>> from holdfast.memory import memory_capacity
+        >>> delay = lambda x: torch.nn.functional.pad(x, (0, 0, 2, 0))[:, : x.shape[1]]  # by 2 steps
+        >>> memory_capacity(delay, longest=3, series=500).capacities.round(1).tolist()
+        [0.0, 1.0, 0.0]
     """
     positive(longest=longest, series=series if isinstance(series, int) else None)
     readout, run = readout or Readout(), run or Run()

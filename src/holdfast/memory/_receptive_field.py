@@ -98,6 +98,22 @@ def receptive_field(
         double: look at a float64 copy of an nn.Module.
         run: how the model is called (layout, mode, dtype, device); None is `Run()`.
         seed: number or torch.Generator of random inputs and signs.
+
+    Returns:
+        a ReceptiveField: `influence`, (ahead + horizon + 1,), in units of output per input, at the `offsets` -ahead to
+        horizon in steps; `size(share)` is the number of steps that hold a share of it.
+
+    Raises:
+        ArgumentError: an `ahead` below 0, or a horizon or number of sequences below 1.
+        ShapeError: inputs that are not (rows, horizon + 1 + ahead, input_size).
+        ModelError: a model that cannot be measured, or a gradient that is missing or not finite.
+
+    Example:
+        >>> import torch
+        >>> from holdfast.memory import receptive_field
+        >>> delay = lambda x: torch.nn.functional.pad(x, (0, 0, 2, 0))[:, : x.shape[1]]  # by 2 steps
+        >>> receptive_field(delay, horizon=4).influence.tolist()
+        [0.0, 0.0, 1.0, 0.0, 0.0]
     """
     positive(horizon=horizon, inputs=inputs if isinstance(inputs, int) else None)
     if ahead < 0:

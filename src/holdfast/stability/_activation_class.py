@@ -60,6 +60,20 @@ def classify_activation(sigma: Callable[[Tensor], Tensor]) -> ActivationClass:
 
     Args:
         sigma: an elementwise function of tensors that autograd can differentiate.
+
+    Returns:
+        an ActivationClass: `kind`, "A0", "A1" or "neither", with its constants and the |z| up to which the law holds;
+        `admitted` says whether the theorem is about it.
+
+    Raises:
+        ArgumentError: a function that fails on float64 tensors, has no gradient, or is not finite on [-20, 20].
+        ShapeError: a function that is not elementwise.
+
+    Example:
+        >>> import torch
+        >>> from holdfast.stability import classify_activation
+        >>> [classify_activation(f).kind for f in (torch.tanh, torch.nn.functional.hardtanh, torch.relu)]
+        ['A1', 'A0', 'neither']
     """
     z = torch.linspace(-MAX_ARGUMENT, MAX_ARGUMENT, GRID_POINTS, dtype=torch.float64)
     y, slope = _evaluated(sigma, z)

@@ -101,6 +101,25 @@ def bit_budget(
             and seed.
         scope: weights that are rounded: "recurrent", "all", or names or prefixes of names. They are rounded as they are
             stored: before the parameterization.
+
+    Returns:
+        a BitBudget: for each of the `bits` the error of the worst perturbation found and of the rounded weights, (bits,), in
+        units of the outputs; `needed` and `enough` are the fewest bits by one and by the other, None where all are too few.
+
+    Raises:
+        ArgumentError: bits that do not increase from 2 to 52, a level that is not above 0, or a model without recurrent
+            weights in `scope`, or with all of them 0.
+        UnknownNameError: a metric, a search or a weight that is not known.
+        ShapeError: targets that are not shaped like the outputs.
+        ModelError: a model that fails on the inputs, keeps a state between calls or draws noise.
+
+    Example:
+        >>> import torch, holdfast
+        >>> _ = torch.manual_seed(0)
+        >>> model, x = torch.nn.RNN(1, 4, batch_first=True), torch.randn(2, 20, 1)
+        >>> budget = holdfast.stability.bit_budget(model, x, bits=[2, 4, 8, 16])
+        >>> budget.enough <= budget.needed  # rounding to the nearest is better than the worst
+        True
     """
     tried = _tried(bits, level)
     inputs = in_dtype_of(model, inputs)

@@ -36,6 +36,20 @@ def kernel_error_bound(
         radii: the beta, increasing and not negative.
         parameterization: f, by name or as an object; its constants are fitted so that it holds the rates.
         centre: E(0), the L1 error of the sum that nothing has moved.
+
+    Returns:
+        the bound at each radius, (radii,), in the units of E(0); it rises with the radius.
+
+    Raises:
+        ArgumentError: a centre below 0, radii that do not increase, or a sum without real rates above 0 and coefficients.
+        UnknownNameError: an unknown parameterization.
+
+    Example:
+        >>> from holdfast.approximate import ExponentialSum
+        >>> from holdfast.stability import kernel_error_bound
+        >>> found = ExponentialSum(rates=[0.1, 1.0], coefficients=[0.5, 0.5])
+        >>> kernel_error_bound(found, [0.0, 0.1], centre=0.3).round(3).tolist()
+        [0.3, 0.878]
     """
     if not centre >= 0:
         raise ArgumentError(f"centre must be E(0), a number >= 0, got {centre!r}")
@@ -64,6 +78,20 @@ def gradient_bound(
         weights: w (modes,).
         parameterization: f, by name or as an object.
         time: "continuous" or "discrete".
+
+    Returns:
+        the bound for each weight, (modes,), in units of the loss per unit of the weight; inf where the mode is not stable.
+
+    Raises:
+        ShapeError: coefficients and weights of different shapes.
+        UnknownNameError: an unknown parameterization.
+
+    Example:
+        >>> import torch
+        >>> from holdfast.stability import gradient_bound
+        >>> c, w = torch.tensor([1.0, 2.0]), torch.tensor([0.0, -2.0])
+        >>> gradient_bound(c, w, parameterization="exp").round(decimals=2).tolist()  # |c| e^-w
+        [1.0, 14.78]
     """
     if coefficients.shape != weights.shape:
         raise ShapeError(

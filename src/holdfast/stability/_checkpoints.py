@@ -138,6 +138,19 @@ def plain_state_dict(model: nn.Module, state: dict[str, Tensor] | None = None) -
     Args:
         model: the stabilized model.
         state: a state dict of it.
+
+    Returns:
+        a state dict with the names, shapes and dtypes of the model before it was stabilized; `state` is left as it was.
+
+    Raises:
+        ArgumentError: a model that is not a module.
+
+    Example:
+        >>> import torch, holdfast
+        >>> layer = torch.nn.RNN(1, 3)
+        >>> _ = holdfast.stabilize(layer)
+        >>> torch.nn.RNN(1, 3).load_state_dict(holdfast.stability.plain_state_dict(layer))
+        <All keys matched successfully>
     """
     plain = dict(model.state_dict() if state is None else state)
     for prefix, module in model.named_modules():

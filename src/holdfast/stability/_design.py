@@ -165,6 +165,21 @@ def design_parameterization(
         L: slope of "L|w|"; 2 by default.
         b: u at w = 0 of the even form: 0.5 by default, in discrete time 1, and at least 1 there so that f stays in [0,
             1).
+
+    Returns:
+        the parameterization f, elementwise on tensors of any shape, which layers and `stabilize` take; f(w) is the eigenvalue
+        of a mode, per unit of time in continuous time.
+
+    Raises:
+        UnknownNameError: a time, a form or a criterion that is not known.
+        ArgumentError: a criterion that fails on tensors, an L or b out of its range, or one that belongs to another form.
+
+    Example:
+        >>> import torch
+        >>> from holdfast.stability import design_parameterization
+        >>> f = design_parameterization("L|w|", L=2.0)  # -1 / (w^2 + 0.5)
+        >>> [round(float(f(torch.tensor(w))), 3) for w in (0.0, 1.0, 2.0)]
+        [-2.0, -0.667, -0.222]
     """
     if time not in ("continuous", "discrete"):
         raise unknown_name("kind of time", time, ("continuous", "discrete"))

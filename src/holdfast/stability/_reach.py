@@ -89,6 +89,21 @@ def reach(model: nn.Module, lr: float, steps: int, *, schedule: Schedule = "cosi
         lr: learning rate of its recurrent weights, and of the biases of its gates.
         steps: optimizer steps.
         schedule: "cosine", "linear" or "constant", or the share of the rate at each step.
+
+    Returns:
+        a RecurrenceReach for each recurrence, with its time constants in steps to 1/e: `now`, `reached` and `provable`.
+
+    Raises:
+        ArgumentError: an lr or a number of steps that is not above 0, shares that are not one per step, or a recurrence that
+            is not known or does not forget at its start.
+        UnknownNameError: a schedule that is not known.
+
+    Example:
+        >>> import torch, holdfast
+        >>> layer = holdfast.nn.DiagonalSSM(1, 1, eigenvalues=torch.tensor([-0.1]))
+        >>> (found,) = holdfast.stability.reach(layer, lr=0.01, steps=200)
+        >>> [round(steps, 1) for steps in (found.now, found.reached, found.provable)]
+        [10.0, 17.2, 39.5]
     """
     positive(steps=steps)
     if not 0 < lr < math.inf:

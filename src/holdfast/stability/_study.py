@@ -118,6 +118,23 @@ def study_stability(
         level: the error up to which a model counts as unharmed, as a share of the norm of the targets.
         progress: called as `progress(label, done, total)` along the way.
         options: `metric`, `norm`, `draws` and `search` of `perturbation_error`; the seed of the search also sets the inputs.
+
+    Returns:
+        a StabilityStudy: the `curves` of errors, in units of the outputs, by width; of a family the `verdict`, of one model
+        its `radius`, in units of the weights, and the `level` that it belongs to.
+
+    Raises:
+        ArgumentError: a shape that is not three numbers above 0, or radii that do not increase.
+        UnknownNameError: a metric, a norm or a search that is not known.
+        ModelError: a model that keeps a state between calls or draws noise.
+
+    Example:
+        >>> import numpy as np, torch, holdfast
+        >>> _ = torch.manual_seed(0)
+        >>> model, radii = torch.nn.RNN(1, 4, batch_first=True), np.array([0.01, 0.1, 1.0])
+        >>> study = holdfast.stability.study_stability(model, radii, shape=(2, 20, 1), draws=4)
+        >>> round(study.radius, 2), study.bad
+        (0.09, False)
     """
     if len(shape) != 3 or min(shape) < 1:
         raise ArgumentError(f"shape must be (batch, length, input_size), each at least 1; got {shape}")

@@ -133,6 +133,21 @@ def lyapunov_spectrum(
 
     Assumed unchecked: the state has a derivative at the points that the model visits, and rows do not influence each
     other. Accurate to `errors`, which fall like one over the root of the number of steps.
+
+    Returns:
+        a LyapunovSpectrum: `exponents`, (count,), per unit of time, the largest first, and their standard `errors`.
+
+    Raises:
+        ShapeError: inputs that are neither (batch, time, features) nor tokens (batch, time).
+        ArgumentError: too few steps after `discard`, a dt that is not above 0, a state of another shape or of too many
+            numbers, or a model whose recurrences are not known.
+        ModelError: a model that does not continue from a state, or a state that is not finite.
+
+    Example:
+        >>> import torch, holdfast
+        >>> layer = holdfast.nn.DiagonalSSM(1, 2, eigenvalues=torch.tensor([-0.5, -0.1]))
+        >>> holdfast.stability.lyapunov_spectrum(layer, torch.zeros(1, 60, 1), discard=10).exponents.round(3).tolist()
+        [-0.1, -0.5]
     """
     x = inputs.transpose(0, 1) if layout == "time_first" else inputs
     _check(x, discard, count, dt)
