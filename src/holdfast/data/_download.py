@@ -49,7 +49,21 @@ NETWORK = (OSError, http.client.HTTPException, ValueError)
 
 
 def data_root() -> Path:
-    """The folder named by HOLDFAST_DATA, else holdfast/data in the user's cache folder, which need not exist yet."""
+    """The folder named by HOLDFAST_DATA, else holdfast/data in the user's cache folder, which need not exist yet.
+
+    Returns:
+        the folder, with one folder inside for each set.
+
+    Raises:
+        ArgumentError: HOLDFAST_DATA names no folder.
+
+    Example:
+        >>> from unittest import mock
+        >>> from holdfast import data
+        >>> with mock.patch.dict("os.environ", HOLDFAST_DATA=""):  # as if it were not set
+        ...     data.data_root().parts[-2:]
+        ('holdfast', 'data')
+    """
     named = os.environ.get(ENVIRONMENT)
     if not named:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdfast" / "data"
@@ -59,7 +73,22 @@ def data_root() -> Path:
 
 
 def find_sets() -> dict[str, bool]:
-    """For each known set, whether all of its files are in the data root."""
+    """For each known set, whether all of its files are in the data root.
+
+    Returns:
+        True or False by the name of the set, such as "mnist". Existence is checked, not the content.
+
+    Raises:
+        ArgumentError: HOLDFAST_DATA names no folder.
+
+    Example:
+        >>> import tempfile
+        >>> from unittest import mock
+        >>> from holdfast import data
+        >>> with tempfile.TemporaryDirectory() as empty, mock.patch.dict("os.environ", HOLDFAST_DATA=empty):
+        ...     any(data.find_sets().values())
+        False
+    """
     root = data_root()
     return {name: all((root / name / file).exists() for file in files) for name, files in SETS.items()}
 

@@ -88,6 +88,17 @@ def mnist(split: Split = "train", *, download: bool = True) -> LabelledImages:
     Args:
         split: "train" or "test".
         download: whether missing files may be downloaded.
+
+    Returns:
+        the images as bytes (count, 28, 28), their labels 0 to 9 (count,), and the source in words. The training split
+        needs `train-images-idx3-ubyte.gz` and `train-labels-idx1-ubyte.gz`, the test split `t10k-images-idx3-ubyte.gz`
+        and `t10k-labels-idx1-ubyte.gz`.
+
+    Raises:
+        UnknownNameError: an unknown split.
+        ArgumentError: HOLDFAST_DATA names no folder.
+        MissingDataError: files that are missing, and may not or could not be downloaded.
+        DamagedResultError: a file that is not complete or whose checksum differs.
     """
     if split not in FILES:
         raise unknown_name("split of MNIST", split, FILES)

@@ -117,6 +117,25 @@ def read_series(
             common one.
         fill: most missing steps that are filled by a straight line; filled targets are masked. A longer gap cuts.
         delimiter: what separates the cells of a line.
+
+    Returns:
+        a Series: inputs x (pieces, time, inputs) and targets y (pieces, time, targets) in the units of the table, with
+        lengths, mask and names, as `holdfast.study_task` takes them.
+
+    Raises:
+        UnknownNameError: a name that is none of the columns.
+        ArgumentError: a horizon as long as the longest piece, `every` without `time`, or a negative `fill`.
+        DamagedResultError: a file that cannot be read, or a cell that is not a number.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from holdfast import data
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = pathlib.Path(folder, "load.csv")
+        ...     size = file.write_text(chr(10).join(["load", "1", "2", "4"]))
+        ...     series = data.read_series(file)
+        >>> series.x.flatten().tolist(), series.y.flatten().tolist()  # a value, and the next
+        ([1.0, 2.0], [2.0, 4.0])
     """
     positive(horizon=horizon)
     names, pieces = read_pieces(

@@ -47,6 +47,23 @@ def load_task(name: str, **options: Any) -> AbstractTask:
     Args:
         name: a key of TASKS, such as "mnist", "recall" or "text".
         options: the arguments of that task; an unknown one is refused with the nearest known one.
+
+    Returns:
+        the task, with its splits, kinds of inputs and outputs, and batches. Those made from files read them from the
+        data root, and may download them there first.
+
+    Raises:
+        UnknownNameError: an unknown task or option.
+        ArgumentError: an option that is missing, or has a wrong value.
+        MissingDataError: files that are missing and could not be downloaded.
+        DamagedResultError: files that are damaged or cannot be read.
+
+    Example:
+        >>> import torch
+        >>> from holdfast import data
+        >>> task = data.load_task("functional", law="exponential", constants=[0.1], length=50)
+        >>> task.batch("train", torch.arange(4)).inputs.shape
+        torch.Size([4, 50, 1])
     """
     if name not in TASKS:
         raise unknown_name("task", name, TASKS)

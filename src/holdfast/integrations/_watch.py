@@ -202,6 +202,18 @@ def regroup(
         recurrent_lr: their learning rate; "auto" follows from `steps` and `memory`.
         steps: optimizer steps of the run.
         memory: steps that the model is to remember.
+
+    Raises:
+        ArgumentError: an optimizer that has taken a step, or "auto" without `steps` and `memory`.
+        UnknownNameError: another text than "auto" as rate.
+
+    Example:
+        >>> import torch, holdfast.integrations
+        >>> model = torch.nn.GRU(1, 8)
+        >>> optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        >>> holdfast.integrations.regroup(optimizer, model, recurrent_lr=1e-4)
+        >>> [(group["name"], group["lr"]) for group in optimizer.param_groups]
+        [('decayed', 0.001), ('exempt', 0.001), ('recurrent', 0.0001)]
     """
     if optimizer.state:
         raise ArgumentError(

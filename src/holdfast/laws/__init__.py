@@ -39,6 +39,19 @@ def get(name: str, *constants: Any, **named: Any) -> AbstractLaw:
         name: a key of LAWS, such as "exponential", "power" or "finite".
         constants: the law's own, by position.
         named: the same, by name.
+
+    Returns:
+        the law, a function of time.
+
+    Raises:
+        UnknownNameError: an unknown name.
+        ArgumentError: a constant that the law cannot have, such as an exponent of 0.
+
+    Example:
+        >>> from holdfast import laws
+        >>> law = laws.get("power", 1.5)  # (1 + t)^-1.5
+        >>> law, round(law(3.0), 3)
+        (PowerLaw(exponent=1.5), 0.125)
     """
     if name not in LAWS:
         raise unknown_name("decay law", name, LAWS)

@@ -33,6 +33,12 @@ def network_inside(thing: Any) -> nn.Module:
 
     Args:
         thing: a module, or an object that holds one.
+
+    Returns:
+        the module itself, not a copy.
+
+    Raises:
+        ArgumentError: an object without a module, or with several.
     """
     if isinstance(thing, nn.Module):
         return thing
@@ -89,7 +95,20 @@ def swap_recurrences(model: Any, layer: str = "lru", *, state_size: int | None =
         state_size: states of each layer; None is what `RecurrentStack` chooses.
         options: other keyword arguments of the layer.
 
-    Returns the names of what was swapped.
+    Returns:
+        the names of what was swapped.
+
+    Raises:
+        ArgumentError: a model without torch.nn.LSTM, GRU or RNN inside, or that is one itself.
+        UnknownNameError: an unknown layer.
+
+    Example:
+        >>> import torch, holdfast
+        >>> model = torch.nn.Sequential(torch.nn.LSTM(3, 8, batch_first=True))
+        >>> holdfast.nn.swap_recurrences(model, "lru", state_size=4)
+        ['0']
+        >>> type(model[0]).__name__
+        'RecurrentStack'
     """
     network = network_inside(model)
     old = {

@@ -22,6 +22,19 @@ def exportable(model: nn.Module) -> nn.Module:
 
     Args:
         model: any module; it may hold layers of ours anywhere.
+
+    Returns:
+        the copy, in evaluation mode and without gradients; `model` stays as it was.
+
+    Raises:
+        ArgumentError: what is not a module.
+
+    Example:
+        >>> import torch, holdfast
+        >>> layer, x = holdfast.nn.LinearRNN(1, 4), torch.randn(2, 5, 1)
+        >>> copied = holdfast.nn.exportable(layer)
+        >>> torch.allclose(copied(x)[0], layer(x)[0], atol=1e-5), copied.training
+        (True, False)
     """
     settled = copy.deepcopy(model).eval().requires_grad_(False)
     for module in list(settled.modules()):

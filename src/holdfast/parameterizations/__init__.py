@@ -67,6 +67,17 @@ def names(time: Time = "continuous") -> tuple[str, ...]:
 
     Args:
         time: "continuous" or "discrete".
+
+    Returns:
+        the names; "tanh" is for discrete time alone.
+
+    Raises:
+        UnknownNameError: an unknown time.
+
+    Example:
+        >>> from holdfast import parameterizations
+        >>> parameterizations.names("continuous")
+        ('direct', 'relu', 'exp', 'softplus', 'best', 'inverse', 'clip')
     """
     return tuple(key for key, t in _TABLE if t == time)
 
@@ -81,6 +92,20 @@ def get(
         name: one of `names(time)`, such as "best" or "exp".
         time: "continuous" or "discrete".
         constants: of the parameterization, by name, such as b of "best".
+
+    Returns:
+        the parameterization, a function from weights to eigenvalues with its inverse, derivative and range.
+
+    Raises:
+        UnknownNameError: an unknown name or time.
+        ArgumentError: constants that it does not take, or any together with an instance; an instance of another time.
+
+    Example:
+        >>> import torch
+        >>> from holdfast import parameterizations
+        >>> f = parameterizations.get("best", b=0.5)  # StableSSM, Sec. 3.3
+        >>> f(torch.tensor([0.0, 1.0]))  # -1 / (w^2 + b)
+        tensor([-2.0000, -0.6667])
     """
     if isinstance(name, AbstractParameterization):
         if name.time != time or constants:
@@ -114,6 +139,19 @@ def get_matrix(
         parameterization: of the eigenvalues of the normal form.
         constants: of that parameterization; or `dt` for the contraction form in continuous time, the Euler step that it
             has to tolerate.
+
+    Returns:
+        the parameterization, a function from free matrices to stable ones.
+
+    Raises:
+        UnknownNameError: an unknown form, time or parameterization.
+        ArgumentError: constants or a scalar parameterization that the form does not take, or contraction in continuous
+            time without `dt`.
+
+    Example:
+        >>> from holdfast import parameterizations
+        >>> parameterizations.get_matrix(), parameterizations.get_matrix(time="discrete")
+        (Hurwitz(), Schur())
     """
     if form in ("complete", "contraction") and parameterization != "exp":
         raise ArgumentError(

@@ -27,6 +27,19 @@ def fit_constants(f: AbstractParameterization, lam: Float[Tensor, "*any"]) -> Ab
     Args:
         f: the parameterization.
         lam: the eigenvalues that it is to hold.
+
+    Returns:
+        `f`, or a new parameterization of its kind; `f` is not changed.
+
+    Raises:
+        ArgumentError: f is not a parameterization, or lam not a real tensor.
+
+    Example:
+        >>> import torch
+        >>> from holdfast import parameterizations
+        >>> f = parameterizations.get("best", b=0.5)  # its eigenvalues end at -2
+        >>> parameterizations.fit_constants(f, torch.tensor([-1.0, -16.0]))
+        best(continuous, a=1, b=0.03125)
     """
     if lam.numel() == 0:
         return f
@@ -62,6 +75,15 @@ def nearest(f: AbstractParameterization, lam: Float[Tensor, "*any"]) -> Float[Te
     Args:
         f: the parameterization.
         lam: the eigenvalues; those inside the range stay as they are.
+
+    Returns:
+        the eigenvalues, shaped like lam.
+
+    Example:
+        >>> import torch
+        >>> from holdfast import parameterizations
+        >>> parameterizations.nearest(parameterizations.get("exp"), torch.tensor([-1.0, 0.5]))
+        tensor([-1.0000, -0.0010])
     """
     scale = float(lam.abs().max()) if f.time == "continuous" else 1.0
     edge = 0.0 if f.time == "continuous" else 1.0

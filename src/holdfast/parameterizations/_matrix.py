@@ -108,6 +108,22 @@ def spectral_margin(W: Float[Tensor, "n n"], time: Time) -> float:
     Args:
         W: a square matrix.
         time: "continuous" or "discrete".
+
+    Returns:
+        the margin: per unit of time in continuous time, per step in discrete time; inf for a matrix of size 0.
+
+    Raises:
+        ShapeError: a W that is not square.
+        DtypeError: a complex W.
+        RangeError: a W with NaN or infinity.
+        UnknownNameError: an unknown time.
+
+    Example:
+        >>> import torch
+        >>> from holdfast import parameterizations
+        >>> W = torch.diag(torch.tensor([-0.25, -2.0]))
+        >>> parameterizations.spectral_margin(W, "continuous"), parameterizations.spectral_margin(W, "discrete")
+        (0.25, -1.0)
     """
     check_square(W)
     if W.shape[-1] == 0:

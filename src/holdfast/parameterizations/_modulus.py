@@ -54,6 +54,19 @@ def numerical_modulus(f: Callable[[Tensor], Tensor], time: Time, beta: float, *,
         time: "continuous" or "discrete".
         beta: size of the perturbation of a weight.
         span: largest |w| that is searched.
+
+    Returns:
+        g(beta), a relative distance without a unit; inf as above.
+
+    Raises:
+        ArgumentError: a negative or infinite beta, or a span that is infinite or at most 1e-6.
+        UnknownNameError: an unknown time.
+
+    Example:
+        >>> from holdfast import parameterizations
+        >>> g = parameterizations.numerical_modulus(lambda w: -w.exp(), "continuous", 0.5)
+        >>> round(g, 4)  # e^beta - 1
+        0.6487
     """
     if not MIN_WEIGHT < span < math.inf or not 0 <= beta < math.inf:
         raise ArgumentError(f"expected a finite span above {MIN_WEIGHT:g} and a finite beta >= 0, got {span=}, {beta=}")

@@ -55,6 +55,27 @@ def fit(
         loggers: loggers of Lightning Fabric that get every line of the log.
         progress: called with a text, the step and the number of steps.
         fabric: a launched Lightning Fabric to use instead of the one that the config describes.
+
+    Returns:
+        a TrainingRun: how it ended, metrics by split, and the history, as read from the folder.
+
+    Raises:
+        ArgumentError: settings that contradict each other, a folder that holds something else or a run with other settings,
+            fewer examples than a batch has, labels outside the classes of the task, or data that are not finite.
+        UnknownNameError: a dict with a setting that is unknown.
+        ShapeError: outputs of the model that do not fit the task.
+        RunFolderError: a folder that another run is using or that cannot be written to.
+        DamagedResultError: a run to be continued whose files are damaged.
+        BackendError: Lightning Fabric is not installed.
+
+    Example:
+        >>> import tempfile, holdfast
+        >>> from holdfast import data, training
+        >>> task = data.load_task("functional", law="exponential", constants=[0.1], length=10, train=8, valid=4, test=4)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     run = training.fit(holdfast.nn.LinearRNN(1, 1), task, {"steps": 3, "batch": 4}, folder=folder)
+        >>> run.status, run.step, sorted(run.metrics)
+        ('finished', 3, ['test', 'valid'])
     """
     settings, path = TrainingConfig.of(config), Path(folder)
     own = fabric if fabric is not None else make_fabric(settings, path, loggers)

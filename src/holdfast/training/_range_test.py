@@ -198,6 +198,22 @@ def range_test(
         seed: of the order of examples and of dropout.
         loss: `loss(outputs, batch)`, the mean over a batch, instead of the task's own.
         progress: called with a text, the step and the number of steps.
+
+    Returns:
+        a RangeTest: losses against rates for each group, and `suggestion`, a pair of rates for a TrainingConfig.
+
+    Raises:
+        ArgumentError: rates that do not rise, fewer than 3 steps, fewer examples than a batch has, or labels outside the
+            classes of the task.
+        ShapeError: outputs of the model that do not fit the task.
+
+    Example:
+        >>> import holdfast
+        >>> from holdfast import data, training
+        >>> task = data.load_task("functional", law="exponential", constants=[0.1], length=10)
+        >>> test = training.range_test(holdfast.nn.LinearRNN(1, 1), task, low=1e-4, high=1e-2, steps=3)
+        >>> sorted(test.curves), test.curves["other"].rates.round(6).tolist()
+        (['other', 'recurrent'], [0.0001, 0.001, 0.01])
     """
     positive(batch=batch)
     if not 0 < low < high < math.inf or steps < 3:

@@ -83,11 +83,26 @@ def causal_conv(
             batch of one row; initial and final states then have one entry for each sequence. Instead of lengths.
         backend: as in `scan`; "chunked" and "reference" are torch's own operators.
 
-    Returns y (batch, time, channels) and the last K - 1 inputs, shaped like `state`. Everything is differentiable, the
-    final state included, twice if need be.
+    Returns:
+        y (batch, time, channels) and the last K - 1 inputs, shaped like `state`. Everything is differentiable, the final
+        state included, twice if need be.
+
+    Raises:
+        ShapeError: tensors that do not fit each other, or `cu_seqlens` with a batch of several rows.
+        DtypeError: what is not a tensor, or has a dtype other than those below.
+        UnknownNameError: an unknown backend.
+        BackendError: a backend that is not installed or not for the device of x.
+        ArgumentError: lengths or bounds outside the time steps, or tensors on different devices.
 
     Dtypes: float32 and float64, promoted together; bfloat16 and float16 are computed in float32, y comes back in x's
     dtype and the state in float32.
+
+    Example:
+        >>> import torch, holdfast
+        >>> x, weight = torch.tensor([[[1.0], [2.0], [3.0]]]), torch.tensor([[0.5, 1.0]])
+        >>> y, last = holdfast.kernels.causal_conv(x, weight)  # y_t = 0.5 x_{t-1} + x_t
+        >>> y.flatten().tolist(), last.flatten().tolist()
+        ([1.0, 2.5, 4.0], [3.0])
     """
     if cu_seqlens is not None or (resets is not None and not takes_resets(x, backend, "causal_conv")):
         return segments.in_pieces(

@@ -82,6 +82,20 @@ def gate(
         x: the residual (*batch, width).
         weight: weights of both halves [p | q] (2 width, width).
         bias: their bias (2 width,).
+
+    Returns:
+        the gated residual (*batch, width).
+
+    Raises:
+        ShapeError: tensors that do not fit y's shape.
+        DtypeError: what is not a floating-point tensor, or, outside autocast, y, weight and bias in different dtypes.
+        ArgumentError: tensors on different devices.
+
+    Example:
+        >>> import torch, holdfast
+        >>> y, x, weight = torch.zeros(1, 2), torch.ones(1, 2), torch.zeros(4, 2)
+        >>> holdfast.kernels.gate(y, x, weight, torch.tensor([2.0, 4.0, 0.0, 0.0]))  # x + p / 2
+        tensor([[2., 3.]])
     """
     checks.tensors("gate", {"y": y, "x": x, "weight": weight, "bias": bias}, checks.FLOATS)
     width = y.shape[-1] if y.ndim else 0

@@ -97,6 +97,8 @@ def lstm(
 ) -> tuple[Float[Tensor, "batch time state"], Float[Tensor, "batch state"], Float[Tensor, "batch state"]]:
     """One layer of an LSTM in one direction, with the weights of torch.nn.LSTM: outputs, last state, last cell.
 
+    Hochreiter and Schmidhuber, "Long short-term memory" (1997), with a forget gate, as torch has it.
+
     In C++ for float32 and float64 on a CPU, by Triton for float32 and at most 64 states on a GPU, as a plain loop elsewhere;
     the same numbers to rounding. A GPU has torch's own too, by cuDNN or MIOpen.
 
@@ -108,6 +110,24 @@ def lstm(
         lengths: int64 (batch,): steps of each row; outputs after its end are 0.
         reverse: run from the last step of each row to the first.
         backend: "native" (C++ on a CPU), "triton" (on a GPU), "reference" or "chunked" (the plain loop), or "auto".
+
+    Returns:
+        outputs (batch, time, state), the last state (batch, state) and the last cell (batch, state), of each row at its
+        end.
+
+    Raises:
+        ShapeError: weights, states or lengths that do not fit x.
+        DtypeError: what is not a tensor, or tensors in another dtype than x.
+        UnknownNameError: an unknown backend.
+        BackendError: a backend that is not installed, or not for the device, dtype or number of states.
+        ArgumentError: lengths outside the time steps, or tensors on different devices.
+
+    Example:
+        >>> import torch, holdfast
+        >>> layer, x = torch.nn.LSTM(3, 4, batch_first=True), torch.randn(2, 10, 3)
+        >>> h, last, cell = holdfast.kernels.lstm(x, tuple(layer.parameters()))
+        >>> torch.allclose(h, layer(x)[0], atol=1e-5), cell.shape
+        (True, torch.Size([2, 4]))
     """
     given = _checked("lstm", x, weights, h0, c0, lengths)
     if _half(x, backend):
@@ -134,6 +154,9 @@ def gru(
 ) -> tuple[Float[Tensor, "batch time state"], Float[Tensor, "batch state"]]:
     """One layer of a GRU in one direction, with the weights of torch.nn.GRU: outputs and last state.
 
+    Cho et al., "Learning phrase representations using RNN encoder-decoder for statistical machine translation" (2014),
+    as torch has it: the reset gate multiplies the recurrent product.
+
     In C++ for float32 and float64 on a CPU, by Triton for float32 and at most 64 states on a GPU, as a plain loop elsewhere;
     the same numbers to rounding. A GPU has torch's own too, by cuDNN or MIOpen.
 
@@ -144,6 +167,23 @@ def gru(
         lengths: int64 (batch,): steps of each row; outputs after its end are 0.
         reverse: run from the last step of each row to the first.
         backend: "native" (C++ on a CPU), "triton" (on a GPU), "reference" or "chunked" (the plain loop), or "auto".
+
+    Returns:
+        outputs (batch, time, state) and the last state (batch, state), of each row at its end.
+
+    Raises:
+        ShapeError: weights, states or lengths that do not fit x.
+        DtypeError: what is not a tensor, or tensors in another dtype than x.
+        UnknownNameError: an unknown backend.
+        BackendError: a backend that is not installed, or not for the device, dtype or number of states.
+        ArgumentError: lengths outside the time steps, or tensors on different devices.
+
+    Example:
+        >>> import torch, holdfast
+        >>> layer, x = torch.nn.GRU(3, 4, batch_first=True), torch.randn(2, 10, 3)
+        >>> h, last = holdfast.kernels.gru(x, tuple(layer.parameters()))
+        >>> torch.allclose(h, layer(x)[0], atol=1e-5), last.shape
+        (True, torch.Size([2, 4]))
     """
     given = _checked("gru", x, weights, h0, None, lengths)
     if _half(x, backend):

@@ -152,8 +152,16 @@ def lru(
         reverse: run from the last step to the first.
         backend: as in `scan`; `choose` tells what "auto" takes.
 
-    Returns y (batch, time, outputs) and the final state (batch, 2N). Everything is differentiable, the final state
-    included, twice if need be.
+    Returns:
+        y (batch, time, outputs) and the final state (batch, 2N). Everything is differentiable, the final state included,
+        twice if need be.
+
+    Raises:
+        ShapeError: tensors that do not fit each other, or `cu_seqlens` with a batch of several rows.
+        DtypeError: what is not a tensor, or has a dtype other than those below.
+        UnknownNameError: an unknown backend.
+        BackendError: a backend that is not installed or not for the device of u.
+        ArgumentError: lengths or bounds outside the time steps, or tensors on different devices.
 
     Dtypes: float32 and float64, promoted together; bfloat16 and float16 are computed in float32, on a GPU with products in
     u's dtype around float64 states; y comes back in u's dtype and the final state in float32. Autocast is switched off inside.
@@ -162,6 +170,13 @@ def lru(
     or 2N is no multiple of 16, one more buffer of the states' size in backward.
 
     Accuracy: the scan is float64 inside (see `scan`); matrix products round in the dtype, as torch's do.
+
+    Example:
+        >>> import torch, holdfast
+        >>> u, one = torch.tensor([[[1.0], [0.0], [0.0]]]), torch.ones(1, 1)
+        >>> y, last = holdfast.kernels.lru(u, torch.tensor([0.5]), None, one, one)  # one real state
+        >>> y.flatten().tolist(), last.tolist()
+        ([1.0, 0.5, 0.25], [[0.25]])
     """
     checks.flags("lru", reverse=reverse)
     if cu_seqlens is not None or (resets is not None and not takes_resets(u, backend, "lru")):

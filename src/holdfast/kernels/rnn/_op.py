@@ -65,7 +65,15 @@ def rnn(
         backend: "native" (C++ on a CPU), "triton" (on a GPU, float32, a matrix W of at most 128 states, which fits on the
             chip), "chunked" (torch, any device), "reference" (plain loop), or "auto"; `choose` tells what "auto" takes.
 
-    Returns h (batch, time, state) and the final state (batch, state).
+    Returns:
+        h (batch, time, state) and the final state (batch, state).
+
+    Raises:
+        ShapeError: tensors that do not fit each other, or `cu_seqlens` with a batch of several rows.
+        DtypeError: what is not a tensor, or has a dtype that does not go together with x's.
+        UnknownNameError: an unknown backend or activation.
+        BackendError: a backend that is not installed or not for the device of x.
+        ArgumentError: lengths or bounds outside the time steps, a dt that is not finite, or tensors on different devices.
 
     Inputs in bfloat16 or float16 are computed in float32 and h comes back in their dtype, the final state in float32;
     weights may be in either dtype. Gradients reach x, w, u, b, h0 and a dt tensor through both outputs, once: a second
@@ -76,6 +84,13 @@ def rnn(
 
     Accuracy: tanh and sigmoid are within 2 ulp in float32 and 1e-15 in float64; sums run in the dtype of the state, and
     weight gradients are sums of sums of about 100 steps. Denormal numbers are taken as 0 by the native backend.
+
+    Example:
+        >>> import torch, holdfast
+        >>> x, w, u = torch.tensor([[[1.0], [0.0], [0.0]]]), torch.tensor([[0.5]]), torch.ones(1, 1)
+        >>> h, last = holdfast.kernels.rnn(x, w, u, activation="relu")
+        >>> h.flatten().tolist(), last.tolist()
+        ([1.0, 0.5, 0.25], [[0.25]])
     """
     if resets is not None or cu_seqlens is not None:
         checks.flags("rnn", reverse=reverse)

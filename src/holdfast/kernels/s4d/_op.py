@@ -156,8 +156,17 @@ def s4d(
             impulse response; "auto" takes the faster one, and `choose` tells which and why.
         backend: as in `scan`.
 
-    Returns y (batch, time, features) and the final state, shaped like h0. Everything is differentiable, the final state
-    included, twice if need be.
+    Returns:
+        y (batch, time, features) and the final state, shaped like h0, or None without `return_state`. Everything is
+        differentiable, the final state included, twice if need be.
+
+    Raises:
+        ShapeError: tensors that do not fit each other, or `cu_seqlens` with a batch of several rows.
+        DtypeError: what is not a tensor, or has a precision other than u's.
+        UnknownNameError: an unknown discretization, algorithm or backend.
+        BackendError: a backend that is not installed or not for the device of u.
+        ArgumentError: only one of lam_im and c_im, an algorithm that does not suit backend or h0, lengths or bounds outside the
+            time steps, or tensors on different devices.
 
     Dtypes: float32 and float64, all tensors in one; bfloat16 and float16 are computed in float32, y comes back in u's
     dtype and the state in float32.
@@ -165,6 +174,13 @@ def s4d(
     Rows and features never mix, whatever one of them holds. Within one row and feature "fft" rounds relative to the
     largest of its inputs, at earlier steps too, and an infinite input makes all its steps NaN: where that matters, ask
     for algorithm="scan".
+
+    Example:
+        >>> import torch, holdfast
+        >>> u, one = torch.tensor([[[1.0], [0.0], [0.0]]]), torch.ones(1, 1)
+        >>> y, last = holdfast.kernels.s4d(u, torch.tensor([0.5]), -one, None, one, None)  # one real mode, rate -1
+        >>> [round(v, 3) for v in y.flatten().tolist()]  # (1 - e^{-0.5}) e^{-0.5 t}
+        [0.393, 0.239, 0.145]
     """
     weights = (dt, lam_re, lam_im, c_re, c_im, d)
     if cu_seqlens is not None or (resets is not None and not takes_resets(u, backend, "s4d")):

@@ -168,8 +168,17 @@ def scan(
             or "auto"; `choose` tells what "auto" takes.
         check_finite: refuse NaN and infinity in a, b and h0.
 
-    Returns h (*batch, time, channels) and the final state (*batch, channels). Everything is differentiable, the final
-    state included, twice if need be.
+    Returns:
+        h (*batch, time, channels) and the final state (*batch, channels). Everything is differentiable, the final state
+        included, twice if need be.
+
+    Raises:
+        ShapeError: tensors that do not fit each other, or `cu_seqlens` with a batch of several rows.
+        DtypeError: what is not a tensor, or has a dtype other than those below.
+        UnknownNameError: an unknown backend.
+        BackendError: a backend that is not installed or not for the device of b.
+        ArgumentError: lengths or bounds outside the time steps, tensors on different devices, or NaN and infinity with
+            `check_finite`.
 
     Dtypes: float32, float64, complex64, complex128; a and b are promoted together (a real a with a complex b is
     converted). bfloat16 and float16 are computed in float32: h comes back in the input dtype, the final state in
@@ -180,6 +189,12 @@ def scan(
 
     Accuracy: the native backend keeps its states in float64 whatever the dtype, so a float32 result is as good as
     rounding it once (|a| -> 1 over 131072 steps: 1e-7; a float32 loop drifts by 1e-5).
+
+    Example:
+        >>> import torch, holdfast
+        >>> h, last = holdfast.kernels.scan(torch.tensor([0.5]), torch.ones(1, 3, 1))
+        >>> h.flatten().tolist(), last.tolist()
+        ([1.0, 1.5, 1.75], [[1.75]])
     """
     checks.flags("scan", reverse=reverse, check_finite=check_finite)
     if cu_seqlens is not None or (resets is not None and not takes_resets(b, backend, "scan")):

@@ -155,8 +155,17 @@ def selective(
         reverse: run from the last step to the first.
         backend: as in `scan`.
 
-    Returns y (batch, time, channels) and the final state (batch, channels, state). Everything is differentiable, the
-    final state included, twice if need be.
+    Returns:
+        y (batch, time, channels) and the final state (batch, channels, state). Everything is differentiable, the final
+        state included, twice if need be.
+
+    Raises:
+        ShapeError: tensors that do not fit each other, or `cu_seqlens` with a batch of several rows.
+        DtypeError: what is not a tensor, or has a dtype other than those below.
+        UnknownNameError: an unknown backend.
+        BackendError: a backend that is not installed or not for the device of u.
+        ArgumentError: negative step sizes without `dt_softplus`, lengths or bounds outside the time steps, or tensors on
+            different devices.
 
     Dtypes: float32 and float64, promoted together; bfloat16 and float16 are computed in float32, y comes back in u's
     dtype and the final state in float32.
@@ -166,6 +175,13 @@ def selective(
 
     Accuracy: native exp is a polynomial with a relative error of 2.3e-8 of its distance to 1 (float32; 1e-18 in
     float64) before rounding, so slow decays do not drift: what is left are the roundings of the state itself.
+
+    Example:
+        >>> import torch, holdfast
+        >>> one, A = torch.ones(1, 3, 1), torch.tensor([[-1.0]])
+        >>> y, last = holdfast.kernels.selective(one, one, A, one, one)  # h_t = h_{t-1} / e + 1
+        >>> [round(v, 3) for v in y.flatten().tolist()]
+        [1.0, 1.368, 1.503]
     """
     if cu_seqlens is not None:
         checks.flags("selective", reverse=reverse)
