@@ -277,8 +277,8 @@ def timestamp(
     off = float((k - whole).abs().max()) if k.numel() else 0.0
     if off > 0.25 or bool((whole < 0).any()):
         raise RangeError(
-            f"expected counting states within a quarter of a step of a whole number, got one {off:.2f} steps off; "
-            "check that it was made with input 1 at every step and this eigenvalue, or use a higher precision"
+            f"state must count steps to within a quarter of one, got a count {off:.2f} steps off; "
+            "check that the state was made with input 1 at every step and this eigenvalue, or use a higher precision"
         )
     return whole.long()
 
