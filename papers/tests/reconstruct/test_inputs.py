@@ -237,7 +237,7 @@ def test_a_complex_eigenvalue_counts_by_its_modulus(angle):
 def test_a_timestamp_that_cannot_be_told_is_refused():
     with pytest.raises(RangeError, match="saturated"):
         reconstruct.timestamp(2.0, 0.5)
-    with pytest.raises(RangeError, match="of a whole number, got one"):
+    with pytest.raises(RangeError, match="within a quarter of one, got a count"):
         reconstruct.timestamp(1.2, 0.5)
     with pytest.raises(RangeError, match=r"in \(0, 1\)"):
         reconstruct.timestamp(1.0, 1.0)
