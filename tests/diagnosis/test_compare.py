@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 import holdfast
 from holdfast.cli.app import app
+from holdfast.diagnosis import ComparedModel, _compare
 from holdfast.diagnosis._cost import cost_of
 from holdfast.errors import ArgumentError
 
@@ -197,3 +198,9 @@ def test_the_input_size_of_a_plain_module_is_that_of_its_inputs():
     row = holdfast.compare({"mine": Gated()}, torch.randn(4, 60, 1), horizon=64).models[0]
     assert row.steps is not None
     assert not any("model:" in line for line in row.unseen)
+
+
+@pytest.mark.parametrize(("share", "shown"), [(1.0, "100%"), (2.344, "234%"), (0.123, "12%"), (0.0512, "5.1%")])
+def test_what_a_model_survives_is_a_percentage_without_an_exponent(share, shown):
+    one = ComparedModel("a", "GRU", survival=share)
+    assert _compare._cell("survival", one) == shown

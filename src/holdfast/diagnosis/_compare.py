@@ -188,7 +188,7 @@ def _cell(column: str, one: ComparedModel) -> str:
     if math.isinf(value):
         return "no end"
     if column == "survival":
-        return f"{100 * value:.2g}%"
+        return f"{100 * value:.0f}%" if value >= 0.1 else f"{100 * value:.2g}%"
     if column == "exponent":
         return f"{value:.4f}"
     return f"{value:,.0f}" if abs(value) >= 100 or float(value).is_integer() else f"{value:.3g}"
