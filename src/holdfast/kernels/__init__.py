@@ -5,6 +5,7 @@ A folder for each: `_reference.py` has the arguments as one NamedTuple and the p
 owns the gradient. What they share is in `_common/`; `_common/backends.py` is where backends are registered and chosen.
 """
 
+from holdfast.kernels._memory import reuse_memory
 from holdfast.kernels.causal_conv import causal_conv
 from holdfast.kernels.gate import gate
 from holdfast.kernels.gated import gru, lstm
@@ -14,4 +15,4 @@ from holdfast.kernels.s4d import s4d
 from holdfast.kernels.scan import scan
 from holdfast.kernels.selective import selective
 
-__all__ = ["causal_conv", "gate", "gru", "lru", "lstm", "rnn", "s4d", "scan", "selective"]
+__all__ = ["causal_conv", "gate", "gru", "lru", "lstm", "reuse_memory", "rnn", "s4d", "scan", "selective"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,13 +13,8 @@ import torch
 from torch import nn
 
 from holdfast.errors import ArgumentError, BackendError
+from holdfast.kernels import reuse_memory
 from holdfast.training._config import TrainingConfig
-
-# glibc's <malloc.h>
-_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4
-_KEPT = {_TRIM_THRESHOLD: 2**31 - 1, _MMAP_MAX: 0}
-# setting a threshold ends glibc's own adaptation, so these are where that ends: large blocks were freed before
-_AFTER = {_TRIM_THRESHOLD: 64 << 20, _MMAP_THRESHOLD: 32 << 20, _MMAP_MAX: 65536}
 
 
 def make_fabric(config: TrainingConfig, folder: Path, loggers: Sequence[Any] = ()) -> Any:
@@ -61,7 +55,7 @@ def undisturbed(threads: int | None) -> Iterator[None]:
     try:
         if threads is not None:
             torch.set_num_threads(threads)
-        with torch.random.fork_rng(), kept():
+        with torch.random.fork_rng(), reuse_memory():
             yield
     finally:
         random.setstate(before[0])
@@ -106,32 +100,3 @@ def _tensorboard(folder: Path) -> Any:
         return TensorBoardLogger(root_dir=folder / "tensorboard", name="", version="")
     except ModuleNotFoundError:
         raise BackendError("tensorboard = true needs TensorBoard: pip install 'holdfast[tensorboard]'") from None
-
-
-@contextmanager
-def kept() -> Iterator[None]:
-    """Lets glibc keep freed blocks of any size; elsewhere nothing changes.
-
-    It gives large blocks back to the system at once and gets them again as pages that fault one by one: half the time of
-    a training step with 131,072 tokens.
-    """
-    library = _glibc()
-    if library is None:
-        yield
-        return
-    for name, value in _KEPT.items():
-        library.mallopt(name, value)
-    try:
-        yield
-    finally:
-        for name, value in _AFTER.items():
-            library.mallopt(name, value)
-        library.malloc_trim(0)
-
-
-def _glibc() -> ctypes.CDLL | None:
-    try:
-        library = ctypes.CDLL(None)
-    except (OSError, TypeError):  # Windows has no such handle
-        return None
-    return library if hasattr(library, "gnu_get_libc_version") and hasattr(library, "malloc_trim") else None

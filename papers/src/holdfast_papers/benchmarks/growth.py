@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from holdfast.kernels import reuse_memory
 from holdfast_papers.benchmarks.case import OwnKernel, Shape
 from holdfast_papers.benchmarks.timing import sweep
 
@@ -40,6 +41,7 @@ def measure(kernel: OwnKernel, size: str, budget: float) -> Growth:
     values = kernel.sweeps[size]
     shapes = [(*kernel.base[:at], value, *kernel.base[at + 1 :]) for value in values]
     steps = [kernel.ours(kernel.make_inputs(shape)).step for shape in shapes]
-    seconds = tuple(sweep(steps, budget))
+    with reuse_memory():
+        seconds = tuple(sweep(steps, budget))
     exponent, error = fit(values, seconds)
     return Growth(kernel.name, size, kernel.base, values, seconds, exponent, error, kernel.bounds[size])

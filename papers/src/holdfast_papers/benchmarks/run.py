@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from holdfast._provenance import Provenance
+from holdfast.kernels import reuse_memory
 from holdfast.kernels._common import library
 from holdfast_papers.benchmarks import growth, memory
 from holdfast_papers.benchmarks.case import Case, Contender, Inputs, Match, Results, Runner
@@ -110,7 +111,7 @@ def _run_match(case: Case, match: Match, ours: Ready, inputs: Inputs, truth: Tru
     if other.runner is None:
         return Row(*common, "not run", other.reason)
     try:
-        with case.beside():
+        with case.beside(), reuse_memory():
             timed = duel(ours.runner.step, other.runner.step, budget, single=case.beside is not nullcontext)
     except (MemoryError, RuntimeError) as error:
         return Row(*common, "not run", _first_line(error))
