@@ -1,5 +1,7 @@
 """The contraction form: which matrices it holds, how D is found, and what is refused or projected."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -145,3 +147,21 @@ def test_a_fused_training_step_with_nan_shows_it_and_gives_no_gradient():
     W = Contraction()(*(w.requires_grad_() for w in free))
     assert bool(W.isnan().all())
     assert [float(g.abs().max()) for g in torch.autograd.grad(W.sum(), free)] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_infinite_free_weights_get_no_gradient_in_a_fused_training_step(dtype):
+    generator = torch.Generator().manual_seed(0)
+    free = [torch.randn(size, generator=generator, dtype=dtype) for size in ((4, 4), (4, 4), (4,))]
+    # S is read by its symmetric part, from which these two vanish
+    free[1][0, 2], free[1][2, 0] = math.inf, -math.inf
+    grad = torch.randn(4, 4, generator=generator, dtype=dtype)
+    f = Contraction()
+    W, plain = f(*(w.requires_grad_() for w in free)), AbstractMatrixParameterization._rounded(f, *free)
+    assert W.grad_fn.name() == "_FusedBackward"
+    assert bool(W.isfinite().all())
+    fused, expected = (torch.autograd.grad(one, free, grad) for one in (W, plain))
+    for one, other in zip(fused, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6 * float(other.abs().max()))
+    assert fused[1][0, 2] == fused[1][2, 0] == 0
+    assert fused[1][0, 1] != 0

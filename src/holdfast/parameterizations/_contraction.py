@@ -231,7 +231,7 @@ class _Fused(torch.autograd.Function):
         scales = torch.exp(_apart(info, d)) * (1 - _share(info, M, p)).clamp(min=0)
         W = M * scales
         ctx.size, ctx.info = size, info
-        ctx.save_for_backward(d, z, K, inner, left, right, outer, scales, W, *ends, q)
+        ctx.save_for_backward(*free, d, z, K, inner, left, right, outer, scales, W, *ends, q)
         return W.to(free[0].dtype)
 
     @staticmethod
@@ -240,7 +240,7 @@ class _Fused(torch.autograd.Function):
         """With Phi the lower triangle, its diagonal halved: of L L' = B, grad B = L^-T (Phi + Phi') L^-1 / 2 at L' grad L."""
         if not ctx.saved_tensors:
             return tuple(torch.zeros_like(w) for w in ctx.free)
-        d, z, K, inner, left, right, outer, scales, W, x, inside, root, q = ctx.saved_tensors
+        *free, d, z, K, inner, left, right, outer, scales, W, x, inside, root, q = ctx.saved_tensors
         wide = grad.double()
         moved = wide * W
         spread = _spread(ctx.info)
@@ -257,7 +257,11 @@ class _Fused(torch.autograd.Function):
         # where Z is held at its largest size, that size has no gradient
         if ctx.size > MAX_FREE_NORM:
             grad_z = (grad_z - z * ((grad_z * z).sum() / MAX_FREE_NORM**2)) * (MAX_FREE_NORM / ctx.size)
-        return grad_z.to(grad.dtype), grad_s.to(grad.dtype), grad_d.to(grad.dtype)
+        # a weight that was infinite entered as MAX_ENTRY, which does not follow it
+        return tuple(
+            g.masked_fill(w.double().abs() > MAX_ENTRY, 0.0).to(w.dtype)
+            for g, w in zip((grad_z, grad_s, grad_d), free, strict=True)
+        )
 
 
 def _mirrored(x: Tensor) -> Tensor:
