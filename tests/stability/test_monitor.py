@@ -13,6 +13,7 @@ from torch import nn
 from holdfast.errors import ArgumentError, UnknownNameError
 from holdfast.nn import LRU, S4D, ContinuousGRU, ContinuousRNN, DiagonalSSM, LinearRNN, SelectiveSSM, SequenceModel
 from holdfast.stability import DivergenceGuard, DivergenceWarning, GradientMonitor, certify
+from holdfast.stability.monitor.monitor import WEIGHTS_EVERY
 
 ROUNDING = 1e-6  # the monitor reads in float32
 
@@ -320,6 +321,20 @@ def test_a_nan_in_any_weight_or_gradient_is_named():
         monitor.record()
     assert {(a.subject, a.cause) for a in monitor.alarms} >= {("0.weight", "not finite"), ("0.bias", "not finite")}
     assert any("0.weight, step 0: its gradient is not finite" in str(w.message) for w in caught)
+
+
+def test_a_nan_in_a_weight_that_no_loss_reads_is_named_within_ten_steps():
+    model = nn.Sequential(nn.Linear(2, 2), DiagonalSSM(2, 2))
+    monitor = GradientMonitor(model)
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    monitor.record()
+    with torch.no_grad():
+        model[0].bias[0] = math.nan
+    for _ in range(WEIGHTS_EVERY - 1):
+        monitor.record()  # a warning would be an error
+    with pytest.warns(DivergenceWarning, match="0.bias, step 10: it is not finite"):
+        monitor.record()
 
 
 def test_step_sizes_and_states_of_a_selective_model_are_seen_and_copies_are_deaf():

@@ -29,6 +29,7 @@ from holdfast.stability.monitor.history import GradientHistory
 
 MAX_SAMPLES = 1 << 12  # entries of one weight that quantiles are taken of; more are sampled evenly
 STEP_SIZE_EVERY = 10  # steps between two looks at the step sizes of selective recurrences
+WEIGHTS_EVERY = 10  # steps between two looks for a weight that is not finite while loss and gradients are
 _NAMES: Mapping[Series, str] = {
     "loss": "the loss", "gradient": "the norm of all gradients", "state": "the largest state or output",
     "step size": "the 0.99 quantile of the step sizes",
@@ -198,7 +199,7 @@ class GradientMonitor:
         self._seen = number + 1
         told = len(self.alarms)
         self._activations.open()  # the first call of one who does not enter
-        values, broken = self._measure(loss, gradient_norm)
+        values, broken = self._measure(number, loss, gradient_norm)
         for path, what in broken:
             self._tell(number, path, "not finite", what)
         for series, ratio in self._signals.judge(values):
@@ -235,7 +236,7 @@ class GradientMonitor:
 
     @torch.no_grad()
     def _measure(
-        self, loss: float | torch.Tensor | None, gradient_norm: float | None
+        self, number: int, loss: float | torch.Tensor | None, gradient_norm: float | None
     ) -> tuple[dict[Series, float], list[tuple[str, str]]]:
         """What is compared with its median, and what is not finite."""
         gradients = {name: p.grad for name, p in self._parameters.items() if p.grad is not None}
@@ -243,7 +244,9 @@ class GradientMonitor:
         broken = [] if loss is None or math.isfinite(told) else [("", "the loss is not finite")]
         norm, names = _total_norm(gradients)
         broken += [(name, "its gradient is not finite") for name in names]
-        broken += [(name, "it is not finite") for name in _total_norm(self._parameters)[1]]
+        # what a forward pass reads of a weight reaches loss and gradients in the same step
+        if broken or number % WEIGHTS_EVERY == 0:
+            broken += [(name, "it is not finite") for name in _total_norm(self._parameters)[1]]
         state, (self._median_step_size, step_size) = self._activations.read()
         norm = norm if gradient_norm is None else gradient_norm
         if not math.isfinite(norm) and not names and gradients:
