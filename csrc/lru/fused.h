@@ -12,6 +12,8 @@ using namespace holdfast::scan;
 
 // Steps of a tile: a multiple of the products' block of rows. With 128 numbers per step a tile of states is 48 KB.
 constexpr int64_t kTileSteps = 96;
+// What following the states alone costs, of a whole pass: one of two products and the scan, and one of five.
+constexpr double kForwardSummary = 0.6, kBackwardSummary = 0.4;
 
 template <typename T>
 struct Layer {
@@ -21,13 +23,37 @@ struct Layer {
   const T *u, *lam, *b, *c, *d, *h0;  // b (numbers, inputs), c (outputs, numbers); d and h0 may be null
   int threads;
 
-  // Rows are cut in time where the threads would get uneven shares of them.
-  Split split() const {
+  // Rows are cut in time where the threads would get uneven shares of them: into the segment that is first in the order
+  // of the pass, and as many others as the shares want. `summary` is what a pass that writes nothing costs of one that
+  // writes; the first segment is that much shorter, since it is written beside the summaries of the others.
+  Split split(double summary, bool down) const {
     const int64_t wanted = shape.rows < 8 * threads ? threads / std::gcd(shape.rows, static_cast<int64_t>(threads)) : 1;
-    const int64_t segments = std::clamp<int64_t>(shape.steps / kTileSteps, 1, wanted);
-    return {false, segments, (shape.steps + segments - 1) / segments, 1, threads};
+    const int64_t others = std::min(shape.steps / kTileSteps - 1, wanted);
+    if (others < 2) return {false, 1, shape.steps, shape.steps, 1, threads};
+    const int64_t tiles = static_cast<int64_t>(static_cast<double>(shape.steps / kTileSteps) / (others + summary));
+    const int64_t steps = std::max<int64_t>(tiles, 1) * kTileSteps;
+    return {false, others + 1, down ? steps : shape.steps - others * steps, steps, 1, threads};
   }
   Layout layout() const { return block_layout(extent_of(kind, shape.numbers), im_of(kind, shape.numbers), 0, 1); }
+};
+
+// Both passes over the segments of all rows. The first writes the first segment, whose start is known, while other
+// threads follow the states alone through those after it, from 0 and all but the last; the second writes these.
+struct Pass {
+  const Split &split;
+  bool second, down;
+
+  int64_t first() const { return down ? split.segments - 1 : 0; }
+  // where the pass writes, of the segments of a row: the others are one fewer, if there are any
+  bool writes(int64_t index) const { return second || index % split.segments == first(); }
+  int64_t count(const Shape &shape) const { return shape.rows * per_row(); }
+  int64_t index(int64_t task) const {
+    const int64_t skipped = split.segments > 1 && second != down ? 1 : 0;
+    return task / per_row() * split.segments + task % per_row() + skipped;
+  }
+
+ private:
+  int64_t per_row() const { return std::max<int64_t>(split.segments - 1, 1); }
 };
 
 // Tile k of a span: its first step in memory, counted over all rows, and how many there are.
@@ -71,20 +97,21 @@ inline void clear_ends(const Shape &shape, T *data, int64_t numbers, int rank, i
   clear_tails(Array<T>{data, shape.steps * numbers, numbers}, same, rank, size);
 }
 
-// Runs every span of `split` from carries.starts(), or from 0 where nothing is to be written: then only the states at
-// the ends are wanted, of all but the last segment of a row, and `scratch` holds a tile of inputs for each thread.
+// Runs the spans of a pass from carries.starts(), or from 0 where nothing is to be written: then only the states at the
+// ends are wanted, and `scratch` holds a tile of inputs for each thread.
 template <typename T>
-void forward_tiles(const Layer<T> &layer, const Split &split, const Carries &carries, const T *b, const T *c, T *h,
-                   T *y, T *scratch, bool write) {
+void forward_tiles(const Layer<T> &layer, const Pass &pass, const Carries &carries, const T *b, const T *c, T *h, T *y,
+                   T *scratch) {
   const Shape &shape = layer.shape;
   const int64_t in = layer.inputs, p = shape.numbers, out = layer.outputs;
   const Layout layout = layer.layout();
-  parallel(split.threads, [&](int rank, int size) {
+  parallel(pass.split.threads, [&](int rank, int size) {
     alignas(64) double states[state_limit];
-    const Range mine = share(split.rows(shape), rank, size);
-    for (int64_t index = mine.begin; index < mine.end; ++index) {
-      if (!write && index % split.segments == split.segments - 1) continue;
-      const Span span = split.span(shape, index);
+    const Range mine = share(pass.count(shape), rank, size);
+    for (int64_t task = mine.begin; task < mine.end; ++task) {
+      const int64_t index = pass.index(task);
+      const bool write = pass.writes(index);
+      const Span span = pass.split.span(shape, index);
       read_states(layer.kind, layout, write ? carries.starts() + index * p : nullptr, states);
       for (int64_t k = 0; k < Tile::number(span); ++k) {
         const Tile tile(shape, span, k);
@@ -100,10 +127,27 @@ void forward_tiles(const Layer<T> &layer, const Split &split, const Carries &car
       }
       write_states(layer.kind, layout, states, carries.ends() + index * p);
     }
-    if (!write) return;
+    if (pass.second) return;
     clear_ends(shape, h, p, rank, size);
     clear_ends(shape, y, out, rank, size);
   });
+}
+
+// Runs `run` over both passes; the first segments start from `first` (rows, numbers), which may be null.
+template <typename T, typename Run>
+void run_passes(const Layer<T> &layer, const Split &split, const Carries &carries, const T *first, bool down,
+                const Run &run) {
+  const Pass begin{split, false, down}, then{split, true, down};
+  const Shape &shape = layer.shape;
+  for (int64_t row = 0; row < shape.rows; ++row) {
+    copy_row(shape.numbers, offset(first, row * shape.numbers),
+             carries.starts() + (row * split.segments + begin.first()) * shape.numbers);
+  }
+  run(begin);
+  if (split.segments == 1) return;
+  powers(layer.kind, carries, split, shape, Array<const T>{layer.lam, 0, 0}, down, begin.first());
+  chain(layer.kind, carries, split, shape, first, down, true);
+  run(then);
 }
 
 // Packed weights and the carries, which all threads share, and `own` numbers for each thread.
@@ -119,7 +163,7 @@ struct Workspace {
 template <typename T, typename Call>
 int64_t run_forward_tiles(const Call &call, const Layer<T> &layer, T *h, T *y, T *last) {
   const int64_t in = layer.inputs, p = layer.shape.numbers, out = layer.outputs;
-  const Split split = layer.split();
+  const Split split = layer.split(kForwardSummary, false);
   const auto take = [&](Arena &arena) {
     return Workspace<T>(arena, layer, split, packed_size<T>(in, p), packed_size<T>(p, out), kTileSteps * p);
   };
@@ -127,15 +171,9 @@ int64_t run_forward_tiles(const Call &call, const Layer<T> &layer, T *h, T *y, T
     const Carries &carries = memory.carries;
     pack(layer.b, 1, in, in, p, memory.b, kMaxVectors);
     pack(layer.c, 1, p, p, out, memory.c, kMaxVectors);
-    const auto run = [&](bool write) {
-      forward_tiles<T>(layer, split, carries, memory.b, memory.c, h, y, memory.threads, write);
-    };
-    if (split.segments > 1) {
-      run(false);
-      powers(layer.kind, carries, split, layer.shape, Array<const T>{layer.lam, 0, 0}, false);
-    }
-    chain(layer.kind, carries, split, layer.shape, layer.h0, false);
-    run(true);
+    run_passes(layer, split, carries, layer.h0, false, [&](const Pass &pass) {
+      forward_tiles<T>(layer, pass, carries, memory.b, memory.c, h, y, memory.threads);
+    });
     for (int64_t row = 0; row < layer.shape.rows; ++row)
       copy_row(p, carries.ends() + ((row + 1) * split.segments - 1) * p, last + row * p);
   });
@@ -161,18 +199,19 @@ struct Sums {
 
 // The adjoint of forward_tiles; carries.products() takes lam's gradient.
 template <typename T>
-void backward_tiles(const Layer<T> &layer, const Split &split, const Carries &carries, const T *c, const T *b,
-                    const T *h, const T *grad_y, const Gradients<T> &grads, T *memory, bool write) {
+void backward_tiles(const Layer<T> &layer, const Pass &pass, const Carries &carries, const T *c, const T *b, const T *h,
+                    const T *grad_y, const Gradients<T> &grads, T *memory) {
   const Shape &shape = layer.shape;
   const int64_t in = layer.inputs, p = shape.numbers, out = layer.outputs;
   const Layout layout = layer.layout();
-  parallel(split.threads, [&](int rank, int size) {
+  parallel(pass.split.threads, [&](int rank, int size) {
     alignas(64) double states[state_limit], lam_sums[state_limit];
     const Sums<T> sums(layer, memory + rank * Sums<T>::size(layer));
-    const Range mine = share(split.rows(shape), rank, size);
-    for (int64_t index = mine.begin; index < mine.end; ++index) {
-      if (!write && index % split.segments == 0) continue;
-      const Span span = split.span(shape, index);
+    const Range mine = share(pass.count(shape), rank, size);
+    for (int64_t task = mine.begin; task < mine.end; ++task) {
+      const int64_t index = pass.index(task);
+      const bool write = pass.writes(index);
+      const Span span = pass.split.span(shape, index);
       read_states(layer.kind, layout, write ? carries.starts() + index * p : nullptr, states);
       set_states(layer.kind, layout, lam_sums, 0);
       for (int64_t k = Tile::number(span); k-- > 0;) {
@@ -198,7 +237,7 @@ void backward_tiles(const Layer<T> &layer, const Split &split, const Carries &ca
       write_states(layer.kind, layout, states, carries.ends() + index * p);
       if (write) write_states(layer.kind, layout, lam_sums, carries.products() + index * p);
     }
-    if (write && grads.u) clear_ends(shape, grads.u, in, rank, size);
+    if (!pass.second && grads.u) clear_ends(shape, grads.u, in, rank, size);
   });
 }
 
@@ -206,7 +245,7 @@ template <typename T, typename Call>
 int64_t run_backward_tiles(const Call &call, const Layer<T> &layer, const T *h, const T *grad_y, const T *grad_last,
                            const Gradients<T> &grads) {
   const int64_t in = layer.inputs, p = layer.shape.numbers, out = layer.outputs, own = Sums<T>::size(layer);
-  const Split split = layer.split();
+  const Split split = layer.split(kBackwardSummary, true);
   const auto take = [&](Arena &arena) {
     return Workspace<T>(arena, layer, split, packed_size<T>(p, in), packed_size<T>(out, p), own);
   };
@@ -216,15 +255,9 @@ int64_t run_backward_tiles(const Call &call, const Layer<T> &layer, const T *h, 
     pack(layer.b, in, 1, p, in, memory.b, kMaxVectors);
     // a team may be smaller than asked for; the sums of absent threads must still be 0
     std::fill_n(memory.threads, split.threads * own, T(0));
-    const auto run = [&](bool write) {
-      backward_tiles<T>(layer, split, carries, memory.c, memory.b, h, grad_y, grads, memory.threads, write);
-    };
-    if (split.segments > 1) {
-      run(false);
-      powers(layer.kind, carries, split, layer.shape, Array<const T>{layer.lam, 0, 0}, true);
-    }
-    chain(layer.kind, carries, split, layer.shape, grad_last, true);
-    run(true);
+    run_passes(layer, split, carries, grad_last, true, [&](const Pass &pass) {
+      backward_tiles<T>(layer, pass, carries, memory.c, memory.b, h, grad_y, grads, memory.threads);
+    });
     for (int64_t row = 0; row < layer.shape.rows; ++row) {
       double *const lam = carries.products() + row * split.segments * p;
       copy_row(p, carries.ends() + row * split.segments * p, grads.h0 + row * p);

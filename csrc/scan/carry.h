@@ -78,28 +78,30 @@ inline void copy_row(int64_t numbers, const U *from, V *to) {
 }
 
 // Fills starts() of every row from products() and ends() of its segments, beginning with `first` (rows, numbers);
-// downwards in time where `down`.
+// downwards in time where `down`. Where `led`, the first segment has run from its own start: its end is a state already.
 template <typename T>
-inline void chain(Kind kind, const Carries &carries, const Split &split, const Shape &shape, const T *first,
-                  bool down) {
+inline void chain(Kind kind, const Carries &carries, const Split &split, const Shape &shape, const T *first, bool down,
+                  bool led = false) {
   const int64_t numbers = shape.numbers, last = split.segments - 1;
   for (int64_t row = 0; row < shape.rows; ++row) {
     const auto at = [&](double *data, int64_t s) {
       return data + (row * split.segments + (down ? last - s : s)) * numbers;
     };
     copy_row(numbers, offset(first, row * numbers), at(carries.starts(), 0));
-    for (int64_t s = 0; s < last; ++s) {
+    if (led && last > 0) copy_row(numbers, at(carries.ends(), 0), at(carries.starts(), 1));
+    for (int64_t s = led; s < last; ++s) {
       follow(kind, numbers, at(carries.products(), s), at(carries.ends(), s), at(carries.starts(), s),
              at(carries.starts(), s + 1));
     }
   }
 }
 
-// products() of every span where a is constant in time.
+// products() of every span where a is constant in time, but of those of segment `but`.
 template <typename T>
 inline void powers(Kind kind, const Carries &carries, const Split &split, const Shape &shape, const Array<const T> &a,
-                   bool conjugate) {
+                   bool conjugate, int64_t but = -1) {
   for (int64_t index = 0; index < carries.rows; ++index) {
+    if (index % split.segments == but) continue;
     const Span span = split.span(shape, index);
     power(kind, shape.numbers, a.data + span.row * a.row, span.count, conjugate,
           carries.products() + index * shape.numbers);

@@ -41,13 +41,16 @@ inline Strip<T> strip(const Array<T> &array, const Shape &shape, const Span &spa
 // channels. Folding puts rows into the lanes where the channels are too few to fill a vector.
 struct Split {
   bool fold;
-  int64_t segments, segment_steps, blocks;
+  int64_t segments, first_steps, segment_steps;  // the last segment has the steps that are left
+  int64_t blocks;
   int threads;
 
   int64_t rows(const Shape &shape) const { return shape.rows * segments; }
   Span span(const Shape &shape, int64_t index) const {
-    const int64_t row = index / segments, first = index % segments * segment_steps;
-    return {row, first, std::clamp<int64_t>(shape.length(row) - first, 0, segment_steps)};
+    const int64_t row = index / segments, segment = index % segments;
+    const int64_t first = segment ? first_steps + (segment - 1) * segment_steps : 0;
+    const int64_t left = std::max<int64_t>(shape.length(row) - first, 0);
+    return {row, first, segment == segments - 1 ? left : std::min(left, segment ? segment_steps : first_steps)};
   }
 };
 
@@ -69,7 +72,7 @@ inline int64_t im_of(Kind kind, int64_t numbers) { return kind == Kind::planar ?
 // `extent` counts the numbers over which units run: half of a planar step.
 inline Split choose_split(const Shape &shape, int64_t extent, int threads) {
   const int64_t work = shape.rows * shape.steps * shape.numbers;
-  Split split{extent < width, 1, shape.steps, 1, 0};
+  Split split{extent < width, 1, shape.steps, shape.steps, 1, 0};
   split.threads = static_cast<int>(std::clamp<int64_t>(work / thread_work, 1, std::max(threads, 1)));
   const int64_t team = split.threads;
   int64_t segments = 1;
@@ -85,7 +88,7 @@ inline Split choose_split(const Shape &shape, int64_t extent, int threads) {
     if (team > 2 && shape.rows * split.blocks * 2 <= team) segments = 2 * team / (shape.rows * split.blocks);
   }
   split.segments = std::clamp<int64_t>(segments, 1, std::max<int64_t>(shape.steps / segment_least, 1));
-  split.segment_steps = (shape.steps + split.segments - 1) / split.segments;
+  split.first_steps = split.segment_steps = (shape.steps + split.segments - 1) / split.segments;
   return split;
 }
 

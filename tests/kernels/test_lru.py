@@ -81,8 +81,9 @@ def test_values_and_gradients_agree_with_the_reference(time, states, poisoned):
                 torch.testing.assert_close(x, y, **EXACT)
 
 
-# tiles of 96 steps, products in blocks of 12 (or 6) rows and 32 columns: ends of each, and rows cut between threads
-TILED = list(itertools.product((1, 11, 96, 97, 200), ((16, 8), (48, 16), (32, 40))))
+# tiles of 96 steps, products in blocks of 12 (or 6) rows and 32 columns: ends of each, and from three tiles on rows cut
+# between threads, into three and four segments
+TILED = list(itertools.product((1, 11, 96, 97, 200, 300, 700), ((16, 8), (48, 16), (32, 40))))
 
 
 @native

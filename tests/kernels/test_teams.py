@@ -29,6 +29,10 @@ KERNELS = {
         lambda u, b, c: lru(u, torch.full((16,), 0.9), torch.full((16,), 0.1), b, c)[0],
         [(20, 200, 16), (32, 16), (16, 32)],
     ),
+    "lru of one row": (
+        lambda u, b, c: lru(u, torch.full((16,), 0.9), torch.full((16,), 0.1), b, c)[0],
+        [(1, 1000, 16), (32, 16), (16, 32)],
+    ),
     "rnn": (lambda x, w, u: rnn(x, 0.1 * w, u)[0], [(33, 200, 8), (16, 16), (16, 8)]),
     "gate": (gate, [(20, 200, 16), (20, 200, 16), (32, 16), (32,)]),
     "selective": (
