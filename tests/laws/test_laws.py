@@ -127,6 +127,9 @@ def test_a_box_ends_at_its_support():
         (lambda: laws.ReciprocalSum(3), "power must be 1 or 2"),
         (lambda: laws.ReciprocalSum(1, 0), "terms must be a whole number above 0"),
         (lambda: laws.Finite(1.0, -1.0), "order must be >= 0"),
+        (lambda: laws.get("power"), "'power', which takes exponent: .*missing a required argument"),
+        (lambda: laws.get("exponential", 1.0, 2.0), "'exponential', which takes rate: .*too many positional"),
+        (lambda: laws.get("power", rate=1.0), "'power', which takes exponent: .*exponent"),
     ],
 )
 def test_wrong_constants_are_refused(build, message):

@@ -10,8 +10,9 @@ from torch import nn
 
 import holdfast
 from holdfast.errors import ArgumentError, ShapeError, UnknownNameError
-from holdfast.memory._curve import NotRepeatableError
+from holdfast.memory._curve import ModelError, NotRepeatableError
 from holdfast.nn import LRU, S4D, ContinuousGRU, ContinuousRNN, DiagonalSSM, LinearRNN, SequenceModel
+from holdfast.stability import study_stability
 from holdfast.stability.perturbation import Ball, Metric, PerturbationCurve, Search, perturbation_error
 from holdfast.stability.perturbation._balls import Spectral
 from holdfast.stability.perturbation._evaluate import VmapEvaluator
@@ -424,3 +425,10 @@ def test_a_projection_is_made_in_float64_where_float32_does_not_converge(monkeyp
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, expected)
     assert float(torch.linalg.matrix_norm(found, 2).max()) <= 1 + 1e-5  # rounding of float32
+
+
+def test_a_study_of_a_model_that_does_not_take_the_shape_names_it():
+    model = nn.RNN(3, 4, batch_first=True)
+    with pytest.raises(ModelError, match=r"failed on the inputs, torch.float32 of shape \(2, 20, 1\)"):
+        study_stability(model, np.array([0.1]), shape=(2, 20, 1))
+    assert model.training

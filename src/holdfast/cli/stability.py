@@ -213,8 +213,6 @@ def law_of(text: str) -> laws.AbstractLaw:
     name, _, constants = text.partition(":")
     try:
         values = [float(part) for part in constants.split(",")] if constants else []
-        return laws.get(name, *values)
-    except (TypeError, ValueError) as error:
-        if isinstance(error, ArgumentError):
-            raise
+    except ValueError as error:
         raise ArgumentError(f"--target: expected LAW:CONSTANTS, as power:1.5; got {text!r} ({error})") from None
+    return laws.get(name, *values)

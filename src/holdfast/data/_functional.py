@@ -81,10 +81,7 @@ class FunctionalTask(AbstractTask):
 
 
 def _law(name: str, constants: Sequence[float] | Mapping[str, float]) -> laws.AbstractLaw:
-    try:
-        return laws.get(name, **constants) if isinstance(constants, Mapping) else laws.get(name, *constants)
-    except TypeError as error:  # too few constants, too many, or one of another name
-        raise ArgumentError(f"constants do not fit the law {name!r}: {error}") from None
+    return laws.get(name, **constants) if isinstance(constants, Mapping) else laws.get(name, *constants)
 
 
 def _kernel(law: laws.AbstractLaw, length: int, dt: float, weights: str) -> Float64[Tensor, " time"]:

@@ -6,10 +6,11 @@ tensors, and the answer is of the same kind; numbers and numpy arrays are comput
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 from holdfast._arguments import checked
-from holdfast.errors import unknown_name
+from holdfast.errors import ArgumentError, unknown_name
 from holdfast.laws._base import AbstractLaw
 from holdfast.laws._exponential import Exponential
 from holdfast.laws._finite import Finite
@@ -45,7 +46,7 @@ def get(name: str, *constants: Any, **named: Any) -> AbstractLaw:
 
     Raises:
         UnknownNameError: an unknown name.
-        ArgumentError: a constant that the law cannot have, such as an exponent of 0.
+        ArgumentError: a constant that the law cannot have, such as an exponent of 0, too few or too many of them.
 
     Example:
         >>> from holdfast import laws
@@ -55,7 +56,13 @@ def get(name: str, *constants: Any, **named: Any) -> AbstractLaw:
     """
     if name not in LAWS:
         raise unknown_name("decay law", name, LAWS)
-    return LAWS[name](*constants, **named)
+    try:
+        return LAWS[name](*constants, **named)
+    except TypeError as error:
+        if isinstance(error, ArgumentError):
+            raise
+        takes = ", ".join(field.name for field in fields(LAWS[name]))  # type: ignore[arg-type]
+        raise ArgumentError(f"constants do not fit the law {name!r}, which takes {takes}: {error}") from None
 
 
 __all__ = [

@@ -14,10 +14,11 @@ from torch import Tensor, nn
 
 from holdfast.errors import ArgumentError
 from holdfast.laws import AbstractLaw
-from holdfast.memory._subject import first_output
+from holdfast.memory.preserve import undisturbed
 from holdfast.stability._verdict import HARMLESS_SHARE, StabilityVerdict, assess_stability
 from holdfast.stability.perturbation import Metric, PerturbationCurve, perturbation_error
 from holdfast.stability.perturbation._curve import Censored, stability_radius
+from holdfast.stability.perturbation._error import first_run
 from holdfast.stability.perturbation._options import as_search
 
 SINGLE_WIDTH = 0  # the width under which the curve of a single model stands
@@ -126,7 +127,7 @@ def study_stability(
     Raises:
         ArgumentError: a shape that is not three numbers above 0, or radii that do not increase.
         UnknownNameError: a metric, a norm or a search that is not known.
-        ModelError: a model that keeps a state between calls or draws noise.
+        ModelError: a model that does not take inputs of `shape`, keeps a state between calls or draws noise.
 
     Example:
         >>> import numpy as np, torch, holdfast
@@ -167,10 +168,8 @@ def _data(
     x = torch.randn(*shape, generator=generator, dtype=torch.float64)
     given = x.transpose(0, 1).contiguous().to(dtype) if time_first else x.to(dtype)
     # targets are the outputs of the model as it is used: dropout off
-    training = module.training
-    with torch.no_grad():
-        y = first_output(module.eval()(given)).clone()
-    module.train(training)
+    with undisturbed(module), torch.no_grad():
+        y = first_run(module, given)
     if law is None:
         return given, y
     # in float64 and then rounded once: the target is not to carry the error of its own making
