@@ -33,7 +33,7 @@ def outputs_and_gradients(function, arguments, gradients, **options):
     return [*(y.detach() for y in outputs), *grads]
 
 
-SHAPES = [(0, 3, 4), (1, 1, 1), (2, 5, 4), (3, 17, 2), (65, 130, 4), (300, 9, 7)]
+SHAPES = [(0, 3, 4), (1, 1, 1), (2, 5, 4), (2, 5, 3), (3, 17, 2), (33, 20, 3), (65, 130, 4), (300, 20, 4), (300, 9, 7)]
 
 
 @native

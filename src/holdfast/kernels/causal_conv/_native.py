@@ -63,7 +63,8 @@ def _backward(conv: ConvCall, grad_y: Tensor | None, grad_last: Tensor | None) -
     # gradients of the weights come in parts, one for each stretch of a row, and are added up below: no thread waits
     parts = (batch, -(-time // library.number("causal_conv_part_steps")))
     shapes = (x.shape, (*parts, taps, channels), (*parts, channels), (batch, taps - 1, channels))
-    of_x, of_weight, of_bias, of_state = (empty(shape, x.dtype).zero_() for shape in shapes)
+    of_x, *summands = (empty(shape, x.dtype) for shape in shapes)
+    of_weight, of_bias, of_state = (part.zero_() for part in summands)
     given = torch.zeros_like(of_x) if grad_y is None else dense(grad_y)
     last = None if grad_last is None else dense(grad_last.transpose(1, 2))
     grads = {"grad_x": of_x, "grad_weight": of_weight, "grad_bias": of_bias, "grad_state": of_state}
