@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 # glibc's <malloc.h>
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4
-_KEPT = {_TRIM_THRESHOLD: 2**31 - 1, _MMAP_MAX: 0}
+_KEPT = {_TRIM_THRESHOLD: -1, _MMAP_MAX: 0}
 # setting a threshold ends glibc's own adaptation, so these are where that ends: large blocks were freed before
 _AFTER = {_TRIM_THRESHOLD: 64 << 20, _MMAP_THRESHOLD: 32 << 20, _MMAP_MAX: 65536}
 
