@@ -10,12 +10,13 @@ and 5,000 steps take five times as long as the rest together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from holdfast.kernels import gru, lstm
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, drop, presets, split
 from holdfast_papers.experiments.open import _copies, _verdicts
 from holdfast_papers.experiments.rates import _gated
@@ -34,17 +35,13 @@ def start(cell: str, m: int, seeds: int, targets: int) -> Weights:
 
 def gated(cell: str) -> _copies.Outputs:
     """Outputs of every step, from the state 0."""
+    layer: Callable[..., tuple[Tensor, ...]] = {"lstm": lstm, "gru": gru}[cell]
 
     def outputs(weights: Weights, x: Tensor) -> Tensor:
         flat = weights | {name: weights[name].squeeze(-1) for name in ("a", "b")}
-        step, given = _gated.steps_of(cell, flat, x)
-        V = flat["V"].mT
-        h = c = x.new_zeros(*x.shape[:2], V.shape[1])
-        states = []
-        for own in given:
-            h, c = step(own, V, h, c)
-            states.append(h)
-        return torch.einsum("tcbm,cmo->cbto", torch.stack(states), flat["R"]) + flat["r"].unsqueeze(1)
+        each = zip(*(flat[name].unbind() for name in ("W", "V", "a", "b")), strict=True)
+        states = torch.stack([layer(own, copy)[0] for own, copy in zip(x.unbind(), each, strict=True)])
+        return torch.einsum("cbtm,cmo->cbto", states, flat["R"]) + flat["r"].unsqueeze(1)
 
     return outputs
 
@@ -86,7 +83,6 @@ EXPERIMENT = Experiment(
             "cells": list(CELLS), "widths": [8, 12, 16, 32, 64], "seeds": 3, "steps": 5000, "batch": 16, "lr": 0.005,
             "train_steps": 200, "measured_steps": 1600, "sequences": 8, "starts": 6, "ascent": 20, "least": 1e-4, "most": 3.0,
         },
-        standard={"widths": [8, 12, 16, 24, 32], "steps": 3000, "measured_steps": 800, "sequences": 4, "starts": 4},
         quick={
             "cells": list(CELLS), "widths": [2, 3, 4, 5], "seeds": 1, "steps": 10, "batch": 4, "train_steps": 30,
             "measured_steps": 40, "sequences": 2, "starts": 2, "ascent": 2,
@@ -95,5 +91,5 @@ EXPERIMENT = Experiment(
     units=lambda config: split(drop(config, "cells", "widths"), cell=config["cells"], m=config["widths"]),
     run=run,
     conclude=conclude,
-    cost=lambda config: _copies.cost(config, 4e-4, 1e-3),
+    cost=lambda config: _copies.cost(config, 1e-5 + 2e-6 * config["m"], 6e-5 + 6e-6 * config["m"]),
 )  # fmt: skip

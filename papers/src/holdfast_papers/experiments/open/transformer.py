@@ -23,7 +23,7 @@ from torch.nn import functional
 from holdfast.data import load_task
 from holdfast.data._base import AbstractTask
 from holdfast.figures import Axis, Figure, Line, Panel
-from holdfast.nn import S4D
+from holdfast.nn import S4D, accelerate
 from holdfast_papers.experiments._paired import smaller
 from holdfast_papers.experiments.base import Arrays, Conclusion, Config, Experiment, Unit, Work, drop, presets, split
 from holdfast_papers.pages import Table
@@ -100,8 +100,11 @@ class Reader(nn.Module):
 def _mixer(kind: str, width: int, longest: int) -> nn.Module:
     if kind == TRANSFORMER:
         return Attention(width, longest)
-    layers = {"lstm": nn.LSTM, "gru": nn.GRU}
-    return First(layers[kind](width, width, batch_first=True) if kind in layers else S4D(width, 16))
+    if kind == "s4d":
+        return First(S4D(width, 16))
+    layer = {"lstm": nn.LSTM, "gru": nn.GRU}[kind](width, width, batch_first=True)
+    accelerate(layer)
+    return First(layer)
 
 
 def task_of(config: Config) -> AbstractTask:
