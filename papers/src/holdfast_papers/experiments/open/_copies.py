@@ -67,6 +67,31 @@ def fitted(outputs: Outputs, weights: Weights, names: Sequence[str], config: Con
     return train(loss, weights, (), rates, recipe, lambda done: work.progress(0.5 * done, "training"))
 
 
+def trained_and_measured(
+    outputs: Outputs, weights: Weights, masks: Weights, names: Sequence[str], recurrent: Sequence[str], config: Config,
+    work: Work,
+) -> dict[str, np.ndarray]:  # fmt: skip
+    """Trains the copies in place; `measured` of all weights and of the recurrent ones, and which copies stayed finite.
+
+    Args:
+        outputs: of the network.
+        weights: of the copies, at their start.
+        masks: 1 where a weight is, 0 where it is padded.
+        names: the target of each copy.
+        recurrent: names of the recurrent weights.
+        config: that of `fitted` and of `measured`.
+        work: the unit's.
+    """
+    alive = fitted(outputs, weights, names, config, work).numpy()
+    arrays = {"alive": alive.astype(float)}
+    for k, (measure, moving) in enumerate((("all", list(weights)), ("recurrent", recurrent))):
+        work.progress(0.5 + 0.25 * k, measure)
+        found = measured(outputs, weights, masks, names, moving, config)
+        found["centre"] = np.where(alive, found["centre"], np.inf)
+        arrays |= {f"{measure}.{name}": value for name, value in found.items()}
+    return arrays
+
+
 def measured(
     outputs: Outputs, weights: Weights, masks: Weights, names: Sequence[str], moving: Sequence[str], config: Config
 ) -> dict[str, np.ndarray]:

@@ -119,16 +119,10 @@ def run(config: Config, work: Work) -> Arrays:
     each = len(widths) * seeds
     names = [target for target in targets for _ in range(each)]
     outputs = leaky(config["activation"], masks)
-    alive = _copies.fitted(outputs, weights, names, config, work)
-    arrays: dict[str, np.ndarray] = {}
-    for k, (measure, moving) in enumerate((("all", list(weights)), ("recurrent", ["W"]))):
-        work.progress(0.5 + 0.25 * k, measure)
-        found = _copies.measured(outputs, weights, masks, names, moving, config)
-        found["centre"] = np.where(alive.numpy(), found["centre"], np.inf)
-        arrays |= {f"{measure}.{name}": value for name, value in found.items()}
+    arrays = _copies.trained_and_measured(outputs, weights, masks, names, ["W"], config, work)
     return arrays | {
         "m": np.array(widths * len(targets)).repeat(seeds), "seed": np.tile(np.arange(seeds), len(widths) * len(targets)),
-        "target": np.arange(len(targets)).repeat(each), "alive": alive.numpy().astype(float),
+        "target": np.arange(len(targets)).repeat(each),
     }  # fmt: skip
 
 

@@ -51,18 +51,11 @@ def run(config: Config, work: Work) -> Arrays:
     seeds, targets = config["seeds"], list(_copies.TARGETS)
     weights = start(config["cell"], config["m"], seeds, len(targets))
     names = [target for target in targets for _ in range(seeds)]
-    outputs = gated(config["cell"])
-    alive = _copies.fitted(outputs, weights, names, config, work)
     masks = {name: torch.ones_like(value) for name, value in weights.items()}
-    arrays: dict[str, np.ndarray] = {}
-    for k, (measure, moving) in enumerate((("all", list(weights)), ("recurrent", RECURRENT))):
-        work.progress(0.5 + 0.25 * k, measure)
-        found = _copies.measured(outputs, weights, masks, names, moving, config)
-        found["centre"] = np.where(alive.numpy(), found["centre"], np.inf)
-        arrays |= {f"{measure}.{name}": value for name, value in found.items()}
+    arrays = _copies.trained_and_measured(gated(config["cell"]), weights, masks, names, RECURRENT, config, work)
     return arrays | {
         "m": np.full(len(names), config["m"]), "seed": np.tile(np.arange(seeds), len(targets)),
-        "target": np.arange(len(targets)).repeat(seeds), "alive": alive.numpy().astype(float),
+        "target": np.arange(len(targets)).repeat(seeds),
     }  # fmt: skip
 
 
