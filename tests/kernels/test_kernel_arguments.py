@@ -10,7 +10,7 @@ import children
 from holdfast import nn
 from holdfast.errors import ArgumentError, BackendError, DtypeError, HoldfastError
 from holdfast.kernels import gate, lru, rnn, s4d, scan, selective
-from holdfast.kernels._common import library
+from holdfast.kernels._common import calls, library
 from holdfast.kernels.gate import gate_reference
 from holdfast.kernels.s4d import s4d_step
 
@@ -287,3 +287,15 @@ def test_no_memory_is_an_error_and_never_the_end_of_the_process():
     run = children.run(OUT_OF_MEMORY)
     assert run.returncode == 0, run.stderr
     assert {line.split()[0] for line in run.stdout.splitlines()} == {"rnn", "scan", "lru", "s4d"}, run.stdout
+
+
+PARTS = (lambda x: x.mT, lambda x: x.mT[:, :, 3:], lambda x: x.conj().mT, lambda x: x.conj().imag.mT)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_large_transposed_matrices_are_copied_as_they_are_meant(part):
+    # at least _MIN_BLOCKED_SIZE on both sides: each row of the batch by itself
+    value = part(torch.randn(2, 300, 260, generator=torch.Generator().manual_seed(0), dtype=torch.complex64))
+    copy = calls.dense(value)
+    assert copy.is_contiguous() and not copy.is_conj() and not copy.is_neg()
+    assert torch.equal(copy, value)

@@ -24,6 +24,7 @@ from holdfast.kernels._common import checks, library
 Maybe = TypeVar("Maybe", Tensor, Tensor | None)
 # no allocator that torch uses hands out memory below 4 GB; freed storage and views into it are there
 LOWEST_ADDRESS = 1 << 32
+_MIN_BLOCKED_SIZE = 256  # both sizes of a transposed matrix; a smaller one is in the caches, and each costs a call
 Expected = tuple[Tensor | None, tuple[int, ...]]
 
 # letters of the struct module, which pads as the C compiler does
@@ -83,7 +84,13 @@ def dense(value: Maybe) -> Maybe:
     """The values one after another in memory, as they are meant: negation and conjugation done, not noted."""
     if value is None or (value.is_contiguous() and not value.is_neg() and not value.is_conj()):
         return value
-    return empty(value.shape, value.dtype).copy_(value)
+    result = empty(value.shape, value.dtype)
+    if value.ndim == 3 and value.stride(1) == 1 and min(value.shape[1:]) >= _MIN_BLOCKED_SIZE:
+        # torch copies one transposed matrix by blocks, but not a batch: 1 x 2,048 x 1,536 took 25 ms, row by row 2 ms
+        for to, of in zip(result, value, strict=True):
+            to.copy_(of)
+        return result
+    return result.copy_(value)
 
 
 def in_dtype(value: Maybe, dtype: torch.dtype) -> Maybe:
