@@ -10,8 +10,8 @@
 
 namespace holdfast::causal_conv {
 
-// Gradients but that of x have to be zero before. Those of weight (rows, parts, taps, channels) and bias (rows, parts, channels) are
-// a summand for each row and part of its steps. bias, state, lengths and grad_last may be null.
+// Gradients but that of x have to be zero before. Those of weight (rows, parts, taps, channels) and bias (rows, parts,
+// channels) are a summand for each row and part of its steps. bias, state, lengths and grad_last may be null.
 #define HOLDFAST_CAUSAL_CONV_FIELDS(X)                                                                              \
   X(int64_t, rows)                                                                                                  \
   X(int64_t, steps)                                                                                                 \
@@ -158,8 +158,7 @@ int64_t forward(const Call &call) {
               shift(window.past, x);
             }
           } else {
-            for (int64_t t = from; t < to; ++t)
-              write(row, t, channel, count, c.before_silu(row, t, channel, count));
+            for (int64_t t = from; t < to; ++t) write(row, t, channel, count, c.before_silu(row, t, channel, count));
           }
         });
       });
@@ -234,7 +233,7 @@ struct BackwardBlock {
       });
   }
 
-  // With the number of taps as a constant: an input's gradient is written once, when the last step that reads it is done.
+  // With the number of taps as a constant: an input's gradient is written once, after the last step that reads it.
   template <int taps>
   void gather() const {
     Vector<T> before[kBlockVectors][taps - 1] = {};  // the gradients of the steps before, which tiles hand on
