@@ -78,7 +78,7 @@ inline void copy_row(int64_t numbers, const U *from, V *to) {
 }
 
 // Fills starts() of every row from products() and ends() of its segments, beginning with `first` (rows, numbers);
-// downwards in time where `down`. Where `led`, the first segment has run from its own start: its end is a state already.
+// downwards in time where `down`. Where `led`, the first segment has run from its own start, and its end is a state.
 template <typename T>
 inline void chain(Kind kind, const Carries &carries, const Split &split, const Shape &shape, const T *first, bool down,
                   bool led = false) {
