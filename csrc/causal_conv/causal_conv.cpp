@@ -12,13 +12,14 @@ namespace holdfast::causal_conv {
 
 // Gradients but that of x have to be zero before. Those of weight (rows, parts, taps, channels) and bias (rows, parts,
 // channels) are a summand for each row and part of its steps. bias, state, lengths and grad_last may be null.
-#define HOLDFAST_CAUSAL_CONV_FIELDS(X)                                                                              \
-  X(int64_t, rows)                                                                                                  \
-  X(int64_t, steps)                                                                                                 \
-  X(int64_t, channels) X(int64_t, taps) X(int64_t, x_row) X(int64_t, x_step) X(int32_t, wide) X(int32_t, threads)   \
-      X(int32_t, silu) X(const int64_t *, lengths) X(const void *, x) X(const void *, weight) X(const void *, bias) \
-          X(const void *, state) X(void *, y) X(void *, last) X(const void *, grad_y) X(const void *, grad_last)    \
-              X(void *, grad_x) X(void *, grad_weight) X(void *, grad_bias) X(void *, grad_state) X(void *, workspace)
+// clang-format off
+#define HOLDFAST_CAUSAL_CONV_FIELDS(X) \
+  X(int64_t, rows) X(int64_t, steps) X(int64_t, channels) X(int64_t, taps) X(int64_t, x_row) X(int64_t, x_step) \
+  X(int32_t, wide) X(int32_t, threads) X(int32_t, silu) X(const int64_t *, lengths) X(const void *, x) \
+  X(const void *, weight) X(const void *, bias) X(const void *, state) X(void *, y) X(void *, last) \
+  X(const void *, grad_y) X(const void *, grad_last) X(void *, grad_x) X(void *, grad_weight) X(void *, grad_bias) \
+  X(void *, grad_state) X(void *, workspace)
+// clang-format on
 HOLDFAST_CALL(causal_conv, HOLDFAST_CAUSAL_CONV_FIELDS)
 
 namespace {

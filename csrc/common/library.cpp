@@ -54,8 +54,8 @@ TeamCounts &team_counts() {
 
 bool Teams::pay() const {
   const int64_t now = wall_time();
-  const bool pays = now >= until_.load(std::memory_order_relaxed) &&
-                    now >= unscheduled_until.load(std::memory_order_relaxed);
+  const bool pays =
+      now >= until_.load(std::memory_order_relaxed) && now >= unscheduled_until.load(std::memory_order_relaxed);
   (pays ? team_counts().teams : team_counts().alone).fetch_add(1, std::memory_order_relaxed);
   return pays;
 }

@@ -39,7 +39,8 @@ class FlushDenormals {
 class Teams {
  public:
   static constexpr int64_t kPause = 32;
-  static constexpr int64_t kUnscheduled = 200'000;  // ns lost: more than a region's start costs, so a thread was missing
+  // ns lost: more than a region's start costs, so a thread was missing
+  static constexpr int64_t kUnscheduled = 200'000;
 
   bool pay() const;
   // After a team that took `wall` ns for `work` ns of processor time.
@@ -52,7 +53,7 @@ class Teams {
 // Starts no team for `ns` from now, as after a lost one.
 void pause_teams(int64_t ns);
 
-int64_t wall_time();  // ns
+int64_t wall_time();       // ns
 int64_t processor_time();  // ns of this thread
 
 // Counts of this process: regions that a team ran, and those that one thread ran in its place.

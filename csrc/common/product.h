@@ -41,8 +41,8 @@ constexpr int64_t panel_width(int64_t first, int64_t total, int64_t widest = kMa
   return (left + panels - 1) / panels;
 }
 
-// Packs a matrix for `multiply`: panel after panel, in each the rows one after another. fill(row, vector, to) writes one
-// vector of a row. With `widest` = all vectors, plain rows.
+// Packs a matrix for `multiply`: panel after panel, in each the rows one after another. fill(row, vector, to) writes
+// one vector of a row. With `widest` = all vectors, plain rows.
 template <typename T, typename Fill>
 inline void pack_vectors(int64_t rows, int64_t vectors, T *packed, int64_t widest, Fill &&fill) {
   for (int64_t first = 0, width; first < vectors; first += width) {

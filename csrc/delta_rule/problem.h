@@ -17,17 +17,17 @@
 
 namespace holdfast::delta_rule {
 
-// q, k (rows, steps, heads, keys), v, y (rows, steps, heads, values), g, beta (rows, steps, heads), state and last (rows,
-// heads, keys, values), gradients like what they are of. checkpoints (rows, heads, tiles, padded state) are the states
-// before each tile, or null; state and grad_last may be null, which is 0.
-#define HOLDFAST_DELTA_RULE_FIELDS(X)                                                                                 \
-  X(int64_t, rows)                                                                                                    \
-  X(int64_t, steps)                                                                                                   \
-  X(int64_t, heads) X(int64_t, keys) X(int64_t, values) X(int32_t, wide) X(int32_t, threads) X(double, scale)         \
-      X(int32_t, normalize) X(const void *, q) X(const void *, k) X(const void *, v) X(const void *, g)               \
-          X(const void *, beta) X(const void *, state) X(void *, y) X(void *, last) X(void *, checkpoints)            \
-              X(const void *, grad_y) X(const void *, grad_last) X(void *, grad_q) X(void *, grad_k) X(void *, grad_v) \
-                  X(void *, grad_g) X(void *, grad_beta) X(void *, grad_state) X(void *, workspace)
+// q, k (rows, steps, heads, keys), v, y (rows, steps, heads, values), g, beta (rows, steps, heads), state and last
+// (rows, heads, keys, values), gradients like what they are of. checkpoints (rows, heads, tiles, padded state) are the
+// states before each tile, or null; state and grad_last may be null, which is 0.
+// clang-format off
+#define HOLDFAST_DELTA_RULE_FIELDS(X) \
+  X(int64_t, rows) X(int64_t, steps) X(int64_t, heads) X(int64_t, keys) X(int64_t, values) X(int32_t, wide) \
+  X(int32_t, threads) X(double, scale) X(int32_t, normalize) X(const void *, q) X(const void *, k) \
+  X(const void *, v) X(const void *, g) X(const void *, beta) X(const void *, state) X(void *, y) X(void *, last) \
+  X(void *, checkpoints) X(const void *, grad_y) X(const void *, grad_last) X(void *, grad_q) X(void *, grad_k) \
+  X(void *, grad_v) X(void *, grad_g) X(void *, grad_beta) X(void *, grad_state) X(void *, workspace)
+// clang-format on
 HOLDFAST_CALL(delta_rule, HOLDFAST_DELTA_RULE_FIELDS)
 
 // Steps between two kept states: their states, 17 of 128 keys by 64 values, stay in the second cache.

@@ -10,12 +10,12 @@
 namespace holdfast::gate {
 
 // y, x, out, z, grad and grad_y are (tokens, width or 2 width); z keeps gelu(y) W' for backward, or is null.
-#define HOLDFAST_GATE_FIELDS(X)                                                                                     \
-  X(int64_t, tokens)                                                                                                \
-  X(int64_t, width)                                                                                                 \
-  X(int32_t, wide) X(int32_t, threads) X(const void *, y) X(const void *, weight) X(const void *, bias)             \
-      X(const void *, x) X(void *, out) X(void *, z) X(const void *, grad) X(void *, grad_y) X(void *, grad_weight) \
-          X(void *, grad_bias) X(void *, workspace)
+// clang-format off
+#define HOLDFAST_GATE_FIELDS(X) \
+  X(int64_t, tokens) X(int64_t, width) X(int32_t, wide) X(int32_t, threads) X(const void *, y) \
+  X(const void *, weight) X(const void *, bias) X(const void *, x) X(void *, out) X(void *, z) \
+  X(const void *, grad) X(void *, grad_y) X(void *, grad_weight) X(void *, grad_bias) X(void *, workspace)
+// clang-format on
 HOLDFAST_CALL(gate, HOLDFAST_GATE_FIELDS)
 
 namespace {

@@ -1,4 +1,5 @@
-// The adjoint of the gated kernel: backward in time with the transposed weights, weight gradients summed over several steps.
+// The adjoint of the gated kernel: backward in time with the transposed weights, weight gradients summed over several
+// steps.
 #pragma once
 
 #include "gated/forward.h"
@@ -7,8 +8,8 @@ namespace holdfast::gated {
 
 template <typename T>
 struct BackwardMemory {
-  Row *rows;         // of the batch, shared by all threads
-  T *w_ih, *w_hh;    // packed, shared too
+  Row *rows;       // of the batch, shared by all threads
+  T *w_ih, *w_hh;  // packed, shared too
   // of one thread: gradients of the group's states and cells, of a row of sums for some steps, and of the weights,
   // these transposed so that the blocks lie in vectors whatever the number of features
   T *carry = nullptr, *cell = nullptr, *deltas = nullptr, *grad_w_ih = nullptr, *grad_w_hh = nullptr, *grad_b = nullptr;
@@ -34,8 +35,8 @@ struct BackwardMemory {
   }
 };
 
-// Step `step` of the first `active` rows before the product with the weights: turns the gradients of state and cell into
-// those of the sums, kept in `deltas`; what reaches the state before it without the weights stays in `carry`.
+// Step `step` of the first `active` rows before the product with the weights: turns the gradients of state and cell
+// into those of the sums, kept in `deltas`; what reaches the state before it without the weights stays in `carry`.
 template <typename T, bool Gru>
 void backward_step(const Call &call, const Plan<T> &plan, const BackwardMemory<T> &memory, const Group &group,
                    int64_t active, int64_t step, int64_t begin) {
@@ -47,8 +48,9 @@ void backward_step(const Call &call, const Plan<T> &plan, const BackwardMemory<T
     const StepArrays<T> from(call, at);
     const T *grad = call.grad_h ? static_cast<const T *>(call.grad_h) + at * m : nullptr;
     const void *initial = Gru ? call.h0 : call.c0;
-    const T *before = step > 0 ? (Gru ? from.h : from.cells) - direction * m
-                               : initial ? static_cast<const T *>(initial) + row.index * m : nullptr;
+    const T *before = step > 0  ? (Gru ? from.h : from.cells) - direction * m
+                      : initial ? static_cast<const T *>(initial) + row.index * m
+                                : nullptr;
     T *carry = memory.carry + r * plan.own, *cell = memory.cell + r * plan.own;
     T *delta = memory.deltas + r * memory.row + (step - begin) * plan.stride;
     if (step >= kAhead) {
@@ -148,8 +150,7 @@ void backward_group(const Call &call, const Plan<T> &plan, const BackwardMemory<
                   {memory.carry, plan.own}, true);
     }
     for (int64_t r = 0; call.grad_x && r < group.count && group[r].length > begin; ++r) {
-      T *grad = static_cast<T *>(call.grad_x) +
-                (group[r].index * call.time + group[r].first + direction * begin) * d;
+      T *grad = static_cast<T *>(call.grad_x) + (group[r].index * call.time + group[r].first + direction * begin) * d;
       multiply<T>({memory.deltas + r * memory.row, plan.stride}, std::min(group[r].length, end) - begin,
                   plan.inputs.count * plan.block, memory.w_ih, d, {nullptr, 0}, {grad, direction * d}, false);
     }
@@ -160,8 +161,8 @@ void backward_group(const Call &call, const Plan<T> &plan, const BackwardMemory<
   end_rows(call, plan, group, memory.cell, call.grad_c0);
   for (int64_t r = 0; call.grad_x && r < group.count; ++r) {
     const Row &row = group[r];
-    std::fill_n(static_cast<T *>(call.grad_x) + (row.index * call.time + row.length) * d,
-                (call.time - row.length) * d, T(0));
+    std::fill_n(static_cast<T *>(call.grad_x) + (row.index * call.time + row.length) * d, (call.time - row.length) * d,
+                T(0));
   }
 }
 

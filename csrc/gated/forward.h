@@ -7,8 +7,8 @@ namespace holdfast::gated {
 
 template <typename T>
 struct ForwardMemory {
-  Row *rows;             // of the batch, shared by all threads
-  T *w_ih, *w_hh, *b;    // packed, shared too
+  Row *rows;           // of the batch, shared by all threads
+  T *w_ih, *w_hh, *b;  // packed, shared too
   // of one thread: states and cells (group, state), sums (group, row), inputs (steps, group, row)
   T *state = nullptr, *cell = nullptr, *sums = nullptr, *inputs = nullptr;
   int64_t bytes;
@@ -97,8 +97,7 @@ template <typename T>
 void start_rows(const Call &call, const Plan<T> &plan, const Group &group, const void *from, T *to) {
   for (int64_t r = 0; r < group.count; ++r) {
     std::fill_n(to + r * plan.own, plan.own, T(0));
-    if (from)
-      std::copy_n(static_cast<const T *>(from) + group[r].index * call.state, call.state, to + r * plan.own);
+    if (from) std::copy_n(static_cast<const T *>(from) + group[r].index * call.state, call.state, to + r * plan.own);
   }
 }
 

@@ -3,9 +3,9 @@
 //   LSTM: i, f, o = sigmoid(.), g = tanh(.) of W x + U h + b;  c' = f c + i g,  h' = o tanh(c')
 //   GRU:  r, z = sigmoid(.) of W x + U h + b;  n = tanh(W x + b + r (U h + b_hidden)),  h' = (1 - z) n + z h
 //
-// A row of sums has four blocks of whole vectors. LSTM: i, f, g, o, all of them from inputs and states. GRU: the input's
-// part of n, then r and z, then the state's part of n; so the first three come from inputs and the last three from states,
-// and both are one product. Their derivatives lie the same way.
+// A row of sums has four blocks of whole vectors. LSTM: i, f, g, o, all of them from inputs and states. GRU: the
+// input's part of n, then r and z, then the state's part of n; so the first three come from inputs and the last three
+// from states, and both are one product. Their derivatives lie the same way.
 #pragma once
 
 #include <algorithm>
@@ -20,18 +20,18 @@
 namespace holdfast::gated {
 
 // Arrays are contiguous, weights as torch.nn.LSTM and GRU have them: w_ih (gates state, features), w_hh (gates state,
-// state). b (4, state) has the blocks of a row. gates (batch, time, 4, state) are the blocks after their activations (GRU:
-// the last one before), kept for backward; cells (batch, time, state) are the LSTM's c. h0, c0, lengths, grad_h, grad_last,
-// grad_c_last and each gradient may be null, gates and cells too where nothing is kept.
-#define HOLDFAST_GATED_FIELDS(X)                                                                                       \
-  X(int64_t, batch)                                                                                                    \
-  X(int64_t, time)                                                                                                     \
-  X(int64_t, features) X(int64_t, state) X(int32_t, wide) X(int32_t, threads) X(int32_t, gru) X(int32_t, reverse)      \
-      X(const void *, x) X(const void *, w_ih) X(const void *, w_hh) X(const void *, b) X(const void *, h0)            \
-          X(const void *, c0) X(const int64_t *, lengths) X(void *, h) X(void *, gates) X(void *, cells) X(void *, last) \
-              X(void *, c_last) X(const void *, grad_h) X(const void *, grad_last) X(const void *, grad_c_last)        \
-                  X(void *, grad_x) X(void *, grad_w_ih) X(void *, grad_w_hh) X(void *, grad_b) X(void *, grad_h0)     \
-                      X(void *, grad_c0) X(void *, workspace)
+// state). b (4, state) has the blocks of a row. gates (batch, time, 4, state) are the blocks after their activations
+// (GRU: the last one before), kept for backward; cells (batch, time, state) are the LSTM's c. h0, c0, lengths, grad_h,
+// grad_last, grad_c_last and each gradient may be null, gates and cells too where nothing is kept.
+// clang-format off
+#define HOLDFAST_GATED_FIELDS(X) \
+  X(int64_t, batch) X(int64_t, time) X(int64_t, features) X(int64_t, state) X(int32_t, wide) X(int32_t, threads) \
+  X(int32_t, gru) X(int32_t, reverse) X(const void *, x) X(const void *, w_ih) X(const void *, w_hh) \
+  X(const void *, b) X(const void *, h0) X(const void *, c0) X(const int64_t *, lengths) X(void *, h) \
+  X(void *, gates) X(void *, cells) X(void *, last) X(void *, c_last) X(const void *, grad_h) \
+  X(const void *, grad_last) X(const void *, grad_c_last) X(void *, grad_x) X(void *, grad_w_ih) \
+  X(void *, grad_w_hh) X(void *, grad_b) X(void *, grad_h0) X(void *, grad_c0) X(void *, workspace)
+// clang-format on
 HOLDFAST_CALL(gated, HOLDFAST_GATED_FIELDS)
 
 constexpr int64_t kBlocks = 4;
@@ -79,8 +79,7 @@ template <typename T>
 void pack_forward(const T *w, int64_t depth, int64_t state, const Plan<T> &plan, const Part &part, T *packed) {
   pack_vectors<T>(depth, part.count * plan.vectors, packed, kMaxVectors, [&](int64_t row, int64_t v, T *to) {
     const int64_t gate = part.gate[v / plan.vectors], at = v % plan.vectors * lanes<T>;
-    for (int64_t i = 0; i < lanes<T>; ++i)
-      to[i] = at + i < state ? w[(gate * state + at + i) * depth + row] : T(0);
+    for (int64_t i = 0; i < lanes<T>; ++i) to[i] = at + i < state ? w[(gate * state + at + i) * depth + row] : T(0);
   });
 }
 

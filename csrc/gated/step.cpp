@@ -15,12 +15,13 @@ namespace holdfast::gated_step {
 // x (batch, features); h, c and their next ones (layers, batch, state), apart from each other; y (batch, state). To
 // pack one layer: w_ih (gates state, features), w_hh (gates state, state) and b (blocks, state), null for 0; what is
 // packed is the workspace. `weights` are those of all layers, one after another.
-#define HOLDFAST_GATED_STEP_FIELDS(X)                                                                                  \
-  X(int32_t, wide)                                                                                                     \
-  X(int32_t, threads) X(int32_t, kind) X(int64_t, features) X(int64_t, state) X(int64_t, layers)                       \
-      X(const void *, weights) X(int64_t, batch) X(const void *, x) X(const void *, h) X(const void *, c) X(void *, y) \
-          X(void *, h_next) X(void *, c_next) X(const void *, w_ih) X(const void *, w_hh) X(const void *, b)           \
-              X(void *, workspace)
+// clang-format off
+#define HOLDFAST_GATED_STEP_FIELDS(X) \
+  X(int32_t, wide) X(int32_t, threads) X(int32_t, kind) X(int64_t, features) X(int64_t, state) X(int64_t, layers) \
+  X(const void *, weights) X(int64_t, batch) X(const void *, x) X(const void *, h) X(const void *, c) X(void *, y) \
+  X(void *, h_next) X(void *, c_next) X(const void *, w_ih) X(const void *, w_hh) X(const void *, b) \
+  X(void *, workspace)
+// clang-format on
 HOLDFAST_CALL(gated_step, HOLDFAST_GATED_STEP_FIELDS)
 
 namespace {

@@ -8,14 +8,14 @@ namespace holdfast::lru {
 // Fused: sizes are multiples of a vector; each gradient may be null but grad_h0, and lam's is (rows, numbers), a
 // summand for each row. In place: forward turns h from inputs into states, backward turns `g` from the gradient of the
 // states into that of the inputs. d, h0, lengths, grad_last may be null.
-#define HOLDFAST_LRU_FIELDS(X)                                                                                       \
-  X(int64_t, rows)                                                                                                   \
-  X(int64_t, steps)                                                                                                  \
-  X(int64_t, inputs) X(int64_t, numbers) X(int64_t, outputs) X(int32_t, wide) X(int32_t, threads) X(int32_t, planar) \
-      X(int32_t, reverse) X(const int64_t *, lengths) X(const void *, u) X(const void *, lam) X(const void *, b)     \
-          X(const void *, c) X(const void *, d) X(const void *, h0) X(void *, h) X(void *, y) X(void *, last)        \
-              X(void *, g) X(const void *, grad_y) X(const void *, grad_last) X(void *, grad_u) X(void *, grad_lam)  \
-                  X(void *, grad_b) X(void *, grad_c) X(void *, grad_d) X(void *, grad_h0) X(void *, workspace)
+// clang-format off
+#define HOLDFAST_LRU_FIELDS(X) \
+  X(int64_t, rows) X(int64_t, steps) X(int64_t, inputs) X(int64_t, numbers) X(int64_t, outputs) X(int32_t, wide) \
+  X(int32_t, threads) X(int32_t, planar) X(int32_t, reverse) X(const int64_t *, lengths) X(const void *, u) \
+  X(const void *, lam) X(const void *, b) X(const void *, c) X(const void *, d) X(const void *, h0) X(void *, h) \
+  X(void *, y) X(void *, last) X(void *, g) X(const void *, grad_y) X(const void *, grad_last) X(void *, grad_u) \
+  X(void *, grad_lam) X(void *, grad_b) X(void *, grad_c) X(void *, grad_d) X(void *, grad_h0) X(void *, workspace)
+// clang-format on
 HOLDFAST_CALL(lru, HOLDFAST_LRU_FIELDS)
 
 namespace {

@@ -14,15 +14,15 @@ namespace holdfast::rnn {
 // Arrays are contiguous. dt is the step where dts is null; y is sigma(...) of Euler steps, or null. b, h0, dts,
 // lengths, grad_h, grad_last and each gradient may be null. diagonal: w is (state,); euler: h + dt sigma(...), not
 // sigma(...).
-#define HOLDFAST_RNN_FIELDS(X)                                                                                       \
-  X(int64_t, batch)                                                                                                  \
-  X(int64_t, time)                                                                                                   \
-  X(int64_t, features) X(int64_t, state) X(int32_t, wide) X(int32_t, threads) X(int32_t, activation)                 \
-      X(int32_t, diagonal) X(int32_t, euler) X(int32_t, reverse) X(double, dt) X(const void *, x) X(const void *, w) \
-          X(const void *, u) X(const void *, b) X(const void *, h0) X(const void *, dts) X(const int64_t *, lengths) \
-              X(void *, h) X(void *, y) X(void *, last) X(const void *, grad_h) X(const void *, grad_last)           \
-                  X(void *, grad_x) X(void *, grad_w) X(void *, grad_u) X(void *, grad_b) X(void *, grad_h0)         \
-                      X(void *, grad_dts) X(void *, workspace)
+// clang-format off
+#define HOLDFAST_RNN_FIELDS(X) \
+  X(int64_t, batch) X(int64_t, time) X(int64_t, features) X(int64_t, state) X(int32_t, wide) X(int32_t, threads) \
+  X(int32_t, activation) X(int32_t, diagonal) X(int32_t, euler) X(int32_t, reverse) X(double, dt) \
+  X(const void *, x) X(const void *, w) X(const void *, u) X(const void *, b) X(const void *, h0) \
+  X(const void *, dts) X(const int64_t *, lengths) X(void *, h) X(void *, y) X(void *, last) \
+  X(const void *, grad_h) X(const void *, grad_last) X(void *, grad_x) X(void *, grad_w) X(void *, grad_u) \
+  X(void *, grad_b) X(void *, grad_h0) X(void *, grad_dts) X(void *, workspace)
+// clang-format on
 HOLDFAST_CALL(rnn, HOLDFAST_RNN_FIELDS)
 
 template <typename T>

@@ -6,12 +6,12 @@
 namespace holdfast::s4d_step {
 
 // u and y (batch, features); state and next (batch, features, modes), apart from each other; the others without batch.
-#define HOLDFAST_S4D_STEP_FIELDS(X)                                                                                    \
-  X(int64_t, batch)                                                                                                    \
-  X(int64_t, features)                                                                                                 \
-  X(int64_t, modes) X(int32_t, wide) X(int32_t, complex) X(const void *, u) X(const void *, state)                     \
-      X(const void *, factor) X(const void *, gain) X(const void *, c) X(const void *, d) X(void *, y) X(void *, next) \
-          X(int32_t, threads) X(void *, workspace)
+// clang-format off
+#define HOLDFAST_S4D_STEP_FIELDS(X) \
+  X(int64_t, batch) X(int64_t, features) X(int64_t, modes) X(int32_t, wide) X(int32_t, complex) X(const void *, u) \
+  X(const void *, state) X(const void *, factor) X(const void *, gain) X(const void *, c) X(const void *, d) \
+  X(void *, y) X(void *, next) X(int32_t, threads) X(void *, workspace)
+// clang-format on
 HOLDFAST_CALL(s4d_step, HOLDFAST_S4D_STEP_FIELDS)
 
 namespace {

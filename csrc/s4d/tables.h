@@ -16,9 +16,7 @@ struct Weights {
   bool bilinear, real;
   Mode *modes;  // (features, modes)
 
-  Complex lam(int64_t i) const {
-    return {exact(lam_re[i]), lam_im ? exact(lam_im[i]) : 0.0};
-  }
+  Complex lam(int64_t i) const { return {exact(lam_re[i]), lam_im ? exact(lam_im[i]) : 0.0}; }
   // y = Re(gain C h): conjugate pairs of complex modes count twice
   double gain() const { return lam_im ? 2 : 1; }
   Complex c(int64_t i) const { return {static_cast<double>(c_re[i]), c_im ? static_cast<double>(c_im[i]) : 0.0}; }

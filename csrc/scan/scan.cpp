@@ -5,14 +5,14 @@ namespace holdfast::scan {
 
 // Strides count numbers, two for a complex element; h and the gradients are contiguous. `dense`: a varies in time, and
 // grad_a is like h, else (rows, numbers). h0, lengths, grad_last, grad_a and grad_b may be null.
-#define HOLDFAST_SCAN_FIELDS(X)                                                                                        \
-  X(int64_t, rows)                                                                                                     \
-  X(int64_t, steps)                                                                                                    \
-  X(int64_t, numbers) X(int64_t, a_row) X(int64_t, a_time) X(int64_t, b_row) X(int64_t, b_time) X(int64_t, grad_h_row) \
-      X(int64_t, grad_h_time) X(int32_t, wide) X(int32_t, threads) X(int32_t, complex) X(int32_t, dense)               \
-          X(int32_t, reverse) X(const void *, a) X(const void *, b) X(const void *, h0) X(const int64_t *, lengths)    \
-              X(void *, h) X(void *, last) X(const void *, grad_h) X(const void *, grad_last) X(void *, grad_a)        \
-                  X(void *, grad_b) X(void *, grad_h0) X(void *, workspace)
+// clang-format off
+#define HOLDFAST_SCAN_FIELDS(X) \
+  X(int64_t, rows) X(int64_t, steps) X(int64_t, numbers) X(int64_t, a_row) X(int64_t, a_time) X(int64_t, b_row) \
+  X(int64_t, b_time) X(int64_t, grad_h_row) X(int64_t, grad_h_time) X(int32_t, wide) X(int32_t, threads) \
+  X(int32_t, complex) X(int32_t, dense) X(int32_t, reverse) X(const void *, a) X(const void *, b) \
+  X(const void *, h0) X(const int64_t *, lengths) X(void *, h) X(void *, last) X(const void *, grad_h) \
+  X(const void *, grad_last) X(void *, grad_a) X(void *, grad_b) X(void *, grad_h0) X(void *, workspace)
+// clang-format on
 HOLDFAST_CALL(scan, HOLDFAST_SCAN_FIELDS)
 
 namespace {

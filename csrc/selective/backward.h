@@ -4,8 +4,8 @@
 
 #include <initializer_list>
 
-#include "selective/forward.h"
 #include "common/sums.h"
+#include "selective/forward.h"
 
 namespace holdfast::selective {
 
@@ -25,8 +25,8 @@ struct Adjoint {
   int64_t states;
 };
 
-// Computes `Width` states of a tile again. `factors` (kTileSteps, Width, lanes) takes the decays and `kept`, of the same
-// shape, the states before each step times them. Adds to the gradient of c, and to the output where `Output`.
+// Computes `Width` states of a tile again. `factors` (kTileSteps, Width, lanes) takes the decays and `kept`, of the
+// same shape, the states before each step times them. Adds to the gradient of c, and to the output where `Output`.
 template <int Width, bool Output, typename T>
 HOLDFAST_APART void repeat(const Tile<T> &tile, const Adjoint<T> &adjoint, int64_t state, const T *a, const T *h,
                            T *kept, T *factors) {
@@ -108,8 +108,7 @@ struct Workspace {
 
   static int64_t size(const Problem<T> &p) {
     const int64_t tile = kTileSteps * lanes<T>;
-    return 7 * tile + 2 * tile * kSideStates + p.states * lanes<T> + 2 * kTileSteps * p.states +
-           p.vectors() * each(p);
+    return 7 * tile + 2 * tile * kSideStates + p.states * lanes<T> + 2 * kTileSteps * p.states + p.vectors() * each(p);
   }
   // For each vector: gradient of the states, gradient of the rates, rates; gradients of bias and direct path.
   static int64_t each(const Problem<T> &p) { return (3 * p.states + 2) * lanes<T>; }
@@ -145,7 +144,7 @@ HOLDFAST_APART void backward_tile(const Channels<T> &channels, int64_t row, int6
   const int64_t block = problem.states * lanes<T>;
   T *const g = own, *const of_rate = own + block, *const a = own + 2 * block, *const of_bias = own + 3 * block;
   T *const of_skip = of_bias + lanes<T>;
-  const Tile<T> tile = 
+  const Tile<T> tile =
       channels.template tile<true>(first, steps, workspace.delta, workspace.drive, workspace.y, workspace.slope);
   const Steps<const T> from = problem.row(problem.dense(grad_y), row);
   for (int64_t s = 0; s < steps; ++s) {

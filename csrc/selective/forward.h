@@ -34,9 +34,8 @@ HOLDFAST_APART void advance(const Tile<T> &tile, int64_t state, const T *a, T *h
     rate[w] = load(a + w * lanes<T>);
   }
   for (int64_t s = 0; s < tile.steps; ++s) {
-    if (tile.cut(s))
-      HOLDFAST_UNROLL
-      for (int w = 0; w < Width; ++w) now[w] = Vector<T>{};
+    if (tile.cut(s)) HOLDFAST_UNROLL
+    for (int w = 0; w < Width; ++w) now[w] = Vector<T>{};
     const Vector<T> delta = load(tile.delta + s * lanes<T>), drive = load(tile.drive + s * lanes<T>);
     Vector<T> y = load(tile.y + s * lanes<T>);
     const T *const b = tile.b.at(s) + state, *const c = tile.c.at(s) + state;
@@ -74,7 +73,8 @@ struct Channels {
     __builtin_prefetch(of.at(s) + place.channel + lanes<T>, !std::is_const_v<S>, 2);
   }
 
-  // Step sizes, driven inputs and direct paths of the steps from `first`; where `Slope` also the slope of the step sizes.
+  // Step sizes, driven inputs and direct paths of the steps from `first`; where `Slope` also the slope of the step
+  // sizes.
   template <bool Slope>
   HOLDFAST_APART Tile<T> tile(int64_t first, int64_t steps, T *delta, T *drive, T *y, T *slope) const {
     for (int64_t s = 0; s < steps; ++s) {

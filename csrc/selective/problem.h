@@ -15,20 +15,19 @@ namespace holdfast::selective {
 // channels). checkpoints (rows, tiles, states, channels) takes the states before each tile, or is null. D, z, dt_bias,
 // h0, lengths, resets, grad_last and each gradient of what may be missing may be null. Gradients of B and C are (parts,
 // rows, steps, groups, states) and zero before; of A, D and dt_bias a summand for each row.
-#define HOLDFAST_SELECTIVE_FIELDS(X)                                                                                   \
-  X(int64_t, rows)                                                                                                     \
-  X(int64_t, steps)                                                                                                    \
-  X(int64_t, channels) X(int64_t, groups) X(int64_t, states) X(int64_t, parts) X(int64_t, u_row) X(int64_t, u_step)    \
-      X(int64_t, dt_row) X(int64_t, dt_step) X(int64_t, B_row) X(int64_t, B_step) X(int64_t, C_row) X(int64_t, C_step) \
-          X(int64_t, z_row) X(int64_t, z_step) X(int64_t, resets_row) X(int64_t, resets_step) X(int32_t, wide)         \
-              X(int32_t, threads) X(int32_t, softplus) X(int32_t, reverse) X(const int64_t *, lengths)                 \
-                  X(const unsigned char *, resets) X(const void *, u) X(const void *, dt) X(const void *, A)           \
-                      X(const void *, B) X(const void *, C) X(const void *, D) X(const void *, z)                      \
-                          X(const void *, dt_bias) X(const void *, h0) X(void *, y) X(void *, last)                    \
-                              X(void *, checkpoints) X(const void *, grad_y) X(const void *, grad_last)                \
-                                  X(void *, grad_u) X(void *, grad_dt) X(void *, grad_A) X(void *, grad_B)             \
-                                      X(void *, grad_C) X(void *, grad_D) X(void *, grad_z) X(void *, grad_dt_bias)    \
-                                          X(void *, grad_h0) X(void *, workspace)
+// clang-format off
+#define HOLDFAST_SELECTIVE_FIELDS(X) \
+  X(int64_t, rows) X(int64_t, steps) X(int64_t, channels) X(int64_t, groups) X(int64_t, states) X(int64_t, parts) \
+  X(int64_t, u_row) X(int64_t, u_step) X(int64_t, dt_row) X(int64_t, dt_step) X(int64_t, B_row) X(int64_t, B_step) \
+  X(int64_t, C_row) X(int64_t, C_step) X(int64_t, z_row) X(int64_t, z_step) X(int64_t, resets_row) \
+  X(int64_t, resets_step) X(int32_t, wide) X(int32_t, threads) X(int32_t, softplus) X(int32_t, reverse) \
+  X(const int64_t *, lengths) X(const unsigned char *, resets) X(const void *, u) X(const void *, dt) \
+  X(const void *, A) X(const void *, B) X(const void *, C) X(const void *, D) X(const void *, z) \
+  X(const void *, dt_bias) X(const void *, h0) X(void *, y) X(void *, last) X(void *, checkpoints) \
+  X(const void *, grad_y) X(const void *, grad_last) X(void *, grad_u) X(void *, grad_dt) X(void *, grad_A) \
+  X(void *, grad_B) X(void *, grad_C) X(void *, grad_D) X(void *, grad_z) X(void *, grad_dt_bias) \
+  X(void *, grad_h0) X(void *, workspace)
+// clang-format on
 HOLDFAST_CALL(selective, HOLDFAST_SELECTIVE_FIELDS)
 
 // Steps between two kept states; a tile of 64 steps, 4 states and a vector of channels stays in the first cache.

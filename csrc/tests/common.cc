@@ -53,10 +53,7 @@ void test_math() {
     const auto [scale, rest] = power_of_two<T>(x);
     return scale + scale * rest;
   };
-  claim("power of two",
-        worst_error<T>(
-            power, [](long double x) { return std::exp2(x); }, 100),
-        4);
+  claim("power of two", worst_error<T>(power, [](long double x) { return std::exp2(x); }, 100), 4);
   const T nan = std::numeric_limits<T>::quiet_NaN();
   check(std::isnan(tanh_of<T>(broadcast<T>(nan))[0]), "tanh passes a NaN on");
   check(std::isnan(power(broadcast<T>(nan))[0]), "a power passes a NaN on");
