@@ -88,6 +88,16 @@ HOLDFAST_EXPORT int64_t holdfast_vector_bytes() { return HOLDFAST_VECTOR_BYTES; 
 // Widths that the fused kernels take are multiples of this: the widest vector of float32 that any variant has.
 HOLDFAST_EXPORT int64_t holdfast_width_grain() { return 16; }
 
+// Whether MKL, which looks at the maker, runs its AVX2 code here although the CPU has AVX-512.
+HOLDFAST_EXPORT int64_t holdfast_mkl_lags() {
+#if defined(__AVX512F__)
+  __builtin_cpu_init();
+  return !__builtin_cpu_is("intel");
+#else
+  return 0;
+#endif
+}
+
 HOLDFAST_EXPORT const char *holdfast_variant() { return HOLDFAST_VARIANT; }
 
 // Regions that a team ran so far in this process (0), and those that one thread ran in its place (1).

@@ -10,6 +10,8 @@ namespace holdfast {
 
 namespace {
 
+constexpr int64_t kPackedRows = 32;
+
 template <typename T, int R, int C>
 void multiply_tile(Rows<const T> a, int64_t depth, const T *panel, Rows<const T> added, Rows<T> out, int64_t last) {
   // few accumulators would wait for each other (4 cycles a multiply-add), so these sum every other term apart
@@ -117,10 +119,26 @@ inline int64_t tile_height(int64_t rows, int64_t width) {
 template <typename T>
 void pack(const T *m, int64_t row_stride, int64_t column_stride, int64_t rows, int64_t columns, T *packed,
           int64_t widest) {
-  pack_vectors<T>(rows, vectors_in<T>(columns), packed, widest, [=](int64_t row, int64_t v, T *to) {
-    for (int64_t i = 0, column = v * lanes<T>; i < lanes<T>; ++i, ++column)
-      to[i] = column < columns ? m[row * row_stride + column * column_stride] : T(0);
-  });
+  const int64_t total = vectors_in<T>(columns);
+  for (int64_t first = 0, width; first < total; first += width) {
+    width = panel_width(first, total, widest);
+    const int64_t stride = width * lanes<T>, at = first * lanes<T>, count = std::min(stride, columns - at);
+    // along what lies together in m, some rows at a time: whole columns would send each line of `packed` away 16 times
+    for (int64_t begin = 0; begin < rows; begin += kPackedRows) {
+      const int64_t end = std::min(begin + kPackedRows, rows);
+      for (int64_t i = 0; i < count && row_stride < column_stride; ++i) {
+        const T *const from = m + (at + i) * column_stride;
+        for (int64_t row = begin; row < end; ++row) packed[row * stride + i] = from[row * row_stride];
+      }
+      for (int64_t row = begin; row < end; ++row) {
+        const T *const from = m + row * row_stride + at * column_stride;
+        if (row_stride >= column_stride)
+          for (int64_t i = 0; i < count; ++i) packed[row * stride + i] = from[i * column_stride];
+        std::fill(packed + row * stride + count, packed + (row + 1) * stride, T(0));
+      }
+    }
+    packed += rows * stride;
+  }
 }
 
 template <typename T>

@@ -1,6 +1,7 @@
 """`accelerate` of torch's LSTM, GRU and RNN: the same results, gradients, draws and files, and back."""
 
 import copy
+import pickle
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 import holdfast
+from holdfast.errors import ArgumentError
 from holdfast.kernels._common import library
 from holdfast.nn._torch_recurrent import ACCELERATED
 
@@ -184,3 +186,34 @@ def test_it_runs_in_a_compiled_model(kind):
     # dynamo breaks the graph at every nn.LSTM, GRU and RNN, torch's own as well
     compiled = torch.compile(lambda x: model(2 * x)[0] + 1, backend="aot_eager")
     assert torch.allclose(compiled(x), model(2 * x)[0] + 1, rtol=0, atol=1e-14)
+
+
+def test_linear_modules_run_by_our_product_where_torchs_is_slow(monkeypatch):
+    for slow in (True, False):
+        monkeypatch.setattr("holdfast.nn._acceleration.pays", lambda slow=slow: slow)
+        model = nn.ModuleDict({"rnn": nn.GRU(32, 48, batch_first=True), "out": nn.Linear(48, 32)})
+        x, kept = torch.randn(4, 200, 32), {name: t.clone() for name, t in model.state_dict().items()}
+
+        def outputs(model=model, x=x):
+            return model["out"](model["rnn"](x)[0])
+
+        before = outputs()
+        done = holdfast.accelerate(model)
+        assert (done.replaced, len(done.products)) == (("rnn",), int(slow))
+        assert isinstance(model["out"], nn.Linear) and (type(model["out"]) is not nn.Linear) == slow
+        torch.testing.assert_close(outputs(), before)
+        copy = pickle.loads(pickle.dumps(model))
+        assert type(copy["out"]) is type(model["out"])
+        done.restore()
+        assert type(model["out"]) is nn.Linear and torch.equal(outputs(), before)
+        assert all(torch.equal(t, kept[name]) for name, t in model.state_dict().items())
+
+
+def test_restore_names_a_linear_module_that_was_parametrized_since(monkeypatch):
+    monkeypatch.setattr("holdfast.nn._acceleration.pays", lambda: True)
+    model = nn.ModuleDict({"rnn": nn.GRU(4, 4), "out": nn.Linear(4, 4)})
+    done = holdfast.accelerate(model)
+    nn.utils.parametrizations.weight_norm(model["out"])
+    with pytest.raises(ArgumentError, match=r"an nn\.Linear as accelerate left it"):
+        done.restore()
+    assert type(model["rnn"]) is not nn.GRU  # nothing was restored

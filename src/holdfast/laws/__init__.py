@@ -61,7 +61,7 @@ def get(name: str, *constants: Any, **named: Any) -> AbstractLaw:
     except TypeError as error:
         if isinstance(error, ArgumentError):
             raise
-        takes = ", ".join(field.name for field in fields(LAWS[name]))  # type: ignore[arg-type]
+        takes = ", ".join(field.name for field in fields(LAWS[name]))
         raise ArgumentError(f"constants do not fit the law {name!r}, which takes {takes}: {error}") from None
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import importlib.util
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import nn
 
 from holdfast.errors import ArgumentError, BackendError
 from holdfast.kernels._common import library
+from holdfast.kernels._linear import pays
+from holdfast.nn._precision import AcceleratedLinear
 from holdfast.nn._torch_recurrent import ACCELERATED, max_state, torch_class
 
 TESTED_VERSION = "5.22"  # the version of transformers that the tests run with
@@ -49,21 +51,24 @@ class Acceleration:
         replaced: names of the modules that now run by our kernels; "" is the model itself.
         left: names of the modules of the same kind that do not, each with the reason.
         modules: the modules that were changed.
+        products: the nn.Linear modules that were changed too, on a CPU whose products torch computes at half their speed.
     """
 
     replaced: tuple[str, ...]
     left: tuple[tuple[str, str], ...] = ()
     modules: tuple[nn.Module, ...] = field(default=(), repr=False)
+    products: tuple[nn.Module, ...] = field(default=(), repr=False)
 
     def restore(self) -> None:
         """Gives every changed module its own class back."""
-        for name, module in zip(self.replaced, self.modules, strict=True):
+        changed = [*zip(self.replaced, self.modules, strict=True), *(("an nn.Linear", each) for each in self.products)]
+        for name, module in changed:
             if not type(module).__name__.startswith(CLASS_PREFIX):
                 raise ArgumentError(
                     f"restore: expected {name} as accelerate left it, got a {type(module).__name__}, which has been given a "
                     "parametrization since; remove that first (undo() of stabilize)"
                 )
-        for module in self.modules:
+        for _, module in changed:
             module.__class__ = next(kind for kind in type(module).__mro__[1:] if issubclass(kind, nn.Module))
 
 
@@ -82,6 +87,9 @@ def accelerate(model: nn.Module) -> Acceleration:
     `holdfast.kernels.scan`, and for the gated delta rule of Qwen3-Next, Qwen3.5, Qwen4 and OlmoHybrid and the mLSTM of xLSTM,
     which run in blocks with a gradient of their own. On a machine without the C++ kernels, and on other devices, their torch
     versions run.
+
+    On a CPU with AVX-512 that is not Intel's, torch computes products at half the speed that the CPU has. There the
+    nn.Linear modules of the model run by our own product too, where it is faster.
 
     Args:
         model: a model with torch's recurrent modules or one of these mixers in it, such as MambaForCausalLM.
@@ -117,6 +125,8 @@ def accelerate(model: nn.Module) -> Acceleration:
     done = accelerate_quietly(model) if mixers else Acceleration(())
     if cells:
         done = _joined(done, _change(cells, _reason_to_leave_torch, torch_class))
+    if done.replaced:
+        done = replace(done, products=done.products + _change_products(model))
     # a second call finds everything done, which does not need a warning
     reasons = [(name, reason) for name, reason in done.left if reason != ALREADY]
     if not done.replaced and reasons:
@@ -129,7 +139,16 @@ def accelerate(model: nn.Module) -> Acceleration:
 
 
 def _joined(one: Acceleration, other: Acceleration) -> Acceleration:
-    return Acceleration(one.replaced + other.replaced, one.left + other.left, one.modules + other.modules)
+    parts = ("replaced", "left", "modules", "products")
+    return Acceleration(*(getattr(one, part) + getattr(other, part) for part in parts))
+
+
+def _change_products(model: nn.Module) -> tuple[nn.Module, ...]:
+    """The plain nn.Linear modules, which run by our own product from now on; none where torch's is as fast."""
+    changed = tuple(module for module in model.modules() if type(module) is nn.Linear) if pays() else ()
+    for module in changed:
+        module.__class__ = AcceleratedLinear
+    return changed
 
 
 def _change(
@@ -158,7 +177,8 @@ def accelerate_quietly(model: nn.Module) -> Acceleration:
         )
     from holdfast.nn import _mixer_classes as mixers
 
-    return _change(known, _reason_to_leave, lambda module: getattr(mixers, CLASS_PREFIX + str(kind_of(module))))
+    done = _change(known, _reason_to_leave, lambda module: getattr(mixers, CLASS_PREFIX + str(kind_of(module))))
+    return replace(done, products=_change_products(model)) if done.replaced else done
 
 
 def torch_modules_of(model: nn.Module) -> dict[str, nn.Module]:

@@ -15,6 +15,7 @@ from holdfast.nn._base import zero_after
 from holdfast.nn._blocks import HyenaBlock
 from holdfast.nn._call_arguments import Lengths, as_lengths
 from holdfast.nn._initial_weights import Device, placeable
+from holdfast.nn._precision import project
 from holdfast.nn._pretrained import Pretrained, arguments_of
 from holdfast.nn._stack import AbstractStack, LayerChoice, build_layer, step_through, through
 
@@ -148,4 +149,4 @@ class LanguageModel(AbstractStack, Pretrained):
             ) from None
 
     def _scores(self, h: Tensor) -> Tensor:
-        return nn.functional.linear(self.norm(h), self.embedding.weight)
+        return project(self.norm(h), self.embedding.weight)

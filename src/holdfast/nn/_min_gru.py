@@ -22,6 +22,7 @@ from holdfast.nn._initial_weights import (
     uniform,
 )
 from holdfast.nn._input_gated import AbstractInputGated, default_rates, factor_and_share
+from holdfast.nn._precision import project
 from holdfast.parameterizations import AbstractParameterization
 
 CANDIDATE_ACTIVATIONS = ("identity", "tanh", "relu", "gelu", "sigmoid")
@@ -111,7 +112,7 @@ class MinGRU(AbstractInputGated):
         return own_values(self.parameterization, gate) / self.eigenvalues()
 
     def _motion(self, x: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor]:
-        gate, candidate = functional.linear(x, self.W, torch.cat((self.w, self.b))).chunk(2, -1)
+        gate, candidate = project(x, self.W, torch.cat((self.w, self.b))).chunk(2, -1)
         if dt is None and self.parameterization.key == "softplus":
             a, z = torch.sigmoid(-gate), torch.sigmoid(gate)
         else:

@@ -17,7 +17,7 @@ from holdfast.nn._initial_weights import Device, as_eigenvalues, placeable, plac
 from holdfast.nn._input_gated import AbstractInputGated, default_rates, factor_and_share
 from holdfast.nn._min_gru import CANDIDATE_ACTIVATIONS
 from holdfast.nn._pace import paced
-from holdfast.nn._precision import widened
+from holdfast.nn._precision import project, widened
 
 
 class MinLSTM(AbstractInputGated):
@@ -125,7 +125,7 @@ class MinLSTM(AbstractInputGated):
 
     def _motion(self, x: Tensor, dt: Tensor | float | None) -> tuple[Tensor, Tensor]:
         biases = torch.cat((self.forget_bias, self.input_bias, self.b))
-        forget, enter, candidate = functional.linear(x, self.W, biases).chunk(3, -1)
+        forget, enter, candidate = project(x, self.W, biases).chunk(3, -1)
         u = _balance(forget, enter)
         a, z = (torch.sigmoid(-u), torch.sigmoid(u)) if dt is None else factor_and_share(-functional.softplus(u), dt)
         return a, z * ACTIVATIONS[self.activation](candidate)

@@ -14,6 +14,7 @@ from holdfast.nn._base import zero_after
 from holdfast.nn._blocks import GatedBlock, NaiveBlock
 from holdfast.nn._call_arguments import Lengths, as_lengths, check_input
 from holdfast.nn._initial_weights import Device, placeable
+from holdfast.nn._precision import applied
 from holdfast.nn._pretrained import Pretrained, arguments_of
 from holdfast.nn._stack import AbstractStack, LayerChoice, build_layer, step_through, through
 
@@ -116,7 +117,7 @@ class SequenceModel(AbstractStack, Pretrained):
         h, states = self.hidden(
             x, state, lengths=lengths, dt=dt, resets=resets, cu_seqlens=cu_seqlens, return_state=return_state
         )
-        return zero_after(self.decoder(h), lengths), states
+        return zero_after(applied(self.decoder, h), lengths), states
 
     def hidden(
         self, x: Tensor, state: tuple[Any, ...] | None = None, *, lengths: Lengths | None = None, dt: Any = None,
@@ -137,7 +138,7 @@ class SequenceModel(AbstractStack, Pretrained):
         _check_input(self, x, ("batch", "time", "features"))
         lengths = as_lengths(lengths, x)
         how = {"lengths": lengths, "dt": dt, "resets": resets, "cu_seqlens": cu_seqlens}
-        h, states = through(self.blocks, self.encoder(x), state, return_state, **how)
+        h, states = through(self.blocks, applied(self.encoder, x), state, return_state, **how)
         return self.norm(h), states
 
     def step(

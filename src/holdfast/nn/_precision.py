@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
+from torch.nn.modules import module as torch_module
 
 from holdfast.kernels._common import gpu
+from holdfast.kernels._linear import linear, pays
 
 HALF_DTYPES = (torch.bfloat16, torch.float16)
 _NO_CONTEXT = nullcontext()
@@ -43,14 +44,37 @@ def entering(x: Tensor) -> Tensor:
 def project(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`weight x + bias` in the dtype of `x`, to which weights are rounded; sums are float32 inside the product."""
     if x.dtype is weight.dtype:
-        return functional.linear(x, weight, bias)
-    return functional.linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
+        return linear(x, weight, bias)
+    return linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
+
+
+class AcceleratedLinear(nn.Linear):
+    """torch.nn.Linear by our own product where that is faster; what `accelerate` makes of one."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """As torch's own."""
+        return linear(input, self.weight, self.bias)
+
+
+def applied(module: nn.Module, x: Tensor) -> Tensor:
+    """`module(x)`, by our own product where that is faster and calling a plain nn.Linear does nothing else."""
+    if pays() and type(module) is nn.Linear and not torch.compiler.is_compiling() and not _changed(module):
+        return linear(x, module.weight, module.bias)
+    return module(x)
+
+
+def _changed(module: nn.Module) -> bool:
+    """Whether a call does more than the class says: hooks, of all modules too, or a forward of its own."""
+    own = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    before = torch_module._global_forward_pre_hooks or torch_module._global_backward_pre_hooks
+    after = torch_module._global_forward_hooks or torch_module._global_backward_hooks
+    return bool(own or before or after) or "forward" in module.__dict__
 
 
 def projected(x: Tensor, module: nn.Module) -> Tensor:
     """`module(x)` in the dtype of `x`; a module that took the place of an nn.Linear is called as it is."""
     if x.dtype not in HALF_DTYPES:
-        return module(x)
+        return applied(module, x)
     if type(module) is nn.Linear:
         return project(x, module.weight, module.bias)
     return module(widened(x)).to(x.dtype)

@@ -9,6 +9,9 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn import functional
 
+from holdfast.kernels import _linear
+from holdfast.nn._precision import applied
+
 TILE_ROWS = 4096  # positions of a tile: four times a width of 64 is 4 MB, which stays in the cache and in the heap
 
 
@@ -25,7 +28,7 @@ def tiled_mlp(mlp: nn.Sequential, x: Tensor) -> Tensor:
     first, _, last = mlp
     rows = x.reshape(-1, x.shape[-1])
     if torch.compiler.is_exporting() or len(rows) <= TILE_ROWS or not _plain(x):  # an export leaves the length open
-        return mlp(x)
+        return applied(last, mlp[1](applied(first, x)))
     y = _Tiled.apply(rows, first.weight, first.bias, last.weight, last.bias)
     return y.view(*x.shape[:-1], y.shape[-1])
 
@@ -49,8 +52,8 @@ class _Tiled(torch.autograd.Function):
         # the inside is kept before gelu, which is cheaper to repeat than to keep
         inner, y = x.new_empty(len(x), len(w1)), x.new_empty(len(x), len(w2))
         for rows in _tiles(x):
-            torch.addmm(b1, x[rows], w1.T, out=inner[rows])
-            torch.addmm(b2, functional.gelu(inner[rows]), w2.T, out=y[rows])
+            _product(x[rows], w1, b1, inner[rows])
+            _product(functional.gelu(inner[rows]), w2, b2, y[rows])
         ctx.save_for_backward(x, w1, b1, w2, b2, inner)
         return y
 
@@ -60,15 +63,30 @@ class _Tiled(torch.autograd.Function):
         if torch.is_grad_enabled():  # a second backward is to follow
             y = functional.linear(functional.gelu(functional.linear(x, w1, b1)), w2, b2)
             return torch.autograd.grad(y, (x, w1, b1, w2, b2), grad, create_graph=True)
-        grad_x, grad_1, grad_2 = torch.empty_like(x), torch.zeros_like(w1), torch.zeros_like(w2)
-        bias_1 = torch.zeros_like(b1)
+        grad_x = torch.empty_like(x)
+        sums = [torch.zeros_like(weight) for weight in (w1, b1, w2, b2)]
         for rows in _tiles(x):
-            grad_2.addmm_(grad[rows].T, functional.gelu(inner[rows]))
-            below = torch.ops.aten.gelu_backward(grad[rows] @ w2, inner[rows])
-            grad_1.addmm_(below.T, x[rows])
-            bias_1 += below.sum(0)
-            torch.mm(below, w1, out=grad_x[rows])
-        return grad_x, grad_1, bias_1, grad_2, grad.sum(0)
+            of_gelu, of_w2, of_b2 = _gradients(functional.gelu(inner[rows]), w2, grad[rows])
+            below = torch.ops.aten.gelu_backward(of_gelu, inner[rows])
+            _, of_w1, of_b1 = _gradients(x[rows], w1, below, grad_x[rows])
+            for total, part in zip(sums, (of_w1, of_b1, of_w2, of_b2), strict=True):
+                total += part
+        return grad_x, *sums
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> None:
+    """Writes x weight' + bias to y."""
+    if _linear.suits(x, weight, bias):
+        _linear.forward(x, weight, bias, y)
+    else:
+        torch.addmm(bias, x, weight.T, out=y)
+
+
+def _gradients(x: Tensor, weight: Tensor, grad: Tensor, of_x: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of x, which `of_x` takes, weight and bias."""
+    if _linear.suits(x, weight, None):
+        return _linear.gradients(x, weight, grad, (True, True, True), of_x)  # type: ignore[return-value]
+    return torch.mm(grad, weight, out=of_x), grad.T @ x, grad.sum(0)
 
 
 def _tiles(x: Tensor) -> list[slice]:

@@ -34,7 +34,8 @@ def start(cell: str, m: int, seeds: int, targets: int) -> Weights:
 
 def gated(cell: str) -> _copies.Outputs:
     """Outputs of every step, from the state 0."""
-    layer: Callable[..., tuple[Tensor, ...]] = {"lstm": lstm, "gru": gru}[cell]
+    kernels: dict[str, Callable[..., tuple[Tensor, ...]]] = {"lstm": lstm, "gru": gru}
+    layer = kernels[cell]
 
     def outputs(weights: Weights, x: Tensor) -> Tensor:
         flat = weights | {name: weights[name].squeeze(-1) for name in ("a", "b")}
