@@ -2,7 +2,7 @@
 
 import torch
 
-from holdfast.kernels import causal_conv, gate, gru, lru, lstm, rnn, s4d, scan, selective
+from holdfast.kernels import _linear, causal_conv, gate, gru, lru, lstm, rnn, s4d, scan, selective
 from holdfast.kernels.gated._reference import Weights
 from holdfast.kernels.gated._step import PackedCells
 from holdfast.kernels.s4d import s4d_step
@@ -66,6 +66,12 @@ def gated_product(*_):
     trained(gate, sequence(), sequence(), normal(2 * WIDTH, WIDTH), normal(2 * WIDTH))
 
 
+def product(*_):
+    """By hand: which of the two products runs depends on the CPU."""
+    x, weight, bias = sequence(), normal(3 * WIDTH, WIDTH), normal(3 * WIDTH)
+    _linear.gradients(x, weight, _linear.forward(x, weight, bias), (True, True, True))
+
+
 def by_inputs(*_):
     steps, weights = (torch.sigmoid(sequence()), -normal(WIDTH, STATES).abs()), (BATCH, TIME, STATES)
     trained(selective, sequence(), *steps, normal(*weights), normal(*weights), normal(WIDTH))
@@ -115,6 +121,7 @@ CASES = {
     "LSTM": gated(lstm, 4),
     "GRU": gated(gru, 3),
     "gate": gated_product,
+    "linear": product,
     "selective scan": by_inputs,
     "causal convolution": convolution,
     "gated delta rule": corrected,

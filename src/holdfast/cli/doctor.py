@@ -17,6 +17,7 @@ from rich.table import Table
 from holdfast import laws, parameterizations
 from holdfast.cli._screen import answer, plain, say, screen
 from holdfast.data import data_root, find_sets
+from holdfast.kernels import _linear
 from holdfast.kernels._common import backends, gpu, library, rooflines
 
 # what decides how long an idle thread of a team spins: OpenMP's own setting, GNU's and LLVM's
@@ -102,7 +103,14 @@ def _native() -> list[Check]:
     if not status.available:
         # the torch versions of every kernel still work, so this is a fact and not a fault
         return [Check("native kernels", f"none ({status.reason}); the slower torch versions are used")]
-    return [Check("native kernels", f"variant {status.variant} ({status.reason})", True)]
+    lines = [Check("native kernels", f"variant {status.variant} ({status.reason})", True)]
+    if _linear.pays():
+        text = (
+            "torch takes float products from MKL, which uses AVX2 although this CPU has AVX-512; holdfast's layers, and "
+            "nn.Linear after holdfast.accelerate, use products of ours"
+        )
+        lines.append(Check("matrix products", text))
+    return lines
 
 
 def _gpus() -> list[Check]:

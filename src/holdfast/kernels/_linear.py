@@ -54,7 +54,12 @@ def suits(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     if x.ndim < 2 or weight.ndim != 2:
         return False
     outputs, inputs = weight.shape
-    if inputs % library.number("width_grain") or outputs < _MIN_OUTPUTS or outputs * inputs > _MAX_WEIGHTS:
+    if (
+        not inputs
+        or inputs % library.number("width_grain")
+        or outputs < _MIN_OUTPUTS
+        or outputs * inputs > _MAX_WEIGHTS
+    ):
         return False
     if x.shape[-1] != inputs or (bias is not None and bias.shape != (outputs,)):
         return False
@@ -67,14 +72,14 @@ def _plain(*tensors: Tensor | None) -> bool:
         return False
     if torch._C._len_torch_dispatch_stack() > 0 or torch.is_autocast_enabled("cpu"):
         return False
-    first = tensors[0]
-    assert first is not None
+    dtypes = set()
     for t in tensors:
-        if t is not None and not (type(t) in autograd.PLAIN and t.is_cpu and t.layout is torch.strided):
+        if t is None:
+            continue
+        if not (type(t) in autograd.PLAIN and t.is_cpu and t.layout is torch.strided and not t.is_nested):
             return False
-        if t is not None and (t.dtype is not first.dtype or t.is_nested):
-            return False
-    return first.dtype in checks.REAL
+        dtypes.add(t.dtype)
+    return len(dtypes) == 1 and dtypes <= {*checks.REAL}
 
 
 def forward(x: Tensor, weight: Tensor, bias: Tensor | None, y: Tensor | None = None) -> Tensor:

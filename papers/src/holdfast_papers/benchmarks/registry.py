@@ -17,6 +17,7 @@ from holdfast_papers.benchmarks.cases import (
     monitor,
     packed,
     perturbation,
+    products,
     recurrent,
     rnn,
     s4d,
@@ -27,7 +28,7 @@ from holdfast_papers.benchmarks.cases import (
 )
 
 KERNELS = (scan, s4d, lru, rnn, selective)
-OTHERS = (gated, mamba, recurrent, packed, stack, memory, perturbation, monitor, data, training, busy)
+OTHERS = (products, gated, mamba, recurrent, packed, stack, memory, perturbation, monitor, data, training, busy)
 MODULES = (*KERNELS, *OTHERS)
 GROWTH, MEMORY = "growth", "memory"
 
