@@ -219,12 +219,18 @@ def quantised(model, kinds):
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
 @torch.no_grad()
-def test_quantised_inference_beside_accelerate_is_right(kind):
+def test_quantised_inference_beside_accelerate_is_right(kind, monkeypatch):
     if not torch.backends.quantized.supported_engines or torch.backends.quantized.engine == "none":
         pytest.skip("torch has no quantised engine here")
     model = Network(kind).eval()
     x = torch.randn(3, 20, 8, generator=torch.Generator().manual_seed(0))
     expected = model(x)
+    # where nn.Linear is accelerated too, it stays float32 as well
+    monkeypatch.setattr("holdfast.nn._acceleration.pays", lambda: True)
+    done = holdfast.accelerate(model)
+    assert torch.allclose(quantised(model, {kind, nn.Linear})(x), expected, rtol=0, atol=1e-5)
+    done.restore()
+    monkeypatch.setattr("holdfast.nn._acceleration.pays", lambda: False)
     tolerance = 5 * float((quantised(model, {kind, nn.Linear})(x) - expected).abs().max())
     done = holdfast.accelerate(model)
     # torch looks for the class itself: an accelerated module stays float32, and its neighbours are quantised
@@ -240,7 +246,8 @@ def test_quantised_inference_beside_accelerate_is_right(kind):
 
 
 @torch.no_grad()
-def test_the_projections_of_a_mamba_are_quantised_and_not_what_transformers_reads_itself():
+def test_the_projections_of_a_mamba_are_quantised_and_not_what_transformers_reads_itself(monkeypatch):
+    monkeypatch.setattr("holdfast.nn._acceleration.pays", lambda: False)
     model = mamba().eval()
     expected = logits(model)
     names = [

@@ -31,6 +31,9 @@ def pays() -> bool:
     return not library.missing() and torch.backends.mkl.is_available() and bool(library.number("mkl_lags"))
 
 
+pays._dynamo_marked_constant = True  # type: ignore[attr-defined]  # as in _common/library.py
+
+
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """What `torch.nn.functional.linear` gives, to rounding; in C++ where that is faster, else by that function itself.
 
@@ -49,7 +52,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 def suits(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     """Whether the C++ function takes these tensors and is the faster one."""
     # dimensions and sizes last: tracing would bind them
-    if not pays() or torch.compiler.is_compiling() or torch._C._is_tracing() or not _plain(x, weight, bias):
+    if torch.compiler.is_compiling() or torch._C._is_tracing() or not pays() or not _plain(x, weight, bias):
         return False
     if x.ndim < 2 or weight.ndim != 2:
         return False
