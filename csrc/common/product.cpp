@@ -119,18 +119,24 @@ inline int64_t tile_height(int64_t rows, int64_t width) {
 template <typename T>
 void pack(const T *m, int64_t row_stride, int64_t column_stride, int64_t rows, int64_t columns, T *packed,
           int64_t widest) {
+  pack_rows(m, row_stride, column_stride, rows, columns, packed, widest, 0, rows);
+}
+
+template <typename T>
+void pack_rows(const T *m, int64_t row_stride, int64_t column_stride, int64_t rows, int64_t columns, T *packed,
+               int64_t widest, int64_t begin, int64_t end) {
   const int64_t total = vectors_in<T>(columns);
   for (int64_t first = 0, width; first < total; first += width) {
     width = panel_width(first, total, widest);
     const int64_t stride = width * lanes<T>, at = first * lanes<T>, count = std::min(stride, columns - at);
     // along what lies together in m, some rows at a time: whole columns would send each line of `packed` away 16 times
-    for (int64_t begin = 0; begin < rows; begin += kPackedRows) {
-      const int64_t end = std::min(begin + kPackedRows, rows);
+    for (int64_t some = begin; some < end; some += kPackedRows) {
+      const int64_t until = std::min(some + kPackedRows, end);
       for (int64_t i = 0; i < count && row_stride < column_stride; ++i) {
         const T *const from = m + (at + i) * column_stride;
-        for (int64_t row = begin; row < end; ++row) packed[row * stride + i] = from[row * row_stride];
+        for (int64_t row = some; row < until; ++row) packed[row * stride + i] = from[row * row_stride];
       }
-      for (int64_t row = begin; row < end; ++row) {
+      for (int64_t row = some; row < until; ++row) {
         const T *const from = m + row * row_stride + at * column_stride;
         if (row_stride >= column_stride)
           for (int64_t i = 0; i < count; ++i) packed[row * stride + i] = from[i * column_stride];
@@ -175,6 +181,7 @@ void add_outer(const Run<T> *runs, int64_t count, int64_t rows, int64_t columns,
 
 #define HOLDFAST_PRODUCT(T)                                                                                  \
   template void pack(const T *, int64_t, int64_t, int64_t, int64_t, T *, int64_t);                           \
+  template void pack_rows(const T *, int64_t, int64_t, int64_t, int64_t, T *, int64_t, int64_t, int64_t);    \
   template void multiply(Rows<const T>, int64_t, int64_t, const T *, int64_t, Rows<const T>, Rows<T>, bool); \
   template void add_outer(const Run<T> *, int64_t, int64_t, int64_t, int64_t, int64_t, T *, int64_t);
 HOLDFAST_PRODUCT(float)

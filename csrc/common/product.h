@@ -58,6 +58,11 @@ template <typename T>
 void pack(const T *m, int64_t row_stride, int64_t column_stride, int64_t rows, int64_t columns, T *packed,
           int64_t widest = kMaxVectors);
 
+// The rows from `begin` to `end` alone, so that threads can share them.
+template <typename T>
+void pack_rows(const T *m, int64_t row_stride, int64_t column_stride, int64_t rows, int64_t columns, T *packed,
+               int64_t widest, int64_t begin, int64_t end);
+
 // Numbers that `pack` writes.
 template <typename T>
 constexpr int64_t packed_size(int64_t rows, int64_t columns) {

@@ -20,34 +20,76 @@ HOLDFAST_CALL(linear, HOLDFAST_LINEAR_FIELDS)
 
 namespace {
 
-// Tokens of a tile: a multiple of the products' block of rows.
-constexpr int64_t kTileTokens = 192;
+// Tokens of a tile, and of a block of the products' rows, which threads get whole ones of.
+constexpr int64_t kTileTokens = 192, kBlockTokens = 24;
 // Gradients of the bias that are added up one after another: sums of sums lose less than one sum.
 constexpr int64_t kSummed = 16;
+// From this many weights on, threads share the rows of the weight's gradient: one sum each would be too much to clear
+// and to add up. Below, they share the tokens, so that a tile is read once.
+constexpr int64_t kManyWeights = 1 << 16;
 
-// Calls body(rank, first, count) for each tile, each thread its own.
-template <typename Body>
-void tiles(const Call &call, int threads, Body &&body) {
-  parallel(threads, [&](int rank, int size) {
-    const Range mine = share(call.tokens, rank, size, kTileTokens);
-    for (int64_t at = mine.begin; at < mine.end; at += kTileTokens)
-      body(rank, at, std::min(mine.end - at, kTileTokens));
-  });
-}
-
-int threads_of(const Call &call) {
-  const int64_t tiles = call.tokens / kTileTokens;  // below two, a second thread only waits
-  return static_cast<int>(std::clamp<int64_t>(tiles, 1, std::max(call.threads, 1)));
-}
-
-// Numbers of whole vectors with room for `count`.
 template <typename T>
-int64_t whole(int64_t count) {
-  return vectors_in<T>(count) * lanes<T>;
+struct Linear {
+  int64_t tokens, in, out;
+  const T *x, *weight, *bias, *grad;
+  int threads;
+
+  bool many_weights() const { return in * out >= kManyWeights; }
+
+  // Calls body(rank, first, count) for each tile of the tokens, each thread its own.
+  template <typename Body>
+  void tiles(Body &&body) const {
+    parallel(threads, [&](int rank, int size) {
+      const Range mine = share(tokens, rank, size, kBlockTokens);
+      for (int64_t at = mine.begin; at < mine.end; at += kTileTokens)
+        body(rank, at, std::min(mine.end - at, kTileTokens));
+    });
+  }
+
+  // The weight for products that sum over `depth` of its entries.
+  void pack_weight(int64_t row_stride, int64_t column_stride, int64_t depth, int64_t columns, T *packed) const {
+    parallel(many_weights() ? threads : 1, [&](int rank, int size) {
+      const Range mine = share(depth, rank, size);
+      pack_rows(weight, row_stride, column_stride, depth, columns, packed, kMaxVectors, mine.begin, mine.end);
+    });
+  }
+
+  // Adds the gradient of the weight's rows from `first` on, for `count` tokens.
+  void add_weight(int64_t at, int64_t count, int64_t first, int64_t rows, T *sums) const {
+    const Run<T> run{grad + at * out + first, x + at * in, count};
+    add_outer<T>(&run, 1, rows, in, out, in, sums, in);
+  }
+
+  // Adds the gradient of the bias from entry `first` to `end`, for `count` tokens.
+  void add_bias(int64_t at, int64_t count, int64_t first, int64_t end, T *sums) const {
+    for (int64_t j = first; j < end; j += lanes<T>) {
+      const int64_t part = std::min(end - j, lanes<T>);
+      Vector<T> sum = get(sums + j, part);
+      for (int64_t t = at; t < at + count; t += kSummed) {
+        Vector<T> few{};
+        for (int64_t k = t; k < std::min(at + count, t + kSummed); ++k) few += get(grad + k * out + j, part);
+        sum += few;
+      }
+      put(sums + j, sum, part);
+    }
+  }
+};
+
+template <typename T>
+Linear<T> linear_of(const Call &call) {
+  const int64_t blocks = call.tokens / kBlockTokens;
+  const int threads = static_cast<int>(std::clamp<int64_t>(blocks, 1, std::max(call.threads, 1)));
+  return {call.tokens,
+          call.inputs,
+          call.outputs,
+          static_cast<const T *>(call.x),
+          static_cast<const T *>(call.weight),
+          static_cast<const T *>(call.bias),
+          static_cast<const T *>(call.grad),
+          threads};
 }
 
-// The packed weight, which all threads read, and the bias in whole vectors or each thread's sums of the weight's and the
-// bias's gradient.
+// The packed weight, which all threads read, and the bias in whole vectors or each thread's sums.
 template <typename T>
 struct Workspace {
   T *packed, *rest;
@@ -57,61 +99,69 @@ struct Workspace {
 
 template <typename T>
 int64_t forward(const Call &call) {
-  const int64_t in = call.inputs, out = call.outputs;
-  const T *const x = static_cast<const T *>(call.x), *const bias = static_cast<const T *>(call.bias);
+  const Linear<T> linear = linear_of<T>(call);
+  const int64_t in = linear.in, out = linear.out, whole = vectors_in<T>(out) * lanes<T>;
   T *const y = static_cast<T *>(call.y);
-  const auto take = [&](Arena &arena) { return Workspace<T>(arena, packed_size<T>(in, out), bias ? whole<T>(out) : 0); };
+  const auto take = [&](Arena &arena) {
+    return Workspace<T>(arena, packed_size<T>(in, out), linear.bias ? whole : 0);
+  };
   return with_workspace(call, take, [&](const Workspace<T> &memory) {
-    pack(static_cast<const T *>(call.weight), 1, in, in, out, memory.packed, kMaxVectors);
-    const T *const added = bias ? memory.rest : nullptr;
-    if (bias) std::fill(std::copy_n(bias, out, memory.rest), memory.rest + whole<T>(out), T(0));
-    tiles(call, threads_of(call), [&](int, int64_t at, int64_t n) {
-      multiply<T>({x + at * in, in}, n, in, memory.packed, out, {added, 0}, {y + at * out, out}, out % lanes<T> == 0);
+    linear.pack_weight(1, in, in, out, memory.packed);
+    const T *const added = linear.bias ? memory.rest : nullptr;
+    if (added) std::fill(std::copy_n(linear.bias, out, memory.rest), memory.rest + whole, T(0));
+    linear.tiles([&](int, int64_t at, int64_t n) {
+      multiply<T>({linear.x + at * in, in}, n, in, memory.packed, out, {added, 0}, {y + at * out, out}, out == whole);
     });
+  });
+}
+
+// Gradients of weight and bias, threads sharing their rows.
+template <typename T>
+void sum_by_rows(const Linear<T> &linear, T *grad_weight, T *grad_bias) {
+  parallel(linear.threads, [&](int rank, int size) {
+    const Range mine = share(linear.out, rank, size, lanes<T>);
+    if (grad_weight) std::fill(grad_weight + mine.begin * linear.in, grad_weight + mine.end * linear.in, T(0));
+    if (grad_bias) std::fill(grad_bias + mine.begin, grad_bias + mine.end, T(0));
+    for (int64_t at = 0; at < linear.tokens; at += kTileTokens) {
+      const int64_t n = std::min(linear.tokens - at, kTileTokens);
+      if (grad_weight)
+        linear.add_weight(at, n, mine.begin, mine.end - mine.begin, grad_weight + mine.begin * linear.in);
+      if (grad_bias) linear.add_bias(at, n, mine.begin, mine.end, grad_bias);
+    }
   });
 }
 
 template <typename T>
 int64_t backward(const Call &call) {
-  const int64_t in = call.inputs, out = call.outputs;
-  const T *const x = static_cast<const T *>(call.x), *const grad = static_cast<const T *>(call.grad);
+  const Linear<T> linear = linear_of<T>(call);
+  const int64_t in = linear.in, out = linear.out;
   T *const grad_x = static_cast<T *>(call.grad_x), *const grad_weight = static_cast<T *>(call.grad_weight);
   T *const grad_bias = static_cast<T *>(call.grad_bias);
-  const int threads = threads_of(call);
-  const int64_t of_weight = grad_weight ? out * in : 0, own = of_weight + (grad_bias ? out : 0);
+  const bool by_rows = linear.many_weights();
+  const int64_t of_weight = grad_weight && !by_rows ? out * in : 0;
+  const int64_t own = of_weight + (grad_bias && !by_rows ? out : 0);
   const auto take = [&](Arena &arena) {
-    return Workspace<T>(arena, grad_x ? packed_size<T>(out, in) : 0, threads * own);
+    return Workspace<T>(arena, grad_x ? packed_size<T>(out, in) : 0, linear.threads * own);
   };
   return with_workspace(call, take, [&](const Workspace<T> &memory) {
-    if (grad_x) pack(static_cast<const T *>(call.weight), in, 1, out, in, memory.packed, kMaxVectors);
+    if (grad_x) linear.pack_weight(in, 1, out, in, memory.packed);
     // a team may be smaller than asked for; the sums of absent threads must still be 0
-    std::fill_n(memory.rest, threads * own, T(0));
-    tiles(call, threads, [&](int rank, int64_t at, int64_t n) {
-      const T *const g = grad + at * out;
-      T *const sums = memory.rest + rank * own;
-      if (grad_x) multiply<T>({g, out}, n, out, memory.packed, in, {nullptr, 0}, {grad_x + at * in, in}, true);
-      if (grad_weight) {
-        const Run<T> run{g, x + at * in, n};
-        add_outer<T>(&run, 1, out, in, out, in, sums, in);
-      }
-      if (grad_bias) {
-        for (int64_t j = 0; j < out; j += lanes<T>) {
-          const int64_t count = std::min(out - j, lanes<T>);
-          Vector<T> part{};
-          for (int64_t t = 0; t < n; t += kSummed) {
-            Vector<T> few{};
-            for (int64_t k = t; k < std::min(n, t + kSummed); ++k) few += get(g + k * out + j, count);
-            part += few;
-          }
-          put(sums + of_weight + j, get(sums + of_weight + j, count) + part, count);
-        }
-      }
-    });
+    std::fill_n(memory.rest, linear.threads * own, T(0));
+    if (grad_x || own) {
+      linear.tiles([&](int rank, int64_t at, int64_t n) {
+        T *const sums = memory.rest + rank * own;
+        if (grad_x)
+          multiply<T>({linear.grad + at * out, out}, n, out, memory.packed, in, {nullptr, 0}, {grad_x + at * in, in}, true);
+        if (of_weight) linear.add_weight(at, n, 0, out, sums);
+        if (own > of_weight) linear.add_bias(at, n, 0, out, sums + of_weight);
+      });
+    }
     for (int64_t i = 0; i < own; ++i) {
       T total = 0;
-      for (int rank = 0; rank < threads; ++rank) total += memory.rest[rank * own + i];
+      for (int rank = 0; rank < linear.threads; ++rank) total += memory.rest[rank * own + i];
       (i < of_weight ? grad_weight[i] : grad_bias[i - of_weight]) = total;
     }
+    if (by_rows && (grad_weight || grad_bias)) sum_by_rows(linear, grad_weight, grad_bias);
   });
 }
 

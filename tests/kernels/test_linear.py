@@ -14,7 +14,7 @@ native = pytest.mark.skipif(not library.status().available, reason="the native l
 # float64 sums of at most 1000 tokens and 272 columns, of numbers of size 1
 EXACT = {"rtol": 1e-11, "atol": 1e-11}
 # ends of a tile (192 tokens), of a product's block of rows (12 or 6) and columns (64), outputs that fill no vector
-SHAPES = [(1, 16, 16), (7, 32, 65), (192, 48, 33), (193, 16, 64), (1000, 80, 130), (20, 272, 17), (400, 64, 1)]
+SHAPES = [(1, 16, 16), (7, 32, 65), (192, 48, 33), (193, 16, 64), (1000, 80, 130), (20, 272, 17), (400, 64, 1), (300, 272, 250)]
 
 
 @pytest.fixture
