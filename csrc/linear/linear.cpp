@@ -102,9 +102,7 @@ int64_t forward(const Call &call) {
   const Linear<T> linear = linear_of<T>(call);
   const int64_t in = linear.in, out = linear.out, whole = vectors_in<T>(out) * lanes<T>;
   T *const y = static_cast<T *>(call.y);
-  const auto take = [&](Arena &arena) {
-    return Workspace<T>(arena, packed_size<T>(in, out), linear.bias ? whole : 0);
-  };
+  const auto take = [&](Arena &arena) { return Workspace<T>(arena, packed_size<T>(in, out), linear.bias ? whole : 0); };
   return with_workspace(call, take, [&](const Workspace<T> &memory) {
     linear.pack_weight(1, in, in, out, memory.packed);
     const T *const added = linear.bias ? memory.rest : nullptr;
@@ -151,7 +149,8 @@ int64_t backward(const Call &call) {
       linear.tiles([&](int rank, int64_t at, int64_t n) {
         T *const sums = memory.rest + rank * own;
         if (grad_x)
-          multiply<T>({linear.grad + at * out, out}, n, out, memory.packed, in, {nullptr, 0}, {grad_x + at * in, in}, true);
+          multiply<T>({linear.grad + at * out, out}, n, out, memory.packed, in, {nullptr, 0}, {grad_x + at * in, in},
+                      true);
         if (of_weight) linear.add_weight(at, n, 0, out, sums);
         if (own > of_weight) linear.add_bias(at, n, 0, out, sums + of_weight);
       });
