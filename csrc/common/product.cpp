@@ -11,6 +11,8 @@ namespace holdfast {
 namespace {
 
 constexpr int64_t kPackedRows = 32;
+// Terms that are added up one after another: sums of sums lose less than one sum.
+constexpr int64_t kSummedDepth = 256;
 
 template <typename T, int R, int C>
 void multiply_tile(Rows<const T> a, int64_t depth, const T *panel, Rows<const T> added, Rows<T> out, int64_t last) {
@@ -45,10 +47,13 @@ void multiply_tile(Rows<const T> a, int64_t depth, const T *panel, Rows<const T>
     HOLDFAST_UNROLL
     for (int s = 1; s < S; ++s) sums[0][r][c] += sums[s][r][c];
     // last: an Euler step adds many small terms to a large state, and each sum with it in would be rounded to its size
-    if (added.data) sums[0][r][c] += load(added.data + r * added.stride + c * lanes<T>);
     T *target = out.data + r * out.stride + c * lanes<T>;
-    if (c + 1 < C || last == lanes<T>) store(target, sums[0][r][c]);
-    else store_part(target, sums[0][r][c], last);
+    const T *addend = added.data ? added.data + r * added.stride + c * lanes<T> : nullptr;
+    if (c + 1 < C || last == lanes<T>) {
+      store(target, addend ? sums[0][r][c] + load(addend) : sums[0][r][c]);
+    } else {
+      store_part(target, addend ? sums[0][r][c] + get(addend, last) : sums[0][r][c], last);
+    }
   }
 }
 
@@ -157,9 +162,14 @@ void multiply(Rows<const T> a, int64_t rows, int64_t depth, const T *packed, int
     const int64_t last = whole ? lanes<T> : std::min(lanes<T>, columns - at - (width - 1) * lanes<T>);
     for (int64_t row = 0, height; row < rows; row += height) {
       height = tile_height(rows - row, width);
-      const Rows<const T> addend{added.data ? added.data + row * added.stride + at : nullptr, added.stride};
-      multiply_for<T>(height, width, TileIndices())({a.data + row * a.stride, a.stride}, depth, packed, addend,
-                                                    {out.data + row * out.stride + at, out.stride}, last);
+      Rows<const T> addend{added.data ? added.data + row * added.stride + at : nullptr, added.stride};
+      const Rows<T> target{out.data + row * out.stride + at, out.stride};
+      for (int64_t from = 0; from == 0 || from < depth; from += kSummedDepth) {
+        const int64_t terms = std::min(depth - from, kSummedDepth);
+        multiply_for<T>(height, width, TileIndices())({a.data + row * a.stride + from, a.stride}, terms,
+                                                      packed + from * width * lanes<T>, addend, target, last);
+        addend = {target.data, target.stride};
+      }
     }
   }
 }

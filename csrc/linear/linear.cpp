@@ -34,7 +34,7 @@ struct Linear {
   const T *x, *weight, *bias, *grad;
   int threads;
 
-  bool many_weights() const { return in * out >= kManyWeights; }
+  bool many_weights() const { return in * out >= kManyWeights && out >= 2 * threads * lanes<T>; }
 
   // Calls body(rank, first, count) for each tile of the tokens, each thread its own.
   template <typename Body>
@@ -60,17 +60,18 @@ struct Linear {
     add_outer<T>(&run, 1, rows, in, out, in, sums, in);
   }
 
-  // Adds the gradient of the bias from entry `first` to `end`, for `count` tokens.
-  void add_bias(int64_t at, int64_t count, int64_t first, int64_t end, T *sums) const {
+  // Adds the gradient of the bias from entry `first` to `end`, for `count` tokens; in double, since one total takes in
+  // hundreds of tiles.
+  void add_bias(int64_t at, int64_t count, int64_t first, int64_t end, double *sums) const {
     for (int64_t j = first; j < end; j += lanes<T>) {
       const int64_t part = std::min(end - j, lanes<T>);
-      Vector<T> sum = get(sums + j, part);
+      Vector<T> sum{};
       for (int64_t t = at; t < at + count; t += kSummed) {
         Vector<T> few{};
         for (int64_t k = t; k < std::min(at + count, t + kSummed); ++k) few += get(grad + k * out + j, part);
         sum += few;
       }
-      put(sums + j, sum, part);
+      for (int64_t i = 0; i < part; ++i) sums[j + i] += static_cast<double>(sum[i]);
     }
   }
 };
@@ -89,12 +90,15 @@ Linear<T> linear_of(const Call &call) {
           threads};
 }
 
-// The packed weight, which all threads read, and the bias in whole vectors or each thread's sums.
+// The packed weight, which all threads read; forward the bias in whole vectors, backward each thread's sums of the
+// weight's gradient, and sums of the bias's.
 template <typename T>
 struct Workspace {
   T *packed, *rest;
-  Workspace(Arena &arena, int64_t packed_numbers, int64_t rest_numbers)
-      : packed(arena.take<T>(packed_numbers)), rest(arena.take<T>(rest_numbers)) {}
+  double *bias;
+  Workspace(Arena &arena, int64_t packed_numbers, int64_t rest_numbers, int64_t bias_numbers)
+      : packed(arena.take<T>(packed_numbers)), rest(arena.take<T>(rest_numbers)),
+        bias(arena.take<double>(bias_numbers)) {}
 };
 
 template <typename T>
@@ -102,7 +106,9 @@ int64_t forward(const Call &call) {
   const Linear<T> linear = linear_of<T>(call);
   const int64_t in = linear.in, out = linear.out, whole = vectors_in<T>(out) * lanes<T>;
   T *const y = static_cast<T *>(call.y);
-  const auto take = [&](Arena &arena) { return Workspace<T>(arena, packed_size<T>(in, out), linear.bias ? whole : 0); };
+  const auto take = [&](Arena &arena) {
+    return Workspace<T>(arena, packed_size<T>(in, out), linear.bias ? whole : 0, 0);
+  };
   return with_workspace(call, take, [&](const Workspace<T> &memory) {
     linear.pack_weight(1, in, in, out, memory.packed);
     const T *const added = linear.bias ? memory.rest : nullptr;
@@ -113,18 +119,22 @@ int64_t forward(const Call &call) {
   });
 }
 
+template <typename T>
+struct Gradients {
+  T *x, *weight, *bias;
+};
+
 // Gradients of weight and bias, threads sharing their rows.
 template <typename T>
-void sum_by_rows(const Linear<T> &linear, T *grad_weight, T *grad_bias) {
+void sum_by_rows(const Linear<T> &linear, const Gradients<T> &grads, double *bias) {
+  const int64_t in = linear.in;
   parallel(linear.threads, [&](int rank, int size) {
     const Range mine = share(linear.out, rank, size, lanes<T>);
-    if (grad_weight) std::fill(grad_weight + mine.begin * linear.in, grad_weight + mine.end * linear.in, T(0));
-    if (grad_bias) std::fill(grad_bias + mine.begin, grad_bias + mine.end, T(0));
+    if (grads.weight) std::fill(grads.weight + mine.begin * in, grads.weight + mine.end * in, T(0));
     for (int64_t at = 0; at < linear.tokens; at += kTileTokens) {
       const int64_t n = std::min(linear.tokens - at, kTileTokens);
-      if (grad_weight)
-        linear.add_weight(at, n, mine.begin, mine.end - mine.begin, grad_weight + mine.begin * linear.in);
-      if (grad_bias) linear.add_bias(at, n, mine.begin, mine.end, grad_bias);
+      if (grads.weight) linear.add_weight(at, n, mine.begin, mine.end - mine.begin, grads.weight + mine.begin * in);
+      if (grads.bias) linear.add_bias(at, n, mine.begin, mine.end, bias);
     }
   });
 }
@@ -132,35 +142,37 @@ void sum_by_rows(const Linear<T> &linear, T *grad_weight, T *grad_bias) {
 template <typename T>
 int64_t backward(const Call &call) {
   const Linear<T> linear = linear_of<T>(call);
-  const int64_t in = linear.in, out = linear.out;
-  T *const grad_x = static_cast<T *>(call.grad_x), *const grad_weight = static_cast<T *>(call.grad_weight);
-  T *const grad_bias = static_cast<T *>(call.grad_bias);
+  const Gradients<T> grads{static_cast<T *>(call.grad_x), static_cast<T *>(call.grad_weight),
+                           static_cast<T *>(call.grad_bias)};
+  const int64_t in = linear.in, out = linear.out, threads = linear.threads;
   const bool by_rows = linear.many_weights();
-  const int64_t of_weight = grad_weight && !by_rows ? out * in : 0;
-  const int64_t own = of_weight + (grad_bias && !by_rows ? out : 0);
+  const int64_t own = grads.weight && !by_rows ? out * in : 0, biases = grads.bias ? out : 0;
   const auto take = [&](Arena &arena) {
-    return Workspace<T>(arena, grad_x ? packed_size<T>(out, in) : 0, linear.threads * own);
+    return Workspace<T>(arena, grads.x ? packed_size<T>(out, in) : 0, threads * own, threads * biases);
   };
   return with_workspace(call, take, [&](const Workspace<T> &memory) {
-    if (grad_x) linear.pack_weight(in, 1, out, in, memory.packed);
+    if (grads.x) linear.pack_weight(in, 1, out, in, memory.packed);
     // a team may be smaller than asked for; the sums of absent threads must still be 0
-    std::fill_n(memory.rest, linear.threads * own, T(0));
-    if (grad_x || own) {
-      linear.tiles([&](int rank, int64_t at, int64_t n) {
-        T *const sums = memory.rest + rank * own;
-        if (grad_x)
-          multiply<T>({linear.grad + at * out, out}, n, out, memory.packed, in, {nullptr, 0}, {grad_x + at * in, in},
-                      true);
-        if (of_weight) linear.add_weight(at, n, 0, out, sums);
-        if (own > of_weight) linear.add_bias(at, n, 0, out, sums + of_weight);
-      });
-    }
+    std::fill_n(memory.rest, threads * own, T(0));
+    std::fill_n(memory.bias, threads * biases, 0.0);
+    if (by_rows) sum_by_rows(linear, grads, memory.bias);
+    linear.tiles([&](int rank, int64_t at, int64_t n) {
+      if (grads.x)
+        multiply<T>({linear.grad + at * out, out}, n, out, memory.packed, in, {nullptr, 0}, {grads.x + at * in, in},
+                    true);
+      if (own) linear.add_weight(at, n, 0, out, memory.rest + rank * own);
+      if (biases && !by_rows) linear.add_bias(at, n, 0, out, memory.bias + rank * biases);
+    });
     for (int64_t i = 0; i < own; ++i) {
       T total = 0;
-      for (int rank = 0; rank < linear.threads; ++rank) total += memory.rest[rank * own + i];
-      (i < of_weight ? grad_weight[i] : grad_bias[i - of_weight]) = total;
+      for (int64_t rank = 0; rank < threads; ++rank) total += memory.rest[rank * own + i];
+      grads.weight[i] = total;
     }
-    if (by_rows && (grad_weight || grad_bias)) sum_by_rows(linear, grad_weight, grad_bias);
+    for (int64_t i = 0; i < biases; ++i) {
+      double total = 0;
+      for (int64_t rank = 0; rank < threads; ++rank) total += memory.bias[rank * biases + i];
+      grads.bias[i] = static_cast<T>(total);
+    }
   });
 }
 

@@ -69,7 +69,7 @@ def gated_product(*_):
 def product(*_):
     """By hand: which of the two products runs depends on the CPU."""
     x, weight, bias = sequence(), normal(3 * WIDTH, WIDTH), normal(3 * WIDTH)
-    _linear.gradients(x, weight, _linear.forward(x, weight, bias), (True, True, True))
+    _linear.gradients(x, weight, _linear.forward(x, weight, bias), tuple(weight.shape), (True, True, True))
 
 
 def by_inputs(*_):

@@ -14,7 +14,16 @@ native = pytest.mark.skipif(not library.status().available, reason="the native l
 # float64 sums of at most 1000 tokens and 272 columns, of numbers of size 1
 EXACT = {"rtol": 1e-11, "atol": 1e-11}
 # ends of a tile (192 tokens), of a product's block of rows (12 or 6) and columns (64), outputs that fill no vector
-SHAPES = [(1, 16, 16), (7, 32, 65), (192, 48, 33), (193, 16, 64), (1000, 80, 130), (20, 272, 17), (400, 64, 1), (300, 272, 250)]
+SHAPES = [
+    (1, 16, 16),
+    (7, 32, 65),
+    (192, 48, 33),
+    (193, 16, 64),
+    (1000, 80, 130),
+    (20, 272, 17),
+    (400, 64, 1),
+    (300, 272, 250),
+]
 
 
 @pytest.fixture
@@ -62,8 +71,9 @@ def test_values_and_gradients_agree_with_torch(shape, count, threads, taken, poi
 
 
 @native
-def test_float32_errors_are_within_twice_those_of_torch(taken):
-    *tensors, seed = problem(500, 64, 96, torch.float32)
+@pytest.mark.parametrize("shape", [(500, 64, 96), (200, 2048, 64), (30_000, 16, 16)])
+def test_float32_errors_are_within_twice_those_of_torch(shape, taken):
+    *tensors, seed = problem(*shape, torch.float32)
     exact = result_and_gradients(functional.linear, [t.double() for t in tensors], seed.double())
     plain = result_and_gradients(functional.linear, tensors, seed)
     for got, torchs, truth in zip(result_and_gradients(_linear.linear, tensors, seed), plain, exact, strict=True):
@@ -194,3 +204,57 @@ def test_a_tiled_mlp_has_the_same_gradients_with_either_product(taken, monkeypat
     monkeypatch.setattr(_linear, "pays", lambda: False)
     for got, want in zip(ours, gradients(), strict=True):
         torch.testing.assert_close(got, want, **EXACT)
+
+
+@native
+def test_strided_inputs_of_a_tiled_mlp_get_their_gradients(taken):
+    from holdfast.nn._tiled_mlp import TILE_ROWS, tiled_mlp
+
+    mlp = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16)).double()
+    x = torch.randn(1, 16, TILE_ROWS + 70, dtype=torch.float64).mT.requires_grad_()
+    (got,) = torch.autograd.grad(tiled_mlp(mlp, x).square().sum(), x)
+    (want,) = torch.autograd.grad(mlp(x).square().sum(), x)
+    torch.testing.assert_close(got, want, **EXACT)
+
+
+@native
+def test_a_short_mlp_with_hooks_is_called_as_it_is(taken):
+    from holdfast.nn._tiled_mlp import tiled_mlp
+
+    mlp, seen = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16)), []
+    mlp.register_forward_hook(lambda *_: seen.append("hook"))
+    tiled_mlp(mlp, torch.randn(30, 16))
+    assert seen == ["hook"]
+
+
+@native
+def test_only_what_the_needed_gradients_read_is_saved(taken):
+    x, weight, bias, _ = problem(24, 32, 48)
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(tuple(t.shape)) or t, lambda t: t):
+        _linear.linear(x.requires_grad_(), weight, bias).sum().backward()
+        _linear.linear(x.detach(), weight.requires_grad_(), bias).sum().backward()
+        _linear.linear(x.detach(), weight.detach(), bias.requires_grad_()).sum().backward()
+    assert kept == [(48, 32), (24, 32)]
+
+
+@native
+def test_many_gradients_at_once_are_torchs_own(taken):
+    x, weight, bias, _ = problem(24, 32, 4)
+
+    def first(x):
+        return _linear.linear(x, weight, bias)[0]
+
+    got = torch.autograd.functional.jacobian(first, x, vectorize=True)
+    torch.testing.assert_close(got, torch.autograd.functional.jacobian(first, x), **EXACT)
+
+
+@native
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # the compiler looks at it
+def test_a_backward_pass_that_is_compiled_is_torchs_own(taken):
+    x, weight, bias, seed = problem(24, 32, 48)
+    y = _linear.linear(x.requires_grad_(), weight.requires_grad_(), bias)
+    with torch._dynamo.config.patch(compiled_autograd=True):
+        torch.compile(lambda: y.backward(seed), backend="eager")()
+    torch.testing.assert_close(x.grad, seed @ weight.detach(), **EXACT)
+    torch.testing.assert_close(weight.grad, seed.T @ x.detach(), **EXACT)

@@ -217,3 +217,13 @@ def test_restore_names_a_linear_module_that_was_parametrized_since(monkeypatch):
     with pytest.raises(ArgumentError, match=r"an nn\.Linear as accelerate left it"):
         done.restore()
     assert type(model["rnn"]) is not nn.GRU  # nothing was restored
+
+
+def test_linear_modules_beside_recurrences_that_were_accelerated_before_follow(monkeypatch):
+    monkeypatch.setattr("holdfast.nn._acceleration.pays", lambda: True)
+    model = nn.ModuleDict({"rnn": nn.GRU(4, 4), "out": nn.Linear(4, 4)})
+    holdfast.accelerate(model["rnn"])
+    done = holdfast.accelerate(model)
+    assert done.products == (model["out"],)
+    done.restore()
+    assert type(model["out"]) is nn.Linear

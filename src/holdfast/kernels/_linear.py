@@ -7,6 +7,8 @@ Ryzen since Zen 4) that is 105 of 250 GFLOP/s of one core. The products of our o
 from __future__ import annotations
 
 import functools
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,6 +22,7 @@ from holdfast.kernels._common.calls import call, dense, empty, verify
 # below, the way through an autograd.Function (25 us) and the packing of the weight cost more than the products gain
 _MIN_PRODUCTS = 1 << 21
 _MIN_TOKENS = 128
+_PACKED_PER_TOKEN = 14  # as a power of 2: what more tokens a larger weight needs before its packing pays
 # a larger weight, and the sums of its gradient for each thread, do not stay in the third cache
 _MAX_WEIGHTS = 1 << 22
 _MIN_OUTPUTS = 16  # fewer would leave lanes empty
@@ -66,7 +69,10 @@ def suits(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         return False
     if x.shape[-1] != inputs or (bias is not None and bias.shape != (outputs,)):
         return False
-    return x.numel() >= _MIN_TOKENS * inputs and x.numel() * outputs >= _MIN_PRODUCTS
+    tokens = x.numel() // inputs
+    return (
+        tokens >= _MIN_TOKENS + (outputs * inputs >> _PACKED_PER_TOKEN) and tokens * inputs * outputs >= _MIN_PRODUCTS
+    )
 
 
 def _plain(*tensors: Tensor | None) -> bool:
@@ -80,6 +86,8 @@ def _plain(*tensors: Tensor | None) -> bool:
         if t is None:
             continue
         if not (type(t) in autograd.PLAIN and t.is_cpu and t.layout is torch.strided and not t.is_nested):
+            return False
+        if torch._C._functorch.is_legacy_batchedtensor(t):  # of is_grads_batched, which is no transform
             return False
         dtypes.add(t.dtype)
     return len(dtypes) == 1 and dtypes <= {*checks.REAL}
@@ -95,47 +103,54 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor | None, y: Tensor | None = N
         y: takes the result; dense.
     """
     y = empty((*x.shape[:-1], weight.shape[0]), x.dtype) if y is None else y
-    _run("forward", x, weight, bias=bias, y=y)
+    _run("forward", y, (weight.shape[0], weight.shape[1]), x=x, weight=weight, bias=bias, y=y)
     return y
 
 
 def gradients(
-    x: Tensor, weight: Tensor, grad: Tensor, needed: tuple[bool, bool, bool], of_x: Tensor | None = None
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    x: Tensor | None, weight: Tensor | None, grad: Tensor, sizes: tuple[int, int], needed: Sequence[bool],
+    of_x: Tensor | None = None,
+) -> tuple[Tensor | None, ...]:  # fmt: skip
     """Gradients of x, weight and bias in C++, None where not needed.
 
     Args:
-        x: (..., inputs).
-        weight: (outputs, inputs).
+        x: (..., inputs); None where the weight's gradient is not needed.
+        weight: (outputs, inputs); None where that of x is not needed.
         grad: of the result, (..., outputs).
+        sizes: of the weight.
         needed: a flag for each gradient.
         of_x: takes the gradient of x; dense.
     """
-    shapes = (x.shape, weight.shape, weight.shape[:1])
-    of = [empty(shape, x.dtype) if need else None for shape, need in zip(shapes, needed, strict=True)]
+    shapes = ((*grad.shape[:-1], sizes[1]), sizes, sizes[:1])
+    of = [empty(shape, grad.dtype) if need else None for shape, need in zip(shapes, needed, strict=True)]
     if needed[0] and of_x is not None:
         of[0] = of_x
-    _run("backward", x, weight, grad=grad, grad_x=of[0], grad_weight=of[1], grad_bias=of[2])
-    return of[0], of[1], of[2]
+    _run(
+        "backward", grad, sizes, x=x, weight=weight, grad=grad, grad_x=of[0], grad_weight=of[1], grad_bias=of[2]
+    )  # fmt: skip
+    return tuple(of)
 
 
-def _run(name: str, x: Tensor, weight: Tensor, **rest: Tensor | None) -> None:
-    outputs, inputs = weight.shape
-    of_y, like_bias = (*x.shape[:-1], outputs), (outputs,)
+def _run(name: str, like: Tensor, sizes: tuple[int, int], **tensors: Tensor | None) -> None:
+    """Calls C with tensors that are checked: inputs of any strides, results dense."""
+    rows, (outputs, inputs) = like.shape[:-1], sizes
+    by_x, by_y = (*rows, inputs), (*rows, outputs)
     shapes = {
-        "bias": like_bias, "y": of_y, "grad": of_y, "grad_x": tuple(x.shape), "grad_weight": (outputs, inputs),
-        "grad_bias": like_bias,
+        "x": by_x, "weight": sizes, "bias": sizes[:1], "y": by_y, "grad": by_y, "grad_x": by_x, "grad_weight": sizes,
+        "grad_bias": sizes[:1],
     }  # fmt: skip
-    verify("linear", x, (weight, (outputs, inputs)), *((value, shapes[key]) for key, value in rest.items()))
-    given = {key: dense(value) if key in ("bias", "grad") else value for key, value in rest.items()}
+    verify("linear", like, *((value, shapes[key]) for key, value in tensors.items()))
+    for key in ("y", "grad_x"):
+        value = tensors.get(key)
+        assert value is None or value.is_contiguous(), f"{key} takes the result"
+    given = {key: value if key == "y" or key.startswith("grad_") else dense(value) for key, value in tensors.items()}
     call(
-        "linear", f"linear_{name}", x.dtype, tokens=x.numel() // inputs, inputs=inputs, outputs=outputs, x=dense(x),
-        weight=dense(weight), **given,
+        "linear", f"linear_{name}", like.dtype, tokens=math.prod(rows), inputs=inputs, outputs=outputs, **given
     )  # fmt: skip
 
 
 class _Linear(torch.autograd.Function):
-    """Saves x and weight, as torch's own does."""
+    """Saves x for the gradient of the weight and the weight for that of x, as torch's own does."""
 
     @staticmethod
     def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -143,13 +158,17 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs[:2])
+        x, weight, _ = inputs
+        ctx.sizes = (weight.shape[0], weight.shape[1])
+        ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, weight if ctx.needs_input_grad[0] else None)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        if not autograd.again() and _plain(x, weight, grad):
-            return gradients(x, weight, grad, ctx.needs_input_grad)
-        rows = grad.flatten(0, -2)
-        each = (lambda: grad @ weight, lambda: rows.mT @ x.flatten(0, -2), lambda: rows.sum(0))
+        # compiled autograd runs this with tensors without memory
+        if not torch.compiler.is_compiling() and not autograd.again() and _plain(x, weight, grad):
+            return gradients(x, weight, grad, ctx.sizes, ctx.needs_input_grad)
+        # reshape: a batch of gradients (is_grads_batched) has no rule for flatten
+        rows = grad.reshape(-1, grad.shape[-1])
+        each = (lambda: grad @ weight, lambda: rows.t() @ x.reshape(-1, x.shape[-1]), lambda: rows.sum(0))
         return tuple(make() if need else None for make, need in zip(each, ctx.needs_input_grad, strict=True))

@@ -65,8 +65,8 @@ class Acceleration:
         for name, module in changed:
             if not type(module).__name__.startswith(CLASS_PREFIX):
                 raise ArgumentError(
-                    f"restore: expected {name} as accelerate left it, got a {type(module).__name__}, which has been given a "
-                    "parametrization since; remove that first (undo() of stabilize)"
+                    f"restore: expected {name} as accelerate left it, got a {type(module).__name__}, which has been restored "
+                    "or changed since; remove a parametrization first (undo() of stabilize)"
                 )
         for _, module in changed:
             module.__class__ = next(kind for kind in type(module).__mro__[1:] if issubclass(kind, nn.Module))
@@ -88,8 +88,9 @@ def accelerate(model: nn.Module) -> Acceleration:
     which run in blocks with a gradient of their own. On a machine without the C++ kernels, and on other devices, their torch
     versions run.
 
-    On a CPU with AVX-512 that is not Intel's, torch computes products at half the speed that the CPU has. There the
-    nn.Linear modules of the model run by our own product too, where it is faster.
+    On a CPU with AVX-512 that is not Intel's, torch computes products at half the speed that the CPU has. There plain
+    nn.Linear modules of a model with such a recurrence run by our own product too, where it is faster;
+    `torch.ao.quantization.quantize_dynamic`, which selects by class, then leaves them as they are.
 
     Args:
         model: a model with torch's recurrent modules or one of these mixers in it, such as MambaForCausalLM.
@@ -125,7 +126,7 @@ def accelerate(model: nn.Module) -> Acceleration:
     done = accelerate_quietly(model) if mixers else Acceleration(())
     if cells:
         done = _joined(done, _change(cells, _reason_to_leave_torch, torch_class))
-    if done.replaced:
+    if done.replaced or any(reason == ALREADY for _, reason in done.left):
         done = replace(done, products=done.products + _change_products(model))
     # a second call finds everything done, which does not need a warning
     reasons = [(name, reason) for name, reason in done.left if reason != ALREADY]

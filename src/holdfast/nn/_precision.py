@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.modules import module as torch_module
 
 from holdfast.kernels._common import gpu
@@ -53,17 +54,19 @@ class AcceleratedLinear(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:
         """As torch's own."""
+        if torch.jit.is_scripting():
+            return functional.linear(input, self.weight, self.bias)
         return linear(input, self.weight, self.bias)
 
 
 def applied(module: nn.Module, x: Tensor) -> Tensor:
     """`module(x)`, by our own product where that is faster and calling a plain nn.Linear does nothing else."""
-    if not torch.compiler.is_compiling() and pays() and type(module) is nn.Linear and not _changed(module):
+    if not torch.compiler.is_compiling() and pays() and type(module) is nn.Linear and not changed(module):
         return linear(x, module.weight, module.bias)
     return module(x)
 
 
-def _changed(module: nn.Module) -> bool:
+def changed(module: nn.Module) -> bool:
     """Whether a call does more than the class says: hooks, of all modules too, or a forward of its own."""
     own = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
     before = torch_module._global_forward_pre_hooks or torch_module._global_backward_pre_hooks
@@ -75,7 +78,7 @@ def projected(x: Tensor, module: nn.Module) -> Tensor:
     """`module(x)` in the dtype of `x`; a module that took the place of an nn.Linear is called as it is."""
     if x.dtype not in HALF_DTYPES:
         return applied(module, x)
-    if type(module) is nn.Linear:
+    if isinstance(module, nn.Linear) and type(module) in (nn.Linear, AcceleratedLinear):
         return project(x, module.weight, module.bias)
     return module(widened(x)).to(x.dtype)
 

@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 from torch.nn import functional
 
 from holdfast.kernels import _linear
-from holdfast.nn._precision import applied
+from holdfast.nn._precision import applied, changed
 
 TILE_ROWS = 4096  # positions of a tile: four times a width of 64 is 4 MB, which stays in the cache and in the heap
 
@@ -25,10 +25,12 @@ def tiled_mlp(mlp: nn.Sequential, x: Tensor) -> Tensor:
         mlp: nn.Linear, nn.GELU, nn.Linear.
         x: inputs (..., features).
     """
-    first, _, last = mlp
+    first, inside, last = mlp
     rows = x.reshape(-1, x.shape[-1])
     if torch.compiler.is_exporting() or len(rows) <= TILE_ROWS or not _plain(x):  # an export leaves the length open
-        return applied(last, mlp[1](applied(first, x)))
+        # the module itself may have hooks, or be compiled
+        plain = _linear.pays() and type(mlp) is nn.Sequential and not torch.compiler.is_compiling() and not changed(mlp)
+        return applied(last, inside(applied(first, x))) if plain else mlp(x)
     y = _Tiled.apply(rows, first.weight, first.bias, last.weight, last.bias)
     return y.view(*x.shape[:-1], y.shape[-1])
 
@@ -63,7 +65,7 @@ class _Tiled(torch.autograd.Function):
         if torch.is_grad_enabled():  # a second backward is to follow
             y = functional.linear(functional.gelu(functional.linear(x, w1, b1)), w2, b2)
             return torch.autograd.grad(y, (x, w1, b1, w2, b2), grad, create_graph=True)
-        grad_x = torch.empty_like(x)
+        grad_x = x.new_empty(x.shape)  # dense, whatever the strides of x
         sums = [torch.zeros_like(weight) for weight in (w1, b1, w2, b2)]
         for rows in _tiles(x):
             of_gelu, of_w2, of_b2 = _gradients(functional.gelu(inner[rows]), w2, grad[rows])
@@ -85,7 +87,8 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> None:
 def _gradients(x: Tensor, weight: Tensor, grad: Tensor, of_x: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of x, which `of_x` takes, weight and bias."""
     if _linear.suits(x, weight, None):
-        return _linear.gradients(x, weight, grad, (True, True, True), of_x)  # type: ignore[return-value]
+        sizes = (weight.shape[0], weight.shape[1])
+        return _linear.gradients(x, weight, grad, sizes, (True, True, True), of_x)  # type: ignore[return-value]
     return torch.mm(grad, weight, out=of_x), grad.T @ x, grad.sum(0)
 
 
