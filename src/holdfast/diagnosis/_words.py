@@ -264,7 +264,7 @@ def survival(report: Diagnosis) -> list[str]:
 def _tolerated(one: Tolerance) -> str:
     sign = {"": "by up to ", "at least": "by at least ", "at most": "by less than "}[one.censored]
     if one.logarithmic:
-        return f"{sign}{one.radius:.2g} in the logarithms that store the rates"
+        return f"{sign}{one.radius:.2g} in the logarithm of a rate"
     return f"{sign}{number(100 * one.share)}% of their size (norm {one.radius:.2g})"
 
 

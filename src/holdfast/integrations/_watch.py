@@ -108,7 +108,7 @@ class TrainingWatch:
         for at, kept in self.guard.rollbacks[rolled_back:]:
             self._warn(
                 number,
-                f"step {at}: training diverged and went back to the weights of step {kept}; learning rates are multiplied by "
+                f"step {at}: after an alarm the weights of step {kept} were restored; learning rates are multiplied by "
                 f"{self.guard.rate_scale:g}",
             )
         if self.monitor.recorded == number:

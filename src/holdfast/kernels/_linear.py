@@ -87,7 +87,7 @@ def _plain(*tensors: Tensor | None) -> bool:
             continue
         if not (type(t) in autograd.PLAIN and t.is_cpu and t.layout is torch.strided and not t.is_nested):
             return False
-        if torch._C._functorch.is_legacy_batchedtensor(t):  # of is_grads_batched, which is no transform
+        if torch._C._functorch.is_legacy_batchedtensor(t):  # of is_grads_batched
             return False
         dtypes.add(t.dtype)
     return len(dtypes) == 1 and dtypes <= {*checks.REAL}

@@ -77,7 +77,7 @@ class RunView:
             ("Margin", Axis("margin per step"), _lines(margins, least=True), [edge],
              "Distance of each recurrence to the edge of stability: 1 less its spectral radius."),
             ("Time constants", Axis("steps to 1/e", log=True), self._time_constants(margins), [],
-             "How long each recurrence remembers; dashed, the longest that the steps left can lead to at today's rate."),
+             "How long each recurrence remembers; dashed, the longest that the remaining steps can reach at this rate."),
             ("Memory", Axis("steps to 1%"), [] if self.memory is None else [Line("memory", *self.memory, markers=True)], [],
              "How long the model keeps an input of the data: until 1% of the change is left that another one makes."),
             ("Gradient over weight", Axis("|gradient| / |weight|", log=True), _lines(ratios), [],

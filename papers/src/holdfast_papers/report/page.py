@@ -246,7 +246,10 @@ def _story(paper: str, sections: list[dict[str, Any]]) -> dict[str, Any] | None:
     section, figure = matches[0] if matches else (None, None)
     panels = [k for k in story.panels if figure is not None and k < len(figure["panels"])]
     open_claims = {status: _with(sections, status) for status in ("not met", "undecided")}
-    return {"text": story.paragraphs, "section": section, "figure": figure, "panels": panels, "open": open_claims}
+    text = [text for text in story.paragraphs if figure is not None or not text.startswith("In the figure")]
+    if figure is None:
+        text.append(f"The figure of this paper needs `holdfast reproduce {story.experiment}`.")
+    return {"text": text, "section": section, "figure": figure, "panels": panels, "open": open_claims}
 
 
 def _decisive(paper: str, sections: list[dict[str, Any]]) -> list[dict[str, str]]:

@@ -52,7 +52,7 @@ DECISIVE = {
     "stable": (
         Decisive("stable-fig1", "softplus", "Softplus recurrent weights make power laws stable"),
         Decisive("stable-fig3", "best, b = 0.5", "The paper's f has the smallest gradient over weight"),
-        Decisive("stable-table2", "the paper's rates, wikitext-2", "Stable weights end with a smaller test loss"),
+        Decisive("stable-table2", "the paper's rates, shakespeare", "Stable weights end with a smaller test loss"),
     ),
     "linrec": (
         Decisive("linrec-fig2", "whole image", "Near the unit circle the whole image is rebuilt"),

@@ -154,7 +154,7 @@ def conclude(config: Config, units: Sequence[Unit]) -> Conclusion:
         ),
         Claim.decide(
             "attractors",
-            "The paper calls (1, 1) and (-1, -1) attractors of dh/dt",
+            "(1, 1) and (-1, -1) are attractors of dh/dt, as the paper says",
             all(bool((values < 0).all()) for values in saddle.values()),
             {f"eigenvalue {k + 1} at {name}": float(v) for name, vs in saddle.items() for k, v in enumerate(vs)},
             otherwise="Both are saddles: attracting along v1, repelling along v2. What lies outside the periodic orbit "
