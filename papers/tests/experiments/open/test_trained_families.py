@@ -90,3 +90,17 @@ def test_tiny_families_have_a_claim_for_each_network_target_and_set_of_weights(c
         f"tanh, {target}{more}" for target in _copies.TARGETS for more in ("", ", recurrent weights")
     }  # fmt: skip
     assert {claim.status for claim in claims("open-gated", widths=[2], steps=2).values()} == {"undecided"}
+
+
+def test_singular_values_that_do_not_converge_are_those_of_float64(monkeypatch):
+    own, matrices = torch.linalg.svd, torch.randn(3, 5, 4)
+
+    def stubborn(x, **options):
+        if x.dtype == torch.float32:
+            raise torch.linalg.LinAlgError("the algorithm failed to converge")
+        return own(x, **options)
+
+    monkeypatch.setattr(torch.linalg, "svd", stubborn)
+    U, size, V = _copies.svd(matrices)
+    assert U.dtype == size.dtype == V.dtype == torch.float32
+    torch.testing.assert_close((U * size.unsqueeze(-2)) @ V, matrices, rtol=1e-5, atol=1e-6)

@@ -173,7 +173,7 @@ class Ascent:
 
     def _inside(self, name: str, shift: Tensor, radius: Tensor) -> Tensor:
         """The shift with its singular values cut at the radius; a vector is a matrix of one column."""
-        U, size, V = torch.linalg.svd(shift * self.masks[name], full_matrices=False)
+        U, size, V = svd(shift * self.masks[name])
         return (U * torch.minimum(size, radius.squeeze(-1)).unsqueeze(-2)) @ V * self.masks[name]
 
     def _error(self, shift: Weights) -> Tensor:
@@ -185,9 +185,18 @@ class Ascent:
         return np.asarray(found.reshape(-1, self.starts).amax(1))
 
 
+def svd(matrices: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Thin factors U, S, V'; of float64 where the iteration does not converge in float32, as with many equal S."""
+    try:
+        U, size, V = torch.linalg.svd(matrices, full_matrices=False)
+    except torch.linalg.LinAlgError:
+        U, size, V = (part.to(matrices) for part in torch.linalg.svd(matrices.double(), full_matrices=False))
+    return U, size, V
+
+
 def polar(gradient: Tensor) -> Tensor:
     """U V' of G = U S V': the direction of spectral norm 1 in which a function of gradient G rises fastest."""
-    U, size, V = torch.linalg.svd(gradient, full_matrices=False)
+    U, size, V = svd(gradient)
     # directions without a gradient do not move
     known = (size > 1e-6 * size.amax(-1, keepdim=True).clamp(min=1e-30)).to(U)
     return (U * known.unsqueeze(-2)) @ V
