@@ -91,7 +91,7 @@ def test_stabilize_and_accelerate_go_together_and_come_apart_in_order(model):
         assert set(stabilized.changed) == {"layers.0.mixer.A_log", "layers.1.mixer.A_log"}
         # A through another function of a free weight: float32 roundings
         torch.testing.assert_close(model(tokens).last_hidden_state, expected, rtol=1e-4, atol=1e-5)
-        with pytest.raises(ArgumentError, match="remove that first"):
+        with pytest.raises(ArgumentError, match="remove a parametrization first"):
             done.restore()
         stabilized.undo()
         done.restore()

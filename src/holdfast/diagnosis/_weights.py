@@ -197,8 +197,7 @@ def look_at_edge(reading: Reading, length: int, seed: int, *, run: bool = True, 
     views = recurrences(reading.model)
     if not views:
         raise ArgumentError(
-            f"{NO_RECURRENCE}. If this is your own recurrence, let forward(x, state=None) return (y, state) and set "
-            "self.input_size; if a step is exactly h+ = W h + ..., holdfast.certify(model, 'path of W', time='discrete')"
+            f"{NO_RECURRENCE}. If you wrote one, let forward(x, state=None) return (y, state) and set self.input_size"
         )
     parts = _certified(reading, views, length, seed, data)
     deciding = (weight for view in views if view.crosses for weight in view.weights if weight.decides)
