@@ -120,8 +120,9 @@ def linear_case(rng):
     arguments.append(maybe(values((outputs,), dtype, rng), rng))
 
     def run(*given):
-        if any(x is not None and (x.layout is not torch.strided or x.is_nested) for x in given):
-            raise HoldfastError("torch's own")  # which it computes
+        plain = all(x.layout is torch.strided and not x.is_nested for x in given if x is not None)
+        if not plain or any(x.dtype not in (torch.float32, torch.float64) for x in given if x is not None):
+            raise HoldfastError("torch's own")  # which it computes, or refuses
         return _linear.linear(*given)
 
     return run, torch.nn.functional.linear, arguments, {}
