@@ -59,7 +59,7 @@ def test_odd_calls_of_every_kernel_stay_within_their_memory(sanitized, capsys):
     counts = json.loads(done.stdout)
     with capsys.disabled():
         sys.stdout.write(f"\n{done.stdout}\n")
-    assert sum(kernel["calls"] for kernel in counts.values()) == CALLS
+    assert sum(kernel["calls"] for kernel in counts.values()) >= CALLS
     # every kernel was called rightly and wrongly; operators have no reference of their own
     for name, kernel in counts.items():
         assert 0.2 * kernel["calls"] < kernel["refused"] < 0.8 * kernel["calls"], (name, kernel)
